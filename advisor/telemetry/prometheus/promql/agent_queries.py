@@ -1,17 +1,16 @@
 """What is asked of our agent's page: integrals, whose differences are exact means however rarely they are scraped.
 
-In the expressions ``@`` stands for the selector and the range of a row, ``#`` for the selector and the range of a rate
-within a row, ``%`` for the moments of such rates.
+The signs in expressions are those of `asks_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from .....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..client.range_planner import Ask
 from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, PORT_LABELS
-from .promql import AGENT_ANCHOR, AGENT_SERIES, WITHIN, row_range, selector
+from .promql import AGENT_ANCHOR, AGENT_SERIES, asks_of
 
 _FABRIC_LABELS = (*AGENT_NODE_LABELS, *PORT_LABELS)
 _INFO_LABELS = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile", "driver_version")
@@ -75,25 +74,17 @@ def _means(integrals: Iterable[Integral], present: Collection[str]) -> dict[str,
     return {f"{one.metric}_mean": _share(one.total.series, one.observed.series) for one in known}
 
 
-def _asks(
-    queries: Mapping[str, str], kept: tuple[str, ...], matches: Sequence[str], step: float, kind: str = ""
-) -> list[Ask]:
-    chosen = selector(matches)
-    meaning = {"@": chosen + row_range(step), "#": f"{chosen}[{WITHIN}]", "%": f"[{step:g}s:{WITHIN}]"}
-    return [Ask(kind + name, query.translate(str.maketrans(meaning)), kept) for name, query in queries.items()]
-
-
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """Means, maxima and rhythm of what our agent's page says of GPUs."""
-    return _asks({**_means(GPU_INTEGRALS, present), **_GPU_QUERIES}, AGENT_GPU_LABELS, matches, step)
+    return asks_of({**_means(GPU_INTEGRALS, present), **_GPU_QUERIES}, AGENT_GPU_LABELS, matches, step)
 
 
 def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says a GPU is, by row: which can change over a window."""
     gauges = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
     last = {name: f"last_over_time({_GPU}{name}@)" for name in gauges}
-    info = _asks({"gpus": f"count_over_time({_GPU}info@)"}, _INFO_LABELS, matches, step)
-    return [*info, *_asks(last, AGENT_GPU_LABELS, matches, step)]
+    info = {"gpus": f"count_over_time({_GPU}info@)"}
+    return asks_of(info, _INFO_LABELS, matches, step) + asks_of(last, AGENT_GPU_LABELS, matches, step)
 
 
 def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
@@ -103,13 +94,13 @@ def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
         ("node GPUs", "last_over_time(skuwise_node_gpus@)", AGENT_NODE_LABELS),
         ("ports", f"count_over_time({_FABRIC}port_info@)", (*_FABRIC_LABELS, "role", "link_layer")),
     )
-    return [ask for name, query, kept in queries for ask in _asks({name: query}, kept, matches, step)]
+    return [ask for name, query, kept in queries for ask in asks_of({name: query}, kept, matches, step)]
 
 
 def agent_bin_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """The distributions of the agent's page: how many ticks fell up to each edge."""
     queries = {name: f"increase({_GPU}{name}_distribution_ratio_bucket@)" for name in (*_RATIOS, "nvlink")}
-    return _asks(queries, (*AGENT_GPU_LABELS, "le"), matches, step)
+    return asks_of(queries, (*AGENT_GPU_LABELS, "le"), matches, step)
 
 
 def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
@@ -123,8 +114,8 @@ def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: fl
         "active_fraction": _share(f"{_FABRIC}active_seconds_total", observed),
         "line_rate": f"last_over_time({_FABRIC}line_rate_bytes_per_second@)",
     }
-    bins = _asks({"util": f"increase({_UTIL}_bucket@)"}, (*_FABRIC_LABELS, "le"), matches, step, "fabric ")
-    return [*_asks(queries, _FABRIC_LABELS, matches, step, "fabric "), *bins]
+    bins = asks_of({"util": f"increase({_UTIL}_bucket@)"}, (*_FABRIC_LABELS, "le"), matches, step, "fabric ")
+    return [*asks_of(queries, _FABRIC_LABELS, matches, step, "fabric "), *bins]
 
 
 def agent_host_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
@@ -132,9 +123,9 @@ def agent_host_asks(present: Collection[str], matches: Sequence[str], step: floa
     queries = {"observed": "increase(skuwise_host_observed_seconds_total@)", **_means(HOST_INTEGRALS, present)}
     for way in ("read", "write"):
         queries[f"disk_{way}_bytes_per_second_max"] = f"max_over_time(rate(skuwise_host_disk_{way}_bytes_total#)%)"
-    return _asks(queries, AGENT_NODE_LABELS, matches, step, "host ")
+    return asks_of(queries, AGENT_NODE_LABELS, matches, step, "host ")
 
 
 def agent_work_ask(matches: Sequence[str], step: float) -> Ask:
     """Seconds that each workload had held each GPU by the end of each row."""
-    return _asks({"workloads": f"last_over_time({AGENT_SERIES}@)"}, AGENT_WORK_LABELS, matches, step)[0]
+    return asks_of({"workloads": f"last_over_time({AGENT_SERIES}@)"}, AGENT_WORK_LABELS, matches, step)[0]

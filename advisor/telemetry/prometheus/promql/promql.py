@@ -8,7 +8,7 @@ rules of `deploy/prometheus` have run for the whole window, their five-minute me
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .....agent.sources.scrape.dcgm import FIELDS
@@ -73,12 +73,10 @@ DCGM_GAUGES: tuple[DcgmGauge, ...] = (
 GAUGES = {gauge.measure: gauge for gauge in DCGM_GAUGES}
 # Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
-_OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
+_OVER_TIME = {"mean": "avg_over_time(", "max": "max_over_time(", "p95": "quantile_over_time(0.95, "}
 # Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
 _TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
 _TURN_SECONDS = 30.0
-# Beside ratios, what DCGM and drivers fill with sentinels or noise now and then.
-_WITH_SENTINELS = frozenset({"power_watts", "mem_used_bytes"})
 _NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 # So many ids of GPUs make one query, more are asked for all.
@@ -97,6 +95,16 @@ def row_range(step: float) -> str:
     Prometheus before 3.0 counts a sample at the very start of a range as well, so that it would stand in two rows.
     """
     return f"[{step - 1:.0f}s999ms]"
+
+
+def asks_of(
+    queries: Mapping[str, str], kept: tuple[str, ...], matches: Sequence[str], step: float, kind: str = ""
+) -> list[Ask]:
+    """Expressions by name, in which ``$`` stands for the selector, ``@`` for it with the range of a row, ``#`` for it
+    with the range of a rate within a row, and ``%`` for the moments of such rates."""
+    chosen = selector(matches)
+    meaning = {"$": chosen, "@": chosen + row_range(step), "#": f"{chosen}[{WITHIN}]", "%": f"[{step:g}s:{WITHIN}]"}
+    return [Ask(kind + name, query.translate(str.maketrans(meaning)), kept) for name, query in queries.items()]
 
 
 def rule_name(measure: str, statistic: str) -> str:
@@ -135,81 +143,58 @@ class DcgmQueries:
     def of_all(self) -> list[Ask]:
         """Of all GPUs. The engine's activity stands in where no GPU has a utilization."""
         own = [one for one in DCGM_GAUGES if one.measure != "engine" or not GAUGES["gpu_util"].known(self.present)]
-        asks = [self._count(), *(ask for one in own for ask in self.statistics(one)), *self._beyond()]
-        return [*asks, *self._energy()]
+        # MIG instances lack the first metric by which samples are counted, utilization.
+        queries = {"n": " or ".join(f"count_over_time({name}@)" for name in anchors_of(self.present)[:2])}
+        if _ENERGY_COUNTER in self.present:
+            # Joules a sample, for a GPU's series may change its pod within a row. A counter that goes back (the driver
+            # was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how much.
+            grown = f"increase({_ENERGY_COUNTER}@) / count_over_time({_ENERGY_COUNTER}@) / 1000 > 0"
+            queries[ENERGY] = f"({grown}) unless (resets({_ENERGY_COUNTER}@) > 0)"
+        asks = asks_of(queries, DCGM_LABELS, self.matches, self.step)
+        return [*asks, *(ask for one in own for ask in self.statistics(one)), *self._beyond()]
 
     def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
         """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
-        readings, looked at one by one."""
-        asks, chosen = [], selector(self.matches, *own)
+        readings, looked at one by one, and first how many are none."""
+        queries, known, row = dict[str, str](), gauge.known(self.present), row_range(self.step)
+        chosen = selector(self.matches, *own)
         is_long = self.scrape_seconds is not None and self.scrape_seconds >= _TURN_SECONDS
+        if possible:
+            seconds = self.scrape_seconds or 60.0  # intervals of scraping are multiples of five seconds, or short
+            row = f"{row[:-1]}:{round(seconds / 5) * 5 or max(1, round(seconds))}s]"
+            form = f"count_over_time(({{}}{chosen} > {gauge.limit}){row})"
+            queries["impossible"] = " or ".join(form.replace("{}", name, 1) for name in known)
         for statistic in gauge.statistics:
             if statistic == "p95" and gauge.measure in _TURNS and is_long:
                 continue
-            rule = rule_name(gauge.measure, statistic)
             # A 95th percentile of means of five minutes is lower than one of samples: rules keep none.
-            is_ruled = rule in self.ruled and statistic != "p95" and not possible
-            form = f"({{}}{chosen} <= {gauge.limit}){self._each}" if possible else f"{{}}{chosen}{self._row}"
-            if names := [rule] if is_ruled else gauge.known(self.present):
-                query = " or ".join(_OVER_TIME[statistic].format(form.replace("{}", name, 1)) for name in names)
-                asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
-        return asks
-
-    def impossible(self, gauge: DcgmGauge, *own: str) -> Ask:
-        """How many samples of a row are no readings."""
-        each = f"{selector(self.matches, *own)} > {gauge.limit}){self._each}"
-        query = " or ".join(f"count_over_time(({name}{each})" for name in gauge.known(self.present))
-        return Ask("impossible", query, DCGM_LABELS)
+            rule = rule_name(gauge.measure, statistic)
+            names = [rule] if rule in self.ruled and statistic != "p95" and not possible else known
+            samples = f"({{}}{chosen} <= {gauge.limit})" if possible else f"{{}}{chosen}"
+            forms = [f"{_OVER_TIME[statistic]}{samples.replace('{}', name, 1)}{row})" for name in names]
+            queries |= {f"{gauge.measure}_{statistic}": " or ".join(forms)} if forms else {}
+        return [Ask(name, query, DCGM_LABELS) for name, query in queries.items()]
 
     def memory(self) -> list[Ask]:
         """How much memory a GPU has, by the series that sum up to it.
 
         It does not change, so a few moments of the window are enough. Where a GPU has no reserve, the rest counts.
         """
-        parts, chosen = [name for name in _MEMORY if name in self.present], selector(self.matches)
-        sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
-        return [Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)] if parts[:2] == list(_MEMORY[:2]) else []
-
-    def _count(self) -> Ask:
-        """How many samples a row has, by two metrics: MIG instances lack the first, utilization."""
-        chosen = selector(self.matches) + self._row
-        query = " or ".join(f"count_over_time({name}{chosen})" for name in anchors_of(self.present)[:2])
-        return Ask("n", query, DCGM_LABELS)
+        used, free, reserve = (f"{name}$" if name in self.present else "" for name in _MEMORY)
+        sums = [" + ".join(parts) for parts in ((used, free, reserve), (used, free)) if all(parts)]
+        return asks_of({"mem_total_bytes": " or ".join(sums)} if sums else {}, DCGM_LABELS, self.matches, self.step)
 
     def _beyond(self) -> list[Ask]:
         """The largest samples that are no readings, with their measure: a mean would not show them. Ratios of MIG
         instances may exceed 1 (NVIDIA/DCGM#152); behind a rule for a mean no sample is known."""
         parts = []
-        for gauge in DCGM_GAUGES:
-            chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + self._row
-            rules = [rule_name(gauge.measure, one) for one in ("max", "mean")]
-            ruled = [rule for rule in rules if rule in self.ruled]
-            names = [rule for rule in ruled if rule == rules[0]] if ruled else gauge.known(self.present)
-            for name in names if gauge.is_ratio or gauge.measure in _WITH_SENTINELS else ():
+        for gauge in (one for one in DCGM_GAUGES if "_per_second" not in one.measure):
+            chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + row_range(self.step)
+            rules = [rule for one in ("max", "mean") if (rule := rule_name(gauge.measure, one)) in self.ruled]
+            for name in [one for one in rules if ":max" in one] if rules else gauge.known(self.present):
                 largest = f"max_over_time({name}{chosen}) > {gauge.limit}"
                 parts.append(f'label_replace({largest}, "measure", "{gauge.measure}", "", "")')
         return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
-
-    def _energy(self) -> list[Ask]:
-        """Joules a sample by the GPU's own counter.
-
-        A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows
-        how much: such a row has none, as one that stands still. By the sample, because a GPU's series may change its
-        pod within a row.
-        """
-        rows = f"{_ENERGY_COUNTER}{selector(self.matches)}{self._row}"
-        query = f"(increase({rows}) / count_over_time({rows}) / 1000 > 0) unless (resets({rows}) > 0)"
-        return [Ask(ENERGY, query, DCGM_LABELS)] if _ENERGY_COUNTER in self.present else []
-
-    @property
-    def _row(self) -> str:
-        return row_range(self.step)
-
-    @property
-    def _each(self) -> str:
-        """The samples of a row one by one: intervals of scraping are whole multiples of five seconds or short."""
-        seconds = self.scrape_seconds or 60.0
-        return f"{self._row[:-1]}:{round(seconds / 5) * 5 or max(1, round(seconds))}s]"
 
 
 def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
@@ -221,21 +206,18 @@ def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
-    chosen, row = selector(matches), row_range(step)
-    port, rates, moments = "node_infiniband_port_data", f"{chosen}[{WITHIN}])", f"[{step:g}s:{WITHIN}]"
-    queries = [
-        ("n", f"{port}_transmitted_bytes_total", f"count_over_time({{}}{chosen}{row})"),
-        ("active", "node_infiniband_state_id", f"avg_over_time(({{}}{chosen} == bool 4){moments})"),
-        ("xmit_wait_mean", "node_infiniband_port_transmit_wait_total", f"rate({{}}{chosen}{row})"),
-    ]
-    for way, total in (("tx", f"{port}_transmitted_bytes_total"), ("rx", f"{port}_received_bytes_total")):
-        queries += [
-            (f"{way}_mean", total, f"rate({{}}{chosen}{row})"),
-            (f"{way}_p95", total, f"quantile_over_time(0.95, rate({{}}{rates}{moments})"),
-            (f"{way}_max", total, f"max_over_time(rate({{}}{rates}{moments})"),
-        ]
-    kept = (*HOST_LABELS, *PORT_LABELS)
-    return [Ask(f"fabric {name}", form.replace("{}", of, 1), kept) for name, of, form in queries if of in present]
+    sent, received = (f"node_infiniband_port_data_{way}_bytes_total" for way in ("transmitted", "received"))
+    queries = {
+        "n": f"count_over_time({sent}@)",
+        "active": "avg_over_time((node_infiniband_state_id$ == bool 4)%)",
+        "xmit_wait_mean": "rate(node_infiniband_port_transmit_wait_total@)",
+    }
+    for way, total in (("tx", sent), ("rx", received)):
+        queries[f"{way}_mean"] = f"rate({total}@)"
+        queries[f"{way}_p95"] = f"quantile_over_time(0.95, rate({total}#)%)"
+        queries[f"{way}_max"] = f"max_over_time(rate({total}#)%)"
+    asks = asks_of(queries, (*HOST_LABELS, *PORT_LABELS), matches, step, "fabric ")
+    return [ask for ask in asks if any(name in ask.query for name in present if name.startswith("node_infiniband"))]
 
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:

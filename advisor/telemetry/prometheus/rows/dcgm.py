@@ -20,7 +20,7 @@ from ..questions import Questions
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import Homes, Who, homes_of, reporter, reporters_note, unnamed_note, whole_gpu
 from .impossible import forget_still_counters, leave_out_impossible
-from .series_to_rows import Cells, Matrix, label_set, series_index
+from .series_to_rows import Cells, Matrix, label_set
 from .several import SharedGpus, forget_contradictions
 
 NodeOf = Callable[[Labels], str | None]
@@ -64,16 +64,17 @@ def _devices(series: Iterable[Labels]) -> set[str]:
 
 
 def with_uncounted(counts: SeriesAnswer, answers: Iterable[SeriesAnswer], full: float) -> SeriesAnswer:
-    """Samples by series and row; where only other metrics have a reading as many as a `full` row has."""
-    index, values = series_index(counts.labels), counts.values.copy()
-    labels = list(counts.labels)
+    """Samples by series and row. Of GPUs that are never counted, a row with a reading counts as `full`."""
+    counted = _devices(counts.labels[row] for row in np.flatnonzero((counts.values > 0).any(axis=1)))
+    added: dict[frozenset[tuple[str, str]], tuple[Labels, Matrix]] = {}
     for answer in answers:
-        at = np.array([index.setdefault(label_set(one), len(index)) for one in answer.labels], dtype=np.intp)
-        known = {row: one for row, one in zip(at.tolist(), answer.labels, strict=True) if row >= len(labels)}
-        labels += [known[row] for row in sorted(known)]
-        values = np.vstack([values, np.full((len(labels) - len(values), values.shape[1]), np.nan)])
-        values[at] = np.where(np.isnan(values[at]) & ~np.isnan(answer.values), full, values[at])
-    return SeriesAnswer(tuple(labels), values)
+        for labels, values in zip(answer.labels, answer.values, strict=True):
+            if (device := gpu_of(labels)) is not None and device[0] not in counted:
+                samples = np.where(np.isnan(values), np.nan, full)
+                before = added.get(label_set(labels), (labels, samples))[1]
+                added[label_set(labels)] = labels, np.fmax(before, samples)
+    labels, values = zip(*added.values(), strict=True) if added else ((), ())
+    return SeriesAnswer((*counts.labels, *labels), np.vstack([counts.values, *values]))
 
 
 def dcgm_rows(

@@ -41,7 +41,7 @@ def leave_out_impossible(
         if not over or not names:
             continue
         own = of_gpus(uuid for uuid, _ in gpus.values())
-        again = dict(ask([*made.statistics(gauge, *own, possible=True), made.impossible(gauge, *own)]))
+        again = dict(ask(made.statistics(gauge, *own, possible=True)))
         counted = again.pop("impossible")
         for name in answers.keys() & again.keys():
             answer, index = answers[name], series_index(again[name].labels)

@@ -245,7 +245,7 @@ def test_possible_samples_are_looked_at_as_often_as_the_target_is_scraped(
     counted_seconds: float | None, each: int
 ) -> None:
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, scrape_seconds=counted_seconds)
-    mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
+    _, mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
     assert mean.query == f"avg_over_time((DCGM_FI_DEV_GPU_UTIL <= 100.1)[3599s999ms:{each}s])"
 
 
