@@ -157,23 +157,21 @@ class DcgmQueries:
         """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
         readings, looked at one by one, and first how many are none."""
         queries, known, row = dict[str, str](), gauge.known(self.present), row_range(self.step)
-        chosen = selector(self.matches, *own)
-        is_long = self.scrape_seconds is not None and self.scrape_seconds >= _TURN_SECONDS
         if possible:
             seconds = self.scrape_seconds or 60.0  # intervals of scraping are multiples of five seconds, or short
             row = f"{row[:-1]}:{round(seconds / 5) * 5 or max(1, round(seconds))}s]"
-            form = f"count_over_time(({{}}{chosen} > {gauge.limit}){row})"
-            queries["impossible"] = " or ".join(form.replace("{}", name, 1) for name in known)
+            queries["impossible"] = " or ".join(f"count_over_time(({name}$ > {gauge.limit}){row})" for name in known)
+        is_long = self.scrape_seconds is not None and self.scrape_seconds >= _TURN_SECONDS
         for statistic in gauge.statistics:
             if statistic == "p95" and gauge.measure in _TURNS and is_long:
                 continue
             # A 95th percentile of means of five minutes is lower than one of samples: rules keep none.
             rule = rule_name(gauge.measure, statistic)
             names = [rule] if rule in self.ruled and statistic != "p95" and not possible else known
-            samples = f"({{}}{chosen} <= {gauge.limit})" if possible else f"{{}}{chosen}"
-            forms = [f"{_OVER_TIME[statistic]}{samples.replace('{}', name, 1)}{row})" for name in names]
-            queries |= {f"{gauge.measure}_{statistic}": " or ".join(forms)} if forms else {}
-        return [Ask(name, query, DCGM_LABELS) for name, query in queries.items()]
+            samples = [f"({name}$ <= {gauge.limit})" if possible else f"{name}$" for name in names]
+            query = " or ".join(f"{_OVER_TIME[statistic]}{one}{row})" for one in samples)
+            queries |= {f"{gauge.measure}_{statistic}": query} if names else {}
+        return asks_of(queries, DCGM_LABELS, (*own, *self.matches), self.step)
 
     def memory(self) -> list[Ask]:
         """How much memory a GPU has, by the series that sum up to it.
@@ -222,18 +220,17 @@ def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step:
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
-    row, by = row_range(step), f"by ({', '.join(HOST_LABELS)})"
-    disks = selector(matches, 'device!~"dm-.*|loop.*|md.*|ram.*|sr.*"')
-    asks = []
-    for name, mode in (("idle", "idle"), ("io_wait", "iowait")) if cores else ():
-        chosen = selector(matches, f'mode="{mode}"')
-        asks.append((f"{name}_mean", f"avg {by} (rate(node_cpu_seconds_total{chosen}{row}))"))
+    by, asks = f"by ({', '.join(HOST_LABELS)})", list[Ask]()
+    for name, mode in (("idle_mean", "idle"), ("io_wait_mean", "iowait")) if cores else ():
+        query, chosen = f"avg {by} (rate(node_cpu_seconds_total@))", (f'mode="{mode}"', *matches)
+        asks += asks_of({name: query}, HOST_LABELS, chosen, step, "host ")
+    disks = ('device!~"dm-.*|loop.*|md.*|ram.*|sr.*"', *matches)
     for way, counter in (("read", "node_disk_read_bytes_total"), ("write", "node_disk_written_bytes_total")):
+        mean, most = f"sum {by} (rate({counter}@))", f"max_over_time(sum {by} (rate({counter}#))%)"
+        name = f"disk_{way}_bytes_per_second"
         if counter in present:
-            rates = f"sum {by} (rate({counter}{disks}[{WITHIN}]))[{step:g}s:{WITHIN}]"
-            asks.append((f"disk_{way}_bytes_per_second_mean", f"sum {by} (rate({counter}{disks}{row}))"))
-            asks.append((f"disk_{way}_bytes_per_second_max", f"max_over_time({rates})"))
-    return [Ask(f"host {name}", query, HOST_LABELS) for name, query in asks]
+            asks += asks_of({f"{name}_mean": mean, f"{name}_max": most}, HOST_LABELS, disks, step, "host ")
+    return asks
 
 
 def gauge_of(column: str) -> DcgmGauge | None:

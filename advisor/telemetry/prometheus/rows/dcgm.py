@@ -18,10 +18,10 @@ from ..promql.labels import DRIVER_LABEL, gpu_of
 from ..promql.promql import GAUGES, DcgmQueries, gauge_of, of_gpus
 from ..questions import Questions
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
-from .homes import Homes, Who, homes_of, reporter, reporters_note, unnamed_note, whole_gpu
+from .homes import Homes, Who, homes_of, reporters_note, unnamed_note, whole_gpu
 from .impossible import forget_still_counters, leave_out_impossible
-from .series_to_rows import Cells, Matrix, label_set
-from .several import SharedGpus, forget_contradictions
+from .series_to_rows import Cells, Matrix
+from .several import SharedGpus, contradictions, forget_contradictions
 
 NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
@@ -53,7 +53,6 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
     lacking = {device for device in every if "/gi" in device or device not in used}
     if lacking and "engine_mean" not in answers:
         answers |= ask(made.statistics(GAUGES["engine"], *of_gpus(lacking)))
-    counts = with_uncounted(counts, answers.values(), found.step / (found.scrape_seconds or 60.0))
     memory = [answer for one in made.memory() for answer in asked.daily(one)]
     rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=found.named, node=node, memory=memory)
     return rows, counts, key_of
@@ -63,30 +62,10 @@ def _devices(series: Iterable[Labels]) -> set[str]:
     return {device[0] for labels in series if (device := gpu_of(labels)) is not None}
 
 
-def with_uncounted(counts: SeriesAnswer, answers: Iterable[SeriesAnswer], full: float) -> SeriesAnswer:
-    """Samples by series and row. Of GPUs that are never counted, a row with a reading counts as `full`."""
-    counted = _devices(counts.labels[row] for row in np.flatnonzero((counts.values > 0).any(axis=1)))
-    added: dict[frozenset[tuple[str, str]], tuple[Labels, Matrix]] = {}
-    for answer in answers:
-        for labels, values in zip(answer.labels, answer.values, strict=True):
-            if (device := gpu_of(labels)) is not None and device[0] not in counted:
-                samples = np.where(np.isnan(values), np.nan, full)
-                before = added.get(label_set(labels), (labels, samples))[1]
-                added[label_set(labels)] = labels, np.fmax(before, samples)
-    labels, values = zip(*added.values(), strict=True) if added else ((), ())
-    return SeriesAnswer((*counts.labels, *labels), np.vstack([counts.values, *values]))
-
-
 def dcgm_rows(
-    grid: Grid,
-    counts: SeriesAnswer,
-    readings: dict[str, SeriesAnswer],
-    log: Log,
-    *,
-    node: NodeOf,
-    named: Iterable[Labels] = (),
-    memory: Sequence[SeriesAnswer] = (),
-) -> tuple[GpuRows, KeyOf]:
+    grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: NodeOf,
+    named: Iterable[Labels] = (), memory: Sequence[SeriesAnswer] = (),
+) -> tuple[GpuRows, KeyOf]:  # fmt: skip
     """Rows of GPUs, and the key of the rows that a series speaks of.
 
     `counts`: samples by series and row; `readings`: measures by name, in the frame's units, which are let go as they
@@ -101,27 +80,24 @@ def dcgm_rows(
     gpus = _Gpus(every, who, homes_of(counts, every, who, log))
     key, cells = gpus.key, Cells[str](grid)
     rows, shared = GpuRows(cells, gpus.about), SharedGpus(counts, key)
-    apart: dict[str, Cells[tuple[str, str]]] = {}
-
-    def gpu_and_exporter(labels: Labels) -> tuple[str, str] | None:
-        return (own, reporter(labels)) if who(labels) in several and (own := key(labels)) else None
-
+    apart: dict[str, pd.DataFrame] = {}
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
     measured = [name for name in readings if name != queries.ENERGY]
     for name in list(readings):
         answer = shared.of_devices(name, readings.pop(name))
-        most = queries.MOST_JOULES_A_SAMPLE if name == queries.ENERGY else np.inf
-        cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=counts, most=most)
+        limit = queries.MOST_JOULES_A_SAMPLE if name == queries.ENERGY else np.inf
+        cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=counts, most=limit)
         gauge = gauge_of(name)
         if several and gauge is not None and gauge.is_ratio and name.endswith("_mean"):
-            apart[gauge.measure] = Cells(grid)
-            apart[gauge.measure].put("mean", answer, gpu_and_exporter, weights=counts)
+            apart[gauge.measure] = contradictions(answer, lambda one: key(one) if who(one) in several else None)
     rows.pods = shared.pods
     forget_contradictions(apart, cells, log)
-    # The most samples that a row can have from one exporter is that of the fullest series.
-    samples = np.fmin(cells.column("n_all"), np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0))
+    # The most samples that a row can have from one exporter is that of the fullest series. Where a GPU has readings of
+    # other metrics only, its rows count as full.
+    most = np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0)
+    samples = np.fmin(cells.column("n_all"), np.where(most > 0, most, grid.step / 60.0))
     if measured:
         # A row of blanks was scraped, and nothing was observed in it.
         is_read = np.logical_or.reduce([~np.isnan(cells.column(name)) for name in measured])
@@ -150,13 +126,9 @@ class _Gpus:
     def __init__(self, every: Sequence[Labels], who: Who, homes: Homes) -> None:
         self._who, self._homes = who, homes
         self._keys: dict[int, tuple[Labels, str | None]] = {}
-        profiles = {(found[0], labels.get("GPU_I_PROFILE", "")) for labels in every if (found := gpu_of(labels))}
-        first = dict(profiles)
-        # The number of an instance is given again when its GPU is divided anew.
-        self._reused = {device for device, profile in profiles if "/gi" in device and first[device] != profile}
         self.about: dict[str, About] = {}
         for labels in every:
-            found, whole, own = self._gpu(labels), who(labels), self.key(labels)
+            found, whole, own = gpu_of(labels), who(labels), self.key(labels)
             if found is None or whole is None or own is None or own in self.about:
                 continue
             uuid, parent = found
@@ -169,19 +141,11 @@ class _Gpus:
 
     def key(self, labels: Labels) -> str | None:
         """Of the same object the same, found once: labels are held, so that no others take their id."""
-        known = self._keys.get(id(labels))
-        if known is None:
-            found, whole = self._gpu(labels), self._who(labels)
+        if id(labels) not in self._keys:
+            found, whole = gpu_of(labels), self._who(labels)
             suffix = self._homes.suffix(*whole) if whole is not None else None
-            own = None if found is None or suffix is None else found[0] + suffix
-            known = self._keys[id(labels)] = labels, own
-        return known[1]
-
-    def _gpu(self, labels: Labels) -> tuple[str, str | None] | None:
-        found = gpu_of(labels)
-        if found is not None and found[0] in self._reused:
-            return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
-        return found
+            self._keys[id(labels)] = labels, None if found is None or suffix is None else found[0] + suffix
+        return self._keys[id(labels)][1]
 
 
 def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
@@ -189,18 +153,13 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
 
     Ratios of instances may exceed 1 by far (NVIDIA/DCGM#152): then all of the instance was busy.
     """
-    gauge = gauge_of(name)
-    if gauge is None:
+    if (gauge := gauge_of(name)) is None:
         return answer
-    values, most = answer.values * gauge.scale, np.full((len(answer.labels), 1), gauge.most)
-    is_instance = np.array(["GPU_I_ID" in labels for labels in answer.labels], dtype=np.bool_)
-    if gauge.is_ratio:
-        most[is_instance] = _MOST_INSTANCE_RATIO
-    with np.errstate(invalid="ignore"):
-        values[~((values >= 0) & (values <= most))] = np.nan
-    if gauge.is_ratio and is_instance.any():
-        values[is_instance] = np.minimum(values[is_instance], 1.0)
-    return SeriesAnswer(answer.labels, values)
+    values = answer.values * gauge.scale
+    is_instance = np.array(["GPU_I_ID" in labels for labels in answer.labels], dtype=bool)[:, None]
+    most = np.where(is_instance, _MOST_INSTANCE_RATIO, gauge.most) if gauge.is_ratio else gauge.most
+    values[~((values >= 0) & (values <= most))] = np.nan
+    return SeriesAnswer(answer.labels, np.minimum(values, 1.0) if gauge.is_ratio else values)
 
 
 def fold_instances(rows: GpuRows) -> None:
@@ -224,7 +183,7 @@ def fold_instances(rows: GpuRows) -> None:
             elif name == "mem_used_bytes_mean":  # not known where that of any instance is not
                 used = np.where(there, column[own], 0.0).sum(axis=0)
                 column[at] = _filled(column[at], np.where(there.any(axis=0), used, np.nan))
-            elif name.startswith("gpu_util_") and name != "gpu_util_n":
+            elif name.startswith("gpu_util_"):
                 column[at, there.any(axis=0)] = np.nan
             if name in _OF_THE_GPU:
                 column[own] = np.nan

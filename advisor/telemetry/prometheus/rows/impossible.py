@@ -18,12 +18,9 @@ _WORK_USE, _WORK_SECONDS = 0.1, 2 * 3600.0
 
 
 def leave_out_impossible(
-    ask: Callable[[Sequence[Ask]], Mapping[str, SeriesAnswer]],
-    made: DcgmQueries,
-    answers: dict[str, SeriesAnswer],
-    node: Callable[[Labels], str | None],
-    log: Log,
-) -> None:
+    ask: Callable[[Sequence[Ask]], Mapping[str, SeriesAnswer]], made: DcgmQueries, answers: dict[str, SeriesAnswer],
+    node: Callable[[Labels], str | None], log: Log,
+) -> None:  # fmt: skip
     """Put what the possible samples say into `answers`, in the server's units, where there were others, and note how
     many.
 

@@ -42,16 +42,9 @@ class Cells(Generic[K]):
     bins: dict[str, Matrix] = field(default_factory=dict)
 
     def put(
-        self,
-        name: str,
-        answer: SeriesAnswer,
-        key_of: Callable[[Labels], K | None],
-        *,
-        how: str = "mean",
-        weights: SeriesAnswer | None = None,
-        least: float = 0.0,
-        most: float = np.inf,
-    ) -> None:
+        self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], *, how: str = "mean",
+        weights: SeriesAnswer | None = None, least: float = 0.0, most: float = np.inf,
+    ) -> None:  # fmt: skip
         """Add an answer. Where several series speak of a device at a moment, `how` (mean, max, sum) joins them; the
         `weights` of a mean are the values of the series with the same labels, 1 of others.
 
@@ -80,21 +73,17 @@ class Cells(Generic[K]):
     def put_bins(self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], seconds: Matrix) -> None:
         """Add a histogram's buckets as seconds in each bin. `seconds`: how long each device was observed, by moment."""
         bounds = {bound: _bucket(bound) for bound in {labels.get("le", "") for labels in answer.labels}}
-        counts = np.full((len(self.rows), self.grid.count, WIDTH), np.nan, np.float32)
-        for labels, values in zip(answer.labels, answer.values, strict=True):
-            key, bucket = key_of(labels), bounds[labels.get("le", "")]
-            if key is not None and bucket is not None and key in self.rows:
-                own = counts[self.rows[key], :, bucket]
-                own[:] = np.where(np.isnan(own), values, own + np.nan_to_num(values))
+        places = [(self.rows.get(key_of(one)), bounds[one.get("le", "")]) for one in answer.labels]  # type: ignore[arg-type]
+        known = [n for n, place in enumerate(places) if None not in place]
+        counts = np.zeros((len(self.rows), WIDTH, self.grid.count), np.float32)
+        at = np.array([places[n] for n in known], dtype=np.intp).reshape(-1, 2).T
+        np.add.at(counts, (at[0], at[1]), np.nan_to_num(answer.values[known]))
         # A bucket that is not there counts no more than the one below it; a client may leave out those that are empty.
-        missing = np.isnan(counts).all(axis=2, keepdims=True)
-        counts = np.where(~missing, np.nan_to_num(np.fmax.accumulate(counts, axis=2)), np.nan)
         # Each bucket's increase is extrapolated by itself: what goes down by that is no negative count.
-        inside = np.diff(counts, axis=2, prepend=0.0).clip(min=0.0)
+        inside = np.diff(np.maximum.accumulate(counts, axis=1), axis=1, prepend=np.float32(0.0)).transpose(0, 2, 1)
         whole = inside.sum(axis=2, keepdims=True)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            scaled = inside / whole * seconds[: len(counts), :, None]
-        self.bins[name] = np.where(whole > 0, scaled, np.nan).astype(np.float32)
+        scaled = inside / np.where(whole > 0, whole, np.nan) * seconds[: len(counts), :, None]
+        self.bins[name] = scaled.astype(np.float32)
 
     def column(self, name: str) -> Matrix:
         """A measure with a row for each device, to be changed in place; all NaN where it was not asked for or not
@@ -106,14 +95,9 @@ class Cells(Generic[K]):
         return _with_all_rows(self.bins, name, (len(self.rows), self.grid.count, WIDTH))
 
     def table(
-        self,
-        columns: Sequence[str],
-        texts: Mapping[str, Callable[[K], object]],
-        bins: Sequence[str] = (),
-        *,
-        left: Collection[str] = (),
-        only: Collection[K] | None = None,
-    ) -> pd.DataFrame:
+        self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = (), *,
+        left: Collection[str] = (), only: Collection[K] | None = None,
+    ) -> pd.DataFrame:  # fmt: skip
         """One row for each device and moment that was observed, sorted by the texts and the moment.
 
         `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is

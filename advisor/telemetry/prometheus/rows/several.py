@@ -73,13 +73,18 @@ class SharedGpus:
         return work_of(labels, exported=reporter(labels) in self._exported) is not None
 
 
-def forget_contradictions(apart: Mapping[str, Cells[tuple[str, str]]], cells: Cells[str], log: Log) -> None:
-    """Where two exporters give different values for one GPU's use, neither is believed. `apart`: means of each measure
-    by GPU and exporter."""
+def contradictions(mean: SeriesAnswer, key_of: Callable[[Labels], str | None]) -> pd.DataFrame:
+    """By GPU and row whether exporters give different values for its use."""
+    exporters = [list(map(key_of, mean.labels)), list(map(reporter, mean.labels))]
+    by_gpu = pd.DataFrame(mean.values).groupby(exporters).mean().groupby(level=0)
+    return by_gpu.max() - by_gpu.min() > _DISAGREE
+
+
+def forget_contradictions(apart: Mapping[str, pd.DataFrame], cells: Cells[str], log: Log) -> None:
+    """Where two exporters give different values for one GPU's use, neither is believed. `apart`: `contradictions` by
+    measure."""
     rows: dict[str, int] = {}
-    for measure, means in apart.items():
-        by_gpu = pd.DataFrame(means.column("mean")).groupby([gpu for gpu, _ in means.rows])
-        wrong = by_gpu.max() - by_gpu.min() > _DISAGREE
+    for measure, wrong in apart.items():
         for gpu in wrong.index[wrong.any(axis=1)]:
             rows[gpu] = max(rows.get(gpu, 0), int(wrong.loc[gpu].sum()))
             for statistic in ("mean", "p95", "max"):
