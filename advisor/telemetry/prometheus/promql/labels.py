@@ -59,14 +59,10 @@ def host_of(instance: str) -> str:
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
     """The id of a GPU or MIG instance and its parent's; None for a series of no GPU.
 
-    dcgm-exporter gives an instance its parent's UUID and a number, which is given again when the GPU is divided anew:
-    ours is both and the profile.
+    dcgm-exporter gives an instance its parent's UUID and a number: ours is both.
     """
     uuid, instance = device_of(labels.get("UUID", "")), labels.get("GPU_I_ID")
-    if not uuid:
-        return None
-    parts = filter(None, (instance, labels.get("GPU_I_PROFILE")))
-    return (f"{uuid}/gi{'.'.join(parts)}", uuid) if instance else (uuid, None)
+    return ((f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)) if uuid else None
 
 
 def device_of(uuid: str) -> str:

@@ -23,10 +23,8 @@ RULE_SECONDS = 300.0
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
 AGENT_ABSENCE = "skuwise_absence"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
-_ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # millijoules since the driver was loaded
 ENERGY = "energy_joules_mean"
-# What a sample may speak for at most: five minutes of a board beyond which there is none.
-MOST_JOULES_A_SAMPLE = 3000.0 * 300.0
+_ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # millijoules since the driver was loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +145,9 @@ class DcgmQueries:
         queries = {"n": " or ".join(f"count_over_time({name}@)" for name in anchors_of(self.present)[:2])}
         if _ENERGY_COUNTER in self.present:
             # Joules a sample, for a GPU's series may change its pod within a row. A counter that goes back (the driver
-            # was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how much.
-            grown = f"increase({_ENERGY_COUNTER}@) / count_over_time({_ENERGY_COUNTER}@) / 1000 > 0"
+            # was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how much. No board takes more
+            # than 3 kW, no sample speaks for more than five minutes.
+            grown = f"increase({_ENERGY_COUNTER}@) / count_over_time({_ENERGY_COUNTER}@) / 1000 > 0 <= 900000"
             queries[ENERGY] = f"({grown}) unless (resets({_ENERGY_COUNTER}@) > 0)"
         asks = asks_of(queries, DCGM_LABELS, self.matches, self.step)
         return [*asks, *(ask for one in own for ask in self.statistics(one)), *self._beyond()]

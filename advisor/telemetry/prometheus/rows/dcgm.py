@@ -6,6 +6,7 @@ usually have; a row that has others only counts as full.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -84,11 +85,10 @@ def dcgm_rows(
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
-    measured = [name for name in readings if name != queries.ENERGY]
-    for name in list(readings):
+    measured = list(readings)
+    for name in measured:
         answer = shared.of_devices(name, readings.pop(name))
-        limit = queries.MOST_JOULES_A_SAMPLE if name == queries.ENERGY else np.inf
-        cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=counts, most=limit)
+        cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=counts)
         gauge = gauge_of(name)
         if several and gauge is not None and gauge.is_ratio and name.endswith("_mean"):
             apart[gauge.measure] = contradictions(answer, lambda one: key(one) if who(one) in several else None)
@@ -98,10 +98,9 @@ def dcgm_rows(
     # other metrics only, its rows count as full.
     most = np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0)
     samples = np.fmin(cells.column("n_all"), np.where(most > 0, most, grid.step / 60.0))
-    if measured:
+    if read := [~np.isnan(cells.column(name)) for name in measured if name != queries.ENERGY]:
         # A row of blanks was scraped, and nothing was observed in it.
-        is_read = np.logical_or.reduce([~np.isnan(cells.column(name)) for name in measured])
-        samples = np.where(is_read, samples, np.nan)
+        samples = np.where(np.logical_or.reduce(read), samples, np.nan)
     cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
     instances = [row for own, row in cells.rows.items() if gpus.about[own].kind == "mig"]
     for statistic in ("mean", "p95", "max"):
@@ -126,9 +125,12 @@ class _Gpus:
     def __init__(self, every: Sequence[Labels], who: Who, homes: Homes) -> None:
         self._who, self._homes = who, homes
         self._keys: dict[int, tuple[Labels, str | None]] = {}
+        profiles = {(found[0], labels.get("GPU_I_PROFILE")) for labels in every if (found := gpu_of(labels))}
+        # The number of an instance is given again when its GPU is divided anew.
+        self._reused = {one for one, count in Counter(one for one, _ in profiles).items() if count > 1 and "/gi" in one}
         self.about: dict[str, About] = {}
         for labels in every:
-            found, whole, own = gpu_of(labels), who(labels), self.key(labels)
+            found, whole, own = self._gpu(labels), who(labels), self.key(labels)
             if found is None or whole is None or own is None or own in self.about:
                 continue
             uuid, parent = found
@@ -142,10 +144,15 @@ class _Gpus:
     def key(self, labels: Labels) -> str | None:
         """Of the same object the same, found once: labels are held, so that no others take their id."""
         if id(labels) not in self._keys:
-            found, whole = gpu_of(labels), self._who(labels)
+            found, whole = self._gpu(labels), self._who(labels)
             suffix = self._homes.suffix(*whole) if whole is not None else None
             self._keys[id(labels)] = labels, None if found is None or suffix is None else found[0] + suffix
         return self._keys[id(labels)][1]
+
+    def _gpu(self, labels: Labels) -> tuple[str, str | None] | None:
+        if (found := gpu_of(labels)) is not None and found[0] in self._reused:
+            return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
+        return found
 
 
 def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:

@@ -26,8 +26,7 @@ from .series_to_rows import Cells
 MAX_VALUES = 10_000_000
 # Rows divide an hour, and with it every window.
 STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
-# What counters count is told over at least so many scrapes; as many readings make a mean.
-SCRAPES = 3
+SCRAPES = 3  # the growth of counters is known over at least so many
 _DAY_SECONDS = 86400.0
 _AGENT = "agent "
 _USE = ("gpu_util_mean", "engine_mean", f"{_AGENT}gpu_util_mean", f"{_AGENT}sm_active_mean")
@@ -72,12 +71,9 @@ class Fine:
         cells: Cells[str] = Cells(Grid(window.start + step, window.end, step))
 
         def key(labels: Labels) -> str | None:
-            if "gpu_uuid" in labels:
-                several = f"{labels['gpu_uuid']}@{agent_node(labels)}", labels["gpu_uuid"]
-                own = next((one for one in several if one in self.about), None)
-            else:
-                own = self.key_of(labels) if self.key_of is not None else None
-            return own if own in keys else None
+            uuid, own = labels.get("gpu_uuid"), self.key_of(labels) if self.key_of is not None else None
+            several = (own,) if uuid is None else (f"{uuid}@{agent_node(labels)}", uuid)
+            return next((one for one in several if one in keys), None)
 
         # Of several series of one (a copy for each pod) the mean counts.
         asks = [ask for ask in asks if ask.name in (*_USE, *_MEMORY)]

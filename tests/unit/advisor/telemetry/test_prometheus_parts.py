@@ -42,7 +42,6 @@ def test_days_cover_every_moment_once_and_stretches_of_them_fit_into_an_answer()
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:
     assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3"}) == ("GPU-a/gi3", "GPU-a")
-    assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3", "GPU_I_PROFILE": "1g.10gb"}) == ("GPU-a/gi3.1g.10gb", "GPU-a")
     assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None)
     assert gpu_of({"gpu": "0"}) is None
 
