@@ -110,7 +110,7 @@ def dcgm_rows(
     count_samples(cells, samples)
     cells.columns["energy_joules_n"] = np.where(np.isnan(cells.column(queries.ENERGY)), np.nan, samples)
     if memory:
-        sizes = pd.concat([pd.Series(one.values[:, 0] * queries.MIB, map(key, one.labels)) for one in memory])
+        sizes = pd.concat([pd.Series(one.values[:, 0] * queries.MIB, list(map(key, one.labels))) for one in memory])
         known = sizes[(sizes > 0) & (sizes <= queries.MOST_MEMORY_BYTES)].groupby(level=0).median()
         total = known.reindex(list(cells.rows)).to_numpy(np.float32)
         cells.columns["mem_total_bytes"] = np.repeat(total[:, None], grid.count, axis=1)

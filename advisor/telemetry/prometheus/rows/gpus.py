@@ -54,9 +54,9 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
     """From the answers to `agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     about: dict[str, About] = {}
-    counts = next((answers[name] for name in ("observed", "gpus") if name in answers), SeriesAnswer.nothing(grid.count))
-    info = answers["gpus"].labels if "gpus" in answers else ()
-    homes = homes_of(counts, info, _who, log)
+    nothing = SeriesAnswer.nothing(grid.count)
+    info = answers.get("gpus", nothing).labels
+    homes = homes_of(answers.get("observed", nothing), info, _who, log)
 
     def key(labels: Labels) -> str | None:
         found = _who(labels)

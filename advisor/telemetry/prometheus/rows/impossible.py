@@ -29,12 +29,11 @@ def leave_out_impossible(
     """
     beyond = answers.pop("beyond", SeriesAnswer.nothing(0))
     for gauge in DCGM_GAUGES:
-        over, gpus = {}, {}
+        names, over, gpus = gauge.known(made.present), {}, {}
         for labels, values in zip(beyond.labels, beyond.values, strict=True):
-            bare = {name: value for name, value in labels.items() if name != "measure"}
-            if labels.get("measure") == gauge.measure and (gpu := gpu_of(bare)) is not None:
-                over[label_set(bare)], gpus[label_set(bare)] = ~np.isnan(values), (gpu[0], node(bare))
-        names = gauge.known(made.present)
+            series = label_set(labels) - {("measure", gauge.measure)}
+            if len(series) < len(labels) and (gpu := gpu_of(labels)) is not None:
+                over[series], gpus[series] = ~np.isnan(values), (gpu[0], node(labels))
         if not over or not names:
             continue
         own = of_gpus(uuid for uuid, _ in gpus.values())
@@ -44,9 +43,8 @@ def leave_out_impossible(
             answer, index = answers[name], series_index(again[name].labels)
             values = answer.values.copy()
             for row, series in enumerate(map(label_set, answer.labels)):
-                if series in over:
-                    by, mask = index.get(series, -1), over[series]
-                    values[row, mask] = again[name].values[by, mask] if by >= 0 else np.nan
+                if (mask := over.get(series)) is not None:
+                    values[row, mask] = again[name].values[index[series], mask] if series in index else np.nan
             answers[name] = SeriesAnswer(answer.labels, values)
         # What never has a value is missing, and no fault of single samples. Copies of pods count once.
         mean = answers.get(f"{gauge.measure}_mean", SeriesAnswer.nothing(1))

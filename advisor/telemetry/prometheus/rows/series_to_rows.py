@@ -18,7 +18,8 @@ K = TypeVar("K", bound=Hashable)
 Matrix = npt.NDArray[np.floating[Any]]
 _EDGES = np.array(BIN_EDGES)
 # The bound of a bucket as text differs between clients by its last digits.
-_EDGE_TOLERANCE = 1e-9
+_EDGE_DIGITS = 8
+_BUCKETS = {**{edge: n for n, edge in enumerate(_EDGES[1:].round(_EDGE_DIGITS).tolist())}, np.inf: WIDTH - 1}
 
 
 def label_set(labels: Labels) -> frozenset[tuple[str, str]]:
@@ -72,12 +73,13 @@ class Cells(Generic[K]):
 
     def put_bins(self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], seconds: Matrix) -> None:
         """Add a histogram's buckets as seconds in each bin. `seconds`: how long each device was observed, by moment."""
-        bounds = {bound: _bucket(bound) for bound in {labels.get("le", "") for labels in answer.labels}}
-        places = [(self.rows.get(key_of(one)), bounds[one.get("le", "")]) for one in answer.labels]  # type: ignore[arg-type]
-        known = [n for n, place in enumerate(places) if None not in place]
+        bounds = pd.to_numeric(pd.Series([labels.get("le") for labels in answer.labels], dtype=object), errors="coerce")
+        buckets = bounds.round(_EDGE_DIGITS).map(_BUCKETS).fillna(-1).to_numpy(np.intp)
+        keys = [key_of(labels) for labels in answer.labels]
+        at = np.array([-1 if key is None else self.rows.get(key, -1) for key in keys], dtype=np.intp)
+        known = (at >= 0) & (buckets >= 0)
         counts = np.zeros((len(self.rows), WIDTH, self.grid.count), np.float32)
-        at = np.array([places[n] for n in known], dtype=np.intp).reshape(-1, 2).T
-        np.add.at(counts, (at[0], at[1]), np.nan_to_num(answer.values[known]))
+        np.add.at(counts, (at[known], buckets[known]), np.nan_to_num(answer.values[known]))
         # A bucket that is not there counts no more than the one below it; a client may leave out those that are empty.
         # Each bucket's increase is extrapolated by itself: what goes down by that is no negative count.
         inside = np.diff(np.maximum.accumulate(counts, axis=1), axis=1, prepend=np.float32(0.0)).transpose(0, 2, 1)
@@ -166,13 +168,3 @@ def from_bins(bins: Matrix) -> tuple[Matrix, Matrix]:
     found = np.where(place == 0, 0.0, middle[place]), _EDGES[highest]
     p95, most = (np.where(total > 0, values, np.nan).astype(np.float32) for values in found)
     return p95, most
-
-
-def _bucket(bound: str) -> int | None:
-    """The bin whose upper edge a bucket's bound is; None for a bound that is none of ours."""
-    try:
-        value = float(bound)
-    except ValueError:
-        return None
-    near = int(np.abs(_EDGES[1:] - value).argmin())
-    return WIDTH - 1 if value == np.inf else near if abs(_EDGES[1:][near] - value) < _EDGE_TOLERANCE else None

@@ -1,8 +1,5 @@
-"""Fine series of GPUs that nobody holds, asked of a server in bounded cost.
-
-Of each such GPU its use and memory are asked in rows of a scrape or longer, so long that no more than `MAX_VALUES`
-values come back: up to 165 GPUs by the minute over 14 days, more by two, five or fifteen.
-"""
+"""Fine series of GPUs that nobody holds: their use and memory in rows of a scrape or longer, so long that no more than
+`MAX_VALUES` values come back: up to 165 GPUs by the minute over 14 days, more by two, five or fifteen."""
 
 from __future__ import annotations
 
