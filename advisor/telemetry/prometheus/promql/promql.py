@@ -150,7 +150,7 @@ class DcgmQueries:
             grown = f"increase({_ENERGY_COUNTER}@) / count_over_time({_ENERGY_COUNTER}@) / 1000 > 0 <= 900000"
             queries[ENERGY] = f"({grown}) unless (resets({_ENERGY_COUNTER}@) > 0)"
         asks = asks_of(queries, DCGM_LABELS, self.matches, self.step)
-        return [*asks, *(ask for one in own for ask in self.statistics(one)), *self._beyond()]
+        return [*asks, *(ask for one in own for ask in self.statistics(one)), *self.beyond(own)]
 
     def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
         """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
@@ -181,11 +181,11 @@ class DcgmQueries:
         sums = [" + ".join(parts) for parts in ((used, free, reserve), (used, free)) if all(parts)]
         return asks_of({"mem_total_bytes": " or ".join(sums)} if sums else {}, DCGM_LABELS, self.matches, self.step)
 
-    def _beyond(self) -> list[Ask]:
+    def beyond(self, gauges: Iterable[DcgmGauge]) -> list[Ask]:
         """The largest samples that are no readings, with their measure: a mean would not show them. Ratios of MIG
         instances may exceed 1 (NVIDIA/DCGM#152); behind a rule for a mean no sample is known."""
         parts = []
-        for gauge in (one for one in DCGM_GAUGES if "_per_second" not in one.measure):
+        for gauge in (one for one in gauges if "_per_second" not in one.measure):
             chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + row_range(self.step)
             rules = [rule for one in ("max", "mean") if (rule := rule_name(gauge.measure, one)) in self.ruled]
             for name in [one for one in rules if ":max" in one] if rules else gauge.known(self.present):

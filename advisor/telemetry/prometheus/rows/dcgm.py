@@ -53,7 +53,8 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
     every = _devices([*found.named, *(labels for one in (counts, *answers.values()) for labels in one.labels)])
     lacking = {device for device in every if "/gi" in device or device not in used}
     if lacking and "engine_mean" not in answers:
-        answers |= ask(made.statistics(GAUGES["engine"], *of_gpus(lacking)))
+        engine = GAUGES["engine"]
+        answers |= ask([*made.statistics(engine, *of_gpus(lacking)), *made.beyond([engine])])
     memory = [answer for one in made.memory() for answer in asked.daily(one)]
     rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=found.named, node=node, memory=memory)
     return rows, counts, key_of
