@@ -35,7 +35,7 @@ from .promql import promql as queries
 from .promql.labels import HOST_LABELS, gpu_of
 from .questions import Questions
 from .rows import fabric, nodes
-from .rows.dcgm import DcgmQuestions, KeyOf, read_dcgm
+from .rows.dcgm import KeyOf, read_dcgm
 from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import external_labels, held_at_midnights
@@ -153,7 +153,7 @@ def read_frames(
         rows_of[node] = rows_of.get(node, 0) + int(seen[row].sum())
     groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
     since = asked.grid.start + (float(seen.any(axis=0).argmax()) - 1) * asked.grid.step
-    fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since, gpus.spoiled)
+    fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since)
     for n, group in enumerate(groups):
         part = _with_rows(whole, tables, catalog, None if group is None or len(groups) == 1 else frozenset(group))
         part = part if is_short else with_activity(part, fine)
@@ -288,8 +288,7 @@ def _read_gpus(
         ask = agent_queries.agent_work_ask(matches, step)
         uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
     if found.dcgm_gpus:
-        asking = DcgmQuestions(asked.ask, asked.daily)
-        dcgm, answer, key_of = read_dcgm(asking, found, matches, grid, log=log, node=identity.node_of)
+        dcgm, answer, key_of = read_dcgm(asked, log=log, node=identity.node_of)
         asked.exporters = answer.labels
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}

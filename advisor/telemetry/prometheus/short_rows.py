@@ -22,9 +22,9 @@ from .questions import Questions
 
 # Parts of the names of measures that only verdicts over days use: percentiles, rhythms, energy, latencies.
 _NOT_NEEDED = (
-    "_p95", "squared", "product", "duty", "period", "idle_run", "energy", "occupancy", "fp64", "fp32", "fp16",
-    "mem_clock", "xmit_wait", "temperature", "correlation", "mem_used_bytes_max", "tensor_active_max",
-    "dram_active_max", "tensor_seconds", "traffic_bytes", "fabric util", "kv_cache", "preemptions", "prompt",
+    "_p95", "duty", "period", "idle_run", "energy", "occupancy", "fp64", "fp32", "fp16",
+    "mem_clock", "xmit_wait", "temperature", "correlation", "_cv", "mem_used_bytes_max", "tensor_active_max",
+    "dram_active_max", "fabric util", "kv_cache", "preemptions", "prompt",
     "buckets", "disk_read_bytes_per_second_max", "disk_write_bytes_per_second_max", "tx_max", "rx_max",
 )  # fmt: skip
 # What a workload usually does on its links and at which clock is in the rows of minutes.

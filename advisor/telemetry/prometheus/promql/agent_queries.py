@@ -1,135 +1,131 @@
-"""What is asked of our agent's page: integrals, whose differences are exact means however rarely they are scraped."""
+"""What is asked of our agent's page: integrals, whose differences are exact means however rarely they are scraped.
+
+The signs in expressions are those of `asks_of`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from .....agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..client.range_planner import Ask
 from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, PORT_LABELS
-from .promql import AGENT_ANCHOR, AGENT_SERIES, WITHIN, row_range, selector
+from .promql import AGENT_ANCHOR, AGENT_SERIES, asks_of
 
-_RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
-_FABRIC_UTIL = "skuwise_fabric_util_distribution_ratio"
 _FABRIC_LABELS = (*AGENT_NODE_LABELS, *PORT_LABELS)
 _INFO_LABELS = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile", "driver_version")
 _NODE_LABELS = (
     *AGENT_NODE_LABELS, "cluster", "exported_cluster", "node_sku", "node_sku_source", "provider", "region",
     "exported_region", "instance_type",
 )  # fmt: skip
+_RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
+_GPU, _FABRIC = "skuwise_gpu_", "skuwise_fabric_"
+_UTIL = f"{_FABRIC}util_distribution_ratio"
 _MOMENTS = (
-    "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds", "product_bytes",
-)  # fmt: skip
-# Measures of GPUs: what is formed over a row, of which series, without ``skuwise_gpu_``. Two series: the growth of the
-# first over that of the second. The page's totals begin anew with the agent, which `increase` allows for.
-_GPU = (
-    ("n", "increase", "gpu_util_distribution_ratio_count"),
-    ("duty", "share", "busy_seconds_total sm_active_observed_seconds_total"),
-    ("sm_squared", "share", "sm_active_squared_seconds_total sm_active_observed_seconds_total"),
-    ("throttled_fraction", "share", "throttled_seconds_total throttle_reasons_observed_seconds_total"),
-    ("energy_joules", "increase", "energy_joules_total"),
-    ("energy_seconds", "increase", "energy_observed_seconds_total"),
-    ("mem_used_bytes_max", "max_over_time", "mem_used_bytes"),
-    ("idle_run_seconds", "max_over_time", "idle_run_seconds"),
-    ("period_seconds", "median", "period_seconds"),
-    ("period_strength", "median", "period_strength_ratio"),
-    *((f"{name}_max", "max_over_time", f"{name.removeprefix('gpu_')}_ratio") for name in _RATIOS),
-    *((f"{way}_bytes_per_second_p95", "p95 of rates", f"{way}_bytes_total")
-      for way in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")),
-    *((f"{pair}_{part}", "share", f"tensor_{pair}_{part}_total tensor_{pair}_seconds_total")
-      for pair in ("nvlink", "fabric") for part in _MOMENTS),
+    "seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds", "product_bytes",
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Expressions over the time of each row, of the series that `matches` select."""
+def _share(total: str, observed: str) -> str:
+    """The growth of one total over that of another. Both begin anew with the agent, which `rate` allows for."""
+    return f"rate({total}@) / rate({observed}@)"
 
-    matches: Sequence[str]
-    step: float
 
-    def of(self, how: str, series: str, prefix: str = "") -> str:
-        chosen, row = selector(self.matches), row_range(self.step)
-        names = [prefix + name for name in series.split()]
-        rates = f"rate({names[0]}{chosen}[{WITHIN}])[{self.step:g}s:{WITHIN}]"
-        match how:
-            case "share":
-                return " / ".join(f"rate({name}{chosen}{row})" for name in names)
-            case "median":
-                return f"quantile_over_time(0.5, {names[0]}{chosen}{row})"
-            case "p95 of rates":
-                return f"quantile_over_time(0.95, {rates})"
-            case "max of rates":
-                return f"max_over_time({rates})"
-        return f"{how}({names[0]}{chosen}{row})"
+def _correlation(pair: str) -> str:
+    """Of tensor activity with traffic; none of what does not vary, but for rounding."""
+    seconds, first, second, first_squared, second_squared, product = (
+        f"rate({_GPU}tensor_{pair}_{part}_total@)" for part in _MOMENTS
+    )
+    varies = f"({first_squared} * {seconds} - {first} ^ 2 > 1e-9 * {seconds} ^ 2)"
+    other = f"({second_squared} * {seconds} - {second} ^ 2 > 1e-9 * {second_squared} * {seconds})"
+    found = f"({product} * {seconds} - {first} * {second}) / sqrt({varies} * {other})"
+    return f"clamp_min(clamp_max({found}, 1), -1)"
 
-    def means(self, integrals: Iterable[Integral], present: Collection[str]) -> list[tuple[str, str]]:
-        return [
-            (f"{one.metric}_mean", self.of("share", f"{one.total.series} {one.observed.series}"))
-            for one in integrals
-            if one.total.series in present
-        ]
+
+_ACTIVE, _ACTIVE_SECONDS = f"rate({_GPU}sm_active_seconds_total@)", f"rate({_GPU}sm_active_observed_seconds_total@)"
+_SAMPLES = f"increase({_GPU}gpu_util_distribution_ratio_count@)"
+_WITH_ENERGY = f"clamp_max(increase({_GPU}energy_observed_seconds_total@) / increase({AGENT_ANCHOR}@), 1) * {_SAMPLES}"
+_GPU_QUERIES = {
+    "observed": f"increase({AGENT_ANCHOR}@)",
+    "n": _SAMPLES,
+    "duty": _share(f"{_GPU}busy_seconds_total", f"{_GPU}sm_active_observed_seconds_total"),
+    "sm_active_cv": (
+        f"sqrt(clamp_min(rate({_GPU}sm_active_squared_seconds_total@) * {_ACTIVE_SECONDS} - {_ACTIVE} ^ 2, 0))"
+        f" / {_ACTIVE}"
+    ),
+    "throttled_fraction": _share(f"{_GPU}throttled_seconds_total", f"{_GPU}throttle_reasons_observed_seconds_total"),
+    "energy_joules_mean": f"increase({_GPU}energy_joules_total@) / ({_WITH_ENERGY}) > 0",  # of a sample
+    "energy_joules_n": f"{_WITH_ENERGY} > 0",
+    **{f"{name}_max": f"max_over_time({_GPU}{name.removeprefix('gpu_')}_ratio@)" for name in _RATIOS},
+    "mem_used_bytes_max": f"max_over_time({_GPU}mem_used_bytes@)",
+    "idle_run_seconds": f"max_over_time({_GPU}idle_run_seconds@)",
+    "period_seconds": f"quantile_over_time(0.5, {_GPU}period_seconds@)",
+    "period_strength": f"quantile_over_time(0.5, {_GPU}period_strength_ratio@)",
+    **{
+        f"{way}_bytes_per_second_p95": f"quantile_over_time(0.95, rate({_GPU}{way}_bytes_total#)%)"
+        for way in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
+    },
+    **{f"tensor_{pair}_correlation": _correlation(pair) for pair in ("nvlink", "fabric")},
+}
+
+
+def _means(integrals: Iterable[Integral], present: Collection[str]) -> dict[str, str]:
+    known = (one for one in integrals if one.total.series in present)
+    return {f"{one.metric}_mean": _share(one.total.series, one.observed.series) for one in known}
 
 
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """Means, maxima and rhythm of what our agent's page says of GPUs."""
-    rows = _Rows(matches, step)
-    queries = [("observed", rows.of("increase", AGENT_ANCHOR)), *rows.means(GPU_INTEGRALS, present)]
-    queries += [(name, rows.of(how, series, "skuwise_gpu_")) for name, how, series in _GPU]
-    return [Ask(name, query, AGENT_GPU_LABELS) for name, query in queries]
+    return asks_of({**_means(GPU_INTEGRALS, present), **_GPU_QUERIES}, AGENT_GPU_LABELS, matches, step)
 
 
 def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says a GPU is, by row: which can change over a window."""
-    rows, gauges = _Rows(matches, step), ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
-    asks = [Ask(name, rows.of("last_over_time", f"skuwise_gpu_{name}"), AGENT_GPU_LABELS) for name in gauges]
-    return [Ask("gpus", rows.of("count_over_time", "skuwise_gpu_info"), _INFO_LABELS), *asks]
+    gauges = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+    last = {name: f"last_over_time({_GPU}{name}@)" for name in gauges}
+    info = {"gpus": f"count_over_time({_GPU}info@)"}
+    return asks_of(info, _INFO_LABELS, matches, step) + asks_of(last, AGENT_GPU_LABELS, matches, step)
 
 
 def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of nodes, and the roles of their ports."""
-    rows, ports = _Rows(matches, step), (*_FABRIC_LABELS, "role", "link_layer")
-    return [
-        Ask("nodes", rows.of("count_over_time", "skuwise_node_info"), _NODE_LABELS),
-        Ask("node GPUs", rows.of("last_over_time", "skuwise_node_gpus"), AGENT_NODE_LABELS),
-        Ask("ports", rows.of("count_over_time", "skuwise_fabric_port_info"), ports),
-    ]
+    queries = (
+        ("nodes", "count_over_time(skuwise_node_info@)", _NODE_LABELS),
+        ("node GPUs", "last_over_time(skuwise_node_gpus@)", AGENT_NODE_LABELS),
+        ("ports", f"count_over_time({_FABRIC}port_info@)", (*_FABRIC_LABELS, "role", "link_layer")),
+    )
+    return [ask for name, query, kept in queries for ask in asks_of({name: query}, kept, matches, step)]
 
 
 def agent_bin_asks(matches: Sequence[str], step: float) -> list[Ask]:
     """The distributions of the agent's page: how many ticks fell up to each edge."""
-    rows, kept = _Rows(matches, step), (*AGENT_GPU_LABELS, "le")
-    families = ((name, f"skuwise_gpu_{name}_distribution_ratio_bucket") for name in (*_RATIOS, "nvlink"))
-    return [Ask(name, rows.of("increase", family), kept) for name, family in families]
+    queries = {name: f"increase({_GPU}{name}_distribution_ratio_bucket@)" for name in (*_RATIOS, "nvlink")}
+    return asks_of(queries, (*AGENT_GPU_LABELS, "le"), matches, step)
 
 
 def agent_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of ports."""
-    rows, port = _Rows(matches, step), "skuwise_fabric_"
-    queries = [
-        ("observed", rows.of("increase", f"{port}state_observed_seconds_total")),
-        *rows.means(FABRIC_INTEGRALS, present),
-        ("util_mean", rows.of("share", f"{_FABRIC_UTIL}_sum {_FABRIC_UTIL}_count")),
-        ("util_n", rows.of("increase", f"{_FABRIC_UTIL}_count")),
-        ("active_fraction", rows.of("share", "active_seconds_total state_observed_seconds_total", port)),
-        ("line_rate", rows.of("last_over_time", f"{port}line_rate_bytes_per_second")),
-    ]
-    asks = [Ask(f"fabric {name}", query, _FABRIC_LABELS) for name, query in queries]
-    return [*asks, Ask("fabric util", rows.of("increase", f"{_FABRIC_UTIL}_bucket"), (*_FABRIC_LABELS, "le"))]
+    observed = f"{_FABRIC}state_observed_seconds_total"
+    queries = {
+        "observed": f"increase({observed}@)",
+        **_means(FABRIC_INTEGRALS, present),
+        "util_mean": _share(f"{_UTIL}_sum", f"{_UTIL}_count"),
+        "util_n": f"increase({_UTIL}_count@)",
+        "active_fraction": _share(f"{_FABRIC}active_seconds_total", observed),
+        "line_rate": f"last_over_time({_FABRIC}line_rate_bytes_per_second@)",
+    }
+    bins = asks_of({"util": f"increase({_UTIL}_bucket@)"}, (*_FABRIC_LABELS, "le"), matches, step, "fabric ")
+    return [*asks_of(queries, _FABRIC_LABELS, matches, step, "fabric "), *bins]
 
 
 def agent_host_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What our agent's page says of hosts."""
-    rows = _Rows(matches, step)
-    queries = [("observed", rows.of("increase", "skuwise_host_observed_seconds_total"))]
-    queries += rows.means(HOST_INTEGRALS, present)
+    queries = {"observed": "increase(skuwise_host_observed_seconds_total@)", **_means(HOST_INTEGRALS, present)}
     for way in ("read", "write"):
-        most = rows.of("max of rates", f"skuwise_host_disk_{way}_bytes_total")
-        queries.append((f"disk_{way}_bytes_per_second_max", most))
-    return [Ask(f"host {name}", query, AGENT_NODE_LABELS) for name, query in queries]
+        queries[f"disk_{way}_bytes_per_second_max"] = f"max_over_time(rate(skuwise_host_disk_{way}_bytes_total#)%)"
+    return asks_of(queries, AGENT_NODE_LABELS, matches, step, "host ")
 
 
 def agent_work_ask(matches: Sequence[str], step: float) -> Ask:
     """Seconds that each workload had held each GPU by the end of each row."""
-    return Ask("workloads", _Rows(matches, step).of("last_over_time", AGENT_SERIES), AGENT_WORK_LABELS)
+    return asks_of({"workloads": f"last_over_time({AGENT_SERIES}@)"}, AGENT_WORK_LABELS, matches, step)[0]

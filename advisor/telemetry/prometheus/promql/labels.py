@@ -7,9 +7,7 @@ the workload, the bare one of the exporter's own pod.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
-from .....agent.store.writing.slurm_rows import short_name
 from ..client.response import Labels
 
 _VIRTUAL = re.compile(
@@ -35,16 +33,11 @@ DCGM_LABELS = (
 # `cluster` in the page is the agent's own; an external label of this name would be the same for all.
 AGENT_NODE_LABELS = ("exported_node", "node", "instance")
 AGENT_GPU_LABELS = (*AGENT_NODE_LABELS, "gpu_uuid")
+AGENT_WORK_LABELS = (
+    *AGENT_GPU_LABELS, "workload_id", "series_id", "scheduler", "job_id", "namespace", "pod", "exported_namespace",
+    "exported_pod", "framework", "basis", "shared",
+)  # fmt: skip
 PORT_LABELS = ("device", "port")
-
-
-def node_of(labels: Labels) -> str | None:
-    """The node that a series of dcgm-exporter or node_exporter speaks of; None where no label names one."""
-    for name in NODE_LABELS:
-        value = labels.get(name)
-        if value:
-            return host_of(value) if name == "instance" else value
-    return None
 
 
 def cluster_of(labels: Labels) -> str:
@@ -63,54 +56,13 @@ def host_of(instance: str) -> str:
     return host.strip("[]") if colon and port.isdigit() else instance
 
 
-class NodeNames:
-    """The known nodes, found by names that others give them."""
-
-    def __init__(self, known: Iterable[str]) -> None:
-        self._known = frozenset(known)
-        self._short: dict[str, str | None] = {}
-        for name in self._known:
-            short = short_name(name)
-            self._short[short] = None if short in self._short else name
-
-    def matched(self, name: str) -> str | None:
-        """The node that `name` means: the same, or the same before the first dot where only one is."""
-        return name if name in self._known else self._short.get(short_name(name))
-
-
-class Hosts:
-    """The GPU node that a series of node_exporter speaks of, by its labels or by its instance's host name.
-
-    `named`: labels of ``node_uname_info``.
-    """
-
-    def __init__(self, known: NodeNames, named: Iterable[Labels]) -> None:
-        self._known = known
-        self._by_instance = {
-            labels["instance"]: node for labels in named
-            if "instance" in labels and (node := known.matched(labels.get("nodename", ""))) is not None
-        }  # fmt: skip
-        self._found: dict[tuple[str, ...], str | None] = {}
-
-    def node(self, labels: Labels) -> str | None:
-        """None: a node without GPUs."""
-        key = tuple(labels.get(name, "") for name in NODE_LABELS)
-        if key not in self._found:
-            by_instance, named = self._by_instance.get(labels.get("instance", "")), node_of(labels)
-            self._found[key] = by_instance or (self._known.matched(named) if named else None)
-        return self._found[key]
-
-
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
     """The id of a GPU or MIG instance and its parent's; None for a series of no GPU.
 
     dcgm-exporter gives an instance its parent's UUID and a number: ours is both.
     """
-    uuid = device_of(labels.get("UUID", ""))
-    if not uuid:
-        return None
-    instance = labels.get("GPU_I_ID")
-    return (f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)
+    uuid, instance = device_of(labels.get("UUID", "")), labels.get("GPU_I_ID")
+    return ((f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)) if uuid else None
 
 
 def device_of(uuid: str) -> str:
@@ -118,9 +70,3 @@ def device_of(uuid: str) -> str:
     ``GPU-.../vgpu3``. They are one device, whose use must not be counted once for each."""
     found = _VIRTUAL.fullmatch(uuid)
     return found["gpu"] if found else uuid
-
-
-AGENT_WORK_LABELS = (
-    *AGENT_GPU_LABELS, "workload_id", "series_id", "scheduler", "job_id", "namespace", "pod", "exported_namespace",
-    "exported_pod", "framework", "basis", "shared",
-)  # fmt: skip

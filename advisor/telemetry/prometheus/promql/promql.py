@@ -7,9 +7,8 @@ rules of `deploy/prometheus` have run for the whole window, their five-minute me
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .....agent.sources.scrape.dcgm import FIELDS
@@ -24,12 +23,8 @@ RULE_SECONDS = 300.0
 AGENT_ANCHOR = "skuwise_gpu_observed_seconds_total"
 AGENT_ABSENCE = "skuwise_absence"
 AGENT_SERIES = "skuwise_workload_gpu_seconds_total"
-# Millijoules since the driver was loaded.
-ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
 ENERGY = "energy_joules_mean"
-JOULES_PER_COUNT = 1e-3
-# What a sample may speak for at most: five minutes of a board beyond which there is none.
-MOST_JOULES_A_SAMPLE = 3000.0 * 300.0
+_ENERGY_COUNTER = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"  # millijoules since the driver was loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +46,10 @@ class DcgmGauge:
         """The most that is a reading, in the exporter's unit."""
         return f"{self.most / self.scale:.10g}"
 
+    def known(self, present: Collection[str]) -> list[str]:
+        """Its names that a server has."""
+        return [name for name in self.names if name in present]
+
 
 _EACH = ("mean", "p95", "max")
 _ENGINE_NAMES = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO")
@@ -70,20 +69,16 @@ DCGM_GAUGES: tuple[DcgmGauge, ...] = (
     ),
 )
 GAUGES = {gauge.measure: gauge for gauge in DCGM_GAUGES}
-# Samples are counted by the first of these that the server has, and by others for the GPUs that lack it.
-ANCHORS: tuple[str, ...] = tuple(name for gauge in DCGM_GAUGES for name in gauge.names)
 # Their sum is what a GPU has. The driver's reserve is told apart by newer releases only.
 _MEMORY = ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE", "DCGM_FI_DEV_FB_RESERVED")
-_OVER_TIME = {"mean": "avg_over_time({})", "max": "max_over_time({})", "p95": "quantile_over_time(0.95, {})"}
+_OVER_TIME = {"mean": "avg_over_time(", "max": "max_over_time(", "p95": "quantile_over_time(0.95, "}
 # Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
 _TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
 _TURN_SECONDS = 30.0
-_USUAL_SCRAPES = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300)
 _NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 # So many ids of GPUs make one query, more are asked for all.
 _MOST_NAMED = 200
-_IB, _SENT, _RECEIVED = "node_infiniband", "port_data_transmitted_bytes_total", "port_data_received_bytes_total"
 
 
 def selector(matches: Sequence[str], *own: str) -> str:
@@ -98,6 +93,16 @@ def row_range(step: float) -> str:
     Prometheus before 3.0 counts a sample at the very start of a range as well, so that it would stand in two rows.
     """
     return f"[{step - 1:.0f}s999ms]"
+
+
+def asks_of(
+    queries: Mapping[str, str], kept: tuple[str, ...], matches: Sequence[str], step: float, kind: str = ""
+) -> list[Ask]:
+    """Expressions by name, in which ``$`` stands for the selector, ``@`` for it with the range of a row, ``#`` for it
+    with the range of a rate within a row, and ``%`` for the moments of such rates."""
+    chosen = selector(matches)
+    meaning = {"$": chosen, "@": chosen + row_range(step), "#": f"{chosen}[{WITHIN}]", "%": f"[{step:g}s:{WITHIN}]"}
+    return [Ask(kind + name, query.translate(str.maketrans(meaning)), kept) for name, query in queries.items()]
 
 
 def rule_name(measure: str, statistic: str) -> str:
@@ -119,7 +124,7 @@ def of_gpus(devices: Iterable[str], label: str = "UUID") -> tuple[str, ...]:
 
 def anchors_of(present: Collection[str]) -> tuple[str, ...]:
     """The series of dcgm-exporter by which GPUs are looked for, the usual ones first; empty without any."""
-    return tuple(name for name in ANCHORS if name in present)
+    return tuple(name for gauge in DCGM_GAUGES for name in gauge.known(present))
 
 
 @dataclass(frozen=True)
@@ -134,82 +139,59 @@ class DcgmQueries:
     scrape_seconds: float | None = None
 
     def of_all(self) -> list[Ask]:
-        """Of all GPUs, first the counts of samples. The engine's activity stands in where no GPU has a utilization."""
-        gauges = [one for one in DCGM_GAUGES if one.measure != "engine" or not self._names(GAUGES["gpu_util"])]
-        asks = [self.count(anchors_of(self.present)[0])]
-        return [*asks, *(ask for one in gauges for ask in self.statistics(one)), *self.beyond()]
+        """Of all GPUs. The engine's activity stands in where no GPU has a utilization."""
+        own = [one for one in DCGM_GAUGES if one.measure != "engine" or not GAUGES["gpu_util"].known(self.present)]
+        # MIG instances lack the first metric by which samples are counted, utilization.
+        queries = {"n": " or ".join(f"count_over_time({name}@)" for name in anchors_of(self.present)[:2])}
+        if _ENERGY_COUNTER in self.present:
+            # Joules a sample, for a GPU's series may change its pod within a row. A counter that goes back (the driver
+            # was loaded again, an exporter mixed up two GPUs) has grown by nobody knows how much. No board takes more
+            # than 3 kW, no sample speaks for more than five minutes.
+            grown = f"increase({_ENERGY_COUNTER}@) / count_over_time({_ENERGY_COUNTER}@) / 1000 > 0 <= 900000"
+            queries[ENERGY] = f"({grown}) unless (resets({_ENERGY_COUNTER}@) > 0)"
+        asks = asks_of(queries, DCGM_LABELS, self.matches, self.step)
+        return [*asks, *(ask for one in own for ask in self.statistics(one)), *self.beyond(own)]
 
     def statistics(self, gauge: DcgmGauge, *own: str, possible: bool = False) -> list[Ask]:
         """Statistics of a gauge, of the series that `own` matchers select. `possible`: of the samples that can be
-        readings, looked at one by one."""
-        asks, chosen = [], selector(self.matches, *own)
+        readings, looked at one by one, and first how many are none."""
+        queries, known, row = dict[str, str](), gauge.known(self.present), row_range(self.step)
+        if possible:
+            seconds = self.scrape_seconds or 60.0  # intervals of scraping are multiples of five seconds, or short
+            row = f"{row[:-1]}:{round(seconds / 5) * 5 or max(1, round(seconds))}s]"
+            queries["impossible"] = " or ".join(f"count_over_time(({name}$ > {gauge.limit}){row})" for name in known)
         is_long = self.scrape_seconds is not None and self.scrape_seconds >= _TURN_SECONDS
         for statistic in gauge.statistics:
             if statistic == "p95" and gauge.measure in _TURNS and is_long:
                 continue
-            rule = rule_name(gauge.measure, statistic)
             # A 95th percentile of means of five minutes is lower than one of samples: rules keep none.
-            is_ruled = rule in self.ruled and statistic != "p95" and not possible
-            # Percentiles of links as of our agent's page: of the values at every fifth minute.
-            is_thinned = statistic == "p95" and "_per_second" in gauge.measure and self.step >= 12 * RULE_SECONDS
-            window = f"[{self.step:g}s:{WITHIN}]" if is_thinned else self._each if possible else row_range(self.step)
-            form = f"({{}}{chosen} <= {gauge.limit}){window}" if possible else f"{{}}{chosen}{window}"
-            names = (rule,) if is_ruled else self._names(gauge)
-            if names:
-                query = " or ".join(_OVER_TIME[statistic].format(form.replace("{}", name, 1)) for name in names)
-                asks.append(Ask(f"{gauge.measure}_{statistic}", query, DCGM_LABELS))
-        return asks
-
-    def beyond(self) -> list[Ask]:
-        """The largest samples that are no readings, with their measure, where no maximum is asked for and a mean would
-        not show them. Ratios of MIG instances may exceed 1 (NVIDIA/DCGM#152); behind a rule no sample is known."""
-        chosen = selector(self.matches, 'GPU_I_ID=""') + row_range(self.step)
-        parts = [
-            f'label_replace(max_over_time({name}{chosen}) > {gauge.limit}, "measure", "{gauge.measure}", "", "")'
-            for gauge in DCGM_GAUGES
-            if (gauge.is_ratio or gauge.measure == "power_watts") and "max" not in gauge.statistics
-            for name in self._names(gauge)
-            if rule_name(gauge.measure, "mean") not in self.ruled
-        ]
-        return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
-
-    def impossible(self, gauge: DcgmGauge, *own: str) -> Ask:
-        """How many samples of a row are no readings."""
-        each = f"{selector(self.matches, *own)} > {gauge.limit}){self._each}"
-        query = " or ".join(f"count_over_time(({name}{each})" for name in self._names(gauge))
-        return Ask("impossible", query, DCGM_LABELS)
-
-    def count(self, name: str, *own: str) -> Ask:
-        """How many samples a row has of a metric."""
-        return Ask("n", f"count_over_time({name}{selector(self.matches, *own)}{row_range(self.step)})", DCGM_LABELS)
-
-    def energy(self) -> list[Ask]:
-        """Millijoules a sample by the GPU's own counter.
-
-        A counter that goes back (the driver was loaded again, an exporter mixed up two GPUs) has grown by nobody knows
-        how much: such a row has none. By the sample, because a GPU's series may change its pod within a row.
-        """
-        rows = f"{ENERGY_COUNTER}{selector(self.matches)}{row_range(self.step)}"
-        query = f"(increase({rows}) / count_over_time({rows})) unless (resets({rows}) > 0)"
-        return [Ask(ENERGY, query, DCGM_LABELS)] if ENERGY_COUNTER in self.present else []
+            rule = rule_name(gauge.measure, statistic)
+            names = [rule] if rule in self.ruled and statistic != "p95" and not possible else known
+            samples = [f"({name}$ <= {gauge.limit})" if possible else f"{name}$" for name in names]
+            query = " or ".join(f"{_OVER_TIME[statistic]}{one}{row})" for one in samples)
+            queries |= {f"{gauge.measure}_{statistic}": query} if names else {}
+        return asks_of(queries, DCGM_LABELS, (*own, *self.matches), self.step)
 
     def memory(self) -> list[Ask]:
         """How much memory a GPU has, by the series that sum up to it.
 
         It does not change, so a few moments of the window are enough. Where a GPU has no reserve, the rest counts.
         """
-        parts, chosen = [name for name in _MEMORY if name in self.present], selector(self.matches)
-        sums = [" + ".join(f"{name}{chosen}" for name in parts[:count]) for count in range(len(parts), 1, -1)]
-        return [Ask("mem_total_bytes", " or ".join(sums), DCGM_LABELS)] if parts[:2] == list(_MEMORY[:2]) else []
+        used, free, reserve = (f"{name}$" if name in self.present else "" for name in _MEMORY)
+        sums = [" + ".join(parts) for parts in ((used, free, reserve), (used, free)) if all(parts)]
+        return asks_of({"mem_total_bytes": " or ".join(sums)} if sums else {}, DCGM_LABELS, self.matches, self.step)
 
-    @property
-    def _each(self) -> str:
-        """The samples of a row one by one, at the usual interval of scraping that is the nearest to the one counted."""
-        seconds = min(_USUAL_SCRAPES, key=lambda usual: abs(math.log(usual / (self.scrape_seconds or 60.0))))
-        return f"{row_range(self.step)[:-1]}:{seconds}s]"
-
-    def _names(self, gauge: DcgmGauge) -> tuple[str, ...]:
-        return tuple(name for name in gauge.names if name in self.present)
+    def beyond(self, gauges: Iterable[DcgmGauge]) -> list[Ask]:
+        """The largest samples that are no readings, with their measure: a mean would not show them. Ratios of MIG
+        instances may exceed 1 (NVIDIA/DCGM#152); behind a rule for a mean no sample is known."""
+        parts = []
+        for gauge in (one for one in gauges if "_per_second" not in one.measure):
+            chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + row_range(self.step)
+            rules = [rule for one in ("max", "mean") if (rule := rule_name(gauge.measure, one)) in self.ruled]
+            for name in [one for one in rules if ":max" in one] if rules else gauge.known(self.present):
+                largest = f"max_over_time({name}{chosen}) > {gauge.limit}"
+                parts.append(f'label_replace({largest}, "measure", "{gauge.measure}", "", "")')
+        return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
 
 
 def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
@@ -221,33 +203,33 @@ def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
     """What node_exporter says of InfiniBand ports."""
-    chosen, row, kept = selector(matches), row_range(step), (*HOST_LABELS, *PORT_LABELS)
-    mean, rates = f"rate({{}}{chosen}{row})", f"rate({{}}{chosen}[{WITHIN}])[{step:g}s:{WITHIN}]"
-    p95, most = f"quantile_over_time(0.95, {rates})", f"max_over_time({rates})"
-    queries = (
-        ("tx_mean", _SENT, mean), ("tx_p95", _SENT, p95), ("tx_max", _SENT, most),
-        ("rx_mean", _RECEIVED, mean), ("rx_p95", _RECEIVED, p95), ("rx_max", _RECEIVED, most),
-        ("xmit_wait_mean", "port_transmit_wait_total", mean), ("n", _SENT, f"count_over_time({{}}{chosen}{row})"),
-        ("active", "state_id", f"avg_over_time(({{}}{chosen} == bool 4)[{step:g}s:{WITHIN}])"),
-    )  # fmt: skip
-    known = ((what, f"{_IB}_{name}", query) for what, name, query in queries)
-    return [Ask(f"fabric {what}", query.replace("{}", name, 1), kept) for what, name, query in known if name in present]
+    sent, received = (f"node_infiniband_port_data_{way}_bytes_total" for way in ("transmitted", "received"))
+    queries = {
+        "n": f"count_over_time({sent}@)",
+        "active": "avg_over_time((node_infiniband_state_id$ == bool 4)%)",
+        "xmit_wait_mean": "rate(node_infiniband_port_transmit_wait_total@)",
+    }
+    for way, total in (("tx", sent), ("rx", received)):
+        queries[f"{way}_mean"] = f"rate({total}@)"
+        queries[f"{way}_p95"] = f"quantile_over_time(0.95, rate({total}#)%)"
+        queries[f"{way}_max"] = f"max_over_time(rate({total}#)%)"
+    asks = asks_of(queries, (*HOST_LABELS, *PORT_LABELS), matches, step, "fabric ")
+    return [ask for ask in asks if any(name in ask.query for name in present if name.startswith("node_infiniband"))]
 
 
 def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: float, *, cores: bool) -> list[Ask]:
     """What node_exporter says of hosts. `cores`: whether the time of each core may be read."""
-    row, by = row_range(step), f"by ({', '.join(HOST_LABELS)})"
-    disks = selector(matches, 'device!~"dm-.*|loop.*|md.*|ram.*|sr.*"')
-    asks = []
-    for name, mode in (("idle", "idle"), ("io_wait", "iowait")) if cores else ():
-        chosen = selector(matches, f'mode="{mode}"')
-        asks.append((f"{name}_mean", f"avg {by} (rate(node_cpu_seconds_total{chosen}{row}))"))
+    by, asks = f"by ({', '.join(HOST_LABELS)})", list[Ask]()
+    for name, mode in (("idle_mean", "idle"), ("io_wait_mean", "iowait")) if cores else ():
+        query, chosen = f"avg {by} (rate(node_cpu_seconds_total@))", (f'mode="{mode}"', *matches)
+        asks += asks_of({name: query}, HOST_LABELS, chosen, step, "host ")
+    disks = ('device!~"dm-.*|loop.*|md.*|ram.*|sr.*"', *matches)
     for way, counter in (("read", "node_disk_read_bytes_total"), ("write", "node_disk_written_bytes_total")):
+        mean, most = f"sum {by} (rate({counter}@))", f"max_over_time(sum {by} (rate({counter}#))%)"
+        name = f"disk_{way}_bytes_per_second"
         if counter in present:
-            rates = f"sum {by} (rate({counter}{disks}[{WITHIN}]))[{step:g}s:{WITHIN}]"
-            asks.append((f"disk_{way}_bytes_per_second_mean", f"sum {by} (rate({counter}{disks}{row}))"))
-            asks.append((f"disk_{way}_bytes_per_second_max", f"max_over_time({rates})"))
-    return [Ask(f"host {name}", query, HOST_LABELS) for name, query in asks]
+            asks += asks_of({f"{name}_mean": mean, f"{name}_max": most}, HOST_LABELS, disks, step, "host ")
+    return asks
 
 
 def gauge_of(column: str) -> DcgmGauge | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from ....core.coded_text import coded
 from ..client.range_planner import Log
@@ -14,8 +15,6 @@ from .homes import reporter
 from .series_to_rows import Cells
 from .workloads import targets_with_exported, work_of
 
-Mask = npt.NDArray[np.bool_]
-KeyOf = Callable[[Labels], str | None]
 # Two series of a GPU that together have so many times the samples of one speak at the same time.
 _AT_ONCE = 1.05
 # Means of two exporters for one GPU and row that lie further apart than this contradict one another.
@@ -31,14 +30,13 @@ class SharedGpus:
     copy of the device's value. `pods`: what is said of pods, by measure.
     """
 
-    def __init__(self, counts: SeriesAnswer, key_of: KeyOf) -> None:
+    def __init__(self, counts: SeriesAnswer, key_of: Callable[[Labels], str | None]) -> None:
         self.pods: dict[str, SeriesAnswer] = {}
-        self._key = key_of
+        self._key, self._exported = key_of, targets_with_exported(counts.labels)
         by_gpu: dict[tuple[str | None, str], list[int]] = {}
         for row, labels in enumerate(counts.labels):
             by_gpu.setdefault(self._gpu(labels), []).append(row)
-        self._exported = targets_with_exported(counts.labels)
-        self._at_once: dict[tuple[str | None, str], Mask] = {}
+        self._at_once: dict[tuple[str | None, str], npt.NDArray[np.bool_]] = {}
         for gpu, at in by_gpu.items():
             is_pod = np.array([len(at) > 1 and self._is_pod(counts.labels[row]) for row in at])
             if gpu[0] is not None and is_pod.any() and not is_pod.all():
@@ -49,19 +47,19 @@ class SharedGpus:
 
     def of_devices(self, name: str, answer: SeriesAnswer) -> SeriesAnswer:
         """The answer without what it says of pods in rows in which the device speaks for itself."""
-        device: dict[tuple[str | None, str], Mask] = {}
-        pods: list[tuple[int, tuple[str | None, str]]] = []
+        device: dict[tuple[str | None, str], npt.NDArray[np.bool_]] = {}
+        pods: dict[int, tuple[str | None, str]] = {}
         for row, labels in enumerate(answer.labels if self._at_once else ()):
             gpu = self._gpu(labels)
             if gpu in self._at_once and self._is_pod(labels):
-                pods.append((row, gpu))
+                pods[row] = gpu
             elif gpu in self._at_once:
-                own = self._at_once[gpu] & ~np.isnan(answer.values[row])
-                device[gpu] = device.get(gpu, own) | own
-        at = [row for row, gpu in pods if gpu in device]
-        if not at:
+                device[gpu] = self._at_once[gpu] & ~np.isnan(answer.values[row]) | device.get(gpu, False)
+        pods = {row: gpu for row, gpu in pods.items() if gpu in device}
+        if not pods:
             return answer
-        values, masks = answer.values.copy(), np.array([device[gpu] for _, gpu in pods if gpu in device])
+        at, values = list(pods), answer.values.copy()
+        masks = np.array([device[gpu] for gpu in pods.values()])
         if name in _OF_PODS:
             self.pods[name] = SeriesAnswer(tuple(answer.labels[row] for row in at), np.where(masks, values[at], np.nan))
         values[at] = np.where(masks, np.nan, values[at])
@@ -75,22 +73,22 @@ class SharedGpus:
         return work_of(labels, exported=reporter(labels) in self._exported) is not None
 
 
-def forget_contradictions(apart: Mapping[str, Cells[tuple[str, str]]], cells: Cells[str], log: Log) -> None:
-    """Where two exporters give different values for one GPU's use, neither is believed. `apart`: means of each measure
-    by GPU and exporter."""
+def contradictions(mean: SeriesAnswer, key_of: Callable[[Labels], str | None]) -> pd.DataFrame:
+    """By GPU and row whether exporters give different values for its use."""
+    exporters = [list(map(key_of, mean.labels)), list(map(reporter, mean.labels))]
+    by_gpu = pd.DataFrame(mean.values).groupby(exporters).mean().groupby(level=0)
+    return by_gpu.max() - by_gpu.min() > _DISAGREE
+
+
+def forget_contradictions(apart: Mapping[str, pd.DataFrame], cells: Cells[str], log: Log) -> None:
+    """Where two exporters give different values for one GPU's use, neither is believed. `apart`: `contradictions` by
+    measure."""
     rows: dict[str, int] = {}
-    for measure, means in apart.items():
-        by_gpu: dict[str, list[int]] = {}
-        for (gpu, _), row in means.rows.items():
-            by_gpu.setdefault(gpu, []).append(row)
-        for gpu, at in by_gpu.items():
-            values = means.columns["mean"][at]
-            with np.errstate(invalid="ignore"):
-                wrong = np.fmax.reduce(values) - np.fmin.reduce(values) > _DISAGREE
-            for column in (f"{measure}_{one}" for one in ("mean", "p95", "max") if wrong.any()):
-                rows[gpu] = max(rows.get(gpu, 0), int(wrong.sum()))
-                cells.columns[column] = cells.column(column)
-                cells.columns[column][cells.rows[gpu], wrong] = np.nan
+    for measure, wrong in apart.items():
+        for gpu in wrong.index[wrong.any(axis=1)]:
+            rows[gpu] = max(rows.get(gpu, 0), int(wrong.loc[gpu].sum()))
+            for statistic in ("mean", "p95", "max"):
+                cells.column(f"{measure}_{statistic}")[cells.rows[gpu], wrong.loc[gpu].to_numpy()] = np.nan
     if rows:
         log.add(
             coded(

@@ -26,7 +26,7 @@ def answer(*series: Told) -> SeriesAnswer:
 
 def rows_of(counts: Sequence[Told], **measures: Sequence[Told]) -> GpuRows:
     readings = {name: answer(*series) for name, series in measures.items()}
-    return dcgm_rows(GRID, answer(*counts), readings, Log())[0]
+    return dcgm_rows(GRID, answer(*counts), readings, Log(), node=lambda _: "n1")[0]
 
 
 def test_a_row_with_an_impossible_sample_is_asked_again_without_it_and_others_stay() -> None:
@@ -41,14 +41,14 @@ def test_a_row_with_an_impossible_sample_is_asked_again_without_it_and_others_st
         "gpu_util_mean": answer((A, [5, 22, 5, 9e9]), (B, [50] * 4)),
         "gpu_util_max": answer((A, [9, 905, 9, 2**32]), (B, [60] * 4)),
         "power_watts_mean": answer((A, [70] * 4), (B, [500] * 4)),
-        "beyond": answer(({**B, "measure": "power_watts"}, [nan, nan, 65535, nan])),
+        "beyond": answer(
+            ({**A, "measure": "gpu_util"}, [nan, 905, nan, 2**32]),
+            ({**B, "measure": "power_watts"}, [nan, nan, 65535, nan]),
+        ),
     }
     log = Log()
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE"}, (), HOUR, scrape_seconds=30.0)
-    assert leave_out_impossible(ask, made, answers, lambda labels: labels["Hostname"], log) == {
-        "gpu_util",
-        "power_watts",
-    }
+    leave_out_impossible(ask, made, answers, lambda labels: labels["Hostname"], log)
     assert answers["gpu_util_mean"].values.tolist() == [[5, 7, 5, 7], [50] * 4]
     assert answers["gpu_util_max"].values.tolist() == [[9, 7, 9, 7], [60] * 4]
     assert answers["power_watts_mean"].values.tolist() == [[70] * 4, [500, 500, 7, 500]]
@@ -64,7 +64,8 @@ def test_a_row_with_an_impossible_sample_is_asked_again_without_it_and_others_st
 
 @pytest.mark.parametrize("value", [9223372036854775794.0, 2**47])
 def test_a_gpu_that_never_has_a_value_is_no_fault_of_single_samples(value: float) -> None:
-    answers, log = {"gpu_util_mean": answer((A, [value] * 4))}, Log()
+    beyond = answer(({**A, "measure": "gpu_util"}, [value] * 4))
+    answers, log = {"gpu_util_mean": answer((A, [value] * 4)), "beyond": beyond}, Log()
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR)
     leave_out_impossible(
         lambda asks: {one.name: SeriesAnswer.nothing(4) for one in asks}, made, answers, lambda _: "n1", log
@@ -101,7 +102,7 @@ def test_an_exporter_without_pods_does_not_hide_what_another_says_of_a_pods_gpu(
     held, other = {**A, "pod": "p", "namespace": "x"}, {**A, "job": "other"}
     log = Log()
     use = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [0.05] * 4))}
-    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), use, log)
+    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), use, log, node=lambda _: "n1")
     assert np.isnan(rows.cells.column("gpu_util_mean")).all() and not rows.pods
     assert {note.code for note in log.notes} == {"gpus-reported-twice", "exporters-contradict"}
 

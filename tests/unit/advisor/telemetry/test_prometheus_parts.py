@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Log, days_of
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql.labels import NodeNames, gpu_of, host_of, node_of
+from skuwise.advisor.telemetry.prometheus.promql.labels import gpu_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports, roles_of
@@ -33,28 +35,6 @@ def test_days_cover_every_moment_once() -> None:
     moments = [day.start + n * HOUR for day in days for n in range(day.count)]
     assert moments == [whole.start + n * HOUR for n in range(72)]
     assert [day.end % DAY for day in days[:-1]] == [0.0] * (len(days) - 1)
-
-
-@pytest.mark.parametrize(
-    ("labels", "node"),
-    [
-        ({"Hostname": "a", "instance": "1.2.3.4:9400"}, "a"),
-        ({"hostname": "a", "instance": "x:1"}, "a"),
-        ({"exported_Hostname": "a", "Hostname": "prom"}, "a"),
-        ({"instance": "[fd00::1]:9100"}, "fd00::1"),
-        ({"instance": "host"}, "host"),
-        ({}, None),
-    ],
-)
-def test_the_node_is_found_in_every_spelling(labels: dict[str, str], node: str | None) -> None:
-    assert node_of(labels) == node
-    assert host_of("h:9") == "h"
-
-
-def test_nodes_match_by_their_short_name_only_where_one_fits() -> None:
-    assert NodeNames(["gpu1", "gpu2"]).matched("gpu1.example.org") == "gpu1"
-    assert NodeNames(["gpu1.example.org"]).matched("GPU1") == "gpu1.example.org"
-    assert NodeNames(["gpu1.a", "gpu1.b", "gpu1.c"]).matched("gpu1") is None
 
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:
@@ -140,11 +120,19 @@ def test_the_agents_ids_are_taken_as_they_are() -> None:
     assert agent_work({"series_id": "s"}) is None
 
 
-def test_blank_sentinels_and_negative_values_are_missing_not_huge() -> None:
+def test_a_table_of_some_devices_leaves_the_measures_where_they_are() -> None:
     cells: Cells[str] = Cells(GRID)
-    values = np.array([[0.5, 9.223372036854776e18, -1.0, nan]])
-    cells.put("m", SeriesAnswer(({"u": "a"},), values), lambda one: one["u"], most=1.0)
-    assert np.array_equal(cells.column("m"), [[0.5, nan, nan, nan]], equal_nan=True)
+    series = tuple({"u": one} for one in "abc")
+    cells.put("observed_seconds", SeriesAnswer(series, np.full((3, 4), HOUR)), lambda one: one["u"])
+    # A value that is beyond what can be, or below 0, is missing.
+    values = np.array([[0.5, 9.223372036854776e18, -1.0, nan], [0.25] * 4])
+    cells.put("m", SeriesAnswer(series[:2], values), lambda one: one["u"], most=1.0)
+    assert cells.columns["m"].dtype == np.float32
+    parts = [cells.table(["node", "m"], {"node": str}, only={one}) for one in "abc"]
+    whole = cells.table(["node", "m"], {"node": str})
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
+    assert whole["m"].dtype == np.float64 and not cells.columns
+    np.testing.assert_array_equal(whole["m"], [0.5, nan, nan, nan, *[0.25] * 4, *[nan] * 4])
 
 
 def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> None:
@@ -176,6 +164,10 @@ def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, f
     assert held_spans(np.array(held, dtype=float), GRID) == spans
 
 
+def hostname(labels: Mapping[str, str]) -> str:
+    return labels["Hostname"]
+
+
 def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
     return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
 
@@ -184,14 +176,14 @@ def test_two_exporters_of_one_gpu_count_once() -> None:
     log = Log()
     one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
     two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
-    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log)
+    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log, node=hostname)
     assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
     assert any(note.code == "gpus-reported-twice" for note in log.notes)
 
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log())
+    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log(), node=hostname)
     counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
     table = node_table(
         gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},
@@ -251,12 +243,14 @@ def test_the_engines_activity_is_asked_of_all_only_where_no_utilization_is() -> 
     assert {"engine_mean", "engine_p95", "engine_max"} <= {ask.name for ask in alone}
 
 
-@pytest.mark.parametrize(("counted_seconds", "each"), [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (None, 60)])
+@pytest.mark.parametrize(
+    ("counted_seconds", "each"), [(60.0, 60), (61.02, 60), (59.0, 60), (14.9, 15), (2.0, 2), (0.3, 1), (None, 60)]
+)
 def test_possible_samples_are_looked_at_as_often_as_the_target_is_scraped(
     counted_seconds: float | None, each: int
 ) -> None:
     made = DcgmQueries({"DCGM_FI_DEV_GPU_UTIL"}, (), HOUR, scrape_seconds=counted_seconds)
-    mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
+    _, mean, *_ = made.statistics(GAUGES["gpu_util"], possible=True)
     assert mean.query == f"avg_over_time((DCGM_FI_DEV_GPU_UTIL <= 100.1)[3599s999ms:{each}s])"
 
 
@@ -271,9 +265,11 @@ def test_a_port_of_which_one_way_is_not_told_has_no_use(way: str) -> None:
     answers = {f"fabric {way}_{one}": _of_port(5e9, 5e9) for one in ("mean", "p95", "max")}
     answers |= {f"fabric {other}_{one}": _of_port(20e9, nan) for one in ("mean", "p95", "max")}
     answers["fabric n"] = _of_port(60, 60)
-    rows = exporter_ports(grid, answers, {RATE: _of_port(50e9)}, node_of=node_of, gpu_counts={"n1": 1}, configured={})
+    rows = exporter_ports(
+        grid, answers, {RATE: _of_port(50e9)}, node_of=lambda _: "n1", gpu_counts={"n1": 1}, configured={}
+    )
     for statistic in ("mean", "p95", "max"):
-        np.testing.assert_array_equal(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
+        np.testing.assert_allclose(rows.cells.column(f"util_{statistic}"), [[0.4, nan]])
     np.testing.assert_array_equal(rows.cells.column(f"{way}_bytes_per_second_mean"), [[5e9, 5e9]])
 
 
