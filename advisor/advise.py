@@ -24,10 +24,7 @@ SEED = 20
 
 
 def load_rulebook(
-    rules_dir: Path | None,
-    prices: Path | None,
-    now: float,
-    hourly: StatedPrices | None = None,
+    rules_dir: Path | None, prices: Path | None, now: float, hourly: StatedPrices | None = None
 ) -> Rulebook:
     """Read what telemetry is judged by: what ships, a site's own rules and its prices over it.
 

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
     from .app import SkuwiseApp
     from .data.preferences import Preferences
 
-EXAMPLES = (
-    "skuwise tui --demo",
-    "skuwise tui --db node.db",
-)
+EXAMPLES = ("skuwise tui --demo", "skuwise tui --db node.db")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +85,7 @@ def _browse(options: argparse.Namespace, mono: bool) -> int:
 
 def _app(options: argparse.Namespace, source: Source, mono: bool, memory: Preferences, told: str | None) -> SkuwiseApp:
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
-    from ..advisor.telemetry.cache_folder import cache_folder  # noqa: PLC0415
+    from ..advisor.core.cache_folder import cache_folder  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .data.loaders import SourceLoader  # noqa: PLC0415
 

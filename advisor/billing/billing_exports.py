@@ -111,8 +111,7 @@ class Export:
             currency = (cells.get("billingcurrency") or cells.get("lineitemcurrencycode") or "USD").strip().upper()
             if currency != "USD":
                 raise UsageError(
-                    f"{self.path}, row {number}: unsupported currency {currency[:8]!r}.",
-                    "Export it in USD.",
+                    f"{self.path}, row {number}: unsupported currency {currency[:8]!r}.", "Export it in USD."
                 )
             try:
                 charge = dialect.read(cells)

@@ -54,12 +54,7 @@ def newest_runs(files: Sequence[Path], say: Callable[[str], None]) -> list[Run]:
     return _read(files, say, f"ORDER BY last_seen DESC LIMIT {_NEAR}", {})
 
 
-def _read(
-    files: Sequence[Path],
-    say: Callable[[str], None],
-    where: str,
-    parameters: Mapping[str, object],
-) -> list[Run]:
+def _read(files: Sequence[Path], say: Callable[[str], None], where: str, parameters: Mapping[str, object]) -> list[Run]:
     found: list[Run] = []
     problem: SkuwiseError | None = None
     read = 0

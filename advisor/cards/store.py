@@ -230,10 +230,7 @@ def card_store(named: Path | None, environ: Mapping[str, str]) -> CardStore:
 def _bounded(card: Card) -> Card:
     """The card with its outside text bounded: names may be as long as somebody likes."""
     nodes = tuple(clean_text(one, _NODE_NAME_MAX) for one in card.nodes[:_NODES_MAX])
-    owner = replace(
-        card.owner,
-        **{f.name: _short(getattr(card.owner, f.name)) for f in fields(card.owner)},
-    )
+    owner = replace(card.owner, **{f.name: _short(getattr(card.owner, f.name)) for f in fields(card.owner)})
     return replace(
         card, name=clean_text(card.name, _NAMES_MAX), cluster=_short(card.cluster), job_id=_short(card.job_id),
         namespace=_short(card.namespace), pod=_short(card.pod), owner=owner, nodes=nodes,

@@ -13,10 +13,7 @@ from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_
 from .price_options import rulebook_of
 from .source_options import source_of
 
-EXAMPLES = (
-    "skuwise doctor --db node.db",
-    "skuwise doctor --prometheus http://localhost:9090",
-)
+EXAMPLES = ("skuwise doctor --db node.db", "skuwise doctor --prometheus http://localhost:9090")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -21,10 +21,7 @@ from .source_options import source_of
 _TEXT_WIDTH_MAX = 100
 _RUNS_LISTED = 5
 
-EXAMPLES = (
-    "skuwise explain --db node.db r-5603c79e",
-    "skuwise explain --db node.db app-32@serve-02 --query",
-)
+EXAMPLES = ("skuwise explain --db node.db r-5603c79e", "skuwise explain --db node.db app-32@serve-02 --query")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

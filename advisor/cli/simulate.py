@@ -15,10 +15,7 @@ from ...rules.base.typed_again import program
 from ..core.timestamps import parse_moment, rfc3339
 from ..demo import MINUTES_SECONDS, SCENARIOS, SimulationReport, simulate
 
-EXAMPLES = (
-    "skuwise simulate founding --db founding.db",
-    "skuwise simulate small --db small.db --days 7 --seed 3",
-)
+EXAMPLES = ("skuwise simulate founding --db founding.db", "skuwise simulate small --db small.db --days 7 --seed 3")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

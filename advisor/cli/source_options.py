@@ -63,12 +63,7 @@ def source_of(options: argparse.Namespace, progress: Callable[[str], None], proc
                 f"Invalid label matcher {match!r}.", 'Use LABEL="VALUE", or one of the operators !=, =~, !~.'
             )
     return PrometheusServer(
-        options.prometheus,
-        tuple(options.match),
-        dict(os.environ),
-        progress,
-        cached=not options.no_cache,
-        jobs=jobs,
+        options.prometheus, tuple(options.match), dict(os.environ), progress, cached=not options.no_cache, jobs=jobs
     )
 
 

@@ -14,10 +14,7 @@ from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from .coded_text import CodedText
 from .energy_types import FleetEnergy, NodeEnergy
-from .verdict_types import (
-    NOT_IN_JSON,
-    WorkloadVerdict,
-)
+from .verdict_types import NOT_IN_JSON, WorkloadVerdict
 
 Severity = Literal["low", "medium", "high"]
 Action = Literal[

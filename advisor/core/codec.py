@@ -83,8 +83,7 @@ class Codec:
             lambda kind: kind == _ANYTHING or _is_scalar(kind), lambda value: plain(value, decimals)
         )
         converter.register_structure_hook_factory(
-            lambda kind: _bounds(kind) is not None,
-            lambda kind: _number(*_limited(_bounds(kind), largest)),
+            lambda kind: _bounds(kind) is not None, lambda kind: _number(*_limited(_bounds(kind), largest))
         )
         if dates:
             converter.register_structure_hook_func(lambda kind: kind == Moment, _date)

@@ -18,10 +18,7 @@ _NOBODY = Owner()
 _SPEND = MetricFamily("skuwise_fleet_spend_usd_per_hour", "gauge", "usd_per_hour", "Cost of the GPUs in the window.")
 _WASTED = MetricFamily("skuwise_fleet_wasted_usd_per_hour", "gauge", "usd_per_hour", "Cost of waste, counted once.")
 _RECOVERABLE = MetricFamily(
-    "skuwise_fleet_recoverable_usd_per_hour",
-    "gauge",
-    "usd_per_hour",
-    "What recommendations save, at 730 h a month.",
+    "skuwise_fleet_recoverable_usd_per_hour", "gauge", "usd_per_hour", "What recommendations save, at 730 h a month."
 )
 _GPUS = MetricFamily("skuwise_fleet_gpus", "gauge", "", "GPUs that were there.")
 _BY_USE = MetricFamily("skuwise_fleet_use_usd_per_hour", "gauge", "usd_per_hour", "Cost of the GPUs by their use.")
@@ -32,10 +29,7 @@ _WORKLOAD_COST = MetricFamily(
 )
 _WORKLOAD_GPUS = MetricFamily("skuwise_workload_gpus", "gauge", "", "GPUs held, mean over the advice's window.")
 _WORKLOAD_START = MetricFamily(
-    "skuwise_workload_start_timestamp_seconds",
-    "gauge",
-    "seconds",
-    "Begin of the workload, as far as observed.",
+    "skuwise_workload_start_timestamp_seconds", "gauge", "seconds", "Begin of the workload, as far as observed."
 )
 _WORKLOADS_LEFT = MetricFamily("skuwise_workload_truncated", "gauge", "", "Workloads without a series of their own.")
 _FINDING_INFO = MetricFamily("skuwise_finding", "info", "", "A finding with its rule, severity and owner.")
@@ -64,10 +58,7 @@ def add_fleet(page: MetricsText, advice: Advice) -> None:
     page.add(_WASTED, [("", _rate(summary.wasted_usd, hours))])
     page.add(_RECOVERABLE, [("", _rate(summary.recoverable_usd_per_month, HOURS_PER_MONTH))])
     uses = [one.name for one in fields(Reconciliation) if one.name != "total"]
-    page.add(
-        _BY_USE,
-        [(label_text({"use": use}), _rate(getattr(summary.reconciliation, use), hours)) for use in uses],
-    )
+    page.add(_BY_USE, [(label_text({"use": use}), _rate(getattr(summary.reconciliation, use), hours)) for use in uses])
 
 
 def add_workloads(page: MetricsText, advice: Advice, limits: PageLimits) -> None:

@@ -34,11 +34,7 @@ class BoundedSeries(Generic[T]):
     of one thing, the first of which is its identity."""
 
     def __init__(
-        self,
-        things: Sequence[T],
-        limit: int,
-        worst: Callable[[T], tuple[float, ...]],
-        labels: Callable[[T], Labels],
+        self, things: Sequence[T], limit: int, worst: Callable[[T], tuple[float, ...]], labels: Callable[[T], Labels]
     ) -> None:
         ranked = sorted(things, key=worst, reverse=True)
         self._shown: dict[str, T] = {}

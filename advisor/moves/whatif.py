@@ -207,12 +207,7 @@ class _Reckoning:
             )
             return time, None, None
         if drawn is None:
-            self.missing.append(
-                coded(
-                    "power-not-measured",
-                    "savings of a lower clock unknown: no data on busy power",
-                )
-            )
+            self.missing.append(coded("power-not-measured", "savings of a lower clock unknown: no data on busy power"))
             return _both(time, found), None, None
         move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.idle_watts, model=load_power_model())
         change = ClockChange(move, None, drawn.hours_per_month)
@@ -341,12 +336,7 @@ class _Reckoning:
         """Saving against what is paid today, and when it is cash; None: none can be claimed."""
         base = self.base
         if base.price is None and not self.stays:
-            self.missing.append(
-                coded(
-                    "todays-price-unknown",
-                    "no price for the current nodes, so no comparison",
-                )
-            )
+            self.missing.append(coded("todays-price-unknown", "no price for the current nodes, so no comparison"))
         if base.price is None or then.price is None:
             return None
         left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes

@@ -33,10 +33,7 @@ def patch_for(subject: Subject, target: Target) -> PatchSet:
     """The patch of a recommendation for a target. Raises UsageError where there is none, or something is missing."""
     makers = PATCHES.get(subject.action, {})
     if not makers:
-        raise UsageError(
-            f"A {subject.action} has no patch.",
-            f"Run 'skuwise ledger show {subject.id}' for what to do.",
-        )
+        raise UsageError(f"A {subject.action} has no patch.", f"Run 'skuwise ledger show {subject.id}' for what to do.")
     if target not in makers:
         raise UsageError(f"A {subject.action} has no patch for {target}.", f"Use --for {' or '.join(sorted(makers))}.")
     return distinct(makers[target](subject))

@@ -45,8 +45,7 @@ def label_of(key: str, value: str) -> tuple[str, str]:
     )
     if not fits:
         raise UsageError(
-            f"Invalid node label {quoted(f'{key}={value}')}.",
-            "Use KEY=VALUE as in 'kubectl get nodes --show-labels'.",
+            f"Invalid node label {quoted(f'{key}={value}')}.", "Use KEY=VALUE as in 'kubectl get nodes --show-labels'."
         )
     return key, value
 

@@ -230,10 +230,7 @@ def _choices(
 
 
 def _rented(
-    found: Reasoned,
-    options: Sequence[PlanOption],
-    series: Mapping[str, PlanSeries],
-    groups: Mapping[str, Group],
+    found: Reasoned, options: Sequence[PlanOption], series: Mapping[str, PlanSeries], groups: Mapping[str, Group]
 ) -> tuple[list[PlanNode], frozenset[str]]:
     """Nodes that could be rented for the options, and the ids of those options for whose nodes no price is known."""
     by_id = {o.recommendation.id: o.recommendation for o in found.options}

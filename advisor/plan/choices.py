@@ -35,11 +35,7 @@ class LeftOut:
 
 
 def choice_of(
-    drawn: DrawnRecommendation,
-    series: PlanSeries | None,
-    group: Group | None,
-    scene: MoveContext,
-    request: PlanRequest,
+    drawn: DrawnRecommendation, series: PlanSeries | None, group: Group | None, scene: MoveContext, request: PlanRequest
 ) -> PlanOption | LeftOut:
     """One recommendation about a series as a choice."""
     r = drawn.recommendation

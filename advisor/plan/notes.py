@@ -16,11 +16,7 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     held = [n for n in own if n.held is not None and n.held.code != "plan-excluded"]
     if held:
         notes.append(
-            coded(
-                "plan-nodes-held",
-                "too little is known to empty or fill {nodes}",
-                nodes=counted(len(held), "node"),
-            )
+            coded("plan-nodes-held", "too little is known to empty or fill {nodes}", nodes=counted(len(held), "node"))
         )
     unpriced = [n for n in own if n.usd_per_hour is None]
     if unpriced:

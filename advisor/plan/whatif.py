@@ -119,8 +119,7 @@ def _like(problem: Problem, asked: str) -> PlanNode:
         pools = sorted({n.pool for n in found})
         if len(pools) > 1 and asked not in pools:
             raise UsageError(
-                f"{quoted(asked)} is ambiguous: {', '.join(map(quoted, pools[:5]))}.",
-                "Use one of these names.",
+                f"{quoted(asked)} is ambiguous: {', '.join(map(quoted, pools[:5]))}.", "Use one of these names."
             )
         if found:
             return next((n for n in found if n.pool == asked), found[0])

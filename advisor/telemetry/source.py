@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError
 from ...rules.base.progress import Steps, no_steps
-from .cache_folder import cache_folder
+from ..core.cache_folder import cache_folder
 
 if TYPE_CHECKING:
     from zoneinfo import ZoneInfo

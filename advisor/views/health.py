@@ -33,14 +33,7 @@ def _lacks(lasting: pd.DataFrame) -> tuple[Lack, ...]:
         nodes = tuple(sorted(set(map(str, rows["node"]))))
         found.append(
             Lack(
-                scope,
-                metric,
-                reason,
-                str(rows["detail"].iloc[0]),
-                remedy,
-                nodes,
-                len(rows),
-                known(rows["since"].min()),
+                scope, metric, reason, str(rows["detail"].iloc[0]), remedy, nodes, len(rows), known(rows["since"].min())
             )
         )
     return tuple(sorted(found, key=lambda lack: (-lack.devices, lack.scope, lack.metric, lack.reason)))

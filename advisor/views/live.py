@@ -80,10 +80,7 @@ def read_live(path: Path, node: str, now: float, before: NodeSeries | None = Non
         start = max(end - MOMENTS, before.ends[-1] if before is not None else 0.0)
         span = {"node": node, "start": start, "end": end}
         gpu = reader.fetch(_newest("gpu_samples", "gpu_uuid", GPU_GAUGES), span)
-        port = reader.fetch(
-            _newest("fabric_samples", "device || '/' || port", [*PORT_GAUGES, *_ABOUT_PORTS]),
-            span,
-        )
+        port = reader.fetch(_newest("fabric_samples", "device || '/' || port", [*PORT_GAUGES, *_ABOUT_PORTS]), span)
         host = reader.fetch(_newest("host_samples", "''", HOST_GAUGES), span)
         gpus = reader.fetch(_DEVICES, {"node": node})
         held = reader.fetch(_WORK, {"node": node, "start": end - _HELD_SECONDS})

@@ -41,13 +41,7 @@ class Workbench:
 
 
 def workbench(
-    frame: Frame,
-    workloads: Sequence[WorkloadVerdict],
-    id_: str,
-    book: Rulebook,
-    at: float,
-    *,
-    site: Site = NO_SITE,
+    frame: Frame, workloads: Sequence[WorkloadVerdict], id_: str, book: Rulebook, at: float, *, site: Site = NO_SITE
 ) -> Workbench | None:
     """The bench of a workload. `workloads`: all of the frame's window; `at`: now, Unix seconds; `site`: what
     moves that were done here say of predictions. None: the frame has none of this id.

@@ -12,10 +12,7 @@ from ..service.diagnostics import once
 from ..service.diagnostics.probe import probe_node
 from .options import LOOK_SECONDS, add_trees, settings_of
 
-EXAMPLES = (
-    "skuwise agent once",
-    "skuwise agent once --format json",
-)
+EXAMPLES = ("skuwise agent once", "skuwise agent once --format json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -25,13 +25,7 @@ from .signal_stats import (
 
 # What a burst reads of a GPU; all from GPM.
 BURST_METRICS = frozenset(
-    {
-        "sm_active",
-        "tensor_active",
-        "dram_active",
-        "nvlink_rx_bytes_per_second",
-        "nvlink_tx_bytes_per_second",
-    }
+    {"sm_active", "tensor_active", "dram_active", "nvlink_rx_bytes_per_second", "nvlink_tx_bytes_per_second"}
 )
 # Whose rhythm counts: the first of these that has one. Steps show best in the tensor pipe; work that does not use it,
 # or keeps it evenly busy, shows its rhythm in the SMs or in memory.

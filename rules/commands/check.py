@@ -31,10 +31,7 @@ from ..policy.thresholds import (
     load_waste_rules,
 )
 
-EXAMPLES = (
-    "skuwise rules check",
-    "skuwise rules check my-rules --prices prices.yaml",
-)
+EXAMPLES = ("skuwise rules check", "skuwise rules check my-rules --prices prices.yaml")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -115,12 +115,7 @@ def load_profiles(file: Traversable | Path | None = None) -> Profiles:
     for key in ("prefill_latency", "sequences_max"):
         top.text(f"{key}_reason")
     top.date("as_of")
-    profiles = Profiles(
-        top.text("reference"),
-        MappingProxyType(shares),
-        prefill,
-        top.whole("sequences_max", minimum=1),
-    )
+    profiles = Profiles(top.text("reference"), MappingProxyType(shares), prefill, top.whole("sequences_max", minimum=1))
     top.done()
     return profiles
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from ... import __version__
 from ...advisor.core.advice_types import Advice
+from ...advisor.core.cache_folder import CacheFolder
 from ...advisor.core.codec import Codec, MisfitError
 from ...advisor.core.health_types import Health
-from ...advisor.telemetry.cache_folder import CacheFolder
 from ..state import Look, WindowChoice
 
 SUFFIX = ".look"

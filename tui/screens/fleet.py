@@ -14,16 +14,7 @@ from textual.widgets import Static
 
 from ..cell_text import fit, line, lines
 from ..color_scale import KINDS, MISSING, Mark, ValueMarks, kind_mark, unobserved_mark, value_mark
-from ..content.fleet_measures import (
-    GROUPINGS,
-    MEASURES,
-    FleetMap,
-    MapMeasure,
-    Spot,
-    fleet_map,
-    unobserved,
-    value_words,
-)
+from ..content.fleet_measures import GROUPINGS, MEASURES, FleetMap, MapMeasure, Spot, fleet_map, unobserved, value_words
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded

@@ -155,8 +155,7 @@ def _cost(look: Look) -> Content:
             "$success bold" if found.recoverable_usd_per_month else "bold",
         ),
         line(
-            f"wasted {_monthly_waste(look)}{coverage.wasted_words(found)}{over}",
-            "$warning" if found.wasted_usd else "",
+            f"wasted {_monthly_waste(look)}{coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""
         ),
     ]
     if not judged and found.wasted_usd is None:

@@ -34,10 +34,7 @@ class Skus(Page):
         "with their date. Enter shows every figure with its source. Press space to mark a line. Press v to compare "
         "the two marked lines, or the marked and the selected one."
     )
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "table", "GPUs / nodes"),
-        Binding("v", "compare", "Compare"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("n", "table", "GPUs / nodes"), Binding("v", "compare", "Compare")]
 
     def __init__(self, header: Header) -> None:
         super().__init__(header)

@@ -24,9 +24,7 @@ def movement(up: str, down: str, first: str, last: str) -> tuple[Binding, ...]:
 class Scroll(VerticalScroll):
     """A place that scrolls."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *movement("scroll_up", "scroll_down", "scroll_home", "scroll_end"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*movement("scroll_up", "scroll_down", "scroll_home", "scroll_end")]
 
     def action_half(self, by: int) -> None:
         self.scroll_relative(y=by * max(self.size.height // 2, 1), animate=False)
@@ -35,9 +33,7 @@ class Scroll(VerticalScroll):
 class Choices(SelectionList[str]):
     """Several to choose of."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        *movement("cursor_up", "cursor_down", "first", "last"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*movement("cursor_up", "cursor_down", "first", "last")]
 
     def action_half(self, by: int) -> None:
         (self.action_page_down if by > 0 else self.action_page_up)()

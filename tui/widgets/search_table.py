@@ -16,9 +16,7 @@ from .table import ItemTable
 class SearchTable(Vertical):
     """Wraps a table. While the line is empty it takes no room."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "find", "Search", key_display="/"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("slash", "find", "Search", key_display="/")]
     DEFAULT_CSS = """
     SearchTable { height: 1fr; }
     SearchTable > Input { display: none; height: 1; border: none; padding: 0 1; }

@@ -12,10 +12,7 @@ from .state_file import add_state, open_state
 
 SCHEMA = "skuwise.incidents/1"
 
-EXAMPLES = (
-    "skuwise incidents list",
-    "skuwise incidents list --all --format json",
-)
+EXAMPLES = ("skuwise incidents list", "skuwise incidents list --all --format json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

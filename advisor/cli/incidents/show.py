@@ -14,10 +14,7 @@ from .state_file import add_id, asked_incident, open_state
 SCHEMA = "skuwise.incident/1"
 _WIDTH_MAX = 120
 
-EXAMPLES = (
-    "skuwise incidents show i-5603c79e",
-    "skuwise incidents show i-5603c79e --format json",
-)
+EXAMPLES = ("skuwise incidents show i-5603c79e", "skuwise incidents show i-5603c79e --format json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -13,10 +13,7 @@ from ...incidents.formatting import title
 from ...incidents.snooze_end import HINT, parse_until
 from .state_file import add_id, asked_incident, open_state
 
-EXAMPLES = (
-    "skuwise incidents snooze i-5603c79e --until 8h",
-    "skuwise incidents snooze i-5603c79e --until 2027-01-15",
-)
+EXAMPLES = ("skuwise incidents snooze i-5603c79e --until 8h", "skuwise incidents snooze i-5603c79e --until 2027-01-15")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -40,10 +40,7 @@ def decision_event(act: Act, now: float, by: str | None, until: float | None, wh
     reason = typed_text(why)
     if act == "snoozed" and (until is None or until <= now):
         past = f"{minute(until)} is in the past" if until is not None else "No end of the snooze is given"
-        raise UsageError(
-            f"{past}.",
-            f"Set --until to a future date; the time of this machine is {minute(now)}.",
-        )
+        raise UsageError(f"{past}.", f"Set --until to a future date; the time of this machine is {minute(now)}.")
     if act == "dismissed" and reason is None:
         raise UsageError("The reason is empty.", "Set --why to the reason of the decision.")
     return LedgerEvent(act, now, deciding_user(by), until, reason)

@@ -15,10 +15,7 @@ from .entries import add_place, open_ledgers
 
 SCHEMA = "skuwise.ledger/1"
 
-EXAMPLES = (
-    "skuwise ledger list",
-    "skuwise ledger list --state accepted --format json",
-)
+EXAMPLES = ("skuwise ledger list", "skuwise ledger list --state accepted --format json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

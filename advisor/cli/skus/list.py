@@ -17,10 +17,7 @@ from .text import UNKNOWN
 
 _SHOWN = ("fp16", "fp8")
 
-EXAMPLES = (
-    "skuwise skus list",
-    "skuwise skus list --provider aws",
-)
+EXAMPLES = ("skuwise skus list", "skuwise skus list --provider aws")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -14,10 +14,7 @@ from .documents import SCHEMA, gpu_json, node_json
 from .options import add_catalog
 from .text import Sku, sku_text
 
-EXAMPLES = (
-    "skuwise skus show H100-SXM5",
-    "skuwise skus show aws/p5.48xlarge",
-)
+EXAMPLES = ("skuwise skus show H100-SXM5", "skuwise skus show aws/p5.48xlarge")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

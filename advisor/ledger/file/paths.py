@@ -82,7 +82,6 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
             ) from error
         except OSError as error:
             raise StoreError(
-                f"Cannot write ledgers in {folder}: {error.strerror}.",
-                "Use --ledger with a file that you can write.",
+                f"Cannot write ledgers in {folder}: {error.strerror}.", "Use --ledger with a file that you can write."
             ) from error
         yield

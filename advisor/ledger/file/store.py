@@ -222,8 +222,7 @@ class Ledger:
             return True
         if number or version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise DamagedLedgerError(
-                f"{self.path} is a database, but not a ledger; it was not changed.",
-                "Use another file with --ledger.",
+                f"{self.path} is a database, but not a ledger; it was not changed.", "Use another file with --ledger."
             )
         return False
 

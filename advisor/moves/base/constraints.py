@@ -26,10 +26,7 @@ PRECISION_CAPABILITY = {
 
 # What stands against moves of several kinds.
 NODES_MIXED = coded("nodes-of-several-kinds", "its nodes have several types; evaluate each by hand")
-WHICH_NODES = coded(
-    "nodes-to-give-up-unclear",
-    "its nodes have several types; choose by hand which of them to release",
-)
+WHICH_NODES = coded("nodes-to-give-up-unclear", "its nodes have several types; choose by hand which of them to release")
 NODES_SHARED = coded("nodes-shared", "other work runs on the same nodes, so none of them becomes free")
 GPUS_SHARED = coded("gpus-shared", "its GPUs are shared with other work that must move as well")
 _SLICED = coded("holds-mig-instances", "it holds MIG instances of GPUs that other work may share")

@@ -68,9 +68,7 @@ class PriceBook:
         named = self.catalog.providers.get(sku.provider)
         reference = named.reference_region if named is not None else None
         known = min(
-            own,
-            key=lambda p: (p.region != ANY_REGION, p.region != reference, p.usd_per_hour, p.id),
-            default=None,
+            own, key=lambda p: (p.region != ANY_REGION, p.region != reference, p.usd_per_hour, p.id), default=None
         )
         listed = None if guessed else self.catalog.reference_price(sku)
         return _assumed(known or self._by_hour(sku, owned=guessed) or listed)

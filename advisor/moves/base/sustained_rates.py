@@ -19,16 +19,7 @@ _PEAKS = {
     "int4": ("bf16", "fp16"),
 }
 # Bytes of one weight.
-BYTES = {
-    "fp64": 8.0,
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "fp4": 0.5,
-    "int4": 0.5,
-}
+BYTES = {"fp64": 8.0, "fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5, "int4": 0.5}
 PRECISIONS = tuple(_PEAKS)
 
 # The part of each architecture that was measured, for its siblings of which nobody published a figure.

@@ -53,11 +53,7 @@ def _blocked(option: DrawnRecommendation, found: FindingContext | None) -> Drawn
     r = option.recommendation
     if found is None or r.action in KIND.actions:
         return option
-    why = coded(
-        "mend-first",
-        "fix its bottleneck first ({fault}): its GPU use changes with the fix",
-        fault=found.fault,
-    )
+    why = coded("mend-first", "fix its bottleneck first ({fault}): its GPU use changes with the fix", fault=found.fault)
     return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
 
 

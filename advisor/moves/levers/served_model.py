@@ -14,10 +14,7 @@ from ...core.coded_text import CodedText, coded
 # The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
 _MASKED = "***"
 _MODEL_FLAGS = ("model", "model-path", "model-id", "model-name-or-path")
-_COPY_FLAGS = (
-    ("tensor-parallel-size", "tp", "tp-size", "num-shard"),
-    ("pipeline-parallel-size", "pp", "pp-size"),
-)
+_COPY_FLAGS = (("tensor-parallel-size", "tp", "tp-size", "num-shard"), ("pipeline-parallel-size", "pp", "pp-size"))
 _QUANTIZATION_FLAGS = ("quantization", "q", "quantize")
 # Programs that serve language models, and where in their command the model stands without a flag.
 _SERVES = re.compile(

@@ -68,12 +68,7 @@ def load_on_slice(sku: GpuSku, profile: MigProfile, use: Use) -> Array:
 
 
 def weigh_slices(
-    sku: GpuSku,
-    use: Use,
-    phase: Phase,
-    *,
-    needed_bytes: float | None,
-    headroom: float,
+    sku: GpuSku, use: Use, phase: Phase, *, needed_bytes: float | None, headroom: float
 ) -> tuple[SliceFit, ...]:
     """Every profile for the work of one GPU, the smallest first, each with what speaks against it.
 

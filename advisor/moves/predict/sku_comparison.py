@@ -9,13 +9,7 @@ from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import MoveModel, Residuals
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
-from ..base.constraints import (
-    arm_host,
-    has_precision,
-    lacks_precision,
-    other_stack,
-    room_bytes,
-)
+from ..base.constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
 from .batch_memory import batch_too_large

@@ -17,17 +17,7 @@ from ....rules.models.resting_power import RestingPowers
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..base.prediction import Z90, Prediction, Refusal
-from .clock_model import (
-    LOWEST_SHARE,
-    ClockMove,
-    Draw,
-    at_clock,
-    knee,
-    outside_range,
-    predict_cap,
-    sigma_at,
-    weigh_cap,
-)
+from .clock_model import LOWEST_SHARE, ClockMove, Draw, at_clock, knee, outside_range, predict_cap, sigma_at, weigh_cap
 from .typical_work import Question, parts_of, profile_of
 
 FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock

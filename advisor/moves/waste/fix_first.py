@@ -11,15 +11,7 @@ from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
-from ..context.rule_context import (
-    RuleContext,
-    RuleDescription,
-    RuleResult,
-    as_percent,
-    busy_share,
-    finding_of,
-    is_job,
-)
+from ..context.rule_context import RuleContext, RuleDescription, RuleResult, as_percent, busy_share, finding_of, is_job
 
 # The fix of each, as an imperative clause.
 REMEDIES = {
@@ -114,10 +106,5 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, label: str, shar
 
 
 RULE = RuleDescription(
-    id="fix-first",
-    rank=5,
-    fact="slowed by a fault",
-    judge=fix_first,
-    answered_by={"fix-first": 1},
-    waste="none",
+    id="fix-first", rank=5, fact="slowed by a fault", judge=fix_first, answered_by={"fix-first": 1}, waste="none"
 )

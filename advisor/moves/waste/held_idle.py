@@ -249,10 +249,5 @@ def _finding(  # noqa: PLR0917
 
 
 RULE = RuleDescription(
-    id="held-idle",
-    rank=3,
-    fact="holds idle GPUs",
-    judge=held_idle,
-    answered_by={"release": 1},
-    waste="unused",
+    id="held-idle", rank=3, fact="holds idle GPUs", judge=held_idle, answered_by={"release": 1}, waste="unused"
 )

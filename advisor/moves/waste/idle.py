@@ -181,10 +181,5 @@ def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
 
 
 RULE = RuleDescription(
-    id="idle",
-    rank=2,
-    fact="idle GPUs",
-    judge=idle,
-    answered_by={"release": 1, "consolidate": 1},
-    waste="unused",
+    id="idle", rank=2, fact="idle GPUs", judge=idle, answered_by={"release": 1, "consolidate": 1}, waste="unused"
 )

@@ -264,12 +264,7 @@ def _finding(
 
 def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium | None) -> tuple[Evidence, ...]:
     rows = [
-        Evidence(
-            "fabric_util_p995",
-            _util(fabrics),
-            rule.value("util_p995_max"),
-            "ratio of line rate",
-        ),
+        Evidence("fabric_util_p995", _util(fabrics), rule.value("util_p995_max"), "ratio of line rate"),
         Evidence("fabric_util_max", _most(f.util_max for f in fabrics), None, "ratio of line rate"),
         Evidence("fabric_hours", min(f.hours for f in fabrics), rule.value("coverage_hours"), "hours"),
         Evidence("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),

@@ -130,10 +130,5 @@ def _finding(
 
 
 RULE = RuleDescription(
-    id="over-tier",
-    rank=7,
-    fact="a cheaper GPU is enough",
-    judge=over_tier,
-    answered_by={"move-sku": 3},
-    waste="tier",
+    id="over-tier", rank=7, fact="a cheaper GPU is enough", judge=over_tier, answered_by={"move-sku": 3}, waste="tier"
 )

@@ -104,15 +104,7 @@ def peak_use(group: Group) -> tuple[str, float]:
 
 
 def _finding(
-    scope: RuleContext,
-    rule: WasteRule,
-    group: Group,
-    *,
-    label: str,
-    top: float,
-    asked: float,
-    load: float,
-    needed: int,
+    scope: RuleContext, rule: WasteRule, group: Group, *, label: str, top: float, asked: float, load: float, needed: int
 ) -> FindingContext:
     surplus = group.gpu_hours * (1 - needed / min(_held_on_average(group), group.gpu_count))
     finding = finding_of(

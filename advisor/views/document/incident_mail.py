@@ -34,10 +34,7 @@ _SHORT_EVIDENCE = 6
 
 
 def incident_document(
-    item: Item,
-    settings: WatchSettings,
-    commands: IncidentCommands,
-    dashboard: Dashboard = NO_DASHBOARD,
+    item: Item, settings: WatchSettings, commands: IncidentCommands, dashboard: Dashboard = NO_DASHBOARD
 ) -> Document:
     """The page about one incident."""
     one = item.incident

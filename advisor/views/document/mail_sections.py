@@ -135,11 +135,7 @@ def changes(story: Story, lengths: Lengths, commands: ReaderCommands) -> tuple[S
            if o.realised_saving_usd_per_month is not None else "")
         for o in c.done
     ]  # fmt: skip
-    rows = [
-        *_rows("New", c.new, lengths),
-        *_rows("Resolved", c.resolved, lengths),
-        *_rows("Done", done, lengths),
-    ]
+    rows = [*_rows("New", c.new, lengths), *_rows("Resolved", c.resolved, lengths), *_rows("Done", done, lengths)]
     if not rows:
         return (section("Changes since last week", "No finding is new or resolved."),)
     smaller = words.counted(c.smaller, "smaller change")

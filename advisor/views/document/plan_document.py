@@ -40,10 +40,7 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
                 section("Fleet before and after", pools_table(plan.pools, rows)),
                 section("Not worth the risk", _left_table(_risky(plan), advice, known, rows)),
                 section("Left out for other reasons", _left_table(_others(plan), advice, known, rows)),
-                section(
-                    "Independent of the plan",
-                    _beside(plan, titles, known, rows),
-                ),
+                section("Independent of the plan", _beside(plan, titles, known, rows)),
                 section("Notes", Bullets(tuple(note.text for note in plan.notes))),
                 section("How good this plan is", _quality(plan)),
             )

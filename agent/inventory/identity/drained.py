@@ -36,10 +36,5 @@ def drained(marker: Path) -> Absence | None:
         os.close(fd)
     reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
     return Absence(
-        "source",
-        "node",
-        "*",
-        REASON,
-        f"The node is out of service: {reason}.",
-        f"Remove {marker} once it is back.",
+        "source", "node", "*", REASON, f"The node is out of service: {reason}.", f"Remove {marker} once it is back."
     )

@@ -98,11 +98,7 @@ def identify(
 
 
 def sku_by_signs(
-    dmi: Dmi,
-    labels: Mapping[str, str],
-    gpus: Sequence[Gpu],
-    ports: Sequence[FabricPort],
-    node_skus: Sequence[NodeSku],
+    dmi: Dmi, labels: Mapping[str, str], gpus: Sequence[Gpu], ports: Sequence[FabricPort], node_skus: Sequence[NodeSku]
 ) -> tuple[str | None, str | None]:
     """A node's SKU and where it came from, as far as firmware, labels (Kubernetes' names) and shape tell."""
     if dmi.provider and dmi.instance_type:

@@ -28,11 +28,7 @@ _DRIVER_FIRST = "Make the GPUs readable first: see the lines of nvml."
 
 
 def slurm_absences(
-    files: JobFiles,
-    has_claims: bool,
-    stale: Sequence[str],
-    untold: Sequence[str],
-    resolved: Mapping[str, Resolution],
+    files: JobFiles, has_claims: bool, stale: Sequence[str], untold: Sequence[str], resolved: Mapping[str, Resolution]
 ) -> frozenset[Absence]:
     """`stale`: jobs whose files are left out. `untold`: running jobs of which nobody says what they were given.
     `resolved`: what is known of each job's devices."""

@@ -86,10 +86,7 @@ GPU_COUNTERS: tuple[tuple[MetricFamily, Callable[[GpuTotals], float | None]], ..
         make_family("gpu_energy", "counter", "Energy by the GPU's own counter.", "joules"),
         lambda t: t.energy_joules if t.energy_seconds else None,
     ),
-    (
-        seconds_family("gpu_energy_observed", "Time that the energy counter covers."),
-        lambda t: t.energy_seconds or None,
-    ),
+    (seconds_family("gpu_energy_observed", "Time that the energy counter covers."), lambda t: t.energy_seconds or None),
     (
         seconds_family("gpu_busy", "Time with sm_active at 5 % or more."),
         lambda t: t.busy_seconds if "sm_active" in t.cells() else None,

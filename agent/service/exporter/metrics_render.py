@@ -274,10 +274,7 @@ def _render_cost(
             make_family("agent_latest_tick", "gauge", "How late ticks were at most in that minute.", "seconds"),
             stats and stats.late_seconds,
         ),
-        (
-            make_family("exporter_left_out", "gauge", "Absences and uses for which there is no room."),
-            snapshot.left_out,
-        ),
+        (make_family("exporter_left_out", "gauge", "Absences and uses for which there is no room."), snapshot.left_out),
     )
     for family, value in own:
         page.add(family, [(here, value)])

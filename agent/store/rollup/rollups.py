@@ -95,13 +95,7 @@ class RollupJob:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def run(
-        self,
-        now: float,
-        *,
-        periods: Sequence[Period] = tuple(PERIOD_SECONDS),
-        and_open: bool = False,
-    ) -> RolledUp:
+    def run(self, now: float, *, periods: Sequence[Period] = tuple(PERIOD_SECONDS), and_open: bool = False) -> RolledUp:
         """Do what is due at `now` (Unix seconds). Raises StoreError.
 
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
@@ -210,10 +204,7 @@ def _roll_period(
     compute: dict[int, float] = dict(connection.execute(_COMPUTE_SQL, span).fetchall())
     gpus: list[tuple[int, Row]] = []
     for device in _devices(
-        connection,
-        "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu",
-        node_id,
-        span,
+        connection, "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu", node_id, span
     ):
         ticks, samples, last_id = _read(connection, _GPU_SQL, device, span, [m.name for m in GPU_METRICS])
         if ticks:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from ...cache_folder import CacheFolder
+from ....core.cache_folder import CacheFolder
 from .response import Grid, Labels, SeriesAnswer
 
 DAY = 86400.0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.telemetry.cache_folder import cache_folder
+from skuwise.advisor.core.cache_folder import cache_folder
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 
