@@ -54,7 +54,7 @@ def odd() -> Iterator[Series]:
         values = one.values.copy()
         values[7::97], values[8::97], values[9::97] = 905.0 * values[0], 2.0**32 - 1, 2.0**47  # DCGM_FP64_BLANK
         yield replace(one, values=values)
-    for pod, share in (("", 1.0), ("half", 0.5), ("quarter", 0.25)):
+    for pod, share in (("", 1.0), ("share-a", 0.5), ("share-b", 0.25)):
         of_pod = {name: VALUES[name] * share for name in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED")}
         yield from told("n-shared", "GPU-shared", VALUES | of_pod, pod=pod, namespace="x" if pod else "")
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
