@@ -12,8 +12,8 @@ from skuwise.tests.support.pasted_commands import commands_in, paste
 END = 1_790_000_000.0 // 3600 * 3600
 # A folder and a file that a shell would take apart; prices, rules and a ledger of one's own beside them.
 FOLDER = "fleet of 'a' site"
-# A command that is named where no source is known: it is to be run with one.
-NAMES = ("skuwise advise",)
+# A command that is named where no source is known: it is to be run with one. What a source is called.
+NAMES = ("skuwise advise", "skuwise agent")
 
 
 @pytest.fixture(scope="module")
