@@ -9,8 +9,7 @@ import pandas as pd
 
 from .frame import Frame
 
-_ROWS = ("gpu", "fabric", "host")
-_TABLES = ("nodes", "gpus", "workloads", "uses", "absences", "requests")
+_TABLES = ("nodes", "gpus", "workloads", "uses", "absences", "requests", "fabric")
 # GPU rows that are judged at once: 25 nodes of eight GPUs over ten days of hours. Judging takes about 1 kB a row.
 ROWS_AT_ONCE = 50_000
 
@@ -75,7 +74,7 @@ def parts_of(frame: Frame, rows_at_once: int = ROWS_AT_ONCE) -> Iterator[Frame]:
 
 
 class Outline:
-    """What is left of a frame that is given group by group: all of its small tables, and no rows."""
+    """What is left of a frame that is given group by group: its small tables, and a row of each port."""
 
     def __init__(self) -> None:
         self._parts: list[Frame] = []
@@ -83,7 +82,9 @@ class Outline:
     def passing(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """The same frames, of which the outline is kept."""
         for frame in frames:
-            self._parts.append(replace(frame, **{name: getattr(frame, name).iloc[:0].copy() for name in _ROWS}))
+            ports = frame.fabric.drop_duplicates(["node", "device", "port"]) if len(frame.fabric) else frame.fabric
+            rows = {name: getattr(frame, name).iloc[:0].copy() for name in ("gpu", "host")}
+            self._parts.append(replace(frame, fabric=ports, **rows))
             yield frame
             del frame  # its rows are released before the next group is read
 

@@ -17,7 +17,7 @@ BUDGETS = {
     "agent/store": 4100,
     "advisor": 65800,
     "advisor/cli": 4400,
-    "advisor/core": 3600,
+    "advisor/core": 3900,
     "advisor/demo": 1500,
     "advisor/doctor": 1200,
     "advisor/ledger": 2000,
