@@ -27,13 +27,22 @@ def judge_groups(frames: Iterable[Frame], book: Rulebook, between: Callable[[], 
     found: list[Verdicts] = []
     for frame in frames:
         verdicts = judge(frame, book, between)
-        usage = verdicts.usage
-        # A copy of the rows in use: the telemetry behind them is released with its frame.
-        own = ColumnRows({name: usage[name] for name in (*usage.table, *usage.behind)}, np.arange(len(usage)))
-        found.append(replace(verdicts, usage=own))
-        del frame, verdicts, usage  # not held while the next group is read
+        # Of a part of a fleet the rows in use are copied, so that the telemetry behind them is released.
+        found.append(verdicts if frame.telemetry_span is None else _compact(verdicts))
+        del frame, verdicts  # not held while the next group is read
         between()
     return merged(found)
+
+
+def _compact(verdicts: Verdicts) -> Verdicts:
+    """The verdicts with their usage in seven digits, half the memory."""
+    usage = verdicts.usage
+    columns = {name: usage[name] for name in (*usage.table, *usage.behind)}
+    own = {
+        name: column.astype(np.float32) if column.dtype == np.float64 and name not in ("ts", "seconds") else column
+        for name, column in columns.items()
+    }
+    return replace(verdicts, usage=ColumnRows(own, np.arange(len(usage))))
 
 
 def merged(groups: Sequence[Verdicts]) -> Verdicts:
@@ -69,13 +78,11 @@ def _usage(parts: list[ColumnRows]) -> ColumnRows:
     count = sum(map(len, parts))
     parts.clear()
     joined: dict[str, npt.NDArray] = {}
-    nothing = np.full(count, np.nan)
+    nothing = np.full(count, np.nan, dtype=np.float32)
     nothing.flags.writeable = False
     for name in list(tables[0]):
         column = np.concatenate([table.pop(name) for table in tables])
         # One column stands for every number that is missing throughout.
-        missing = column.dtype == np.float64 and bool(np.isnan(column).all())
-        # Ratios and watts of a large fleet are held with seven digits: half the memory.
-        single = column.dtype == np.float64 and name not in ("ts", "seconds")
-        joined[name] = nothing if missing else column.astype(np.float32) if single else column
+        missing = column.dtype == np.float32 and bool(np.isnan(column).all())
+        joined[name] = nothing if missing else column
     return ColumnRows(joined, np.arange(count))
