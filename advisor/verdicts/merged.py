@@ -38,10 +38,11 @@ def _compact(verdicts: Verdicts) -> Verdicts:
     """The verdicts with their usage in seven digits, half the memory."""
     usage = verdicts.usage
     columns = {name: usage[name] for name in (*usage.table, *usage.behind)}
-    own = {
-        name: column.astype(np.float32) if column.dtype == np.float64 and name not in ("ts", "seconds") else column
-        for name, column in columns.items()
-    }
+    own = {}
+    nothing = np.broadcast_to(np.float32(np.nan), (len(usage),))  # stands for every number that is missing throughout
+    for name, column in columns.items():
+        is_reading = column.dtype == np.float64 and name not in ("ts", "seconds")
+        own[name] = column if not is_reading else nothing if np.isnan(column).all() else column.astype(np.float32)
     return replace(verdicts, usage=ColumnRows(own, np.arange(len(usage))))
 
 

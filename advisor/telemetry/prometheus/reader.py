@@ -154,6 +154,7 @@ def read_frames(
     groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
     since = asked.grid.start + (float(seen.any(axis=0).argmax()) - 1) * asked.grid.step
     fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since)
+    done, ports = frozenset[str](), tables.ports.cells
     for n, group in enumerate(groups):
         part = _with_rows(whole, tables, catalog, None if group is None or len(groups) == 1 else frozenset(group))
         part = part if is_short else with_activity(part, fine)
@@ -166,6 +167,9 @@ def read_frames(
             part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
         yield part
         del part  # not held while the next group is made
+        done |= frozenset(group or ())
+        gpus.cells.keep({key for key in gpus.cells.rows if gpus.about[key].node not in done}, store.GPU_HOURS.columns)
+        ports.keep({key for key in ports.rows if key[0] not in done}, store.FABRIC_HOURS.columns)
 
 
 def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: frozenset[str] | None) -> Frame:

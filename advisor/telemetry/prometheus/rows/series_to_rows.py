@@ -136,6 +136,18 @@ class Cells(Generic[K]):
         # Without a copy into blocks, which would take the room of all columns twice more.
         return pd.DataFrame(out, columns=[*columns], copy=False)
 
+    def keep(self, keys: Collection[K], columns: Collection[str]) -> None:
+        """Release the rows of all other devices, and all other measures."""
+        at = [row for key, row in self.rows.items() if key in keys]
+        for name in [*self.columns]:
+            matrix = self.column(name)
+            del self.columns[name]
+            if name in columns:
+                self.columns[name] = matrix[at]
+        for name in [*self.bins]:
+            self.bins[name] = self.bin_column(name)[at]
+        self.rows = {key: n for n, key in enumerate(key for key in self.rows if key in keys)}
+
     def seen(self) -> dict[K, tuple[float, float]]:
         """Of each device when its first row begins and its last one ends; devices never observed are left out."""
         observed, grid = self.column("observed_seconds") > 0, self.grid
