@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.base.errors import NothingToDo, SourceError
@@ -59,6 +60,25 @@ def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for
     assert any("--collector.infiniband" in str(note) for note in frame.notes)
     missing = frame.absences.set_index("metric")
     assert "DCGM_FI_PROF_DRAM_ACTIVE, gauge" in str(missing.loc["dram_active", "detail"])
+
+
+def test_groups_of_nodes_together_have_the_rows_of_the_whole() -> None:
+    """Three nodes, of which two share a series of workloads."""
+    pods = {"n1": "serve-6d4cf56db6-x7k2p", "n2": "serve-6d4cf56db6-b8z4q", "n3": "train-0"}
+    series = [
+        {**GPU, "UUID": f"GPU-{node}", "Hostname": node, "exported_pod": pod, "exported_namespace": "ml"}
+        for node, pod in pods.items()
+    ]
+    with FakePrometheus(DcgmServer(series=series)).running() as fake:
+        whole = read(fake)
+        client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
+        reading = ServerReading(client, Cache(None, ""), (), NOW)
+        groups = list(read_frames(reading, CATALOG, since_seconds=2 * 86400, rows_at_once=1))
+    assert [sorted(part.nodes["node"]) for part in groups] == [["n1", "n2"], ["n3"]]
+    rows = pd.concat([part.gpu for part in groups], ignore_index=True)
+    pd.testing.assert_frame_equal(rows.dropna(axis=1, how="all"), whole.gpu.dropna(axis=1, how="all"))
+    assert groups[-1].source["exporters"] == whole.source["exporters"] and groups[-1].notes == whole.notes
+    assert all(part.telemetry_span == (whole.window.start, whole.window.end) for part in groups)
 
 
 def test_without_until_the_window_ends_with_the_newest_data() -> None:
