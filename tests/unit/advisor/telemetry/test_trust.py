@@ -163,11 +163,8 @@ def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_
         frame.fabric.loc[frame.fabric["node"] == "n3", ["util_mean", "tx_bytes_per_second_mean"]].isna().all(axis=None)
     )
     assert frame.nodes.loc[frame.nodes["node"] == "n3", "gpu_count"].isna().all()
-    rows, values = (
-        next(note for note in frame.notes if note.code == f"implausible-{what}") for what in ("rows", "values")
-    )
-    assert rows.fields["rows"] == 40 and int(str(values.fields["rows"])) > 40
-    assert all("n3.db" in note.text and "of n3" in note.text for note in (rows, values))
+    (note,) = [note for note in frame.notes if note.code == "implausible-rows"]
+    assert int(str(note.fields["rows"])) > 80 and "n3.db" in note.text and "of n3" in note.text
 
 
 def test_a_gpu_on_two_nodes_at_once_refuses_both_and_one_against_many_refuses_the_one(folder: Path) -> None:
@@ -193,17 +190,12 @@ def test_one_file_that_is_newer_than_all_others_does_not_move_their_window(folde
     assert read_frame([folder]).window.end == T0 + 41 * HOUR
 
 
-def test_work_on_several_nodes_is_one_with_what_any_file_knows_and_nobody_tells_of_work_it_did_not_see(
-    folder: Path,
-) -> None:
+def test_work_on_several_nodes_is_one_with_what_any_file_knows(folder: Path) -> None:
     make(folder / "n9.db", "n9", seed=7, job="w-n1")
-    change(folder / "n9.db", "UPDATE workload SET name = 'renamed', user = NULL, last_seen = last_seen + 60",
-           "INSERT INTO workload (workload_id, series_id, name, scheduler, first_seen, last_seen)"
-           " VALUES ('w-n2', 's', 'evil', 'slurm', 1, 2e9)")  # fmt: skip
+    change(folder / "n9.db", "UPDATE workload SET name = 'renamed', user = NULL, last_seen = last_seen + 60")
     frame = read_frame([folder])
     told = frame.workloads.set_index("workload_id")
-    assert len(told) == 3 and "evil" not in set(told["name"])
-    assert told.loc["w-n1", ["name", "user"]].tolist() == ["renamed", "ann"]
+    assert len(told) == 3 and told.loc["w-n1", ["name", "user"]].tolist() == ["renamed", "ann"]
     assert set(frame.uses.loc[frame.uses["workload_id"] == "w-n1", "node"]) == {"n1", "n9"}
 
 
