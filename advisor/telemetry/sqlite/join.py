@@ -23,8 +23,6 @@ from ...core.frame import Frame, Window
 from ..resolution import FAMILIES, HOUR, concat, stacked
 from .database import LISTED, Parts
 
-# File -> the nodes about which it is believed; None: all of which it tells.
-Believed = Mapping[Path, Collection[str] | None]
 Tables = dict[str, pd.DataFrame]
 # Why a node is refused.
 CONTRADICTION, TWO_PLACES = "contradicting-copies", "gpu-in-two-places"
@@ -57,8 +55,8 @@ _ONCE = {
 }
 
 
-def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed:
-    """What a frame's or an advice's ``source`` says of these files."""
+def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Mapping[Path, Collection[str] | None]:
+    """File -> nodes about which it is believed (None: all), by the ``source`` of a frame or an advice."""
     believed = source.get("believed")
     if not isinstance(believed, Mapping):
         return dict.fromkeys(paths)
@@ -191,8 +189,8 @@ def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
         preference = np.floor(seconds / 2.0 + 0.5) * (nodes["file"].max() + 1) + some["file"]
         gone = some.index[preference < preference.groupby(at).transform("max")]
         if len(gone):
-            what = {"gpu": "GPU"}.get(name, name)
             text = "{rows} {what} rows appear in more than one database and count once."
+            what = name.replace("gpu", "GPU")
             notes.append(coded("rows-in-several-databases", text, rows=len(gone), what=what))
             tables[name] = rows.drop(index=gone)
 
