@@ -73,13 +73,14 @@ def impossible(names: Sequence[str], block: Floats) -> tuple[Mask, Mask]:
     for begin, end in _BEGIN_END:
         if begin in at and end in at:
             gone |= at[end] < at[begin]
-    of_samples = _SAMPLES if seconds is None else dict.fromkeys(_SAMPLES, (-MAX_NUMBER, MAX_NUMBER))
+    known = _LONG | (_SAMPLES if seconds is None else dict.fromkeys(_SAMPLES, (-MAX_NUMBER, MAX_NUMBER)))
     for name, values in at.items():
         base = next((name.removesuffix(end) for end in _STATISTICS if name.endswith(end)), name)
-        low, high = {**_LONG, **of_samples}.get(base, (0.0, MAX_NUMBER))
+        low, high = known.get(base, (0.0, MAX_NUMBER))
         outside = (values < low) | (values > high)
-        values[outside] = np.nan
-        wrong |= outside
+        if outside.any():
+            values[outside] = np.nan
+            wrong |= outside
     return gone, wrong
 
 

@@ -143,7 +143,7 @@ def with_minutes_at_edges(
     minutes = concat(fetched, queries.GPU_MINUTES.columns)
     if minutes.empty:
         return gpu
-    of_hour = [minutes["node"], minutes["gpu_uuid"], (np.ceil(minutes["ts"] / HOUR) * HOUR).rename("ts")]
+    of_hour = [minutes["node"], minutes["gpu_uuid"], minutes["ts"].div(HOUR).apply(np.ceil).mul(HOUR)]
     covered = minutes.groupby(of_hour)["observed_seconds"].sum().rename("covered")
     cut = cut.join(covered, on=hour)
     replaced = pd.MultiIndex.from_frame(cut.loc[cut["covered"] >= 0.9 * cut["observed_seconds"], hour])

@@ -120,20 +120,15 @@ def folded(minutes: pd.DataFrame, keys: Sequence[str], step: float) -> pd.DataFr
     if minutes.empty:
         return minutes
     rows = minutes.assign(ts=np.ceil(minutes["ts"] / step) * step)
-    at, how = [*keys, "ts"], dict[str, str]()
-    for name in rows.columns.difference([*at, "interval_seconds"]):
-        if name == "observed_seconds" or name.endswith("_n"):
-            how[name] = "sum"
-        elif name.endswith(("_max", "_p95")):
-            how[name] = "max"
-        elif rows[name].dtype != np.float64:
-            how[name] = "first"
-        else:
-            rows[f"{name} weight"] = rows["observed_seconds"].where(rows[name].notna())
-            rows[name] *= rows["observed_seconds"]
-            how |= {name: "sum", f"{name} weight": "sum"}
-    out = rows.groupby(at, sort=True).agg(how)
-    weights = [name for name in how if name.endswith(" weight")]
-    for name in weights:
-        out[name.removesuffix(" weight")] /= out[name]
-    return out.drop(columns=weights).reset_index().assign(interval_seconds=step)[list(minutes.columns)]
+    at = [*keys, "ts"]
+    others = [name for name in rows.columns if name not in {*at, "interval_seconds"}]
+    summed = [name for name in others if name == "observed_seconds" or name.endswith("_n")]
+    largest = [name for name in others if name.endswith(("_max", "_p95"))]
+    texts = [name for name in others if rows[name].dtype == object]
+    means = [name for name in others if name not in {*summed, *largest, *texts}]
+    weight = rows[means].notna().mul(rows["observed_seconds"], axis=0)
+    rows[means] = rows[means].mul(rows["observed_seconds"], axis=0)
+    grouped = rows.groupby(at, sort=True)
+    mean = grouped[means].sum() / weight.groupby([rows[name] for name in at]).sum()
+    out = grouped[summed].sum().join([grouped[largest].max(), mean, grouped[texts].first()])
+    return out.reset_index().assign(interval_seconds=step)[list(minutes.columns)]

@@ -211,7 +211,7 @@ def _each_thing_once(tables: Tables, refused: Collection[str]) -> None:
     tables |= {name: tables[name].sort_index() for name in ("tokens", "absences")}
     # Counts over the window do not tell what two files both counted: of each server, those of the file that has most.
     server = ["node", "workload_id", "engine"]
-    total = serving.groupby([*server, "file"], dropna=False, as_index=False)["seconds"].sum()
+    total = serving.groupby([*server, "file"], dropna=False, as_index=False).agg({"seconds": "sum"})
     fullest = total.sort_values(["seconds", "file"]).drop_duplicates(server, keep="last")
     tables["serving"] = serving.merge(fullest[[*server, "file"]])
     # Of a workload the newest row, with what only older ones know.
