@@ -1,14 +1,12 @@
 """What can be a reading at all: one range for each column, with its reason.
 
 A value outside becomes missing; it is not cut to the range, because what was measured is not known. A row with an
-impossible time or coverage is left out; both are counted (`Lost`).
+impossible time or coverage is left out. Both are counted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +14,15 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
+# No measure in base units comes near this.
+MAX_NUMBER = 1e18
 # The last year that dates can be written of begins here.
 LAST_DAY = 253_370_764_800.0
 # Clocks are corrected by some parts in a thousand, and a tick (60 s at most) that ended just within a period may have
 # begun before it.
 _CLOCK_SHARE, _TICK_SECONDS = 0.01, 60.0
 _STATISTICS = ("_mean", "_p95", "_max")
-# Lowest, highest, and the columns, without a statistic (_mean, _max, _p95), in their own units.
+# Lowest, highest, and the columns, without a statistic (_mean, _max, _p95), in base units. Others are not negative.
 _RANGES = (
     (0.0, LAST_DAY, "ts first_seen last_seen ts_start ts_end valid_from valid_to since until last_active_ts first_ts"
                     " latency_ts submitted_at started_at ended_at"),
@@ -36,14 +36,9 @@ _RANGES = (
     (0.0, 4e12, "nvlink_bytes_per_second"),  # NVLink 5: 0.9 TB/s one way
     (0.0, 1e11, "xmit_wait_per_second"),  # ticks of a clock of some GHz
     (0.0, 2e7, "energy_joules"),  # the largest board draws 5 MJ in an hour
-    (0.0, 3700.0, "idle_run_seconds period_seconds"), (0.0, 1e4, "sm_active_cv"),
-    # An hour at the agent's shortest interval (0.1 s) has 36,000 samples.
-    (0.0, 1e5, "gpu_util_n tensor_active_n dram_active_n power_watts_n energy_joules_n util_n"),
-    (0.0, 4096.0, "gpu_index gpu_count slices nvlink_links"),  # the store's limit of devices in a file
+    (0.0, 3700.0, "idle_run_seconds period_seconds"),
     (0.0, 1e13, "mem_used_bytes"),  # the largest board has 0.3 TB, the largest host some TB
-    (0.0, 1e7, "gpus hours"), (0.0, 1e9, "cpus restarts"), (0.0, 1e18, "mem_bytes"), (0.0, 1.0, "shared"),
-    (0.0, 101.0, "kv_percent"), (0.0, 1e15, "samples preemptions generated_tokens"),
-    (0.0, 3e10, "seconds queue_seconds"),
+    (0.0, 1e7, "gpu_index gpu_count slices nvlink_links gpus hours"),
 )  # fmt: skip
 # Of samples of GPUs alone: longer rows and boards are judged by the verdicts, with words about each GPU.
 _OF_SAMPLES = (
@@ -55,8 +50,8 @@ _OF_SAMPLES = (
     (0.0, 4e12, "nvlink_tx_bytes_per_second nvlink_rx_bytes_per_second"),
     (0.0, 2.0**53, "throttle_reasons"),
 )  # fmt: skip
-RANGES = {name: (low, high) for low, high, names in _RANGES for name in names.split()}
-OF_SAMPLES = {name: (low, high) for low, high, names in _OF_SAMPLES for name in names.split()}
+_LONG = {name: (low, high) for low, high, names in _RANGES for name in names.split()}
+_SAMPLES = {name: (low, high) for low, high, names in _OF_SAMPLES for name in names.split()}
 # A row without one of these says nothing, or nothing of when.
 NEEDED = frozenset(
     {"node", "workload_id", "port", "ts", "interval_seconds", "observed_seconds", "ts_start", "ts_end", "since",
@@ -65,41 +60,28 @@ NEEDED = frozenset(
 _BEGIN_END = (("ts_start", "ts_end"), ("since", "until"), ("valid_from", "valid_to"), ("started_at", "ended_at"))
 
 
-@dataclass(slots=True)
-class Lost:
-    """Rows left out and rows with values made missing, by node (empty where a row names none)."""
-
-    rows: Counter[str] = field(default_factory=Counter)
-    values: Counter[str] = field(default_factory=Counter)
-
-
-def outside(names: Sequence[str], block: Floats) -> Iterator[tuple[int, Mask]]:
-    """Rows of `block` (one for each of `names`) that hold impossible values, and where."""
-    is_sample = "interval_seconds" in names and "observed_seconds" not in names
-    known = {**RANGES, **OF_SAMPLES} if is_sample else RANGES
-    for n, name in enumerate(names):
-        base = next((name.removesuffix(end) for end in _STATISTICS if name.endswith(end)), name)
-        if base in known:
-            low, high = known[base]
-            wrong = (block[n] < low) | (block[n] > high)
-            if wrong.any():
-                yield n, wrong
-
-
-def impossible_rows(names: Sequence[str], block: Floats) -> Mask:
-    """Which rows have an impossible time or coverage: more seconds than their interval has, an interval that is none,
-    an end before its begin."""
-    at = {name: block[n] for n, name in enumerate(names)}
-    out = np.zeros(block.shape[1], dtype=np.bool_)
+def impossible(names: Sequence[str], block: Floats) -> tuple[Mask, Mask]:
+    """Which rows have an impossible time or coverage (more seconds than their interval has, an end before its begin),
+    and which have impossible values, which are missing in `block` afterwards. `block`: a line for each of `names`."""
+    at = dict(zip(names, block, strict=True))
+    gone, wrong = (np.zeros(block.shape[1], dtype=np.bool_) for _ in range(2))
     length, seconds = at.get("interval_seconds"), at.get("observed_seconds")
-    if length is not None:
-        out |= (length <= 0) | (length > (3600.0 if seconds is not None else 2 * 3600.0))
-        if seconds is not None:
-            out |= (seconds < 0) | (seconds > observed_most(length))
+    if length is not None and seconds is not None:
+        gone |= (length <= 0) | (length > 3600.0) | (seconds < 0) | (seconds > observed_most(length))
+    elif length is not None:
+        gone |= (length <= 0) | (length > 2 * 3600.0)
     for begin, end in _BEGIN_END:
         if begin in at and end in at:
-            out |= at[end] < at[begin]
-    return out
+            gone |= at[end] < at[begin]
+    known = _LONG | (_SAMPLES if seconds is None else dict.fromkeys(_SAMPLES, (-MAX_NUMBER, MAX_NUMBER)))
+    for name, values in at.items():
+        base = next((name.removesuffix(end) for end in _STATISTICS if name.endswith(end)), name)
+        low, high = known.get(base, (0.0, MAX_NUMBER))
+        outside = (values < low) | (values > high)
+        if outside.any():
+            values[outside] = np.nan
+            wrong |= outside
+    return gone, wrong
 
 
 def observed_most(interval_seconds: Floats) -> Floats:

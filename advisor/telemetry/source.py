@@ -107,7 +107,7 @@ class Databases:
         from .sqlite.open import database_files  # noqa: PLC0415
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
-        spans = file_spans(database_files(self.paths)).spans
+        spans, _, _ = file_spans(database_files(self.paths))
         return max((end for _, end in spans.values() if end <= now + CLOCK_TOLERANCE_SECONDS), default=None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,33 +14,25 @@ from ...agent.metrics import THROTTLE_MASK
 from ...agent.store.reading.queries import Query
 from ...agent.store.reading.reader import decoded
 from ..core.histogram_array import WIDTH, BinsArray
-from .ranges import NEEDED, Lost, impossible_rows, observed_most, outside
+from .ranges import MAX_NUMBER, NEEDED, impossible, observed_most
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies).
 BUSY_SM_ACTIVE = 0.05
-# No measure in base units comes near this (`ranges` has each one's own).
-MAX_NUMBER = 1e18
-_MOST_BINS_TEXT = 32 * WIDTH
-_MINUTE_MOST = float(observed_most(np.array([60.0]))[0])
 # Columns of minutes that are means of samples without a statistic in their name.
 _MEANS = frozenset({"throttled_fraction", "duty", "active_fraction"})
 
 
-def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None = None) -> pd.DataFrame:
+def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Counter[str] | None = None) -> pd.DataFrame:
     """Rows of `query` as a table: text as objects (None where missing), numbers as floats (NaN where missing), bins as
-    a `BinsArray`. Impossible values (`ranges`) are missing, rows of an impossible time left out; `lost` counts both."""
+    a `BinsArray`. Impossible values (`ranges`) are missing, rows of an impossible time left out; `lost` counts the rows
+    of both by node."""
     if not rows:
         return empty_table(query.columns)
     texts, numbers = len(query.text), len(query.numbers)
     columns = list(zip(*rows, strict=True))
     # One block of numbers is cut, sorted and joined at once.
     block = np.array([_numbers(column) for column in columns[texts : texts + numbers]]).reshape(numbers, len(rows))
-    block[~(np.abs(block) <= MAX_NUMBER)] = np.nan
-    gone = impossible_rows(query.numbers, block)
-    wrong = np.zeros(len(rows), dtype=np.bool_)
-    for n, where in outside(query.numbers, block):
-        block[n][where] = np.nan
-        wrong |= where
+    gone, wrong = impossible(query.numbers, block)
     table = pd.DataFrame(block.T, columns=list(query.numbers), copy=False)
     for n, name in enumerate(query.text):
         table.insert(n, name, pd.Series(_texts(columns[n]), dtype=object, copy=False))
@@ -52,10 +45,8 @@ def to_table(rows: Sequence[Sequence[object]], query: Query, lost: Lost | None =
         table[name] = bins
     for name in NEEDED.intersection(table.columns):
         gone |= table[name].isna().to_numpy()
-    if lost is not None and (gone.any() or wrong.any()):
-        node = table["node"].fillna("") if "node" in table else pd.Series("", table.index)
-        lost.rows.update(node[gone])
-        lost.values.update(node[wrong & ~gone])
+    if lost is not None and (some := gone | wrong).any():
+        lost.update(table.loc[some, "node"].fillna("") if "node" in table else [""] * int(some.sum()))
     return table[~gone].reset_index(drop=True) if gone.any() else table
 
 
@@ -80,26 +71,17 @@ def _numbers(column: Sequence[object]) -> npt.NDArray[np.float64]:
 
 
 def _bins(column: Sequence[object]) -> BinsArray:
-    """All cells of a column in one parse, equal ones once; a cell that is no JSON array of seconds is missing."""
+    """All cells of a column in one parse, equal ones once; where one is no JSON array of seconds, all are missing."""
     codes, distinct = pd.factorize(np.array(column, dtype=object))
     known = BinsArray.missing(len(distinct) + 1).matrix  # the last is the missing cells'
-    texts = [cell.encode() if isinstance(cell, str) else cell for cell in distinct]
-    texts = [cell if isinstance(cell, bytes) and len(cell) <= _MOST_BINS_TEXT else b"0" for cell in texts]
-    whole = _seconds(texts)
-    for n, rows in enumerate([whole] if whole is not None else [_seconds([text]) for text in texts]):
-        if rows is not None:
-            known[n : n + len(rows)] = rows
-    return BinsArray(known[codes])
-
-
-def _seconds(texts: Sequence[bytes]) -> npt.NDArray[np.float64] | None:
-    """JSON arrays of `WIDTH` seconds each as one matrix; None where one of them is something else."""
     try:
+        texts = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in distinct]
         matrix = np.array(orjson.loads(b"[" + b",".join(texts) + b"]"), dtype=float)
     except (TypeError, ValueError, OverflowError):
-        return None
-    is_whole = matrix.shape == (len(texts), WIDTH) and np.all((matrix >= 0) & (matrix <= MAX_NUMBER))
-    return matrix if is_whole else None
+        matrix = np.empty(0)
+    if matrix.shape == (len(distinct), WIDTH) and np.all((matrix >= 0) & (matrix <= MAX_NUMBER)):
+        known[:-1] = matrix
+    return BinsArray(known[codes])
 
 
 def minutes_from_samples(samples: pd.DataFrame, keys: Sequence[str], columns: Sequence[str]) -> pd.DataFrame:
@@ -119,21 +101,15 @@ def minutes_from_samples(samples: pd.DataFrame, keys: Sequence[str], columns: Se
         rows["active_fraction"] = (rows.pop("state") == "ACTIVE").astype(float)
     at = [*keys, "ts"]
     grouped = rows.groupby(at, sort=True)
-    named = [name for name in rows.columns if name in columns and name not in {*at, "interval_seconds"}]
-    measures = [name for name in rows.columns if name not in {*at, "interval_seconds", *named}]
-    out = pd.DataFrame(
-        grouped.agg({"interval_seconds": "sum", **{n: "mean" if n in _MEANS else "first" for n in named}})
-    )
+    measures = [name for name in rows.columns if name not in columns]
+    how = {name: "mean" if name in _MEANS else "first" for name in rows.columns.difference([*at, *measures])}
+    out = grouped.agg({**how, "interval_seconds": "sum"})
     # A tick may have begun before its minute; what exceeds that was counted twice, and nothing says which is right.
     seconds = out.pop("interval_seconds")
-    out["observed_seconds"] = seconds.where(seconds <= _MINUTE_MOST).clip(upper=60.0)
-    for suffix, table in (
-        ("mean", grouped[measures].mean()),
-        ("max", grouped[measures].max()),
-        ("p95", grouped[measures].quantile(0.95)),
-        ("n", grouped[measures].count()),
-    ):
-        out = out.join(table.add_suffix(f"_{suffix}"))
+    out["observed_seconds"] = seconds.where(seconds <= observed_most(np.array(60.0))).clip(upper=60.0)
+    values = grouped[measures]
+    statistics = {"mean": values.mean(), "max": values.max(), "p95": values.quantile(0.95), "n": values.count()}
+    out = out.join([table.add_suffix(f"_{suffix}") for suffix, table in statistics.items()])
     out["interval_seconds"] = 60.0
     return out[out["observed_seconds"].notna()].reset_index().reindex(columns=list(columns))
 
@@ -145,17 +121,14 @@ def folded(minutes: pd.DataFrame, keys: Sequence[str], step: float) -> pd.DataFr
         return minutes
     rows = minutes.assign(ts=np.ceil(minutes["ts"] / step) * step)
     at = [*keys, "ts"]
-    numbers = [name for name in rows.columns if name not in at and rows[name].dtype == np.float64]
-    summed = [name for name in numbers if name == "observed_seconds" or name.endswith("_n")]
-    largest = [name for name in numbers if name.endswith(("_max", "_p95"))]
-    means = [name for name in numbers if name not in {*summed, *largest}]
+    others = [name for name in rows.columns if name not in {*at, "interval_seconds"}]
+    summed = [name for name in others if name == "observed_seconds" or name.endswith("_n")]
+    largest = [name for name in others if name.endswith(("_max", "_p95"))]
+    texts = [name for name in others if rows[name].dtype == object]
+    means = [name for name in others if name not in {*summed, *largest, *texts}]
     weight = rows[means].notna().mul(rows["observed_seconds"], axis=0)
-    by = [rows[name] for name in at]
+    rows[means] = rows[means].mul(rows["observed_seconds"], axis=0)
     grouped = rows.groupby(at, sort=True)
-    mean = (rows[means] * weight).groupby(by).sum(min_count=1) / weight.groupby(by).sum()
-    texts = [
-        name for name in rows.columns if name not in {*at, *numbers} and not isinstance(rows[name].array, BinsArray)
-    ]
-    parts = [grouped[summed].sum(min_count=1), grouped[largest].max(), mean, grouped[texts].first()]
-    out = pd.concat(parts, axis=1).reset_index().assign(interval_seconds=step)
-    return out[[name for name in minutes.columns if name in out]]
+    mean = grouped[means].sum() / weight.groupby([rows[name] for name in at]).sum()
+    out = grouped[summed].sum().join([grouped[largest].max(), mean, grouped[texts].first()])
+    return out.reset_index().assign(interval_seconds=step)[list(minutes.columns)]

@@ -9,9 +9,9 @@ from ....agent.store.reading import queries
 from ....rules.base.errors import SkuwiseError
 from ...core.frame import Frame, Window
 from ..activity import Device, DeviceSeries, engine_use, with_activity
-from ..resolution import MINUTE
+from ..resolution import MINUTE, concat
 from .join import believed_of
-from .open import open_database, read_table
+from .open import open_database, read_tables
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000
@@ -30,7 +30,7 @@ def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
         for path, nodes in believed.items():
             try:
                 with open_database(path) as reader:
-                    table = read_table(reader, queries.ACTIVITY, span)
+                    table = concat(read_tables(reader, queries.ACTIVITY, span), queries.ACTIVITY.columns)
             except SkuwiseError:
                 continue  # the frame was read from what can be read, and says so
             table = table.assign(use=engine_use(table)).sort_values("ts")

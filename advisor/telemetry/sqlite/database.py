@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import pandas as pd
 
 from ....agent.store.reading import queries
 from ....agent.store.reading.queries import Query
-from ...core.coded_text import CodedText
 from ...core.frame import Window
 from .. import resolution as resolve
-from ..ranges import LAST_DAY, Lost
+from ..ranges import LAST_DAY
 from ..resolution import Only
-from ..tables import empty_table
-from .open import DatabaseReader, read_table, read_tables
+from .open import DatabaseReader, read_tables
 
 # A port that exceeds this share of its line rate in some second of an hour was in use in it.
 FABRIC_ACTIVE_LEVEL = 0.01
@@ -30,13 +29,12 @@ _OF_WHOLE_WINDOWS = ("serving", "fabric_history")
 
 @dataclass(slots=True)
 class Parts:
-    """The tables of one file, before they are joined with others'. `rows`: of each family, in any number of tables;
-    `lost`: what of it was not believed."""
+    """What was read of one file: the rows of each family, in any number of tables; the other tables; and how many rows
+    of each node had impossible values."""
 
     rows: dict[str, list[pd.DataFrame]] = field(default_factory=dict)
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
-    notes: list[CodedText] = field(default_factory=list)
-    lost: Lost = field(default_factory=Lost)
+    lost: Counter[str] = field(default_factory=Counter)
 
 
 def span_of(reader: DatabaseReader) -> tuple[float, float] | None:
@@ -49,36 +47,26 @@ def span_of(reader: DatabaseReader) -> tuple[float, float] | None:
     return first, min(last, float(seen)) if isinstance(seen, (int, float)) and seen > first else last
 
 
-def minutes_from(reader: DatabaseReader) -> float | None:
-    """Where the minutes of a database begin, Unix seconds; None where it has none."""
-    begin = reader.fetch(queries.MINUTES_BEGIN)[0][0]
-    return float(begin) if isinstance(begin, (int, float)) else None
-
-
 def read_database(reader: DatabaseReader, window: Window, refined: int, resolution: float = resolve.HOUR) -> Parts:
     """The tables of one database. `refined`: hours that may be read by the minute; `resolution`: seconds of the
     coarsest rows. Raises StoreError."""
     parts = Parts()
-    is_short = resolution < resolve.HOUR
     bounds = {"start": window.start, "end": window.end, "level": FABRIC_ACTIVE_LEVEL, "step": resolution}
 
     def fetch(query: Query, start: float, end: float, only: Only | None = None) -> list[pd.DataFrame]:
-        return read_tables(reader, query, {"start": start, "end": end}, parts.lost, only)
+        return read_tables(reader, query, {**bounds, "start": start, "end": end}, parts.lost, only)
 
     for name, query in LISTED.items():
-        is_left_out = is_short and name in _OF_WHOLE_WINDOWS
-        parts.tables[name] = (
-            empty_table(query.columns) if is_left_out else read_table(reader, query, bounds, parts.lost)
-        )
+        is_read = resolution >= resolve.HOUR or name not in _OF_WHOLE_WINDOWS
+        parts.tables[name] = resolve.concat(fetch(query, window.start, window.end) if is_read else [], query.columns)
     # The agent always writes both; where somebody took one out, the window is all that is known.
     nodes = parts.tables["nodes"].fillna({"first_seen": window.start, "last_seen": window.end})
     parts.tables["nodes"] = nodes
     last_seen = dict(zip(nodes["node"], nodes["last_seen"], strict=True))
     for name, family in resolve.FAMILIES.items():
         parts.rows[name] = resolve.read_family(fetch, family, window, last_seen, resolution)
-    if not is_short:
+    ((minutes_from,),) = reader.fetch(queries.MINUTES_BEGIN)
+    if resolution >= resolve.HOUR and isinstance(minutes_from, (int, float)):
         most, gpu = min(refined, resolve.MAX_REFINED_HOURS * len(nodes)), parts.rows["gpu"]
-        found, note = resolve.refinement(fetch, gpu, parts.tables["uses"], window, minutes_from(reader), most=most)
-        parts.rows["gpu"] = gpu if found is None else resolve.with_minutes(gpu, found)
-        parts.notes += [note] if note else []
+        parts.rows["gpu"] = resolve.with_minutes_at_edges(fetch, gpu, parts.tables["uses"], float(minutes_from), most)
     return parts

@@ -59,7 +59,9 @@ def read_files(
     waiting: dict[Path, Future[Parts | SkuwiseError]] = {}
     # Others take the largest first, while this process reads the smallest.
     queue = deque(sorted(paths, key=lambda path: -weights[path]))
-    with _pool(helpers) if helpers > 0 else nullcontext() as pool:
+    # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
+    context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
+    with ProcessPoolExecutor(helpers, context, initializer=_begin) if helpers > 0 else nullcontext() as pool:
         while queue or waiting:
             try:
                 while pool is not None and queue and len(waiting) < 2 * helpers:
@@ -77,12 +79,6 @@ def read_files(
                 steps(len(found), len(paths))
             steps(len(found), len(paths))
     return {path: found[path] for path in paths}
-
-
-def _pool(helpers: int) -> ProcessPoolExecutor:
-    # A fork begins with all that is loaded; where other threads run, it may begin with a lock that one of them holds.
-    context = multiprocessing.get_context("fork" if threading.active_count() == 1 else "forkserver")
-    return ProcessPoolExecutor(helpers, context, initializer=_begin)
 
 
 def _begin() -> None:

@@ -23,8 +23,6 @@ from ...core.frame import Frame, Window
 from ..resolution import FAMILIES, HOUR, concat, stacked
 from .database import LISTED, Parts
 
-# File -> the nodes about which it is believed; None: all of which it tells.
-Believed = Mapping[Path, Collection[str] | None]
 Tables = dict[str, pd.DataFrame]
 # Why a node is refused.
 CONTRADICTION, TWO_PLACES = "contradicting-copies", "gpu-in-two-places"
@@ -32,10 +30,6 @@ _REMEDY = "Remove the wrong one. 'skuwise agent snapshot' on the node makes a va
 _SENTENCES = {
     CONTRADICTION: "{files} contradict one another about {node}: none of them is used for this node.",
     TWO_PLACES: "{files} report the same GPUs on two nodes at once: not used for {node}.",
-}
-_LOST = {
-    "rows": "with an impossible time or coverage are ignored.",
-    "values": "contain impossible measurements, which count as missing.",
 }
 # A row of which a file observed this share counts as whole.
 _WHOLE_SHARE = 0.95
@@ -61,8 +55,8 @@ _ONCE = {
 }
 
 
-def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Believed:
-    """What a frame's or an advice's ``source`` says of these files."""
+def believed_of(source: Mapping[str, object], paths: Iterable[Path]) -> Mapping[Path, Collection[str] | None]:
+    """File -> nodes about which it is believed (None: all), by the ``source`` of a frame or an advice."""
     believed = source.get("believed")
     if not isinstance(believed, Mapping):
         return dict.fromkeys(paths)
@@ -83,12 +77,10 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         some = [part.tables[name].assign(file=n) for n, part in enumerate(parts) if not part.tables[name].empty]
         tables[name] = concat(some, [*query.columns, "file"])
     for path, part in read.items():
-        notes += part.notes
-        for what, some in (("rows", part.lost.rows), ("values", part.lost.values)):
-            if some:
-                of = f" of {listed(sorted(filter(None, some)))}" if any(some) else ""
-                text = f"{path}: {counted(some.total(), 'row')}{of} {_LOST[what]}"
-                notes.append(CodedText(f"implausible-{what}", text, {"path": str(path), "rows": some.total()}))
+        if count := part.lost.total():
+            of = f"{counted(count, 'row')} of {listed(sorted(filter(None, part.lost))) or 'no node'}"
+            text = f"{path}: {of} contain impossible times or measurements, which are ignored."
+            notes.append(CodedText("implausible-rows", text, {"path": str(path), "rows": count}))
     is_believed_in_part = _drop_what_others_tell(tables, paths, notes)
     refused = _refused(tables, paths, notes)
     for name, table in tables.items():
@@ -100,7 +92,7 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         nodes = tables["nodes"][~tables["nodes"]["node"].isin(refused)]
         of_file = nodes.groupby("file")["node"].agg(lambda names: sorted(map(str, names)))
         source["believed"] = {str(path): of_file.get(n, []) for n, path in enumerate(paths)}
-    _each_thing_once(tables, notes, refused)
+    _each_thing_once(tables, refused)
     if refused:
         columns = list(tables["absences"].columns)
         tables["absences"] = concat([tables["absences"], _refusals(refused, window)], columns)
@@ -112,16 +104,13 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
 def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> bool:
     """Rows of files of several nodes about nodes that have files of their own; whether there are any."""
     nodes = tables["nodes"]
-    if not nodes["node"].duplicated().any():
-        return False
     # A machine that was renamed has several nodes.
     is_own = nodes["machine_id"].fillna(nodes["node"]).groupby(nodes["file"]).transform("nunique") == 1
     elsewhere = nodes[~is_own & nodes["node"].isin(nodes.loc[is_own, "node"])]
     for file, names in elsewhere.groupby("file")["node"]:
-        path = paths[int(file)]  # type: ignore[call-overload] - a position
-        said = f"{path} also reports on {listed(sorted(names))}, which have databases of their own: "
-        fields = {"path": str(path), "nodes": ", ".join(sorted(names))}
-        notes.append(CodedText("speaks-for-others", f"{said}it is not used for these nodes.", fields))
+        path, others = paths[int(file)], listed(sorted(names))  # type: ignore[call-overload] - a position
+        text = "{path} also reports on {nodes}, which have databases of their own: it is not used for these nodes."
+        notes.append(coded("speaks-for-others", text, path=str(path), nodes=others))
         for name, table in tables.items():
             if "node" in table.columns and not table.empty:
                 tables[name] = table[~((table["file"] == file) & table["node"].isin(set(names)))]
@@ -131,13 +120,11 @@ def _drop_what_others_tell(tables: Tables, paths: Sequence[Path], notes: list[Co
 def _refused(tables: Tables, paths: Sequence[Path], notes: list[CodedText]) -> dict[str, tuple[str, str]]:
     """Node -> code and sentence, of nodes about which files contradict one another."""
     nodes, gpu = tables["nodes"], tables["gpu"]
-    twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
-    codes: dict[str, str] = {}
-    if twice:
-        codes = dict.fromkeys(_of_two_machines(nodes, gpu[gpu["node"].isin(twice)]), CONTRADICTION)
-        for name, family in FAMILIES.items():
-            rows = tables[name]
-            codes |= dict.fromkeys(_contradicting(rows[rows["node"].isin(twice)], family.keys), CONTRADICTION)
+    twice = nodes.loc[nodes["node"].duplicated(), "node"]
+    wrong = _of_two_machines(nodes, gpu[gpu["node"].isin(twice)])
+    for name, family in FAMILIES.items():
+        wrong |= _contradicting(tables[name][tables[name]["node"].isin(twice)], family.keys)
+    codes = dict.fromkeys(wrong, CONTRADICTION)
     places = _in_two_places(gpu)
     times = Counter(node for place in places for node in place)
     for place in places:
@@ -192,31 +179,25 @@ def _each_hour_once(tables: Tables, notes: list[CodedText]) -> None:
     """Of each device and hour the rows of one file: of the one that observed most, where they observed the same of the
     newest. Hours and minutes that tell the same hour are never mixed."""
     nodes = tables["nodes"]
-    twice = set(nodes.loc[nodes["node"].duplicated(), "node"])
-    for name, family in FAMILIES.items() if twice else ():
+    twice = nodes.loc[nodes["node"].duplicated(), "node"]
+    for name, family in FAMILIES.items():
         rows = tables[name]
         some = rows[rows["node"].isin(twice)]
-        if some.empty:
-            continue
         at = [*(some[key] for key in family.keys), np.ceil(some["ts"] / HOUR)]
         # The hundredths of a second that a copy may have more are no reason to prefer it.
         seconds = some["observed_seconds"].groupby([*at, some["file"]]).transform("sum")
         preference = np.floor(seconds / 2.0 + 0.5) * (nodes["file"].max() + 1) + some["file"]
         gone = some.index[preference < preference.groupby(at).transform("max")]
         if len(gone):
-            what = {"gpu": "GPU"}.get(name, name)
             text = "{rows} {what} rows appear in more than one database and count once."
+            what = name.replace("gpu", "GPU")
             notes.append(coded("rows-in-several-databases", text, rows=len(gone), what=what))
             tables[name] = rows.drop(index=gone)
 
 
-def _each_thing_once(tables: Tables, notes: list[CodedText], refused: Collection[str]) -> None:
+def _each_thing_once(tables: Tables, refused: Collection[str]) -> None:
     """What is listed, each thing once."""
-    nodes, gpus, history = tables["nodes"], tables["gpus"], tables["fabric_history"]
-    for name, count in nodes.groupby("node")["machine_id"].nunique().items():
-        if count > 1 and name not in refused:
-            text = "{machines} machines have the name {node}, and their data is mixed. Give each node a unique name."
-            notes.append(coded("machines-with-one-name", text, machines=int(count), node=str(name)))
+    nodes, gpus, history, serving = (tables[name] for name in ("nodes", "gpus", "fabric_history", "serving"))
     # Of a refused node the GPUs of its newest file are kept.
     newest = gpus.groupby("node")["file"].transform("max")
     tables["gpus"] = gpus[~gpus["node"].isin(refused) | (gpus["file"] == newest)]
@@ -228,21 +209,16 @@ def _each_thing_once(tables: Tables, notes: list[CodedText], refused: Collection
         tables[name] = ordered.drop_duplicates(keys, keep="last")
     tables["nodes"] = tables["nodes"].sort_values("node")
     tables |= {name: tables[name].sort_index() for name in ("tokens", "absences")}
-    tables["workloads"] = _workloads(tables["workloads"], tables["uses"])
-
-
-def _workloads(workloads: pd.DataFrame, uses: pd.DataFrame) -> pd.DataFrame:
-    """One row a workload: the newest, with what only older ones know. What a file says of work that it saw on none of
-    its nodes, and others did, is hearsay."""
-    if not workloads["workload_id"].duplicated().any():
-        return workloads.sort_values("last_seen", kind="stable")
-    users = pd.MultiIndex.from_frame(uses[["file", "workload_id"]])
-    saw = pd.MultiIndex.from_frame(workloads[["file", "workload_id"]]).isin(users)
-    rows = workloads[saw | ~workloads["workload_id"].isin(set(uses["workload_id"]))]
-    rows = rows.sort_values("last_seen", kind="stable")
+    # Counts over the window do not tell what two files both counted: of each server, those of the file that has most.
+    server = ["node", "workload_id", "engine"]
+    total = serving.groupby([*server, "file"], dropna=False, as_index=False).agg({"seconds": "sum"})
+    fullest = total.sort_values(["seconds", "file"]).drop_duplicates(server, keep="last")
+    tables["serving"] = serving.merge(fullest[[*server, "file"]])
+    # Of a workload the newest row, with what only older ones know.
+    rows = tables["workloads"].sort_values("last_seen", kind="stable")
     once = rows.groupby("workload_id", sort=False, as_index=False).last()
     once["first_seen"] = once["workload_id"].map(rows.groupby("workload_id")["first_seen"].min())
-    return once.astype({name: rows[name].dtype for name in once.columns}).sort_values("last_seen", kind="stable")
+    tables["workloads"] = once.astype(rows.dtypes).sort_values("last_seen", kind="stable")
 
 
 def _refusals(refused: Mapping[str, tuple[str, str]], window: Window) -> pd.DataFrame:

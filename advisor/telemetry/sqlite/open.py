@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -10,8 +11,7 @@ import pandas as pd
 from ....agent.store.reading.queries import Query
 from ....agent.store.reading.reader import Reader, decoded, open_reader
 from ....rules.base.errors import UsageError
-from ..ranges import Lost
-from ..resolution import Only, concat
+from ..resolution import Only
 from ..tables import to_table
 
 DatabaseReader = Reader
@@ -36,7 +36,7 @@ def read_tables(
     reader: DatabaseReader,
     query: Query,
     parameters: Mapping[str, float],
-    lost: Lost | None = None,
+    lost: Counter[str] | None = None,
     only: Only | None = None,
 ) -> list[pd.DataFrame]:
     """All rows of a query of ours in tables of some thousand rows. `lost` counts what was not believed; `only`: rows
@@ -51,10 +51,3 @@ def read_tables(
         return [to_table(rows, query, lost) for rows in reader.parts(sql, given)]
     finally:
         reader.text_factory = decoded
-
-
-def read_table(
-    reader: DatabaseReader, query: Query, parameters: Mapping[str, float], lost: Lost | None = None
-) -> pd.DataFrame:
-    """The same as one table."""
-    return concat(read_tables(reader, query, parameters, lost), query.columns)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ....agent.store.reading import queries
 from ....rules.base.errors import NothingToDo, SkuwiseError
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
-from ...core.formatting import listed
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
@@ -43,23 +41,21 @@ def read_frame(
 
     Without a `window` it is the last `since_seconds` up to `until` or the newest data (of files that end within two
     hours, what half of them have); its start is moved back to a whole row. `now` (Unix seconds): rows later than it do
-    not move the window. `resolution`: seconds of the coarsest rows: 3600, or 60 (minutes) or 300 (minutes folded by
-    five), whose window ends with a whole minute. `processes`: how many may read many files side by side. `steps`: files
-    read, of all. Raises `NothingToDo` where the window holds no data.
+    not move the window. `resolution`: seconds of the coarsest rows: 3600, or 60 (minutes) or 300, whose window ends
+    with a whole minute. `processes`: how many may read. Raises `NothingToDo` where the window holds no data.
     """
     files = database_files(paths)
-    found = file_spans(files)
-    spans, notes = found.spans, found.notes
+    spans, nodes, notes = file_spans(files)
     if not spans:
         raise NothingToDo(
             f"No samples yet in {_names(files)}.", "Let the agent run for a while, or use another database."
         )
     ends: dict[frozenset[str], float] = {}  # of the same nodes: a file and its copies count once
     for path, (_, end) in spans.items():
-        ends[found.nodes[path]] = max(end, ends.get(found.nodes[path], end))
+        ends[nodes[path]] = max(end, ends.get(nodes[path], end))
     if window is None:
-        window, note = _default_window([*ends.values()], since_seconds, until, now, resolution)
-        notes += [note] if note is not None else []
+        window, late = _default_window([*ends.values()], since_seconds, until, now, resolution)
+        notes += late
     wanted = [path for path, (start, end) in spans.items() if start < window.end and end > window.start]
     refined = resolve.MAX_REFINED_HOURS_IN_ALL // max(len(wanted), 1)
     read = read_files(wanted, window, refined, resolution=resolution, processes=processes, steps=steps)
@@ -67,52 +63,42 @@ def read_frame(
     if errors and len(errors) == len(spans):
         raise next(iter(errors.values()))
     notes += [_left_out(path, error) for path, error in errors.items()]
-    notes += [coded("no-samples", "No samples in {path}.", path=str(path)) for path in found.nodes if path not in spans]
+    notes += [coded("no-samples", "No samples in {path}.", path=str(path)) for path in nodes if path not in spans]
     parts = {path: part for path, part in read.items() if isinstance(part, Parts)}
-    frame = join(parts, window, [path for path in found.nodes if path not in errors], notes)
+    frame = join(parts, window, [path for path in nodes if path not in errors], notes)
     if frame.gpu.empty:
         if blind := blind_nodes(frame.absences):
             raise unreadable(blind)
         first, last = min(start for start, _ in spans.values()), max(end for _, end in spans.values())
-        nodes = listed(sorted(map(str, frame.nodes["node"]))) or "no node"
         raise NothingToDo(
             f"No GPU data between {minute(window.start)} and {minute(window.end)}: {_names(files)} has data from "
-            f"{minute(first)} to {minute(last)}, in this window of {nodes}.",
-            "Run 'skuwise agent doctor' on the node to see why its GPUs cannot be read."
-            if window.start <= first and window.end >= last
-            else "Choose another window with --since and --until.",
+            f"{minute(first)} to {minute(last)}.",
+            "Choose another window with --since and --until, or run 'skuwise agent doctor' on the node.",
         )
     return with_unnamed_work(frame, [*parts]) if resolution >= resolve.HOUR else frame
 
 
-@dataclass(frozen=True, slots=True)
-class FileSpans:
-    """Of each file that can be read the nodes that it reports on, and the span of its data, where it has any, in Unix
-    seconds; `notes`: which files cannot be read, and why."""
-
-    spans: dict[Path, tuple[float, float]] = field(default_factory=dict)
-    nodes: dict[Path, frozenset[str]] = field(default_factory=dict)
-    notes: list[CodedText] = field(default_factory=list)
-
-
-def file_spans(files: Sequence[Path]) -> FileSpans:
-    """What files hold data for. Raises SkuwiseError where none of them can be read."""
-    found = FileSpans()
-    problem: SkuwiseError | None = None
+def file_spans(
+    files: Sequence[Path],
+) -> tuple[dict[Path, tuple[float, float]], dict[Path, frozenset[str]], list[CodedText]]:
+    """Start and end of the data of each file that has any (Unix seconds); the nodes that each file reports on; notes on
+    files that cannot be read. Raises SkuwiseError where none of them can."""
+    spans: dict[Path, tuple[float, float]] = {}
+    nodes: dict[Path, frozenset[str]] = {}
+    errors: dict[Path, SkuwiseError] = {}
     for path in files:
         try:
             with open_database(path) as reader:
-                span, nodes = span_of(reader), frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
+                span = span_of(reader)
+                nodes[path] = frozenset(str(row[0]) for row in reader.fetch(queries.NODES_SEEN))
         except SkuwiseError as error:
-            problem = problem or error
-            found.notes.append(_left_out(path, error))
+            errors[path] = error
             continue
-        found.nodes[path] = nodes
         if span is not None:
-            found.spans[path] = span
-    if not found.nodes and problem is not None:
-        raise problem
-    return found
+            spans[path] = span
+    if errors and not nodes:
+        raise next(iter(errors.values()))
+    return spans, nodes, [_left_out(path, error) for path, error in errors.items()]
 
 
 def _left_out(path: Path, error: SkuwiseError) -> CodedText:
@@ -123,30 +109,28 @@ def _left_out(path: Path, error: SkuwiseError) -> CodedText:
 
 def _default_window(
     ends: Sequence[float], since_seconds: float, until: float | None, now: float | None, resolution: float
-) -> tuple[Window, CodedText | None]:
+) -> tuple[Window, list[CodedText]]:
     """The last `since_seconds`, and a note where rows from the future do not move it. `ends`: of each node's data."""
     # A minute that has only begun is no row of a minute.
     whole = math.floor if resolution < resolve.HOUR else math.ceil
-    note = None
+    notes: list[CodedText] = []
     if until is not None:
         end = whole(until / resolve.MINUTE) * resolve.MINUTE if resolution < resolve.HOUR else until
     else:
         latest = max(ends)
         if now is not None and latest > now + CLOCK_TOLERANCE_SECONDS:
-            sound = [end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS]
-            until_then = f"at the latest valid row, {minute(max(sound))}" if sound else "now"
             text = (
                 f"Some rows are dated {minute(latest)}, later than now ({minute(now)}): the clock of a node is ahead. "
-                f"The window ends {until_then}."
+                "They do not move the window."
             )
-            note = CodedText("clock-ahead", text, {"latest_ts": latest, "now_ts": now})
-            latest = max(sound, default=now)
+            notes.append(CodedText("clock-ahead", text, {"latest_ts": latest, "now_ts": now}))
+            latest = max((end for end in ends if end <= now + CLOCK_TOLERANCE_SECONDS), default=now)
         # Snapshots are made one after another: the end is what half of those have that are as new as the newest. One
         # file alone would make hours of its own into hours that all others lack.
         new = sorted(end for end in ends if latest - _NEW_SECONDS <= end <= latest) or [latest]
         end = whole(new[len(new) // 2] / resolve.MINUTE) * resolve.MINUTE
     # A length that was made of two moments is off by a rounding error.
-    return Window(math.floor(round((end - since_seconds) / resolution, 6)) * resolution, float(end)), note
+    return Window(math.floor(round((end - since_seconds) / resolution, 6)) * resolution, float(end)), notes
 
 
 def _names(files: Sequence[Path]) -> str:

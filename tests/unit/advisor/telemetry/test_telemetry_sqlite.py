@@ -174,7 +174,6 @@ def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
         _hours(_node(writer, "n2"), 5, "n2")
     frame = read_frame([tmp_path])
     assert frame.nodes["node"].tolist() == ["n1", "n2"]
-    assert any("2 machines have the name n1" in note.text for note in frame.notes)
     assert len(frame.gpu) == 15
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -118,10 +117,21 @@ def test_a_file_does_not_speak_for_nodes_that_have_files_of_their_own(folder: Pa
     assert not refused(frame)
 
 
-def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_no_other(folder: Path) -> None:
+TRICKS: dict[str, str] = {
+    "all": ZERO,
+    "one value": "UPDATE gpu_hour SET sm_active_mean = 0 WHERE id = (SELECT min(id) FROM gpu_hour)",
+    "a silent fabric": "UPDATE fabric_hour SET util_mean = 0, util_to_max = 0, tx_bytes_per_second_mean = 0",
+    "the machine": "UPDATE node SET machine_id = 'another'",
+}
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_no_other(
+    folder: Path, trick: str
+) -> None:
     honest = read_frame([folder])
     take_snapshot(folder / "n2.db", folder / "copy.db")
-    change(folder / "copy.db", ZERO)
+    change(folder / "copy.db", TRICKS[trick])
     frame = read_frame([folder])
     assert refused(frame) == {"n2": CONTRADICTION}
     assert_same(honest, frame, without=["n2"])
@@ -132,23 +142,6 @@ def test_the_node_of_copies_that_contradict_one_another_is_refused_by_name_and_n
     assert list(dark.gpus) == of("n2") and "contradict" in dark.reason
     assert inventory.nodes["n2"].gpu_count == 8 and not inventory.nodes["n2"].observed
     assert frame.uses[frame.uses["node"] == "n2"].empty
-
-
-TRICKS: dict[str, str] = {
-    "one value": "UPDATE gpu_hour SET sm_active_mean = 0 WHERE id = (SELECT min(id) FROM gpu_hour)",
-    "a silent fabric": "UPDATE fabric_hour SET util_mean = 0, util_to_max = 0, tx_bytes_per_second_mean = 0",
-    "the machine": "UPDATE node SET machine_id = 'another'",
-}
-
-
-@pytest.mark.parametrize("trick", TRICKS)
-def test_whatever_a_copy_changes_of_its_node_refuses_it(folder: Path, trick: str) -> None:
-    honest = read_frame([folder])
-    shutil.copy(folder / "n2.db", folder / "copy.db")
-    change(folder / "copy.db", TRICKS[trick])
-    frame = read_frame([folder])
-    assert refused(frame) == {"n2": CONTRADICTION}
-    assert_same(honest, frame, without=["n2"])
 
 
 def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_node(folder: Path) -> None:
@@ -163,11 +156,8 @@ def test_rows_of_a_coverage_that_cannot_be_are_left_out_and_counted_by_file_and_
         frame.fabric.loc[frame.fabric["node"] == "n3", ["util_mean", "tx_bytes_per_second_mean"]].isna().all(axis=None)
     )
     assert frame.nodes.loc[frame.nodes["node"] == "n3", "gpu_count"].isna().all()
-    rows, values = (
-        next(note for note in frame.notes if note.code == f"implausible-{what}") for what in ("rows", "values")
-    )
-    assert rows.fields["rows"] == 40 and int(str(values.fields["rows"])) > 40
-    assert all("n3.db" in note.text and "of n3" in note.text for note in (rows, values))
+    (note,) = [note for note in frame.notes if note.code == "implausible-rows"]
+    assert int(str(note.fields["rows"])) > 80 and "n3.db" in note.text and "of n3" in note.text
 
 
 def test_a_gpu_on_two_nodes_at_once_refuses_both_and_one_against_many_refuses_the_one(folder: Path) -> None:
@@ -193,17 +183,12 @@ def test_one_file_that_is_newer_than_all_others_does_not_move_their_window(folde
     assert read_frame([folder]).window.end == T0 + 41 * HOUR
 
 
-def test_work_on_several_nodes_is_one_with_what_any_file_knows_and_nobody_tells_of_work_it_did_not_see(
-    folder: Path,
-) -> None:
+def test_work_on_several_nodes_is_one_with_what_any_file_knows(folder: Path) -> None:
     make(folder / "n9.db", "n9", seed=7, job="w-n1")
-    change(folder / "n9.db", "UPDATE workload SET name = 'renamed', user = NULL, last_seen = last_seen + 60",
-           "INSERT INTO workload (workload_id, series_id, name, scheduler, first_seen, last_seen)"
-           " VALUES ('w-n2', 's', 'evil', 'slurm', 1, 2e9)")  # fmt: skip
+    change(folder / "n9.db", "UPDATE workload SET name = 'renamed', user = NULL, last_seen = last_seen + 60")
     frame = read_frame([folder])
     told = frame.workloads.set_index("workload_id")
-    assert len(told) == 3 and "evil" not in set(told["name"])
-    assert told.loc["w-n1", ["name", "user"]].tolist() == ["renamed", "ann"]
+    assert len(told) == 3 and told.loc["w-n1", ["name", "user"]].tolist() == ["renamed", "ann"]
     assert set(frame.uses.loc[frame.uses["workload_id"] == "w-n1", "node"]) == {"n1", "n9"}
 
 
