@@ -32,7 +32,7 @@ from .owners.kube import read_kube, vendor_note
 from .owners.owners import owned, read_owners, requesting_pods
 from .promql import agent_queries
 from .promql import promql as queries
-from .promql.labels import HOST_LABELS, gpu_of
+from .promql.labels import HOST_LABELS, PORT_LABELS, gpu_of
 from .questions import Questions
 from .rows import fabric, nodes
 from .rows.dcgm import KeyOf, read_dcgm
@@ -318,8 +318,8 @@ def _ports_and_hosts(
     asks = queries.exporter_fabric_asks(found.names, matches, step) if found.has_fabric else []
     if asks := [*asks, *fabric.ethernet_asks(found.names, matches, step)]:
         about = {
-            name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, "device", *labels))
-            for name, labels in ((fabric.RATE, ("port",)), (fabric.SPEED, ()), (fabric.INFO, ("operstate",)))
+            name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, *PORT_LABELS))
+            for name in (fabric.RATE, fabric.SPEED)
             if name in found.names
         }
         answers = asked.ask(asks, 10 * len(counts))
