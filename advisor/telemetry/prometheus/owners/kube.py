@@ -5,6 +5,7 @@ Its replicas report everything twice, so series are joined by what they name.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ _POD = ("exported_namespace", "namespace", "exported_pod", "pod", *CLUSTER_LABEL
 _NVIDIA = "nvidia_com_(gpu|mig_.+)(_shared)?"
 _OTHERS = {"amd_com_gpu": "AMD", "gpu_intel_com_i915": "Intel", "gpu_intel_com_xe": "Intel", "habana_ai_gaudi": "Intel"}
 _MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
-_MOST_GPUS = 1024  # no node comes near
+MOST_GPUS = 1024  # no node comes near
 # A row's end is looked back from so far: a scrape or two may be missing.
 BACK = "15m"
 PODS_A_QUERY = 150
@@ -87,7 +88,7 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
         (*key[:2], *(text or None for text in key[2:]), *run) for key, counts in requested.items()
         for run in _runs(counts, grid)
     ]  # fmt: skip
-    nodes = dict(_nodes(requested, grid)) | dict(_nodes(offered, grid))
+    nodes = _nodes(requested, grid) | _nodes(offered, grid)
     requests = pd.DataFrame(rows, columns=["cluster", *REQUESTS])
     return KubeState(dict(sorted(nodes.items())), requests, tuple(_other_vendors(offered)))
 
@@ -95,35 +96,35 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
 def _counted(answer: SeriesAnswer, *names: str) -> _Counts:
     """GPUs by cluster, node, labels of these names and resource; the largest where several series say so."""
     out: _Counts = {}
-    for labels, values in zip(answer.labels, answer.values, strict=True):
+    # In parts, or beyond all that nodes have, they are no reading.
+    is_count = (answer.values >= 0) & (answer.values <= MOST_GPUS) & (answer.values % 1 == 0)
+    for labels, counts in zip(answer.labels, np.where(is_count, answer.values, 0.0), strict=True):
         key = (*node_key(labels), *(_label(labels, name) for name in (*names, "resource")))
-        # In parts, or beyond all that nodes have, they are no reading.
-        counts = np.where((values >= 0) & (values <= _MOST_GPUS) & (values % 1 == 0), values, 0.0)
         if key[1]:
-            out[key] = np.maximum(out[key], counts) if key in out else counts
+            out[key] = np.maximum(out.get(key, 0.0), counts)
     return out
 
 
-def _nodes(counted: _Counts, grid: Grid) -> Iterator[tuple[NodeKey, KubeNode]]:
-    by_node: dict[NodeKey, dict[str, Floats]] = defaultdict(dict)
+def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
+    by_node: dict[NodeKey, list[tuple[str, Floats]]] = defaultdict(list)
     for (cluster, node, *_, resource), counts in counted.items():
-        own = by_node[cluster, node]
-        own[resource] = own.get(resource, 0.0) + counts
-    for key, resources in by_node.items():
-        whole, slices, shares = (np.zeros(grid.count) for _ in range(3))
-        for resource, counts in resources.items():
+        if resource not in _OTHERS and counts.any():
+            by_node[cluster, node].append((resource, counts))
+    nodes = {}
+    for key, own in by_node.items():
+        sevenths, shares, divided = np.zeros(grid.count), np.zeros(grid.count), False
+        for resource, counts in own:
+            profile = _MIG.fullmatch(resource)
+            divided = divided or profile is not None
             if resource.endswith("_shared"):
                 shares += counts
-            elif (profile := _MIG.fullmatch(resource)) is not None:
-                slices += int(profile[1]) * counts
-            elif resource not in _OTHERS:
-                whole += counts
-        at = np.flatnonzero(whole + slices + shares)
-        if len(at):
-            first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
-            divided = any(_MIG.fullmatch(resource) and counts.any() for resource, counts in resources.items())
-            gpus = whole + np.ceil(slices / 7 - 1e-9)  # as few as can hold the instances
-            yield key, KubeNode(int(gpus.max()), float(first), float(last), divided, int(shares.max()))
+            else:
+                sevenths += counts * (int(profile[1]) if profile else 7)
+        at = np.flatnonzero(sevenths + shares)
+        first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
+        gpus = math.ceil(sevenths.max() / 7)  # as few as can hold the instances
+        nodes[key] = KubeNode(gpus, float(first), float(last), divided, int(shares.max()))
+    return nodes
 
 
 def _other_vendors(offered: _Counts) -> Iterator[CodedText]:

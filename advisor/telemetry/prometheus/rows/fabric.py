@@ -75,8 +75,8 @@ def exporter_ports(
     grid: Grid, answers: dict[str, SeriesAnswer], about: Mapping[str, SeriesAnswer], *, node_of: NodeOf,
     gpu_counts: Mapping[str, int], configured: Mapping[str, Role],
 ) -> PortRows:  # fmt: skip
-    """From the answers to `queries.exporter_fabric_asks` and `ethernet_asks`, which are let go. `about`: by name (`RATE`, `SPEED`), one
-    column each; `node_of`: the GPU node of a series, None for others.
+    """From the answers to `queries.exporter_fabric_asks` and `ethernet_asks`, which are let go. `about`: by name
+    (`RATE`, `SPEED`), one column each; `node_of`: the GPU node of a series, None for others.
 
     A port whose speed is unknown (0 or less, or not reported) has no line rate and no use, but its bytes.
     """
@@ -107,9 +107,8 @@ def exporter_ports(
         cells.columns[f"util_{statistic}"] = both / rate
     layers = dict(zip(cells.rows, np.where(is_ethernet, "Ethernet", "InfiniBand").tolist(), strict=True))
     roles = roles_of([port for port in cells.rows if layers[port] != "Ethernet"], line, gpu_counts, configured)
-    return PortRows(
-        cells, {port: configured_role(port[1], configured) or "unknown" for port in cells.rows} | roles, layers
-    )
+    others = {port: configured_role(port[1], configured) or "unknown" for port in cells.rows}
+    return PortRows(cells, others | roles, layers)
 
 
 def roles_of(

@@ -28,8 +28,8 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
     by_gpu: dict[str, dict[str, npt.NDArray[np.bool_]]] = defaultdict(dict)
     for labels, values in zip(counts.labels, counts.values, strict=True):
         if (found := who(labels)) is not None:
-            uuid, node = found
-            by_gpu[uuid][node] = by_gpu[uuid].get(node, False) | (values > 0)
+            own, node = by_gpu[found[0]], found[1]
+            own[node] = own.get(node, False) | (values > 0)
     homes: dict[tuple[str, str], str] = {}
     at_once: dict[str, list[str]] = {}
     for uuid, own in by_gpu.items():

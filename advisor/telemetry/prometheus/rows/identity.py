@@ -45,8 +45,8 @@ def external_labels(client: Client) -> dict[str, str]:
 def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
     """The UUIDs of the GPUs that the server holds at a moment (Unix seconds). Raises SourceError."""
     labels = _ID_LABELS[1:]
-    query = f"count by ({', '.join(labels)}) ({_any_of((*_PRESENT, AGENT_ANCHOR), matches)})"
-    return frozenset(value for ids in client.instant(query, at, labels).answer.labels for value in ids.values())
+    answer = client.instant(_largest((*_PRESENT, AGENT_ANCHOR), matches, labels), at, labels).answer
+    return frozenset(value for ids in answer.labels for value in ids.values())
 
 
 def held_at_midnights(
@@ -58,8 +58,7 @@ def held_at_midnights(
     grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
     if not chosen or grid.count < 2:
         return {}
-    query = f"max by ({', '.join(_ID_LABELS)}) ({_any_of(chosen, matches)})"
-    answer = client.range(query, grid, _ID_LABELS).answer
+    answer = client.range(_largest(chosen, matches, _ID_LABELS), grid, _ID_LABELS).answer
     held = {}
     for column, values in enumerate(answer.values.T.tolist()):
         pairs = zip(answer.labels, values, strict=True)
@@ -69,6 +68,6 @@ def held_at_midnights(
     return held
 
 
-def _any_of(names: Sequence[str], matches: Sequence[str]) -> str:
-    """The series of several metrics. Google Managed Prometheus takes exact names only."""
-    return " or ".join(f"{name}{selector(matches)}" for name in names)
+def _largest(names: Sequence[str], matches: Sequence[str], labels: Sequence[str]) -> str:
+    """By labels, of several metrics. Google Managed Prometheus takes exact names only."""
+    return f"max by ({', '.join(labels)}) ({' or '.join(f'{name}{selector(matches)}' for name in names)})"
