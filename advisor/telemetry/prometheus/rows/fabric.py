@@ -138,18 +138,13 @@ def ethernet_asks(present: Collection[str], matches: Sequence[str], step: float)
     ]
 
 
-def agent_hosts(grid: Grid, answers: dict[str, SeriesAnswer]) -> Cells[str]:
-    """From the answers to `queries.agent_host_asks`, by name."""
-    cells: Cells[str] = Cells(grid)
-    _put(cells, answers, agent_node)
-    cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
-    return cells
-
-
-def exporter_hosts(grid: Grid, answers: dict[str, SeriesAnswer], node_of: NodeOf) -> Cells[str]:
-    """From the answers to `queries.exporter_host_asks`, by name."""
+def host_rows(grid: Grid, answers: dict[str, SeriesAnswer], node_of: NodeOf) -> Cells[str]:
+    """From the answers to `queries.agent_host_asks` or `exporter_host_asks`, by name, which are let go."""
     cells: Cells[str] = Cells(grid)
     _put(cells, answers, node_of)
+    if "observed" in cells.columns:
+        cells.columns["observed_seconds"] = np.minimum(cells.column("observed"), grid.step)
+        return cells
     cells.columns["cpu_util_mean"] = np.clip(1.0 - cells.column("idle_mean") - cells.column("io_wait_mean"), 0.0, 1.0)
     known = np.any([~np.isnan(cells.column(name)) for name in cells.columns], axis=0)
     cells.columns["observed_seconds"] = np.where(known, grid.step, np.nan)

@@ -94,6 +94,6 @@ def whole_gpu(node_of: Callable[[Labels], str | None]) -> Who:
 
     def who(labels: Labels) -> tuple[str, str] | None:
         found, node = gpu_of(labels), node_of(labels)
-        return None if found is None or node is None else (found[1] or found[0], node)
+        return (found[1] or found[0], node) if found and node is not None else None
 
     return who

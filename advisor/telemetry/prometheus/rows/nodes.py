@@ -52,18 +52,15 @@ def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     """The frame's table `gpus`: every GPU that a series names, and the instances with rows."""
     cells, seen = gpus.cells, gpus.cells.seen()
     chosen = {key: one for key, one in gpus.about.items() if key in seen or not one.uuid or one.kind != "mig"}
-    begin = cells.grid.start - cells.grid.step  # what a series names and nothing was observed of exists all the same
-    rows = [
-        {
-            "node": one.node, "gpu_uuid": one.uuid or key, "name": one.name, "sku": one.sku or _sku(one.name, catalog),
-            "kind": one.kind, "parent_uuid": one.parent, "mig_profile": one.mig_profile, "gpu_index": one.index,
-            "driver_version": one.driver_version, "valid_from": seen.get(key, (begin,))[0],
-        }
-        for key, one in chosen.items()
-    ]  # fmt: skip
-    table, at = pd.DataFrame(rows), [cells.rows.get(key, -1) for key in chosen]
+    if not chosen:
+        return concat([], store.GPUS.columns)
+    table = pd.DataFrame(list(chosen.values())).rename(columns={"parent": "parent_uuid", "index": "gpu_index"})
+    table["gpu_uuid"] = [one.uuid or key for key, one in chosen.items()]
+    table["sku"] = [one.sku or _sku(one.name, catalog) for one in chosen.values()]
+    # What a series names and nothing was observed of exists all the same.
+    table["valid_from"] = [seen.get(key, (cells.grid.start - cells.grid.step,))[0] for key in chosen]
     for name in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
-        table[name] = np.append(_last(cells.column(name)), np.nan)[at]
+        table[name] = np.append(_last(cells.column(name)), np.nan)[[cells.rows.get(key, -1) for key in chosen]]
     size = [memory_of(one, catalog) for one in chosen.values()]
     table["mem_total_bytes"] = table["mem_total_bytes"].fillna(pd.Series(size, dtype=float))
     return concat([table], store.GPUS.columns)
@@ -154,10 +151,11 @@ def _by_signs(
 
 def _ports_by_node(ports: PortRows) -> dict[str, list[FabricPort]]:
     found: dict[str, list[FabricPort]] = defaultdict(list)
-    rates = _last(ports.cells.column("line_rate_bytes_per_second"))
-    for key, rate in zip(ports.cells.rows, rates.tolist(), strict=True):
+    rates = _last(ports.cells.column("line_rate_bytes_per_second")).tolist()
+    for key, rate in zip(ports.cells.rows, rates, strict=True):
+        node, device, port = key
         role = cast("Role", ports.roles.get(key, "unknown"))
-        found[key[0]].append(FabricPort(key[1], key[2], role, "InfiniBand", None if np.isnan(rate) else rate))
+        found[node].append(FabricPort(device, port, role, "InfiniBand", None if np.isnan(rate) else rate))
     return found
 
 
