@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....agent.base.safe_text import clean_text
-from ....agent.sources.gpu_backends import DRIVER_NAMES
 from ....rules.base.errors import NothingToDo, SourceError
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Window
 from ...core.timestamps import minute
-from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError
 from .client.response import AnswerError, Grid
 from .owners.engines import ENGINE_SERIES
@@ -41,8 +39,8 @@ MAX_CORE_SERIES = 8000
 
 @dataclass(frozen=True)
 class Discovery:
-    """What can be read over a window. `server`: kind and version; `series`: of GPUs, for planning; `step`: length of a
-    row, seconds; `ruled`: recording rules that are read instead of samples."""
+    """What can be read over a window. `server`: kind and version; `step`: length of a row, seconds; `series`: of GPUs,
+    for planning; `ruled`: recording rules that are read instead of samples."""
 
     server: str
     window: Window
@@ -85,10 +83,10 @@ def discover(
     # Of a GPU any metric may be missing, so several are looked for.
     exported = queries.anchors_of(names)[:3]
     if not own and not exported:
-        if queries.AGENT_ABSENCE in names and (blind := _blind(client, matches, latest)):
-            raise unreadable(blind)
         what, remedy = f"No GPU metrics on {client.url} ({server}) from {minute(start)} to {minute(latest)}.", _SCRAPE
-        if AMD_ACTIVITY in names:
+        if queries.AGENT_ABSENCE in names:
+            what, remedy = f"No agent on {client.url} ({server}) reads a GPU.", "Run 'skuwise agent doctor' on a node."
+        elif AMD_ACTIVITY in names:
             what, remedy = f"{client.url} ({server}) has metrics of AMD GPUs only.", "skuwise reads NVIDIA GPUs only."
         raise NothingToDo(what, remedy)
     step = step or (HOUR if since_seconds >= SHORT_WINDOW_SECONDS else SHORT_STEP_SECONDS)
@@ -126,14 +124,6 @@ def _server_of(client: Client) -> str:
             return "VictoriaMetrics"
     kind = kind or ("Prometheus" if version[:2] in {"2.", "3."} else "a server with the Prometheus API")
     return f"{kind} {version}".strip()
-
-
-def _blind(client: Client, matches: Sequence[str], at: float) -> dict[str, Blind]:
-    """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
-    chosen = queries.selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
-    query = f"group by (node, reason) (last_over_time({queries.AGENT_ABSENCE}{chosen}[1d]))"
-    told = [one for one in client.instant(query, at).answer.labels if {"node", "reason"} <= one.keys()]
-    return {clean_text(one["node"]): of_reason(clean_text(one["reason"])) for one in told}
 
 
 def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid: Grid) -> float:

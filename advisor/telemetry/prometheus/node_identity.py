@@ -72,7 +72,7 @@ class NodeIdentity:
         pods: dict[str | None, set[NodeKey]] = defaultdict(set)
         for labels in exporter_pods:
             for pod in (labels.get("exported_pod") or labels.get("pod"), labels.get("pod_ip")):
-                pods[pod] |= {node_key(labels)} if node_key(labels)[1] else set()
+                pods[pod].update([node_key(labels)] if node_key(labels)[1] else ())
         for cluster, node, pod in state.requests[["cluster", "node", "pod"]].itertuples(index=False):
             pods[pod].add((cluster, node))
         self._name_groups(self._placed(targets, pods, log))

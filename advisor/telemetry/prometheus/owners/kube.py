@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ....core.coded_text import CodedText, coded
+from ....core.formatting import listed
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql.labels import CLUSTER_LABELS, cluster_of
@@ -129,21 +130,19 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
 
 def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
     """GPUs that exist and that no part of skuwise reads."""
-    found: dict[str, dict[NodeKey, int]] = defaultdict(lambda: defaultdict(int))
+    found: dict[str, Counter[NodeKey]] = defaultdict(Counter)
     for (cluster, node, resource), counts in offered.items():
         if resource in _OTHERS and counts.any():
             found[_OTHERS[resource]][cluster, node] += int(counts.max())
     for vendor, nodes in found.items():
-        yield vendor_note(vendor, sum(nodes.values()), sorted(name for _, name in nodes))
+        yield vendor_note(vendor, nodes.total(), sorted(name for _, name in nodes))
 
 
-def vendor_note(vendor: str, gpus: int, nodes: Sequence[str] = ()) -> CodedText:
-    where = f" on {', '.join(nodes[:3])}{f' and {len(nodes) - 3} more' if len(nodes) > 3 else ''}" if nodes else ""
-    return coded(
-        "vendor-not-read",
-        "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total.",
-        vendor=vendor, gpus=gpus, where=where,
-    )  # fmt: skip
+def vendor_note(vendor: str, gpus: int, nodes: Sequence[str]) -> CodedText:
+    """`nodes`: the names of those that have them."""
+    where = f" on {listed(nodes)}" if nodes else ""
+    text = "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total."
+    return coded("vendor-not-read", text, vendor=vendor, gpus=gpus, where=where)
 
 
 def node_key(labels: Labels) -> NodeKey:
