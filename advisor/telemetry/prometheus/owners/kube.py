@@ -5,7 +5,6 @@ Its replicas report everything twice, so series are joined by what they name.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -41,9 +40,9 @@ PODS_A_QUERY = 150
 
 @dataclass(frozen=True)
 class KubeNode:
-    """A node that Kubernetes gives GPUs to. `gpus`: the most at once under their own names, which time slicing and HAMi
-    multiply; `shares`: the most under names of shares. `first`, `last`: begin and end of the rows that say so, Unix
-    seconds. `divided`: whether it offers instances."""
+    """A node with GPUs. `gpus`: the most at once under their own names, which time slicing and HAMi multiply; `shares`:
+    the most under names of shares; `first`, `last`: of the rows that say so, Unix seconds; `divided`: into instances.
+    """
 
     gpus: int
     first: float
@@ -85,12 +84,11 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
     by = (*_POD, "exported_container", "container", "exported_node", "node", "resource")
     own = ("namespace", "pod", "container")
     requested = _counted(ask("GPUs requested", metrics, _NVIDIA, by, more), *own)
-    rows = [
-        (*key[:2], *(text or None for text in key[2:]), *run) for key, counts in requested.items()
-        for run in _runs(counts, grid)
-    ]  # fmt: skip
-    nodes = _nodes(requested, grid) | _nodes(offered, grid)
+    rows = []
+    for key, counts in requested.items():
+        rows += [(*key[:2], *(text or None for text in key[2:]), *run) for run in _runs(counts, grid)]
     requests = pd.DataFrame(rows, columns=["cluster", *REQUESTS])
+    nodes = _nodes(requested, grid) | _nodes(offered, grid)
     return KubeState(dict(sorted(nodes.items())), requests, tuple(_other_vendors(offered)))
 
 
@@ -113,18 +111,15 @@ def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
             by_node[cluster, node].append((resource, counts))
     nodes = {}
     for key, own in by_node.items():
-        sevenths, shares, divided = np.zeros(grid.count), np.zeros(grid.count), False
-        for resource, counts in own:
-            profile = _MIG.fullmatch(resource)
-            divided = divided or profile is not None
-            if resource.endswith("_shared"):
-                shares += counts
-            else:
-                sevenths += counts * (int(profile[1]) if profile else 7)
-        at = np.flatnonzero(sevenths + shares)
+        profiles = [_MIG.fullmatch(resource) for resource, _ in own]
+        is_share = np.array([resource.endswith("_shared") for resource, _ in own])
+        sizes = np.array([int(profile[1]) / 7 if profile else 1.0 for profile in profiles])
+        counts = np.array([counts for _, counts in own])
+        # As few GPUs as can hold the instances.
+        gpus, shares = np.ceil(np.where(is_share, 0.0, sizes) @ counts - 1e-9), is_share @ counts
+        at = np.flatnonzero(gpus + shares)
         first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
-        gpus = math.ceil(sevenths.max() / 7)  # as few as can hold the instances
-        nodes[key] = KubeNode(gpus, float(first), float(last), divided, int(shares.max()))
+        nodes[key] = KubeNode(int(gpus.max()), float(first), float(last), any(profiles), int(shares.max()))
     return nodes
 
 

@@ -19,7 +19,7 @@ from ..promql.labels import DRIVER_LABEL, gpu_of
 from ..promql.promql import GAUGES, DcgmQueries, gauge_of, of_gpus
 from ..questions import Questions
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
-from .homes import Homes, Who, homes_of, reporters_note, unnamed_note, whole_gpu
+from .homes import Homes, Who, homes_of, named_gpus, reporters_note, unnamed_note, whole_gpu
 from .impossible import forget_still_counters, leave_out_impossible
 from .series_to_rows import Cells, Matrix
 from .several import SharedGpus, contradictions, forget_contradictions
@@ -46,17 +46,17 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
         return {name: readings_of(name, answer) for name, answer in answers.items()}
 
     answers = ask(made.of_all())
-    counts = answers.pop("n")
+    counts, named = answers.pop("n"), named_gpus(asked)
     # The engine's activity says of instances, and of GPUs that lack utilization, what utilization says of others.
     use = answers.get("gpu_util_mean", SeriesAnswer.nothing(1))
     used = _devices(use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))
-    every = _devices(labels for one in (counts, *answers.values()) for labels in one.labels)
+    every = _devices([*named, *(labels for one in (counts, *answers.values()) for labels in one.labels)])
     lacking = {device for device in every if "/gi" in device or device not in used}
     if lacking and "engine_mean" not in answers:
         engine = GAUGES["engine"]
         answers |= ask([*made.statistics(engine, *of_gpus(lacking)), *made.beyond([engine])])
     memory = [answer for one in made.memory() for answer in asked.daily(one)]
-    rows, key_of = dcgm_rows(asked.grid, counts, answers, log, node=node, memory=memory)
+    rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=named, node=node, memory=memory)
     return rows, counts, key_of
 
 
@@ -66,16 +66,17 @@ def _devices(series: Iterable[Labels]) -> set[str]:
 
 def dcgm_rows(
     grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: NodeOf,
-    memory: Sequence[SeriesAnswer] = (),
+    named: Iterable[Labels] = (), memory: Sequence[SeriesAnswer] = (),
 ) -> tuple[GpuRows, KeyOf]:  # fmt: skip
     """Rows of GPUs, and the key of the rows that a series speaks of.
 
     `counts`: samples by series and row; `readings`: measures by name, in the frame's units, which are let go as they
-    are taken in; `memory`: the answers to `DcgmQueries.memory`, by moment.
+    are taken in; `named`: labels of any series that names a GPU; `memory`: the answers to `DcgmQueries.memory`, by
+    moment.
     """
     who = whole_gpu(node)
     every = [labels for one in (counts, *readings.values()) for labels in one.labels]
-    every = list({id(labels): labels for labels in every}.values())  # mostly the same objects
+    every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
     several = reporters_note(counts, who, log)
     unnamed_note(every, node, log)
     gpus = _Gpus(every, who, homes_of(counts, every, who, log))

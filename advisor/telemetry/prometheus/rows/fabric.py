@@ -1,8 +1,8 @@
 """Rows of fabric ports, Ethernet ports and hosts, from our agent's page and from node_exporter.
 
 A node without RDMA communicates over plain Ethernet, and a job whose NCCL falls back to TCP does so on any node. RDMA
-of a RoCE NIC is not in the kernel's counters (it has an InfiniBand port), so nothing counts twice. Only physical ports
-are read. None of those of Ethernet is a compute fabric unless the settings say so.
+of a RoCE NIC is not in the kernel's counters (it has an InfiniBand port), so nothing counts twice. No Ethernet port is
+one of a compute fabric unless the settings say so.
 """
 
 from __future__ import annotations

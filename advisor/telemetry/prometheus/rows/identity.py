@@ -1,8 +1,7 @@
 """What a server is, beside its address: the labels it names itself by, and the GPUs it held at moments of the past.
 
 Behind one address stands now this server, now that one (a port-forward to one cluster after the other). What a server
-holds of a moment that is over does not change while time passes and nodes are added, and another cluster's GPUs are
-others: so each day of answers is kept under what the server held at that day's ends.
+holds of a moment that is over does not change: so each day of answers is kept under what it held at that day's ends.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ def external_labels(client: Client) -> dict[str, str]:
 
 def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
     """The UUIDs of the GPUs that the server holds at a moment (Unix seconds). Raises SourceError."""
-    labels = _ID_LABELS[1:]
-    answer = client.instant(_largest((*_PRESENT, AGENT_ANCHOR), matches, labels), at, labels).answer
-    return frozenset(value for ids in answer.labels for value in ids.values())
+    query = _largest((*_PRESENT, AGENT_ANCHOR), matches, _ID_LABELS[1:])
+    return frozenset(value for ids in client.instant(query, at, _ID_LABELS[1:]).answer.labels for value in ids.values())
 
 
 def held_at_midnights(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -77,12 +78,17 @@ def node_table(
     `declared`: nodes that Kubernetes knows to have GPUs, some of which no exporter may report; `clusters`: the cluster
     that the series of a node name; `present`: when Kubernetes had a node, Unix seconds.
     """
-    by_node, grid, seen = _ports_by_node(ports), gpus.cells.grid, gpus.cells.seen()
+    by_node: dict[str, list[FabricPort]] = defaultdict(list)
+    rates = _last(ports.cells.column("line_rate_bytes_per_second")).tolist()
+    for (node, device, port), rate in zip(ports.cells.rows, rates, strict=True):
+        role = cast("Role", ports.roles.get((node, device, port), "unknown"))
+        by_node[node].append(FabricPort(device, port, role, "InfiniBand", None if math.isnan(rate) else rate))
     # A count below one, or in parts, is no reading: hours would be invented from it.
     counted: dict[str | None, float] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True) if counts is not None else ():
         known = values[(values >= 1) & (values <= MOST_GPUS) & (values % 1 == 0)]
         counted |= {agent_node(labels): float(known[-1])} if len(known) else {}
+    grid, seen = gpus.cells.grid, gpus.cells.seen()
     whole: dict[str, dict[str, Gpu]] = defaultdict(dict)
     observed: dict[str, dict[str, Span]] = defaultdict(dict)
     for key, one in gpus.about.items():
@@ -116,15 +122,14 @@ def node_table(
 
 
 def _unlisted(offered: KubeNode, listed: int, gpus: Sequence[Gpu], replicas: str) -> int:
-    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, of which the numbers are those of
-    `gpus`, where nothing else says how many there are.
+    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, which are `gpus`.
 
     Time slicing and HAMi offer each device twice or more, under its own name or as ``.shared``, MIG each instance:
     devices are then those that the exporter lists, and those that their numbers show to be missing.
     """
     copies = int(replicas) if re.fullmatch(r"[1-9][0-9]{0,2}", replicas) else 1
     # How many pods share a device is not known: one device at least.
-    shares = -(-offered.shares // copies) if copies > 1 else min(offered.shares, 1)
+    shares = math.ceil(offered.shares / copies) if copies > 1 else min(offered.shares, 1)
     count = offered.gpus // copies + shares
     if listed and count >= 2 * listed:
         count = max((gpu.index + 1 for gpu in gpus), default=0)
@@ -147,16 +152,6 @@ def _by_signs(
         "provider": signs.provider or (known and known.provider), "region": label_of(spelled, REGION_LABELS),
         "instance_type": kind, "node_sku": sku, "node_sku_source": source,
     }  # fmt: skip
-
-
-def _ports_by_node(ports: PortRows) -> dict[str, list[FabricPort]]:
-    found: dict[str, list[FabricPort]] = defaultdict(list)
-    rates = _last(ports.cells.column("line_rate_bytes_per_second")).tolist()
-    for key, rate in zip(ports.cells.rows, rates, strict=True):
-        node, device, port = key
-        role = cast("Role", ports.roles.get(key, "unknown"))
-        found[node].append(FabricPort(device, port, role, "InfiniBand", None if np.isnan(rate) else rate))
-    return found
 
 
 def _last(values: Floats) -> Floats:
