@@ -19,11 +19,12 @@ from .....rules.catalog.mig import slices_of
 from .....rules.catalog.types import MEMORY_SLICES
 from ....core.intervals import most_at_once
 from ...resolution import concat
-from ..client.response import Floats, Labels, SeriesAnswer
+from ..client.response import Labels, SeriesAnswer
 from ..owners.kube import MOST_GPUS, KubeNode
 from ..promql.labels import agent_node
 from .fabric import PortRows
 from .gpus import About, GpuRows
+from .series_to_rows import Matrix
 
 # GPU feature discovery: how many pods of time slicing or MPS share a device.
 _REPLICAS = "label_nvidia_com_gpu_replicas"
@@ -154,7 +155,7 @@ def _by_signs(
     }  # fmt: skip
 
 
-def _last(values: Floats) -> Floats:
+def _last(values: Matrix) -> Matrix:
     """The newest value of each row; NaN where all are missing."""
     newest = values.shape[1] - 1 - (~np.isnan(values))[:, ::-1].argmax(axis=1)
     return values[np.arange(len(values)), newest]
