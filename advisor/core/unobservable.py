@@ -44,14 +44,6 @@ def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
     return {node: why for node, (_, why) in found.items()}
 
 
-def of_reason(reason: str) -> Blind:
-    """What is known where only the reason's code is: the agent's page carries no sentences."""
-    if reason == "no-driver":
-        remedy = "Install or load the NVIDIA driver; check with nvidia-smi."
-        return Blind(reason, "The agent found no working NVIDIA driver.", remedy)
-    return Blind(reason, f"The agent reports {reason}.", "")
-
-
 def unreadable(nodes: Mapping[str, Blind]) -> NothingToDo:
     """The error for telemetry in which no GPU of any node can be read. `nodes`: one at least."""
     by_reason: dict[Blind, list[str]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....agent.base.safe_text import clean_text
-from ....agent.sources.gpu_backends import DRIVER_NAMES
 from ....rules.base.errors import NothingToDo, SourceError
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Window
 from ...core.timestamps import minute
-from ...core.unobservable import Blind, of_reason, unreadable
 from .client.client import Client, RefusedError
-from .client.response import AnswerError, Grid, Labels
+from .client.response import AnswerError, Grid
 from .owners.engines import ENGINE_SERIES
 from .promql import promql as queries
 
@@ -28,12 +25,11 @@ AMD_ACTIVITY = "gpu_gfx_activity"  # of AMD's device-metrics-exporter
 # Names are asked of the index alone, so this reads no samples.
 _NAMES = (
     "DCGM_FI_.+|skuwise[_:].+|node_infiniband_.+|node_disk_(read|written)_bytes_total|node_uname_info|node_dmi_info"
-    "|node_cpu_seconds_total|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes|node_network_info"
+    "|node_cpu_seconds_total|node_network_(receive|transmit)_bytes_total|node_network_speed_bytes"
     "|node_scrape_collector_success|kube_node_(info|labels|spec_unschedulable|status_(capacity|allocatable))"
     "|kube_pod_(info|owner|created|start_time|labels|status_phase)|kube_(replicaset|job|deployment)_owner"
     "|kube_job_spec_parallelism|kube_namespace_labels|kube_pod_container_(info|resource_requests|resource_limits)|gpu_gfx_activity"
 )
-_DCGM_GPU = re.compile(r"DCGM_FI_(DEV|PROF)_.+")
 # Windows shorter than this are read in rows of five minutes.
 SHORT_WINDOW_SECONDS = 12 * HOUR
 SHORT_STEP_SECONDS = 300.0
@@ -43,8 +39,8 @@ MAX_CORE_SERIES = 8000
 
 @dataclass(frozen=True)
 class Discovery:
-    """What can be read over a window. `server`: kind and version; `series`: of GPUs, for planning; `step`: length of a
-    row, seconds; `named`: GPUs that series name of which no measure is read."""
+    """What can be read over a window. `server`: kind and version; `step`: length of a row, seconds; `series`: of GPUs,
+    for planning; `ruled`: recording rules that are read instead of samples."""
 
     server: str
     window: Window
@@ -55,7 +51,6 @@ class Discovery:
     scrape_seconds: float | None
     core_series: int
     ruled: frozenset[str]
-    named: tuple[Labels, ...] = ()
 
     @property
     def series(self) -> int:
@@ -88,10 +83,10 @@ def discover(
     # Of a GPU any metric may be missing, so several are looked for.
     exported = queries.anchors_of(names)[:3]
     if not own and not exported:
-        if queries.AGENT_ABSENCE in names and (blind := _blind(client, matches, latest)):
-            raise unreadable(blind)
         what, remedy = f"No GPU metrics on {client.url} ({server}) from {minute(start)} to {minute(latest)}.", _SCRAPE
-        if AMD_ACTIVITY in names:
+        if queries.AGENT_ABSENCE in names:
+            what, remedy = f"No agent on {client.url} ({server}) reads a GPU.", "Run 'skuwise agent doctor' on a node."
+        elif AMD_ACTIVITY in names:
             what, remedy = f"{client.url} ({server}) has metrics of AMD GPUs only.", "skuwise reads NVIDIA GPUs only."
         raise NothingToDo(what, remedy)
     step = step or (HOUR if since_seconds >= SHORT_WINDOW_SECONDS else SHORT_STEP_SECONDS)
@@ -103,47 +98,32 @@ def discover(
     if window.end <= window.start:
         raise NothingToDo("The window is shorter than one row of telemetry.", "Choose a longer window with --since.")
     agents, gpus = (_series(client, one, chosen, window, max_series) for one in (own, exported))
-    idle, scraped = queries.selector(matches, 'mode="idle"'), None
-    counted = f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))"
-    cores = client.scalar(counted, window.end) if "node_cpu_seconds_total" in names else None
+    idle, scraped, cores = queries.selector(matches, 'mode="idle"'), None, None
+    if "node_cpu_seconds_total" in names:
+        cores = client.scalar(f"count(last_over_time(node_cpu_seconds_total{idle}[1h]))", window.end)
     for name in exported or own:
         scraped = scraped or client.scalar(f"quantile(0.5, count_over_time({name}{chosen}[1h]))", window.end)
     return Discovery(
         server=server, window=window, step=step, names=names, agent_gpus=agents, dcgm_gpus=gpus,
         scrape_seconds=HOUR / scraped if scraped else None, core_series=int(cores or 0),
         ruled=frozenset(_ruled(client, names, chosen, window.start + step, step)) if gpus else frozenset(),
-        named=_named(client, names, matches, window) if exported else (),
     )  # fmt: skip
 
 
 def _server_of(client: Client) -> str:
     """The kind and the version of what answers. The first question: raises UnreachableError where nobody does."""
     try:
-        answer = client.scalar("vector(1)", 0.0)
+        if client.scalar("vector(1)", 0.0) != 1.0:
+            raise SourceError(f"{client.url} does not evaluate queries like Prometheus.", "Check the URL.")
     except (RefusedError, AnswerError) as error:
         raise SourceError(f"{client.url} does not answer like Prometheus: {error.message}", error.remedy) from None
-    if answer != 1.0:
-        raise SourceError(f"{client.url} does not evaluate queries like Prometheus.", "Check the URL.")
     about = client.about("buildinfo")
     kind, version = (clean_text(str(about.get(name) or ""))[:40] for name in ("application", "version"))
-    if not kind:
-        with suppress(RefusedError, AnswerError):
-            if client.scalar("union(vector(1))", 0.0) == 1.0:  # MetricsQL alone has it
-                return "VictoriaMetrics"
-        is_prometheus = "query.max-samples" in client.about("flags")
-        kind = "Prometheus" if is_prometheus else "a server with the Prometheus API"
+    with suppress(RefusedError, AnswerError):
+        if not kind and client.scalar("union(vector(1))", 0.0) == 1.0:  # MetricsQL alone has it
+            return "VictoriaMetrics"
+    kind = kind or ("Prometheus" if version[:2] in {"2.", "3."} else "a server with the Prometheus API")
     return f"{kind} {version}".strip()
-
-
-def _blind(client: Client, matches: Sequence[str], at: float) -> dict[str, Blind]:
-    """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
-    chosen = queries.selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
-    answer = client.instant(f"group by (node, reason) (last_over_time({queries.AGENT_ABSENCE}{chosen}[1d]))", at).answer
-    return {
-        clean_text(labels["node"]): of_reason(clean_text(labels["reason"]))
-        for labels in answer.labels
-        if "node" in labels and "reason" in labels
-    }
 
 
 def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid: Grid) -> float:
@@ -155,60 +135,35 @@ def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid
     while last > grid.start:
         first = max(grid.start + grid.step, last - (rows - 1) * grid.step)
         values = client.range(counted, Grid(first, last, grid.step), ()).answer.values
-        at = np.flatnonzero((values > 1).any(axis=0))
-        if len(at):
+        if len(at := np.flatnonzero((values > 1).any(axis=0))):
             return first + float(at[-1]) * grid.step
         last, rows = first - grid.step, 24
-    raise NothingToDo(
-        f"No GPU samples on {client.url} between {minute(grid.start)} and {minute(grid.end)}.",
-        "Choose another window with --since and --until.",
-    )
+    what = f"No GPU samples on {client.url} between {minute(grid.start)} and {minute(grid.end)}."
+    raise NothingToDo(what, "Choose another window with --since and --until.")
 
 
 def _series(client: Client, names: Sequence[str], chosen: str, window: Window, most: int) -> int:
     """How many series a measure has near the end of the window, or somewhere in it: the most of some measures."""
+    count = 0
     for seconds in (HOUR, window.seconds):
-        counts = {
-            name: int(client.scalar(f"count(last_over_time({name}{chosen}[{seconds:.0f}s]))", window.end) or 0)
-            for name in names
-        }
-        if any(counts.values()):
-            name = max(counts, key=lambda one: counts[one])
-            if counts[name] > most:
-                raise SourceError(
-                    f"Too many time series of {name}: {counts[name]} match, the limit is {most}.",
-                    "Use --match to select fewer, or raise prometheus.max_series.",
-                )
-            return counts[name]
-    return 0
-
-
-def _named(client: Client, names: frozenset[str], matches: Sequence[str], window: Window) -> tuple[Labels, ...]:
-    """The GPUs of the series that nothing is read of, at the window's end and in its middle: such a series alone shows
-    that a GPU exists."""
-    # The engine's activity is asked of some GPUs only.
-    read = {name for gauge in queries.DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
-    others = sorted(name for name in names - read if _DCGM_GPU.fullmatch(name))
-    ask, found = queries.named_ask(others, matches), []
-    for at in (window.end, (window.start + window.end) / 2) if others else ():
-        with suppress(RefusedError):
-            found += client.instant(ask.query, at, ask.kept).answer.labels
-    return tuple(found)
+        for name in names if not count else ():
+            found = client.scalar(f"count(last_over_time({name}{chosen}[{seconds:.0f}s]))", window.end)
+            if found is not None and found > most:
+                what = f"Too many time series of {name}: {found:.0f} match, the limit is {most}."
+                raise SourceError(what, "Use --match to select fewer, or raise prometheus.max_series.")
+            count = max(count, int(found or 0))
+    return count
 
 
 def _ruled(client: Client, names: frozenset[str], chosen: str, at: float, step: float) -> Iterator[str]:
     """The recording rules that had run in the window's first row already, of all GPUs that have the samples."""
-
-    def counted(expression: str) -> float:
-        return client.scalar(expression, at) or 0.0
-
     for gauge in queries.DCGM_GAUGES:
         rules = {queries.rule_name(gauge.measure, statistic) for statistic in ("mean", "max")} & names
-        raw = [name for name in gauge.names if name in names][:1]
         # Without the samples themselves the rules are all there is.
-        gpus = sum(counted(f"count(last_over_time({name}{chosen}[{step:g}s]))") for name in raw if rules)
+        raw = gauge.known(names)[:1] if rules else ()
+        gpus = sum(client.scalar(f"count(last_over_time({name}{chosen}[{step:g}s]))", at) or 0.0 for name in raw)
         for rule in rules:
-            values = counted(f"sum(count_over_time({rule}{chosen}{queries.row_range(step)}))")
+            values = client.scalar(f"sum(count_over_time({rule}{chosen}{queries.row_range(step)}))", at) or 0.0
             if values > 0 and values >= 0.9 * gpus * step / queries.RULE_SECONDS:
                 yield rule
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,7 +17,7 @@ import pandas as pd
 from ....agent.store.writing.slurm_rows import short_name
 from ...core.coded_text import coded
 from .client.range_planner import Log
-from .client.response import Grid, Labels, SeriesAnswer
+from .client.response import Labels
 from .owners.kube import KUBE_NODE, KubeState, NodeKey, node_key
 from .promql.agent_queries import agent_node_asks
 from .promql.labels import HOST_LABELS, NODE_LABELS, cluster_of, gpu_of, host_of
@@ -33,51 +32,50 @@ _PLACELESS = re.compile(r".*exporter.*|localhost|127\..*|::1|[0-9a-f]{12}", re.I
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-f:]*:[0-9a-f:]*", re.IGNORECASE)
 
 
-@dataclass
-class Evidence:
-    """What names nodes, as labels of series. `kube`: kube_node_info, kube_node_labels; `hosts`: node_uname_info;
-    `exporter_pods`: kube_pod_info of exporters; `targets`: series of dcgm-exporter; `agents`: names by our agent."""
-
-    kube: Sequence[Labels] = ()
-    hosts: Sequence[Labels] = ()
-    exporter_pods: Sequence[Labels] = ()
-    targets: Sequence[Labels] = ()
-    agents: Iterable[str] = ()
-    state: KubeState = field(default_factory=KubeState)
-
-
 class NodeIdentity:
     """Nodes by any of their names. Where clusters share a name, a node is called ``cluster/name``.
 
     `dmi`, `labels`: of node_dmi_info and kube_node_labels by node, as last reported in the window; `present`: when
     Kubernetes had a node, Unix seconds."""
 
-    def __init__(self, evidence: Evidence, log: Log) -> None:
+    def __init__(
+        self, log: Log, state: KubeState, *, kube: Iterable[Labels] = (), hosts: Iterable[Labels] = (),
+        exporter_pods: Iterable[Labels] = (), targets: Iterable[Labels] = (), agents: Iterable[str] = (),
+    ) -> None:  # fmt: skip
+        """Labels of series that name nodes. `kube`: kube_node_info, kube_node_labels; `hosts`: node_uname_info;
+        `exporter_pods`: kube_pod_info of exporters; `targets`: series of dcgm-exporter; `agents`: names by our agent.
+        """
         self.dmi: dict[str, Labels] = {}
         self.labels: dict[str, Labels] = {}
         self.present: dict[str, tuple[float, float]] = {}
         self._aliases: dict[str, set[NodeKey]] = defaultdict(set)
         self._groups: dict[_Group, NodeKey] = {}
-        self._gpu_nodes = {key: node.gpus for key, node in evidence.state.nodes.items()}
+        self._gpu_nodes = {key: node.gpus for key, node in state.nodes.items()}
         self._names: dict[NodeKey, str] = {}
         for key in self._gpu_nodes:
             self._alias(key, key[1])
-        for labels in evidence.kube:
+        for labels in kube:
             # Providers end with the machine's own name: aws:///us-east-1a/i-0abc, gce://project/zone/name.
             machine = labels.get("provider_id", "").rpartition("/")[2]
             hostname = labels.get("label_kubernetes_io_hostname", "")
             if (key := node_key(labels))[1]:
                 self._alias(key, key[1], hostname, machine, labels.get("internal_ip", ""))
-        for name in evidence.agents:
+        for name in agents:
             key = self._find(name, "") or ("", name)
             self._alias(key, name)
             self._names[key] = name
-        for labels in evidence.hosts:
+        for labels in hosts:
             name, cluster, instance = labels.get("nodename", ""), cluster_of(labels), labels.get("instance", "")
             if name and not _PLACELESS.fullmatch(name):
                 key = self._find(name, cluster) or self._find(host_of(instance), cluster) or (cluster, name)
                 self._alias(key, name, instance, host_of(instance))
-        self._add_targets(evidence, log)
+        pods: dict[str | None, set[NodeKey]] = defaultdict(set)
+        for labels in exporter_pods:
+            for pod in (labels.get("exported_pod") or labels.get("pod"), labels.get("pod_ip")):
+                pods[pod].update([node_key(labels)] if node_key(labels)[1] else ())
+        for cluster, node, pod in state.requests[["cluster", "node", "pod"]].itertuples(index=False):
+            pods[pod].add((cluster, node))
+        self._name_groups(self._placed(targets, pods, log))
 
     def node_of(self, labels: Labels) -> str | None:
         """The node of a series of an exporter; None where no label names one."""
@@ -102,16 +100,13 @@ class NodeIdentity:
         names = [self.named(*key) for key in zip(requests["cluster"], requests["node"], strict=True)]
         return requests.assign(node=names).drop(columns="cluster")
 
-    def _add_targets(self, evidence: Evidence, log: Log) -> None:
-        pods: dict[str | None, set[NodeKey]] = defaultdict(set)
-        for labels in evidence.exporter_pods:
-            for name in (labels.get("exported_pod") or labels.get("pod"), labels.get("pod_ip")):
-                pods[name] |= {node_key(labels)} if node_key(labels)[1] else set()
-        for cluster, node, pod in evidence.state.requests[["cluster", "node", "pod"]].itertuples(index=False):
-            pods[pod].add((cluster, node))
+    def _placed(
+        self, targets: Iterable[Labels], pods: Mapping[str | None, set[NodeKey]], log: Log
+    ) -> dict[_Group, NodeKey]:
+        """The node of each group of dcgm-exporter's series. `pods`: the nodes of pods, by name or address."""
         devices: dict[_Group, set[str]] = defaultdict(set)
         holders: dict[_Group, set[NodeKey]] = defaultdict(set)
-        for labels in evidence.targets:
+        for labels in targets:
             group, gpu = _group(labels), gpu_of(labels)
             if gpu is not None and group[1]:
                 devices[group].add(gpu[1] or gpu[0])
@@ -119,6 +114,12 @@ class NodeIdentity:
                     holders[group].update(_in_cluster(pods.get(name, ()), group[0]))
         found: dict[_Group, NodeKey] = {}
         places: dict[str, set[NodeKey]] = defaultdict(set)
+
+        def place(group: _Group, key: NodeKey) -> None:
+            found[group] = key
+            for uuid in devices[group]:
+                places[uuid].add(key)
+
         for group, uuids in devices.items():
             known, pod_nodes = self._known(group), holders[group]
             # A federating server's or a proxy's node runs no GPU.
@@ -129,20 +130,22 @@ class NodeIdentity:
                 text = "Labels of {gpus} GPUs name several nodes ({gpu_uuid}: {nodes}). The first is used."
                 names = ", ".join(name for _, name in agreed)
                 log.add(coded("node-names-contradict", text, gpus=len(uuids), gpu_uuid=min(uuids), nodes=names))
-            found |= {group: agreed[0]} if agreed else {}
-            for uuid in uuids:
-                places[uuid].update(agreed[:1])
+            if agreed:
+                place(group, agreed[0])
         # Groups that no label places: where the same GPUs are reported from a known node, or one node is left.
-        for group, uuids in devices.items():
-            nodes = set().union(*(places.get(uuid, ()) for uuid in uuids))
-            if group not in found and len(nodes) == 1:
-                found[group] = nodes.pop()
+        for group in devices.keys() - found.keys():
+            nodes = set().union(*(places[uuid] for uuid in devices[group]))
+            found |= {group: nodes.pop()} if len(nodes) == 1 else {}
         left = [group for group in devices if group not in found]
         free = _in_cluster(self._gpu_nodes.keys() - set(found.values()), left[0][0]) if left else []
         if len(free) == 1 and self._gpu_nodes[free[0]] == len(set().union(*(devices[group] for group in left))):
             found |= dict.fromkeys(left, free[0])
-        found |= _unplaced({group: devices[group] for group in left if group not in found})
-        self._name_groups({group: found[group] for group in devices})
+        for group in left:
+            # A host that was given its domain is the same host where it has the same GPUs.
+            key, nodes = _unknown(group), set().union(*(places[uuid] for uuid in devices[group]))
+            if group not in found:
+                place(group, next((one for one in sorted(nodes) if _is_same_host(one[1], key[1])), key))
+        return {group: found[group] for group in devices}
 
     def _name_groups(self, found: Mapping[_Group, NodeKey]) -> None:
         """Take over which node each group is of, and call nodes as their exporters do; equal names stay apart."""
@@ -157,7 +160,7 @@ class NodeIdentity:
             if key != own:
                 parted.setdefault(own, key)
             for name in group[1]:
-                if short_name(name) == short_name(key[1]) and not _ADDRESS.fullmatch(name):
+                if _is_same_host(name, key[1]):
                     self._names.setdefault(key, name)
                     self._alias(key, name)
             self._alias(key, key[1], host_of(group[2]))
@@ -196,24 +199,14 @@ def _group(labels: Labels) -> _Group:
     return cluster_of(labels), tuple(filter(None, (*names, host_of(instance)))), instance
 
 
-def _unplaced(devices: Mapping[_Group, set[str]]) -> dict[_Group, NodeKey]:
-    """Nodes of groups that nothing places, by their own labels."""
-    found: dict[_Group, NodeKey] = {}
-    places: dict[str, NodeKey] = {}
-    for group, uuids in devices.items():
-        key = _unknown(group)
-        if not _ADDRESS.fullmatch(key[1]):
-            # A host that was given its domain is the same host where it has the same GPUs.
-            same = (places[uuid] for uuid in uuids if uuid in places)
-            key = next((one for one in same if short_name(one[1]) == short_name(key[1])), key)
-            places |= dict.fromkeys(uuids, key)
-        found[group] = key
-    return found
-
-
 def _unknown(group: _Group) -> NodeKey:
     """The node by the best of the labels, where nothing else knows them."""
     return group[0], next((name for name in group[1] if not _PLACELESS.fullmatch(name)), group[1][0])
+
+
+def _is_same_host(name: str, other: str) -> bool:
+    """But for domains and case."""
+    return short_name(name) == short_name(other) and not _ADDRESS.fullmatch(name)
 
 
 def _in_cluster(nodes: Iterable[NodeKey], cluster: str) -> list[NodeKey]:
@@ -236,32 +229,26 @@ def read_identity(asked: Questions, kube: KubeState, log: Log) -> NodeIdentity:
 
     pods = [f"kube_pod_info{selector(asked.matches, one)}" for one in (exporters, f"exported_{exporters}")]
     anchors = [f"{name}{chosen}" for name in anchors_of(found.names)[:2]] if found.dcgm_gpus else []
-    evidence = Evidence(
-        (*labelled.labels, *info.labels),
-        asked.info("node_uname_info", (*HOST_LABELS, "nodename")).labels,
-        grouped((*KUBE_NODE, "pod", "exported_pod", "pod_ip"), *(pods if "kube_pod_info" in found.names else ())),
-        grouped(("UUID", "GPU_I_ID", *HOST_LABELS, "pod", "exported_pod"), *anchors),
-        asked.agents,
-        kube,
-    )
-    identity = NodeIdentity(evidence, log)
-    for labels, _, _ in _in_order(firmware, asked.grid):
-        if node := identity.node_of(labels):
-            identity.dmi[node] = labels
-    for answer in (info, labelled):
-        for labels, begin, end in _in_order(answer, asked.grid):
-            node = identity.named(*node_key(labels))
-            before = identity.present.get(node, (begin, end))
-            identity.present[node] = min(begin, before[0]), max(end, before[1])
-            identity.labels |= {node: labels} if answer is labelled else {}
+    identity = NodeIdentity(
+        log, kube, kube=(*labelled.labels, *info.labels),
+        hosts=asked.info("node_uname_info", (*HOST_LABELS, "nodename")).labels,
+        exporter_pods=grouped((*KUBE_NODE, "pod", "exported_pod", "pod_ip"), *pods * ("kube_pod_info" in found.names)),
+        targets=grouped(("UUID", "GPU_I_ID", *HOST_LABELS, "pod", "exported_pod"), *anchors),
+        agents=asked.agents,
+    )  # fmt: skip
+    for answer in (firmware, info, labelled):
+        known = ~np.isnan(answer.values)
+        first, last = known.argmax(axis=1), known.shape[1] - known[:, ::-1].argmax(axis=1)
+        begin, end = (asked.grid.start + (at - 1) * asked.grid.step for at in (first, last))
+        # What was there last counts.
+        for at in np.argsort(last, kind="stable").tolist():
+            labels = answer.labels[at]
+            node = identity.node_of(labels) if answer is firmware else identity.named(*node_key(labels))
+            if node is None or not known[at].any():
+                continue
+            if answer is not firmware:
+                before = identity.present.get(node, (np.inf, -np.inf))
+                identity.present[node] = min(float(begin[at]), before[0]), max(float(end[at]), before[1])
+            if answer is not info:
+                (identity.dmi if answer is firmware else identity.labels)[node] = labels
     return identity
-
-
-def _in_order(answer: SeriesAnswer, grid: Grid) -> Iterator[tuple[Labels, float, float]]:
-    """Labels with the begin and the end of the rows in which they were there, those that were there last at the end."""
-    known = ~np.isnan(answer.values)
-    first, last = known.argmax(axis=1), known.shape[1] - known[:, ::-1].argmax(axis=1)
-    for at in np.argsort(last, kind="stable").tolist():
-        if known[at].any():
-            begin, end = (grid.start + (int(row[at]) - 1) * grid.step for row in (first, last))
-            yield answer.labels[at], begin, end

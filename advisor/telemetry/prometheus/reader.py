@@ -32,7 +32,7 @@ from .owners.kube import read_kube, vendor_note
 from .owners.owners import owned, read_owners, requesting_pods
 from .promql import agent_queries
 from .promql import promql as queries
-from .promql.labels import HOST_LABELS, gpu_of
+from .promql.labels import HOST_LABELS, PORT_LABELS, agent_node, gpu_of
 from .questions import Questions
 from .rows import fabric, nodes
 from .rows.dcgm import KeyOf, read_dcgm
@@ -318,12 +318,12 @@ def _ports_and_hosts(
         answers = asked.ask(agent_queries.agent_fabric_asks(found.names, matches, step), 28 * 10 * len(counts))
         ports = fabric.agent_ports(grid, {**asked.given, **answers})
         asks = agent_queries.agent_host_asks(found.names, matches, step)
-        hosts = fabric.agent_hosts(grid, asked.ask(asks, len(counts)))
+        hosts = fabric.host_rows(grid, asked.ask(asks, len(counts)), agent_node)
     asks = queries.exporter_fabric_asks(found.names, matches, step) if found.has_fabric else []
     if asks := [*asks, *fabric.ethernet_asks(found.names, matches, step)]:
         about = {
-            name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, "device", *labels))
-            for name, labels in ((fabric.RATE, ("port",)), (fabric.SPEED, ()), (fabric.INFO, ("operstate",)))
+            name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, *PORT_LABELS))
+            for name in (fabric.RATE, fabric.SPEED)
             if name in found.names
         }
         answers = asked.ask(asks, 10 * len(counts))
@@ -332,7 +332,7 @@ def _ports_and_hosts(
         ports = PortRows(cells, {**other.roles, **ports.roles}, {**other.layers, **ports.layers})
     cores = 0 < found.core_series <= MAX_CORE_SERIES
     if asks := queries.exporter_host_asks(found.names, matches, step, cores=cores):
-        hosts = fabric.merged(hosts, fabric.exporter_hosts(grid, asked.ask(asks, len(counts)), node_of))
+        hosts = fabric.merged(hosts, fabric.host_rows(grid, asked.ask(asks, len(counts)), node_of))
     return ports, hosts
 
 

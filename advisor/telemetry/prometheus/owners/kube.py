@@ -6,7 +6,7 @@ Its replicas report everything twice, so series are joined by what they name.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ....core.coded_text import CodedText, coded
+from ....core.formatting import listed
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..promql.labels import CLUSTER_LABELS, cluster_of
@@ -31,7 +32,7 @@ _POD = ("exported_namespace", "namespace", "exported_pod", "pod", *CLUSTER_LABEL
 _NVIDIA = "nvidia_com_(gpu|mig_.+)(_shared)?"
 _OTHERS = {"amd_com_gpu": "AMD", "gpu_intel_com_i915": "Intel", "gpu_intel_com_xe": "Intel", "habana_ai_gaudi": "Intel"}
 _MIG = re.compile(r"nvidia_com_mig_([1-7])g_.+")
-_MOST_GPUS = 1024  # no node comes near
+MOST_GPUS = 1024  # no node comes near
 # A row's end is looked back from so far: a scrape or two may be missing.
 BACK = "15m"
 PODS_A_QUERY = 150
@@ -39,9 +40,9 @@ PODS_A_QUERY = 150
 
 @dataclass(frozen=True)
 class KubeNode:
-    """A node that Kubernetes gives GPUs to. `gpus`: the most at once under their own names, which time slicing and HAMi
-    multiply; `shares`: the most under names of shares. `first`, `last`: begin and end of the rows that say so, Unix
-    seconds. `divided`: whether it offers instances."""
+    """A node with GPUs. `gpus`: the most at once under their own names, which time slicing and HAMi multiply; `shares`:
+    the most under names of shares; `first`, `last`: of the rows that say so, Unix seconds; `divided`: into instances.
+    """
 
     gpus: int
     first: float
@@ -83,66 +84,60 @@ def read_kube(ranges: Ranges, names: Collection[str], matches: Sequence[str], gr
     by = (*_POD, "exported_container", "container", "exported_node", "node", "resource")
     own = ("namespace", "pod", "container")
     requested = _counted(ask("GPUs requested", metrics, _NVIDIA, by, more), *own)
-    rows = [
-        (*key[:2], *(text or None for text in key[2:]), *run) for key, counts in requested.items()
-        for run in _runs(counts, grid)
-    ]  # fmt: skip
-    nodes = dict(_nodes(requested, grid)) | dict(_nodes(offered, grid))
+    rows = []
+    for key, counts in requested.items():
+        rows += [(*key[:2], *(text or None for text in key[2:]), *run) for run in _runs(counts, grid)]
     requests = pd.DataFrame(rows, columns=["cluster", *REQUESTS])
+    nodes = _nodes(requested, grid) | _nodes(offered, grid)
     return KubeState(dict(sorted(nodes.items())), requests, tuple(_other_vendors(offered)))
 
 
 def _counted(answer: SeriesAnswer, *names: str) -> _Counts:
     """GPUs by cluster, node, labels of these names and resource; the largest where several series say so."""
     out: _Counts = {}
-    for labels, values in zip(answer.labels, answer.values, strict=True):
+    # In parts, or beyond all that nodes have, they are no reading.
+    is_count = (answer.values >= 0) & (answer.values <= MOST_GPUS) & (answer.values % 1 == 0)
+    for labels, counts in zip(answer.labels, np.where(is_count, answer.values, 0.0), strict=True):
         key = (*node_key(labels), *(_label(labels, name) for name in (*names, "resource")))
-        # In parts, or beyond all that nodes have, they are no reading.
-        counts = np.where((values >= 0) & (values <= _MOST_GPUS) & (values % 1 == 0), values, 0.0)
         if key[1]:
-            out[key] = np.maximum(out[key], counts) if key in out else counts
+            out[key] = np.maximum(out.get(key, 0.0), counts)
     return out
 
 
-def _nodes(counted: _Counts, grid: Grid) -> Iterator[tuple[NodeKey, KubeNode]]:
-    by_node: dict[NodeKey, dict[str, Floats]] = defaultdict(dict)
+def _nodes(counted: _Counts, grid: Grid) -> dict[NodeKey, KubeNode]:
+    by_node: dict[NodeKey, list[tuple[str, Floats]]] = defaultdict(list)
     for (cluster, node, *_, resource), counts in counted.items():
-        own = by_node[cluster, node]
-        own[resource] = own.get(resource, 0.0) + counts
-    for key, resources in by_node.items():
-        whole, slices, shares = (np.zeros(grid.count) for _ in range(3))
-        for resource, counts in resources.items():
-            if resource.endswith("_shared"):
-                shares += counts
-            elif (profile := _MIG.fullmatch(resource)) is not None:
-                slices += int(profile[1]) * counts
-            elif resource not in _OTHERS:
-                whole += counts
-        at = np.flatnonzero(whole + slices + shares)
-        if len(at):
-            first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
-            divided = any(_MIG.fullmatch(resource) and counts.any() for resource, counts in resources.items())
-            gpus = whole + np.ceil(slices / 7 - 1e-9)  # as few as can hold the instances
-            yield key, KubeNode(int(gpus.max()), float(first), float(last), divided, int(shares.max()))
+        if resource not in _OTHERS and counts.any():
+            by_node[cluster, node].append((resource, counts))
+    nodes = {}
+    for key, own in by_node.items():
+        profiles = [_MIG.fullmatch(resource) for resource, _ in own]
+        is_share = np.array([resource.endswith("_shared") for resource, _ in own])
+        sizes = np.array([int(profile[1]) / 7 if profile else 1.0 for profile in profiles])
+        counts = np.array([counts for _, counts in own])
+        # As few GPUs as can hold the instances.
+        gpus, shares = np.ceil(np.where(is_share, 0.0, sizes) @ counts - 1e-9), is_share @ counts
+        at = np.flatnonzero(gpus + shares)
+        first, last = grid.start + (at[0] - 1) * grid.step, grid.start + at[-1] * grid.step
+        nodes[key] = KubeNode(int(gpus.max()), float(first), float(last), any(profiles), int(shares.max()))
+    return nodes
 
 
 def _other_vendors(offered: _Counts) -> Iterator[CodedText]:
     """GPUs that exist and that no part of skuwise reads."""
-    found: dict[str, dict[NodeKey, int]] = defaultdict(lambda: defaultdict(int))
+    found: dict[str, Counter[NodeKey]] = defaultdict(Counter)
     for (cluster, node, resource), counts in offered.items():
         if resource in _OTHERS and counts.any():
             found[_OTHERS[resource]][cluster, node] += int(counts.max())
     for vendor, nodes in found.items():
-        yield vendor_note(vendor, sum(nodes.values()), sorted(name for _, name in nodes))
+        yield vendor_note(vendor, nodes.total(), sorted(name for _, name in nodes))
 
 
-def vendor_note(vendor: str, gpus: int, nodes: Sequence[str] = ()) -> CodedText:
-    where = f" on {', '.join(nodes[:3])}{f' and {len(nodes) - 3} more' if len(nodes) > 3 else ''}" if nodes else ""
-    return coded(
-        "vendor-not-read",
-        "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total.",
-        vendor=vendor, gpus=gpus, where=where,
-    )  # fmt: skip
+def vendor_note(vendor: str, gpus: int, nodes: Sequence[str]) -> CodedText:
+    """`nodes`: the names of those that have them."""
+    where = f" on {listed(nodes)}" if nodes else ""
+    text = "{gpus} {vendor} GPUs{where} are not evaluated: only NVIDIA GPUs are. They are not part of any total."
+    return coded("vendor-not-read", text, vendor=vendor, gpus=gpus, where=where)
 
 
 def node_key(labels: Labels) -> NodeKey:

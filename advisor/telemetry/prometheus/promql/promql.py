@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from .....agent.sources.scrape.dcgm import FIELDS
 from ..client.range_planner import Ask
-from .labels import DCGM_LABELS, HOST_LABELS, PORT_LABELS, WORKLOAD_LABELS
+from .labels import DCGM_LABELS, HOST_LABELS, PORT_LABELS
 
 MIB = 1024.0**2
 MOST_MEMORY_BYTES = 1e13  # beyond lie blank sentinels
@@ -75,7 +75,6 @@ _OVER_TIME = {"mean": "avg_over_time(", "max": "max_over_time(", "p95": "quantil
 # Means far below 95th percentiles tell of work and waiting by turns, where samples are shorter than the turns.
 _TURNS = frozenset({"sm_active", "tensor_active", "dram_active"})
 _TURN_SECONDS = 30.0
-_NAMING_LABELS = tuple(name for name in DCGM_LABELS if name not in WORKLOAD_LABELS)
 _PLAIN_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
 # So many ids of GPUs make one query, more are asked for all.
 _MOST_NAMED = 200
@@ -192,13 +191,6 @@ class DcgmQueries:
                 largest = f"max_over_time({name}{chosen}) > {gauge.limit}"
                 parts.append(f'label_replace({largest}, "measure", "{gauge.measure}", "", "")')
         return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
-
-
-def named_ask(names: Sequence[str], matches: Sequence[str]) -> Ask:
-    """Which GPUs some series of dcgm-exporter name at a moment. Google Managed Prometheus takes exact names only."""
-    chosen = selector(matches, 'UUID!=""')
-    own = " or ".join(f"{name}{chosen}" for name in names)
-    return Ask("GPUs named", f"count by ({', '.join(_NAMING_LABELS)}) ({own})", _NAMING_LABELS)
 
 
 def exporter_fabric_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:

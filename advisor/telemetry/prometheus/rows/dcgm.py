@@ -19,7 +19,7 @@ from ..promql.labels import DRIVER_LABEL, gpu_of
 from ..promql.promql import GAUGES, DcgmQueries, gauge_of, of_gpus
 from ..questions import Questions
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
-from .homes import Homes, Who, homes_of, reporters_note, unnamed_note, whole_gpu
+from .homes import Homes, Who, homes_of, named_gpus, reporters_note, unnamed_note, whole_gpu
 from .impossible import forget_still_counters, leave_out_impossible
 from .series_to_rows import Cells, Matrix
 from .several import SharedGpus, contradictions, forget_contradictions
@@ -46,17 +46,17 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
         return {name: readings_of(name, answer) for name, answer in answers.items()}
 
     answers = ask(made.of_all())
-    counts = answers.pop("n")
+    counts, named = answers.pop("n"), named_gpus(asked)
     # The engine's activity says of instances, and of GPUs that lack utilization, what utilization says of others.
     use = answers.get("gpu_util_mean", SeriesAnswer.nothing(1))
     used = _devices(use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))
-    every = _devices([*found.named, *(labels for one in (counts, *answers.values()) for labels in one.labels)])
+    every = _devices([*named, *(labels for one in (counts, *answers.values()) for labels in one.labels)])
     lacking = {device for device in every if "/gi" in device or device not in used}
     if lacking and "engine_mean" not in answers:
         engine = GAUGES["engine"]
         answers |= ask([*made.statistics(engine, *of_gpus(lacking)), *made.beyond([engine])])
     memory = [answer for one in made.memory() for answer in asked.daily(one)]
-    rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=found.named, node=node, memory=memory)
+    rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=named, node=node, memory=memory)
     return rows, counts, key_of
 
 

@@ -15,8 +15,11 @@ import numpy.typing as npt
 from ....core.coded_text import coded
 from ..client.range_planner import Log
 from ..client.response import Labels, SeriesAnswer
-from ..promql.labels import gpu_of
+from ..promql.labels import HOST_LABELS, gpu_of
+from ..promql.promql import DCGM_GAUGES, selector
+from ..questions import Questions
 
+_GPU_LABELS = ("UUID", "gpu", "modelName", "GPU_I_PROFILE", "GPU_I_ID")
 Who = Callable[[Labels], tuple[str, str] | None]
 """Of a series the id of its whole GPU and its node; None: neither is named."""
 Homes = Mapping[tuple[str, str], str]
@@ -28,8 +31,8 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
     by_gpu: dict[str, dict[str, npt.NDArray[np.bool_]]] = defaultdict(dict)
     for labels, values in zip(counts.labels, counts.values, strict=True):
         if (found := who(labels)) is not None:
-            uuid, node = found
-            by_gpu[uuid][node] = by_gpu[uuid].get(node, False) | (values > 0)
+            own, node = by_gpu[found[0]], found[1]
+            own[node] = own.get(node, False) | (values > 0)
     homes: dict[tuple[str, str], str] = {}
     at_once: dict[str, list[str]] = {}
     for uuid, own in by_gpu.items():
@@ -52,6 +55,19 @@ def homes_of(counts: SeriesAnswer, named: Iterable[Labels], who: Who, log: Log) 
         )
         log.add(coded("gpus-under-several-nodes", text, gpus=len(at_once), gpu_uuid=uuid, nodes=", ".join(names)))
     return homes
+
+
+def named_gpus(asked: Questions) -> list[Labels]:
+    """The GPUs of series that nothing is read of, at the window's end and in its middle: such a series alone shows that
+    a GPU exists. Google Managed Prometheus takes exact names only."""
+    # The engine's activity is asked of some GPUs only.
+    read = {name for gauge in DCGM_GAUGES for name in gauge.names if gauge.measure != "engine"}
+    others = sorted(name for name in asked.found.names - read if name.startswith(("DCGM_FI_DEV_", "DCGM_FI_PROF_")))
+    kept, chosen = (*HOST_LABELS, *_GPU_LABELS), selector(asked.matches, 'UUID!=""')
+    query = f"count by ({', '.join(kept)}) ({' or '.join(f'{name}{chosen}' for name in others)})"
+    window = asked.found.window
+    moments = (window.end, (window.start + window.end) / 2) if others else ()
+    return [labels for at in moments for labels in asked.instant(query, kept, at).labels]
 
 
 def reporters_note(counts: SeriesAnswer, who: Who, log: Log) -> set[tuple[str, str]]:
@@ -94,6 +110,6 @@ def whole_gpu(node_of: Callable[[Labels], str | None]) -> Who:
 
     def who(labels: Labels) -> tuple[str, str] | None:
         found, node = gpu_of(labels), node_of(labels)
-        return None if found is None or node is None else (found[1] or found[0], node)
+        return (found[1] or found[0], node) if found and node is not None else None
 
     return who

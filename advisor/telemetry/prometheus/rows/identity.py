@@ -1,8 +1,7 @@
 """What a server is, beside its address: the labels it names itself by, and the GPUs it held at moments of the past.
 
 Behind one address stands now this server, now that one (a port-forward to one cluster after the other). What a server
-holds of a moment that is over does not change while time passes and nodes are added, and another cluster's GPUs are
-others: so each day of answers is kept under what the server held at that day's ends.
+holds of a moment that is over does not change: so each day of answers is kept under what it held at that day's ends.
 """
 
 from __future__ import annotations
@@ -44,9 +43,8 @@ def external_labels(client: Client) -> dict[str, str]:
 
 def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
     """The UUIDs of the GPUs that the server holds at a moment (Unix seconds). Raises SourceError."""
-    labels = _ID_LABELS[1:]
-    query = f"count by ({', '.join(labels)}) ({_any_of((*_PRESENT, AGENT_ANCHOR), matches)})"
-    return frozenset(value for ids in client.instant(query, at, labels).answer.labels for value in ids.values())
+    query = _largest((*_PRESENT, AGENT_ANCHOR), matches, _ID_LABELS[1:])
+    return frozenset(value for ids in client.instant(query, at, _ID_LABELS[1:]).answer.labels for value in ids.values())
 
 
 def held_at_midnights(
@@ -58,8 +56,7 @@ def held_at_midnights(
     grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
     if not chosen or grid.count < 2:
         return {}
-    query = f"max by ({', '.join(_ID_LABELS)}) ({_any_of(chosen, matches)})"
-    answer = client.range(query, grid, _ID_LABELS).answer
+    answer = client.range(_largest(chosen, matches, _ID_LABELS), grid, _ID_LABELS).answer
     held = {}
     for column, values in enumerate(answer.values.T.tolist()):
         pairs = zip(answer.labels, values, strict=True)
@@ -69,6 +66,6 @@ def held_at_midnights(
     return held
 
 
-def _any_of(names: Sequence[str], matches: Sequence[str]) -> str:
-    """The series of several metrics. Google Managed Prometheus takes exact names only."""
-    return " or ".join(f"{name}{selector(matches)}" for name in names)
+def _largest(names: Sequence[str], matches: Sequence[str], labels: Sequence[str]) -> str:
+    """By labels, of several metrics. Google Managed Prometheus takes exact names only."""
+    return f"max by ({', '.join(labels)}) ({' or '.join(f'{name}{selector(matches)}' for name in names)})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,13 +19,13 @@ from .....rules.catalog.mig import slices_of
 from .....rules.catalog.types import MEMORY_SLICES
 from ....core.intervals import most_at_once
 from ...resolution import concat
-from ..client.response import Floats, Labels, SeriesAnswer
-from ..owners.kube import KubeNode
+from ..client.response import Labels, SeriesAnswer
+from ..owners.kube import MOST_GPUS, KubeNode
 from ..promql.labels import agent_node
 from .fabric import PortRows
 from .gpus import About, GpuRows
+from .series_to_rows import Matrix
 
-_MOST_GPUS = 1024  # no node comes near
 # GPU feature discovery: how many pods of time slicing or MPS share a device.
 _REPLICAS = "label_nvidia_com_gpu_replicas"
 _KUBE = {
@@ -35,19 +36,16 @@ KUBE_LABELS = (*_KUBE, _REPLICAS)
 Span = tuple[float, float]
 
 
-def gpu_counts(about: Mapping[str, About]) -> dict[str, int]:
+def gpu_counts(about: Mapping[str, About]) -> Counter[str]:
     """Whole GPUs by node."""
-    whole = {(gpu.node, gpu.parent or gpu.uuid or key) for key, gpu in about.items()}
-    return dict(Counter(node for node, _ in whole))
+    return Counter(node for node, _ in {(gpu.node, gpu.parent or gpu.uuid or key) for key, gpu in about.items()})
 
 
 def memory_of(about: About, catalog: Catalog) -> float:
     """Memory of a GPU or an instance by the catalog, for series that do not tell it; NaN where that lacks it."""
     sku = catalog.gpu(about.sku or about.name or "")
-    if sku is None:
-        return float("nan")
-    if about.kind == "gpu":
-        return float(sku.mem_bytes)
+    if sku is None or about.kind == "gpu":
+        return float(sku.mem_bytes) if sku is not None else float("nan")
     slices = slices_of(about.mig_profile, sku)
     return float(sku.mem_bytes) * slices.memory / MEMORY_SLICES if slices is not None else float("nan")
 
@@ -55,23 +53,19 @@ def memory_of(about: About, catalog: Catalog) -> float:
 def gpu_table(gpus: GpuRows, catalog: Catalog) -> pd.DataFrame:
     """The frame's table `gpus`: every GPU that a series names, and the instances with rows."""
     cells, seen = gpus.cells, gpus.cells.seen()
-    measures = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
-    last = {name: [*_last(cells.column(name)), np.nan] for name in measures}
-    rows = [
-        {
-            "node": one.node, "gpu_uuid": one.uuid or key, "name": one.name, "sku": one.sku or _sku(one.name, catalog),
-            "kind": one.kind, "parent_uuid": one.parent, "mig_profile": one.mig_profile, "gpu_index": one.index,
-            # What a series names and nothing was observed of exists all the same.
-            "driver_version": one.driver_version, "valid_from": seen.get(key, (cells.grid.start - cells.grid.step,))[0],
-            **{name: values[cells.rows.get(key, -1)] for name, values in last.items()},
-        }
-        for key, one in gpus.about.items() if key in seen or not one.uuid or one.kind != "mig"
-    ]  # fmt: skip
-    table = pd.DataFrame(rows)
-    if len(table):
-        size = {one.uuid or key: memory_of(one, catalog) for key, one in gpus.about.items()}
-        table["mem_total_bytes"] = table["mem_total_bytes"].fillna(table["gpu_uuid"].map(size))
-    return concat([table] if len(table) else [], store.GPUS.columns)
+    chosen = {key: one for key, one in gpus.about.items() if key in seen or not one.uuid or one.kind != "mig"}
+    if not chosen:
+        return concat([], store.GPUS.columns)
+    table = pd.DataFrame(list(chosen.values())).rename(columns={"parent": "parent_uuid", "index": "gpu_index"})
+    table["gpu_uuid"] = [one.uuid or key for key, one in chosen.items()]
+    table["sku"] = [one.sku or _sku(one.name, catalog) for one in chosen.values()]
+    # What a series names and nothing was observed of exists all the same.
+    table["valid_from"] = [seen.get(key, (cells.grid.start - cells.grid.step,))[0] for key in chosen]
+    for name in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
+        table[name] = np.append(_last(cells.column(name)), np.nan)[[cells.rows.get(key, -1) for key in chosen]]
+    size = [memory_of(one, catalog) for one in chosen.values()]
+    table["mem_total_bytes"] = table["mem_total_bytes"].fillna(pd.Series(size, dtype=float))
+    return concat([table], store.GPUS.columns)
 
 
 def node_table(
@@ -85,24 +79,29 @@ def node_table(
     `declared`: nodes that Kubernetes knows to have GPUs, some of which no exporter may report; `clusters`: the cluster
     that the series of a node name; `present`: when Kubernetes had a node, Unix seconds.
     """
-    by_node, grid, seen = _ports_by_node(ports), gpus.cells.grid, gpus.cells.seen()
+    by_node: dict[str, list[FabricPort]] = defaultdict(list)
+    rates = _last(ports.cells.column("line_rate_bytes_per_second")).tolist()
+    for (node, device, port), rate in zip(ports.cells.rows, rates, strict=True):
+        role = cast("Role", ports.roles.get((node, device, port), "unknown"))
+        by_node[node].append(FabricPort(device, port, role, "InfiniBand", None if math.isnan(rate) else rate))
     # A count below one, or in parts, is no reading: hours would be invented from it.
     counted: dict[str | None, float] = {}
     for labels, values in zip(counts.labels, counts.values, strict=True) if counts is not None else ():
-        known = values[(values >= 1) & (values <= _MOST_GPUS) & (values % 1 == 0)]
+        known = values[(values >= 1) & (values <= MOST_GPUS) & (values % 1 == 0)]
         counted |= {agent_node(labels): float(known[-1])} if len(known) else {}
+    grid, seen = gpus.cells.grid, gpus.cells.seen()
     whole: dict[str, dict[str, Gpu]] = defaultdict(dict)
-    observed: dict[str, dict[str, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    observed: dict[str, dict[str, Span]] = defaultdict(dict)
     for key, one in gpus.about.items():
         uuid = one.parent or one.uuid or key
         gpu = Gpu(uuid, int(np.nan_to_num(one.index)), one.name or "", _sku(one.name, catalog))
         whole[one.node].setdefault(uuid, gpu)
         if key in seen:
-            observed[one.node][uuid].append(seen[key])
+            begin, end = observed[one.node].get(uuid, seen[key])
+            observed[one.node][uuid] = min(begin, seen[key][0]), max(end, seen[key][1])
     rows = []
     for node in sorted({*whole, *declared}):
-        listed, offered = list(whole[node].values()), declared.get(node)
-        spans = [(min(own)[0], max(end for _, end in own)) for own in observed[node].values()]
+        listed, offered, spans = list(whole[node].values()), declared.get(node), list(observed[node].values())
         # A GPU that took another's place adds nothing.
         shown = most_at_once(spans, grid.step) if spans else len(listed)
         spans += [(offered.first, offered.last)] if offered is not None else []
@@ -116,23 +115,22 @@ def node_table(
         else:
             row |= _by_signs(listed, by_node[node], dmi.get(node, {}), kube.get(node, {}), catalog)
             row["cluster"] = clusters.get(node, "")
-        unlisted, is_known = 0, catalog.node(str(row["node_sku"] or "")) is not None
-        if offered is not None and not (shown and (offered.divided or is_known)):
-            unlisted = _unlisted(offered, shown, listed, kube.get(node, {}).get(_REPLICAS, ""))
-        rows.append({**row, "gpu_count": counted.get(node, float(shown + unlisted))})
-    return concat([pd.DataFrame(rows)] if rows else [], store.NODES.columns)
+        count = float(shown)
+        if offered is not None and not (shown and (offered.divided or catalog.node(str(row["node_sku"] or "")))):
+            count += _unlisted(offered, shown, listed, kube.get(node, {}).get(_REPLICAS, ""))
+        rows.append({**row, "gpu_count": counted.get(node, count)})
+    return concat([pd.DataFrame(rows)], store.NODES.columns)
 
 
 def _unlisted(offered: KubeNode, listed: int, gpus: Sequence[Gpu], replicas: str) -> int:
-    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, of which the numbers are those of
-    `gpus`, where nothing else says how many there are.
+    """GPUs that Kubernetes offers beyond the `listed` ones that exporters report, which are `gpus`.
 
     Time slicing and HAMi offer each device twice or more, under its own name or as ``.shared``, MIG each instance:
     devices are then those that the exporter lists, and those that their numbers show to be missing.
     """
     copies = int(replicas) if re.fullmatch(r"[1-9][0-9]{0,2}", replicas) else 1
     # How many pods share a device is not known: one device at least.
-    shares = -(-offered.shares // copies) if copies > 1 else min(offered.shares, 1)
+    shares = math.ceil(offered.shares / copies) if copies > 1 else min(offered.shares, 1)
     count = offered.gpus // copies + shares
     if listed and count >= 2 * listed:
         count = max((gpu.index + 1 for gpu in gpus), default=0)
@@ -150,26 +148,14 @@ def _by_signs(
     seen = tuple(ports) or (FabricPort("unknown", 1),)
     sku, source = sku_by_signs(signs, spelled, own, seen, tuple(catalog.nodes.values()))
     known = catalog.node(sku) if sku else None
-    of_sku = known.instance_type if known else None
+    kind = signs.instance_type or label_of(spelled, TYPE_LABELS) or (known and known.instance_type)
     return {
-        "provider": signs.provider or (known.provider if known else None),
-        "region": label_of(spelled, REGION_LABELS),
-        "instance_type": signs.instance_type or label_of(spelled, TYPE_LABELS) or of_sku,
-        "node_sku": sku,
-        "node_sku_source": source,
-    }
+        "provider": signs.provider or (known and known.provider), "region": label_of(spelled, REGION_LABELS),
+        "instance_type": kind, "node_sku": sku, "node_sku_source": source,
+    }  # fmt: skip
 
 
-def _ports_by_node(ports: PortRows) -> dict[str, list[FabricPort]]:
-    found: dict[str, list[FabricPort]] = defaultdict(list)
-    rates = _last(ports.cells.column("line_rate_bytes_per_second"))
-    for key, rate in zip(ports.cells.rows, rates.tolist(), strict=True):
-        role = cast("Role", ports.roles.get(key, "unknown"))
-        found[key[0]].append(FabricPort(key[1], key[2], role, "InfiniBand", None if np.isnan(rate) else rate))
-    return found
-
-
-def _last(values: Floats) -> Floats:
+def _last(values: Matrix) -> Matrix:
     """The newest value of each row; NaN where all are missing."""
     newest = values.shape[1] - 1 - (~np.isnan(values))[:, ::-1].argmax(axis=1)
     return values[np.arange(len(values)), newest]

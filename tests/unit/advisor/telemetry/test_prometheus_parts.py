@@ -172,15 +172,6 @@ def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
     return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
 
 
-def test_two_exporters_of_one_gpu_count_once() -> None:
-    log = Log()
-    one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
-    two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
-    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log, node=hostname)
-    assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
-    assert any(note.code == "gpus-reported-twice" for note in log.notes)
-
-
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
     gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log(), node=hostname)
