@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -126,11 +127,13 @@ def read_frames(
     reading.progress(_greeting(found))
     labels = external_labels(reading.client)
     _recognize_server(reading, found, labels, log)
-    runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
-    asked = Questions(
-        runner, found, reading.matches, reading.steps,
-        shaped=short_asks(resolution, found.scrape_seconds, wanted_gpus) if is_short else lambda ask: ask,
-    )  # fmt: skip
+    number, steps = count(1), reading.steps
+    runner = Runner(
+        reading.client, reading.cache, log, reading.concurrency, reading.now, lambda _: steps(next(number), None)
+    )
+    asked = Questions(runner, found, reading.matches)
+    if is_short:
+        asked = replace(asked, shaped=short_asks(resolution, found.scrape_seconds), wanted=wanted_gpus)
     tables = read_tables(asked, reading, catalog, log)
     gpus = tables.gpus
     seen = gpus.cells.column("observed_seconds") > 0
@@ -276,7 +279,7 @@ def _read_gpus(
     asked: Questions, log: Log, identity: NodeIdentity, requesting: Collection[tuple[str, str]]
 ) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs by the agent and by dcgm-exporter, the uses of GPUs by workloads, and the key of a series' rows."""
-    found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
+    found, matches, step, grid = asked.found, asked.of_wanted("gpu_uuid"), asked.found.step, asked.grid
     agent = dcgm = GpuRows(Cells(grid))
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
@@ -296,7 +299,7 @@ def _read_gpus(
         uses.append(
             dcgm_uses(
                 answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of, requesting=requesting,
-                pods=dcgm.pods.get("gpu_util_mean"),
+                pods=dcgm.pods,
             )
         )  # fmt: skip
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,14 +40,13 @@ class GpuRows:
     """Measures by GPU (uuid) and moment, and what each GPU is.
 
     `absences`: rows of the frame's `absences` that the values themselves show. `pods`: of GPUs that pods share and that
-    have a value of their own beside, what the exporter says of each pod by row: ``gpu_util_mean`` (0..1 of the GPU) and
-    ``mem_used_bytes_mean``.
+    have a value of their own beside, the use of each pod by row, 0..1 of the GPU.
     """
 
     cells: Cells[str]
     about: dict[str, About] = field(default_factory=dict)
     absences: list[dict[str, object]] = field(default_factory=list)
-    pods: dict[str, SeriesAnswer] = field(default_factory=dict)
+    pods: SeriesAnswer | None = None
 
 
 def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[str, SeriesAnswer], log: Log) -> GpuRows:
@@ -68,10 +67,10 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
 
     for labels in info:
         if (own := key(labels)) is not None:
-            about[own] = About(
-                about[own].node, device_index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
-                labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"), about[own].uuid,
-                labels.get("driver_version"),
+            about[own] = replace(
+                about[own], index=device_index(labels.get("gpu_index")), name=labels.get("name"), sku=labels.get("sku"),
+                kind=labels.get("kind", "gpu"), parent=labels.get("parent_uuid"), mig_profile=labels.get("mig_profile"),
+                driver_version=labels.get("driver_version"),
             )  # fmt: skip
     for name, answer in answers.items():
         if name != "gpus":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,64 +13,49 @@ from ..client.range_planner import Log
 from ..client.response import Labels, SeriesAnswer
 from .homes import reporter
 from .series_to_rows import Cells
-from .workloads import targets_with_exported, work_of
+from .workloads import targets_with_exported
 
 # Two series of a GPU that together have so many times the samples of one speak at the same time.
 _AT_ONCE = 1.05
 # Means of two exporters for one GPU and row that lie further apart than this contradict one another.
 _DISAGREE = 0.25
-_OF_PODS = ("gpu_util_mean", "mem_used_bytes_mean")
 
 
-class SharedGpus:
-    """GPUs that pods share and of which the exporter gives the device's own values beside those of each pod.
+def pods_apart(
+    counts: SeriesAnswer, key_of: Callable[[Labels], str | None]
+) -> Callable[[SeriesAnswer], tuple[SeriesAnswer, SeriesAnswer | None]]:
+    """What takes from an answer what it says of pods in rows in which the device speaks for itself; None: nothing.
 
     With ``--kubernetes-virtual-gpus`` dcgm-exporter 4.5.3 and later gives a pod its own share of utilization and memory
     (NVIDIA/dcgm-exporter#594): the device's series without a pod then speaks for the device. Elsewhere each pod has a
-    copy of the device's value. `pods`: what is said of pods, by measure.
+    copy of the device's value.
     """
+    exported = targets_with_exported(counts.labels)
 
-    def __init__(self, counts: SeriesAnswer, key_of: Callable[[Labels], str | None]) -> None:
-        self.pods: dict[str, SeriesAnswer] = {}
-        self._key, self._exported = key_of, targets_with_exported(counts.labels)
-        by_gpu: dict[tuple[str | None, str], list[int]] = {}
-        for row, labels in enumerate(counts.labels):
-            by_gpu.setdefault(self._gpu(labels), []).append(row)
-        self._at_once: dict[tuple[str | None, str], npt.NDArray[np.bool_]] = {}
-        for gpu, at in by_gpu.items():
-            is_pod = np.array([len(at) > 1 and self._is_pod(counts.labels[row]) for row in at])
-            if gpu[0] is not None and is_pod.any() and not is_pod.all():
-                samples = np.nan_to_num(counts.values[at])
-                together = samples[is_pod].max(axis=0) + samples[~is_pod].max(axis=0)
-                if (at_once := together > _AT_ONCE * samples.max()).any():
-                    self._at_once[gpu] = at_once
+    def placed(series: Sequence[Labels]) -> tuple[pd.MultiIndex, npt.NDArray[np.bool_]]:
+        """The GPU of one exporter, for two may well contradict one another, and whether a series is of a pod."""
+        targets = list(map(reporter, series))
+        pods = [one.get("exported_pod" if own in exported else "pod") for one, own in zip(series, targets, strict=True)]
+        return pd.MultiIndex.from_arrays([list(map(key_of, series)), targets]), np.array(pods, dtype=bool)
 
-    def of_devices(self, name: str, answer: SeriesAnswer) -> SeriesAnswer:
-        """The answer without what it says of pods in rows in which the device speaks for itself."""
-        device: dict[tuple[str | None, str], npt.NDArray[np.bool_]] = {}
-        pods: dict[int, tuple[str | None, str]] = {}
-        for row, labels in enumerate(answer.labels if self._at_once else ()):
-            gpu = self._gpu(labels)
-            if gpu in self._at_once and self._is_pod(labels):
-                pods[row] = gpu
-            elif gpu in self._at_once:
-                device[gpu] = self._at_once[gpu] & ~np.isnan(answer.values[row]) | device.get(gpu, False)
-        pods = {row: gpu for row, gpu in pods.items() if gpu in device}
-        if not pods:
-            return answer
-        at, values = list(pods), answer.values.copy()
-        masks = np.array([device[gpu] for gpu in pods.values()])
-        if name in _OF_PODS:
-            self.pods[name] = SeriesAnswer(tuple(answer.labels[row] for row in at), np.where(masks, values[at], np.nan))
-        values[at] = np.where(masks, np.nan, values[at])
-        return SeriesAnswer(answer.labels, values)
+    index, is_pod = placed(counts.labels)
+    samples = pd.DataFrame(np.nan_to_num(counts.values), index)
+    device, pods = (samples[own].groupby(level=[0, 1]).max() for own in (~is_pod, is_pod))
+    most = samples.max(axis=1).groupby(level=[0, 1]).max()
+    together = device.add(pods).gt(_AT_ONCE * most, axis=0)
+    together = together[together.any(axis=1)]
 
-    def _gpu(self, labels: Labels) -> tuple[str | None, str]:
-        """A GPU of one exporter: two of them may well contradict one another."""
-        return self._key(labels), reporter(labels)
+    def apart(answer: SeriesAnswer) -> tuple[SeriesAnswer, SeriesAnswer | None]:
+        if together.empty:
+            return answer, None
+        index, is_pod = placed(answer.labels)
+        said = pd.DataFrame(~np.isnan(answer.values), index)[~is_pod].groupby(level=[0, 1]).any()
+        both = together & said.reindex(together.index, fill_value=False)
+        of_pods = both.reindex(index, fill_value=False).to_numpy(bool) & is_pod[:, None]
+        device, pods = (np.where(own, answer.values, np.nan) for own in (~of_pods, of_pods))
+        return SeriesAnswer(answer.labels, device), SeriesAnswer(answer.labels, pods)
 
-    def _is_pod(self, labels: Labels) -> bool:
-        return work_of(labels, exported=reporter(labels) in self._exported) is not None
+    return apart
 
 
 def contradictions(mean: SeriesAnswer, key_of: Callable[[Labels], str | None]) -> pd.DataFrame:
@@ -83,18 +68,16 @@ def contradictions(mean: SeriesAnswer, key_of: Callable[[Labels], str | None]) -
 def forget_contradictions(apart: Mapping[str, pd.DataFrame], cells: Cells[str], log: Log) -> None:
     """Where two exporters give different values for one GPU's use, neither is believed. `apart`: `contradictions` by
     measure."""
-    rows: dict[str, int] = {}
-    for measure, wrong in apart.items():
-        for gpu in wrong.index[wrong.any(axis=1)]:
-            rows[gpu] = max(rows.get(gpu, 0), int(wrong.loc[gpu].sum()))
-            for statistic in ("mean", "p95", "max"):
-                cells.column(f"{measure}_{statistic}")[cells.rows[gpu], wrong.loc[gpu].to_numpy()] = np.nan
-    if rows:
-        log.add(
-            coded(
-                "exporters-contradict",
-                "Two exporters report conflicting values for {gpus} GPUs during {gpu_hours:.0f} "
-                "GPU-hours ({first}). These hours count as unknown.",
-                gpus=len(rows), gpu_hours=sum(rows.values()) * cells.grid.step / 3600, first=min(rows),
-            )
-        )  # fmt: skip
+    lost = np.zeros((len(cells.rows), cells.grid.count), dtype=bool)
+    for measure, by_gpu in apart.items():
+        wrong = by_gpu.reindex(list(cells.rows), fill_value=False).to_numpy(bool)
+        for statistic in ("mean", "p95", "max"):
+            cells.column(f"{measure}_{statistic}")[wrong] = np.nan
+        lost |= wrong
+    if gpus := [key for key, row in cells.rows.items() if lost[row].any()]:
+        text = (
+            "Two exporters report conflicting values for {gpus} GPUs during {gpu_hours:.0f} GPU-hours ({first}). These "
+            "hours count as unknown."
+        )
+        hours = float(lost.sum()) * cells.grid.step / 3600
+        log.add(coded("exporters-contradict", text, gpus=len(gpus), gpu_hours=hours, first=min(gpus)))
