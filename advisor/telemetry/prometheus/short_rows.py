@@ -92,12 +92,7 @@ def drained_nodes(asked: Questions, known: Collection[str]) -> pd.DataFrame:
     query = f"kube_node_spec_unschedulable{chosen} == 1 or ({gone} and on () count({listed}))"
     labels = asked.instant(query, _KUBE_NODE).labels if any("kube_node_" in name for name in asked.found.names) else ()
     short = {(one.get("exported_node") or one.get("node", "")).split(".")[0] for one in labels}
-    rows = [
-        {
-            "node": node, "scope": "node", "metric": "*", "reason": "drained", "remedy": "",
-            "detail": "Kubernetes schedules nothing on this node.", "since": window.start,
-        }
-        for node in sorted(known)
-        if node.split(".")[0] in short
-    ]  # fmt: skip
-    return concat([pd.DataFrame(rows)] if rows else [], store.ABSENCES.columns)
+    table = pd.DataFrame({"node": sorted(node for node in known if node.split(".")[0] in short)}, dtype=object)
+    why = {"reason": "drained", "detail": "Kubernetes schedules nothing on this node.", "remedy": ""}
+    table = table.assign(scope="node", metric="*", since=window.start, **why)
+    return concat([table] if len(table) else [], store.ABSENCES.columns)

@@ -6,6 +6,7 @@ usually have; a row that has others only counts as full.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -16,13 +17,12 @@ from ..client.range_planner import Ask, Log
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
 from ..promql.labels import DRIVER_LABEL, gpu_of
-from ..promql.promql import GAUGES, DcgmQueries, gauge_of, of_gpus
+from ..promql.promql import GAUGES, DcgmQueries, of_gpus
 from ..questions import Questions
+from .faults import forget_contradictions, forget_still_counters, leave_out_impossible, pods_apart
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import Homes, Who, homes_of, reporters_note, unnamed_note, whole_gpu
-from .impossible import forget_still_counters, leave_out_impossible
 from .series_to_rows import Cells, Matrix
-from .several import contradictions, forget_contradictions, pods_apart
 
 NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
@@ -49,19 +49,15 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
     counts = answers.pop("n")
     # The engine's activity says of instances, and of GPUs that lack utilization, what utilization says of others.
     use = answers.get("gpu_util_mean", SeriesAnswer.nothing(1))
-    used = _devices(use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))
-    every = _devices([*found.named, *(labels for one in (counts, *answers.values()) for labels in one.labels)])
-    lacking = {device for device in every if "/gi" in device or device not in used}
+    used = set(map(gpu_of, (use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))))
+    every = set(map(gpu_of, (*found.named, *(labels for one in (counts, *answers.values()) for labels in one.labels))))
+    lacking = {gpu[0] for gpu in every if gpu is not None and (gpu[1] or gpu not in used)}
     if lacking and "engine_mean" not in answers:
         engine = GAUGES["engine"]
         answers |= ask([*made.statistics(engine, *of_gpus(lacking)), *made.beyond([engine])])
     memory = [asked.daily(one) for one in made.memory()]
     rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=found.named, node=node, memory=memory)
     return rows, counts, key_of
-
-
-def _devices(series: Iterable[Labels]) -> set[str]:
-    return {device[0] for labels in series if (device := gpu_of(labels)) is not None}
 
 
 def dcgm_rows(
@@ -81,7 +77,7 @@ def dcgm_rows(
     key, about = _gpus(every, who, homes_of(counts, every, who, log))
     cells = Cells[str](grid)
     rows, apart_of = GpuRows(cells, about), pods_apart(counts, key)
-    apart: dict[str, pd.DataFrame] = {}
+    means: dict[str, SeriesAnswer] = {}
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
@@ -91,10 +87,10 @@ def dcgm_rows(
         if name == "gpu_util_mean":
             rows.pods = pods
         cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=counts)
-        gauge = gauge_of(name)
-        if several and gauge is not None and gauge.is_ratio and name.endswith("_mean"):
-            apart[gauge.measure] = contradictions(answer, lambda one: key(one) if who(one) in several else None)
-    forget_contradictions(apart, cells, log)
+        gauge = GAUGES.get(name.removesuffix("_mean"))
+        if several and gauge is not None and gauge.is_ratio:
+            means[gauge.measure] = answer
+    forget_contradictions(means, lambda one: key(one) if who(one) in several else None, cells, log)
     # The most samples that a row can have from one exporter is that of the fullest series. Where a GPU has readings of
     # other metrics only, its rows count as full.
     most = np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0)
@@ -153,7 +149,7 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
 
     Ratios of instances may exceed 1 by far (NVIDIA/DCGM#152): then all of the instance was busy.
     """
-    if (gauge := gauge_of(name)) is None:
+    if (gauge := GAUGES.get(name.rpartition("_")[0])) is None:
         return answer
     values = answer.values * gauge.scale
     is_instance = np.array(["GPU_I_ID" in labels for labels in answer.labels], dtype=bool)[:, None]
@@ -165,11 +161,10 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
 def fold_instances(rows: GpuRows) -> None:
     """Give each GPU that is divided into MIG instances a row of its own for their time, and take from them what is the
     GPU's: their series repeat its power, energy, clocks and temperature, and it may have no series at all."""
-    cells, parts = rows.cells, dict[str, list[int]]()
+    cells, parts = rows.cells, defaultdict[str, list[int]](list)
     for key, row in cells.rows.items():
-        one = rows.about[key]
-        if one.kind == "mig" and one.parent is not None:
-            parts.setdefault(one.parent + key[len(one.uuid) :], []).append(row)
+        if (one := rows.about[key]).parent:
+            parts[one.parent + key[len(one.uuid) :]].append(row)
     for parent in parts:
         cells.rows.setdefault(parent, len(cells.rows))
     for parent, own in parts.items():

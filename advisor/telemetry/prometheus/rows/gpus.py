@@ -50,7 +50,7 @@ class GpuRows:
 
 
 def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[str, SeriesAnswer], log: Log) -> GpuRows:
-    """From the answers to `agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
+    """From the answers to `agent_gpu_asks` and `agent_bin_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     about: dict[str, About] = {}
     nothing = SeriesAnswer.nothing(grid.count)
@@ -59,8 +59,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
 
     def key(labels: Labels) -> str | None:
         found = _who(labels)
-        suffix = homes.get(found) if found is not None else None
-        if found is None or suffix is None:
+        if found is None or (suffix := homes.get(found)) is None:
             return None
         about.setdefault(found[0] + suffix, About(found[1], uuid=found[0]))
         return found[0] + suffix
@@ -80,8 +79,8 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
     cells.columns["idle_run_seconds"] = np.minimum(cells.column("idle_run_seconds"), grid.step)
     for name in (one for one in _BINNED if one in bins):
         cells.put_bins(f"{name}_bins", bins[name], key, cells.column("observed_seconds"))
-        if not np.isnan(cells.bins[f"{name}_bins"]).all():
-            cells.columns[f"{name}_p95"], most = from_bins(cells.bin_column(f"{name}_bins"))
+        if not np.isnan(cells.columns[f"{name}_bins"]).all():
+            cells.columns[f"{name}_p95"], most = from_bins(cells.column(f"{name}_bins"))
             if name != "nvlink":
                 cells.columns[f"{name}_max"] = np.fmax(cells.column(f"{name}_max"), most)
     count_samples(cells, cells.column("n"))
@@ -105,18 +104,18 @@ def combined(first: GpuRows, second: GpuRows) -> GpuRows:
     nodes = {about.node for about in first.about.values()}
     about = {uuid: one for uuid, one in second.about.items() if one.kind == "gpu" or one.node not in nodes}
     about |= first.about
-    keys = [key for key in dict.fromkeys([*first.cells.rows, *second.cells.rows]) if key in about]
+    keys = dict.fromkeys(key for key in (*first.cells.rows, *second.cells.rows) if key in about)
     out: Cells[str] = Cells(first.cells.grid, {key: row for row, key in enumerate(keys)})
 
-    def placed(cells: Cells[str], matrix: Matrix) -> Matrix:
-        whole = np.concatenate([matrix, np.full((1, *matrix.shape[1:]), np.nan, matrix.dtype)])
+    def placed(cells: Cells[str], name: str) -> Matrix:
+        matrix = cells.column(name)
+        whole = np.concatenate([matrix, np.full_like(matrix[:1], np.nan)])
         return whole[[cells.rows.get(key, -1) for key in keys]]
 
-    seen = placed(first.cells, first.cells.column("observed_seconds")) > 0
+    seen = placed(first.cells, "observed_seconds") > 0
     for name in dict.fromkeys([*first.cells.columns, *second.cells.columns]):
-        own, other = (placed(cells, cells.column(name)) for cells in (first.cells, second.cells))
-        out.columns[name] = np.where(seen, own, other)
-    out.bins = {name: placed(first.cells, matrix) for name, matrix in first.cells.bins.items()}
+        own, other = placed(first.cells, name), placed(second.cells, name)
+        out.columns[name] = np.where(seen.T, own.T, other.T).T  # of bins the last axis comes first
     absences = [one for one in second.absences if one["node"] not in nodes]
     return GpuRows(out, about, absences, second.pods)
 

@@ -131,7 +131,7 @@ def test_a_table_of_some_devices_leaves_the_measures_where_they_are() -> None:
     parts = [cells.table(["node", "m"], {"node": str}, only={one}) for one in "abc"]
     whole = cells.table(["node", "m"], {"node": str})
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
-    assert whole["m"].dtype == np.float64 and not cells.columns
+    assert whole["m"].dtype == np.float64
     np.testing.assert_array_equal(whole["m"], [0.5, nan, nan, nan, *[0.25] * 4, *[nan] * 4])
 
 
@@ -144,10 +144,10 @@ def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> Non
     labels = tuple({"u": "a", "le": bound} for bound in bounds)
     answer = SeriesAnswer(labels, np.cumsum(counts)[:, None])
     cells.rows["a"] = 0
-    cells.put_bins("b", answer, lambda one: one["u"], np.array([[3600.0]]))
-    bins = cells.bin_column("b")[0, 0]
+    cells.put_bins("b_bins", answer, lambda one: one["u"], np.array([[3600.0]]))
+    bins = cells.column("b_bins")[0, 0]
     assert bins[low] == pytest.approx(3240) and bins[high] == pytest.approx(360) and bins.sum() == pytest.approx(3600)
-    p95, most = from_bins(cells.bin_column("b"))
+    p95, most = from_bins(cells.column("b_bins"))
     assert 0.9 <= p95[0, 0] <= 0.95 and most[0, 0] == pytest.approx(0.9)
 
 
@@ -170,15 +170,6 @@ def hostname(labels: Mapping[str, str]) -> str:
 
 def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
     return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
-
-
-def test_two_exporters_of_one_gpu_count_once() -> None:
-    log = Log()
-    one = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9400", "job": "a"}
-    two = {"UUID": "GPU-a", "Hostname": "n1", "instance": "n1:9401", "job": "b"}
-    rows, _ = dcgm_rows(GRID, counted((one, [60] * 4), (two, [60] * 4)), {}, log, node=hostname)
-    assert rows.cells.column("observed_seconds").tolist() == [[3600.0] * 4]
-    assert any(note.code == "gpus-reported-twice" for note in log.notes)
 
 
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
