@@ -154,8 +154,7 @@ def read_frames(
         node = gpus.about[key].node
         rows_of[node] = rows_of.get(node, 0) + int(seen[row].sum())
     groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
-    since = asked.grid.start + (float(seen.any(axis=0).argmax()) - 1) * asked.grid.step
-    fine = partial(fine_series, asked, gpus.about, key_of=tables.key_of, since=since)
+    fine = partial(fine_series, asked, gpus.about, tables.key_of)
     for n, group in enumerate(groups):
         part = _with_rows(whole, tables, catalog, None if group is None or len(groups) == 1 else frozenset(group))
         part = part if is_short else with_activity(part, fine)

@@ -24,7 +24,6 @@ from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import Homes, Who, homes_of, reporters_note, unnamed_note, whole_gpu
 from .series_to_rows import Cells, Matrix
 
-NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
 # A ratio of an instance may be taken over a part of it, at most over one of the GPU's SMs; beyond lie blanks.
 _MOST_INSTANCE_RATIO = 256.0
@@ -34,7 +33,7 @@ _MEANS = ("power_watts_mean", "energy_joules_mean", "sm_clock_hertz_mean", "mem_
 _COUNTS = ("observed_seconds", "n", "n_all", "power_watts_n", "energy_joules_n")
 
 
-def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, SeriesAnswer, KeyOf]:
+def read_dcgm(asked: Questions, *, log: Log, node: KeyOf) -> tuple[GpuRows, SeriesAnswer, KeyOf]:
     """Rows of GPUs, the counts of samples by series, of which the labels tell who held what, and whose rows a series
     speaks of."""
     found = asked.found
@@ -61,7 +60,7 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
 
 
 def dcgm_rows(
-    grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: NodeOf,
+    grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: KeyOf,
     named: Iterable[Labels] = (), memory: Sequence[SeriesAnswer] = (),
 ) -> tuple[GpuRows, KeyOf]:  # fmt: skip
     """Rows of GPUs, and the key of the rows that a series speaks of.

@@ -81,8 +81,7 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
         cells.put_bins(f"{name}_bins", bins[name], key, cells.column("observed_seconds"))
         if not np.isnan(cells.columns[f"{name}_bins"]).all():
             cells.columns[f"{name}_p95"], most = from_bins(cells.column(f"{name}_bins"))
-            if name != "nvlink":
-                cells.columns[f"{name}_max"] = np.fmax(cells.column(f"{name}_max"), most)
+            cells.columns[f"{name}_max"] = np.fmax(cells.column(f"{name}_max"), most)
     count_samples(cells, cells.column("n"))
     return GpuRows(cells, about)
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from ....core.frame import Window
 from ...activity import Device, DeviceSeries
-from ..client.range_planner import DAY
 from ..client.response import Grid, Labels
 from ..promql.agent_queries import agent_gpu_asks
 from ..promql.labels import agent_node
@@ -30,15 +29,10 @@ _MEMORY = ("mem_used_bytes_mean", f"{_AGENT}mem_used_bytes_mean")
 
 
 def fine_series(
-    asked: Questions, about: Mapping[str, About], devices: Sequence[Device], window: Window, *, key_of: KeyOf | None,
-    since: float,
-) -> list[DeviceSeries]:  # fmt: skip
+    asked: Questions, about: Mapping[str, About], key_of: KeyOf | None, devices: Sequence[Device], window: Window
+) -> list[DeviceSeries]:
     """Series of `devices`. `about`: the frame's GPUs by the key of their rows; `key_of`: the key that a series of
-    dcgm-exporter speaks of (None: the server has none). `since`: Unix seconds before which the server holds nothing of
-    these GPUs: the shorter the time, the finer the rows.
-    """
-    # From the day's beginning, so that the cache has the same queries tomorrow.
-    window = replace(window, start=max(window.start, since // DAY * DAY))
+    dcgm-exporter speaks of (None: the server has none)."""
     found, wanted = asked.found, set(devices)
     keys = {key: device for key, one in about.items() if (device := (one.node, one.uuid or key)) in wanted}
     # Where most are wanted, all are asked for, so that next week's queries are the same and found in the cache.

@@ -98,14 +98,15 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
     assert str(shares) == str([[0.5] * 3 + [nan], [0.3] * 3 + [nan]] if samples[0] == 60 else None)
 
 
-def test_an_exporter_without_pods_does_not_hide_what_another_says_of_a_pods_gpu() -> None:
+@pytest.mark.parametrize(("use", "codes"), [(0.8, set()), (0.05, {"exporters-contradict"})])
+def test_two_exporters_of_one_gpu_count_once_and_where_they_contradict_not_at_all(use: float, codes: set[str]) -> None:
     held, other = {**A, "pod": "p", "namespace": "x"}, {**A, "job": "other"}
     log = Log()
-    use = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [0.05] * 4))}
-    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), use, log, node=lambda _: "n1")
-    assert rows.cells.column("observed_seconds").tolist() == [[HOUR] * 4]
-    assert np.isnan(rows.cells.column("gpu_util_mean")).all() and rows.pods is None
-    assert {note.code for note in log.notes} == {"gpus-reported-twice", "exporters-contradict"}
+    uses = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [use] * 4))}
+    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), uses, log, node=lambda _: "n1")
+    assert np.nansum(rows.cells.column("observed_seconds")) == (0 if codes else 4 * HOUR)
+    assert np.isnan(rows.cells.column("gpu_util_mean")).all() == bool(codes) and rows.pods is None
+    assert {note.code for note in log.notes} == {"gpus-reported-twice", *codes}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_counter_that_stands_still_under_load_is_missing(
     gpus: tuple[Mapping[str, str], ...], use: float, traffic: float, is_known: bool
 ) -> None:
     links = dict.fromkeys(f"nvlink_{way}_bytes_per_second_{one}" for way in ("tx", "rx") for one in ("mean", "p95"))
-    sent = dict.fromkeys(links, [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus])
+    sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
     rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
     assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
     reasons = [(one["reason"], one["node"], one["metric"]) for one in rows.absences]
