@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -40,14 +42,12 @@ from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
 from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
-from .rows.unnamed import Fine
+from .rows.unnamed import fine_series
 from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, workloads_of
 from .short_rows import drained_nodes, short_asks, with_short_rows
 
 K = TypeVar("K")
 _COLLECTORS = "node_scrape_collector_success"
-# Measures of GPUs that tell what a GPU is, beside their rows.
-_OF_GPUS = ("observed_seconds", "mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,13 @@ def read_frames(
     reading.progress(_greeting(found))
     labels = external_labels(reading.client)
     _recognize_server(reading, found, labels, log)
-    runner = Runner(reading.client, reading.cache, log, reading.concurrency, reading.now)
-    asked = Questions(
-        runner, found, reading.matches, reading.steps,
-        shaped=short_asks(resolution, found.scrape_seconds, wanted_gpus) if is_short else lambda ask: ask,
-    )  # fmt: skip
+    number, steps = count(1), reading.steps
+    runner = Runner(
+        reading.client, reading.cache, log, reading.concurrency, reading.now, lambda _: steps(next(number), None)
+    )
+    asked = Questions(runner, found, reading.matches)
+    if is_short:
+        asked = replace(asked, shaped=short_asks(resolution, found.scrape_seconds), wanted=wanted_gpus)
     tables = read_tables(asked, reading, catalog, log)
     gpus = tables.gpus
     seen = gpus.cells.column("observed_seconds") > 0
@@ -152,8 +154,7 @@ def read_frames(
         node = gpus.about[key].node
         rows_of[node] = rows_of.get(node, 0) + int(seen[row].sum())
     groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
-    since = asked.grid.start + (float(seen.any(axis=0).argmax()) - 1) * asked.grid.step
-    fine = Fine(runner, found, reading.matches, gpus.about, tables.key_of, since)
+    fine = partial(fine_series, asked, gpus.about, tables.key_of)
     done, ports = frozenset[str](), tables.ports.cells
     for n, group in enumerate(groups):
         part = _with_rows(whole, tables, catalog, None if group is None or len(groups) == 1 else frozenset(group))
@@ -173,7 +174,7 @@ def read_frames(
 
 
 def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: frozenset[str] | None) -> Frame:
-    """The frame of the nodes of a group (None: of all) with its rows, which are then released where it is of all."""
+    """The frame of the nodes of a group (None: of all) with its rows."""
     gpus, ports, hosts = tables.gpus, tables.ports, tables.hosts
 
     def only(keys: Iterable[K], node_of: Callable[[K], str]) -> set[K] | None:
@@ -280,13 +281,12 @@ def _read_gpus(
     asked: Questions, log: Log, identity: NodeIdentity, requesting: Collection[tuple[str, str]]
 ) -> tuple[GpuRows, pd.DataFrame, KeyOf | None]:
     """Rows of GPUs by the agent and by dcgm-exporter, the uses of GPUs by workloads, and the key of a series' rows."""
-    found, matches, step, grid = asked.found, asked.matches, asked.found.step, asked.grid
+    found, matches, step, grid = asked.found, asked.of_wanted("gpu_uuid"), asked.found.step, asked.grid
     agent = dcgm = GpuRows(Cells(grid))
     uses: list[pd.DataFrame] = []
     key_of: KeyOf | None = None
     if found.agent_gpus:
-        asks = agent_queries.agent_gpu_asks(found.names, matches, step) + agent_queries.agent_about_asks(matches, step)
-        answers = asked.ask(asks, found.agent_gpus)
+        answers = asked.ask(agent_queries.agent_gpu_asks(found.names, matches, step), found.agent_gpus)
         bins = asked.ask(agent_queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
         agent = agent_rows(grid, answers, bins, log)
         ask = agent_queries.agent_work_ask(matches, step)
@@ -300,7 +300,7 @@ def _read_gpus(
         uses.append(
             dcgm_uses(
                 answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of, requesting=requesting,
-                pods=dcgm.pods.get("gpu_util_mean"),
+                pods=dcgm.pods,
             )
         )  # fmt: skip
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
@@ -348,11 +348,10 @@ def _failed_collectors(asked: Questions, node_of: Callable[[Labels], str | None]
 
 
 def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) -> pd.DataFrame:
-    """The frame's table `gpu`. `only`: keys of the rows that are wanted; None: all, which then go over to the table but
-    for `_OF_GPUS`."""
+    """The frame's table `gpu`. `only`: keys of the rows that are wanted; None: all."""
     about = gpus.about
     texts = {"node": lambda key: about[key].node, "gpu_uuid": lambda key: about[key].uuid or key}
-    table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, left=_OF_GPUS, only=only)
+    table = gpus.cells.table(store.GPU_HOURS.columns, texts, store.GPU_HOURS.bins, only=only)
     index = {one.uuid or key: one.index for key, one in about.items()}
     total = {one.uuid or key: nodes.memory_of(one, catalog) for key, one in about.items()}
     table["gpu_index"] = table["gpu_uuid"].map(index).astype(float)

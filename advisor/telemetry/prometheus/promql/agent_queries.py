@@ -66,6 +66,10 @@ _GPU_QUERIES = {
         for way in ("pcie_tx", "pcie_rx", "nvlink_tx", "nvlink_rx")
     },
     **{f"tensor_{pair}_correlation": _correlation(pair) for pair in ("nvlink", "fabric")},
+    **{
+        name: f"last_over_time({_GPU}{name}@)"
+        for name in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
+    },
 }
 
 
@@ -75,16 +79,9 @@ def _means(integrals: Iterable[Integral], present: Collection[str]) -> dict[str,
 
 
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:
-    """Means, maxima and rhythm of what our agent's page says of GPUs."""
-    return asks_of({**_means(GPU_INTEGRALS, present), **_GPU_QUERIES}, AGENT_GPU_LABELS, matches, step)
-
-
-def agent_about_asks(matches: Sequence[str], step: float) -> list[Ask]:
-    """What our agent's page says a GPU is, by row: which can change over a window."""
-    gauges = ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second")
-    last = {name: f"last_over_time({_GPU}{name}@)" for name in gauges}
-    info = {"gpus": f"count_over_time({_GPU}info@)"}
-    return asks_of(info, _INFO_LABELS, matches, step) + asks_of(last, AGENT_GPU_LABELS, matches, step)
+    """Means, maxima and rhythm of what our agent's page says of GPUs, and by row what each is, which may change."""
+    asks = asks_of({**_means(GPU_INTEGRALS, present), **_GPU_QUERIES}, AGENT_GPU_LABELS, matches, step)
+    return [*asks, *asks_of({"gpus": f"count_over_time({_GPU}info@)"}, _INFO_LABELS, matches, step)]
 
 
 def agent_node_asks(matches: Sequence[str], step: float) -> list[Ask]:

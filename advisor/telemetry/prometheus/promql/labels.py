@@ -59,14 +59,10 @@ def host_of(instance: str) -> str:
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
     """The id of a GPU or MIG instance and its parent's; None for a series of no GPU.
 
-    dcgm-exporter gives an instance its parent's UUID and a number: ours is both.
+    dcgm-exporter gives an instance its parent's UUID and a number: ours is both. Virtual devices are one GPU, whose use
+    must not be counted once for each: time slicing calls them ``GPU-...::3``, HAMi ``GPU-...-3``, GKE
+    ``GPU-.../vgpu3``.
     """
-    uuid, instance = device_of(labels.get("UUID", "")), labels.get("GPU_I_ID")
+    uuid, instance = labels.get("UUID", ""), labels.get("GPU_I_ID")
+    uuid = found["gpu"] if (found := _VIRTUAL.fullmatch(uuid)) else uuid
     return ((f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)) if uuid else None
-
-
-def device_of(uuid: str) -> str:
-    """The GPU of a virtual device: time slicing calls its replicas ``GPU-...::3``, HAMi ``GPU-...-3``, GKE
-    ``GPU-.../vgpu3``. They are one device, whose use must not be counted once for each."""
-    found = _VIRTUAL.fullmatch(uuid)
-    return found["gpu"] if found else uuid

@@ -87,10 +87,7 @@ def selector(matches: Sequence[str], *own: str) -> str:
 
 
 def row_range(step: float) -> str:
-    """The range of a row: half-open, as the rows are.
-
-    Prometheus before 3.0 counts a sample at the very start of a range as well, so that it would stand in two rows.
-    """
+    """The range of a row, half-open: Prometheus before 3.0 counts a sample at the very start of a range as well."""
     return f"[{step - 1:.0f}s999ms]"
 
 
@@ -109,15 +106,10 @@ def rule_name(measure: str, statistic: str) -> str:
     return f"skuwise:{measure}:{statistic}5m"
 
 
-def is_plain_id(uuid: str) -> bool:
-    """Whether an id needs no escaping in a pattern."""
-    return _PLAIN_ID.fullmatch(uuid) is not None
-
-
 def of_gpus(devices: Iterable[str], label: str = "UUID") -> tuple[str, ...]:
     """The matcher of the whole GPUs of some devices; none, for all, where they are too many or too odd to be named."""
     uuids = sorted({device.partition("/gi")[0] for device in devices})
-    named = 0 < len(uuids) <= _MOST_NAMED and all(map(is_plain_id, uuids))
+    named = 0 < len(uuids) <= _MOST_NAMED and all(map(_PLAIN_ID.fullmatch, uuids))
     return (f'{label}=~"{"|".join(uuids)}"',) if named else ()
 
 
@@ -183,13 +175,13 @@ class DcgmQueries:
     def beyond(self, gauges: Iterable[DcgmGauge]) -> list[Ask]:
         """The largest samples that are no readings, with their measure: a mean would not show them. Ratios of MIG
         instances may exceed 1 (NVIDIA/DCGM#152); behind a rule for a mean no sample is known."""
-        parts = []
+        parts = list[str]()
         for gauge in (one for one in gauges if "_per_second" not in one.measure):
             chosen = selector(self.matches, *(['GPU_I_ID=""'] if gauge.is_ratio else [])) + row_range(self.step)
-            rules = [rule for one in ("max", "mean") if (rule := rule_name(gauge.measure, one)) in self.ruled]
-            for name in [one for one in rules if ":max" in one] if rules else gauge.known(self.present):
-                largest = f"max_over_time({name}{chosen}) > {gauge.limit}"
-                parts.append(f'label_replace({largest}, "measure", "{gauge.measure}", "", "")')
+            most, mean = (rule_name(gauge.measure, statistic) for statistic in ("max", "mean"))
+            names = [most] if most in self.ruled else [] if mean in self.ruled else gauge.known(self.present)
+            larger = (f"max_over_time({name}{chosen}) > {gauge.limit}" for name in names)
+            parts += [f'label_replace({one}, "measure", "{gauge.measure}", "", "")' for one in larger]
         return [Ask("beyond", " or ".join(parts), (*DCGM_LABELS, "measure"))] if parts else []
 
 
@@ -222,8 +214,3 @@ def exporter_host_asks(present: Collection[str], matches: Sequence[str], step: f
         if counter in present:
             asks += asks_of({f"{name}_mean": mean, f"{name}_max": most}, HOST_LABELS, disks, step, "host ")
     return asks
-
-
-def gauge_of(column: str) -> DcgmGauge | None:
-    """The gauge of which a column of the frame is a mean, percentile or maximum."""
-    return GAUGES.get(column.rpartition("_")[0])

@@ -6,8 +6,9 @@ usually have; a row that has others only counts as full.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -16,15 +17,13 @@ from ..client.range_planner import Ask, Log
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
 from ..promql.labels import DRIVER_LABEL, gpu_of
-from ..promql.promql import GAUGES, DcgmQueries, gauge_of, of_gpus
+from ..promql.promql import GAUGES, DcgmQueries, of_gpus
 from ..questions import Questions
+from .faults import forget_contradictions, forget_still_counters, leave_out_impossible, pods_apart
 from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
 from .homes import Homes, Who, homes_of, named_gpus, reporters_note, unnamed_note, whole_gpu
-from .impossible import forget_still_counters, leave_out_impossible
 from .series_to_rows import Cells, Matrix
-from .several import SharedGpus, contradictions, forget_contradictions
 
-NodeOf = Callable[[Labels], str | None]
 KeyOf = Callable[[Labels], str | None]
 # A ratio of an instance may be taken over a part of it, at most over one of the GPU's SMs; beyond lie blanks.
 _MOST_INSTANCE_RATIO = 256.0
@@ -34,11 +33,11 @@ _MEANS = ("power_watts_mean", "energy_joules_mean", "sm_clock_hertz_mean", "mem_
 _COUNTS = ("observed_seconds", "n", "n_all", "power_watts_n", "energy_joules_n")
 
 
-def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, SeriesAnswer, KeyOf]:
+def read_dcgm(asked: Questions, *, log: Log, node: KeyOf) -> tuple[GpuRows, SeriesAnswer, KeyOf]:
     """Rows of GPUs, the counts of samples by series, of which the labels tell who held what, and whose rows a series
     speaks of."""
     found = asked.found
-    made = DcgmQueries(found.names, asked.matches, found.step, found.ruled, found.scrape_seconds)
+    made = DcgmQueries(found.names, asked.of_wanted("UUID"), found.step, found.ruled, found.scrape_seconds)
 
     def ask(asks: Sequence[Ask]) -> dict[str, SeriesAnswer]:
         answers = asked.ask(asks, found.dcgm_gpus)
@@ -49,52 +48,48 @@ def read_dcgm(asked: Questions, *, log: Log, node: NodeOf) -> tuple[GpuRows, Ser
     counts, named = answers.pop("n"), named_gpus(asked)
     # The engine's activity says of instances, and of GPUs that lack utilization, what utilization says of others.
     use = answers.get("gpu_util_mean", SeriesAnswer.nothing(1))
-    used = _devices(use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))
-    every = _devices([*named, *(labels for one in (counts, *answers.values()) for labels in one.labels)])
-    lacking = {device for device in every if "/gi" in device or device not in used}
+    used = set(map(gpu_of, (use.labels[row] for row in np.flatnonzero(~np.isnan(use.values).all(axis=1)))))
+    every = set(map(gpu_of, (*named, *(labels for one in (counts, *answers.values()) for labels in one.labels))))
+    lacking = {gpu[0] for gpu in every if gpu is not None and (gpu[1] or gpu not in used)}
     if lacking and "engine_mean" not in answers:
         engine = GAUGES["engine"]
         answers |= ask([*made.statistics(engine, *of_gpus(lacking)), *made.beyond([engine])])
-    memory = [answer for one in made.memory() for answer in asked.daily(one)]
+    memory = [asked.daily(one) for one in made.memory()]
     rows, key_of = dcgm_rows(asked.grid, counts, answers, log, named=named, node=node, memory=memory)
     return rows, counts, key_of
 
 
-def _devices(series: Iterable[Labels]) -> set[str]:
-    return {device[0] for labels in series if (device := gpu_of(labels)) is not None}
-
-
 def dcgm_rows(
-    grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: NodeOf,
+    grid: Grid, counts: SeriesAnswer, readings: dict[str, SeriesAnswer], log: Log, *, node: KeyOf,
     named: Iterable[Labels] = (), memory: Sequence[SeriesAnswer] = (),
 ) -> tuple[GpuRows, KeyOf]:  # fmt: skip
     """Rows of GPUs, and the key of the rows that a series speaks of.
 
     `counts`: samples by series and row; `readings`: measures by name, in the frame's units, which are let go as they
-    are taken in; `named`: labels of any series that names a GPU; `memory`: the answers to `DcgmQueries.memory`, by
-    moment.
+    are taken in; `named`: labels of any series that names a GPU; `memory`: the answers to `DcgmQueries.memory`.
     """
     who = whole_gpu(node)
     every = [labels for one in (counts, *readings.values()) for labels in one.labels]
     every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
     several = reporters_note(counts, who, log)
     unnamed_note(every, node, log)
-    gpus = _Gpus(every, who, homes_of(counts, every, who, log))
-    key, cells = gpus.key, Cells[str](grid)
-    rows, shared = GpuRows(cells, gpus.about), SharedGpus(counts, key)
-    apart: dict[str, pd.DataFrame] = {}
+    key, about = _gpus(every, who, homes_of(counts, every, who, log))
+    cells = Cells[str](grid)
+    rows, apart_of = GpuRows(cells, about), pods_apart(counts, key)
+    means: dict[str, SeriesAnswer] = {}
     # Of several series of a GPU (a copy for each pod, two exporters) the fullest says how much of a row was seen.
     cells.put("n", counts, key, how="max")
     cells.put("n_all", counts, key, how="sum")
     measured = list(readings)
     for name in measured:
-        answer = shared.of_devices(name, readings.pop(name))
+        answer, pods = apart_of(readings.pop(name))
+        if name == "gpu_util_mean":
+            rows.pods = pods
         cells.put(name, answer, key, how="max" if name.endswith("_max") else "mean", weights=counts)
-        gauge = gauge_of(name)
-        if several and gauge is not None and gauge.is_ratio and name.endswith("_mean"):
-            apart[gauge.measure] = contradictions(answer, lambda one: key(one) if who(one) in several else None)
-    rows.pods = shared.pods
-    forget_contradictions(apart, cells, log)
+        gauge = GAUGES.get(name.removesuffix("_mean"))
+        if several and gauge is not None and gauge.is_ratio:
+            means[gauge.measure] = answer
+    forget_contradictions(means, lambda one: key(one) if who(one) in several else None, cells, log)
     # The most samples that a row can have from one exporter is that of the fullest series. Where a GPU has readings of
     # other metrics only, its rows count as full.
     most = np.nan_to_num(cells.column("n")).max(axis=1, keepdims=True, initial=0.0)
@@ -103,7 +98,7 @@ def dcgm_rows(
         # A row of blanks was scraped, and nothing was observed in it.
         samples = np.where(np.logical_or.reduce(read), samples, np.nan)
     cells.columns["observed_seconds"] = np.minimum(samples * scrape_seconds(samples, grid.step)[:, None], grid.step)
-    instances = [row for own, row in cells.rows.items() if gpus.about[own].kind == "mig"]
+    instances = [row for own, row in cells.rows.items() if about[own].kind == "mig"]
     for statistic in ("mean", "p95", "max"):
         use = cells.column(f"gpu_util_{statistic}")
         use[instances] = np.nan  # of an instance the driver's utilization is absent, or a 0 that means nothing
@@ -120,40 +115,32 @@ def dcgm_rows(
     return rows, key
 
 
-class _Gpus:
+def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[str, About]]:
     """Which rows a series speaks of, and what each GPU is."""
+    keys: dict[int, tuple[Labels, str | None]] = {}
 
-    def __init__(self, every: Sequence[Labels], who: Who, homes: Homes) -> None:
-        self._who, self._homes = who, homes
-        self._keys: dict[int, tuple[Labels, str | None]] = {}
-        profiles = {(found[0], labels.get("GPU_I_PROFILE")) for labels in every if (found := gpu_of(labels))}
-        # The number of an instance is given again when its GPU is divided anew.
-        self._reused = {one for one, count in Counter(one for one, _ in profiles).items() if count > 1 and "/gi" in one}
-        self.about: dict[str, About] = {}
-        for labels in every:
-            found, whole, own = self._gpu(labels), who(labels), self.key(labels)
-            if found is None or whole is None or own is None or own in self.about:
-                continue
-            uuid, parent = found
-            place, index, name = whole[1], device_index(labels.get("gpu")), labels.get("modelName")
-            kind, profile, driver = "mig" if parent else "gpu", labels.get("GPU_I_PROFILE"), labels.get(DRIVER_LABEL)
-            self.about[own] = About(place, index, name, None, kind, parent, profile, uuid, driver)
-            if parent:
-                whole_one = About(place, index, name, uuid=parent, driver_version=driver)
-                self.about.setdefault(parent + own[len(uuid) :], whole_one)
+    def key(labels: Labels) -> str | None:
+        # Of the same object the same, found once: labels are held, so that no others take their id.
+        if id(labels) not in keys:
+            found, whole = gpu_of(labels), who(labels)
+            suffix = homes.get(whole) if whole is not None else None
+            keys[id(labels)] = labels, None if found is None or suffix is None else found[0] + suffix
+        return keys[id(labels)][1]
 
-    def key(self, labels: Labels) -> str | None:
-        """Of the same object the same, found once: labels are held, so that no others take their id."""
-        if id(labels) not in self._keys:
-            found, whole = self._gpu(labels), self._who(labels)
-            suffix = self._homes.get(whole) if whole is not None else None
-            self._keys[id(labels)] = labels, None if found is None or suffix is None else found[0] + suffix
-        return self._keys[id(labels)][1]
-
-    def _gpu(self, labels: Labels) -> tuple[str, str | None] | None:
-        if (found := gpu_of(labels)) is not None and found[0] in self._reused:
-            return f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]
-        return found
+    about: dict[str, About] = {}
+    for labels in every:
+        found, whole, own = gpu_of(labels), who(labels), key(labels)
+        if found is None or whole is None or own is None or own in about:
+            continue
+        uuid, parent = found
+        one = About(
+            whole[1], device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
+            driver_version=labels.get(DRIVER_LABEL),
+        )  # fmt: skip
+        about.setdefault((parent or uuid) + own[len(uuid) :], one)
+        if parent:
+            about[own] = replace(one, kind="mig", parent=parent, mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid)
+    return key, about
 
 
 def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
@@ -161,7 +148,7 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
 
     Ratios of instances may exceed 1 by far (NVIDIA/DCGM#152): then all of the instance was busy.
     """
-    if (gauge := gauge_of(name)) is None:
+    if (gauge := GAUGES.get(name.rpartition("_")[0])) is None:
         return answer
     values = answer.values * gauge.scale
     is_instance = np.array(["GPU_I_ID" in labels for labels in answer.labels], dtype=bool)[:, None]
@@ -173,11 +160,10 @@ def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
 def fold_instances(rows: GpuRows) -> None:
     """Give each GPU that is divided into MIG instances a row of its own for their time, and take from them what is the
     GPU's: their series repeat its power, energy, clocks and temperature, and it may have no series at all."""
-    cells, parts = rows.cells, dict[str, list[int]]()
+    cells, parts = rows.cells, defaultdict[str, list[int]](list)
     for key, row in cells.rows.items():
-        one = rows.about[key]
-        if one.kind == "mig" and one.parent is not None:
-            parts.setdefault(one.parent + key[len(one.uuid) :], []).append(row)
+        if (one := rows.about[key]).parent:
+            parts[one.parent + key[len(one.uuid) :]].append(row)
     for parent in parts:
         cells.rows.setdefault(parent, len(cells.rows))
     for parent, own in parts.items():

@@ -67,7 +67,7 @@ def agent_ports(grid: Grid, answers: Mapping[str, SeriesAnswer]) -> PortRows:
     cells.columns["line_rate_bytes_per_second"] = cells.column("line_rate")
     if "fabric util" in answers:
         cells.put_bins("util_bins", answers["fabric util"], key, cells.column("observed_seconds"))
-        cells.columns["util_p95"], cells.columns["util_max"] = from_bins(cells.bin_column("util_bins"))
+        cells.columns["util_p95"], cells.columns["util_max"] = from_bins(cells.column("util_bins"))
     return rows
 
 
@@ -158,8 +158,6 @@ def merged(first: Cells, second: Cells) -> Cells:
     at, out = list(kept.values()), Cells(first.grid, {key: row for row, key in enumerate((*first.rows, *kept))})
     for name in {**first.columns, **second.columns}:
         out.columns[name] = np.concatenate([first.column(name), second.column(name)[at]])
-    for name in first.bins:
-        out.bins[name] = np.concatenate([first.bin_column(name), second.bin_column(name)[at]])
     return out
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,18 +40,17 @@ class GpuRows:
     """Measures by GPU (uuid) and moment, and what each GPU is.
 
     `absences`: rows of the frame's `absences` that the values themselves show. `pods`: of GPUs that pods share and that
-    have a value of their own beside, what the exporter says of each pod by row: ``gpu_util_mean`` (0..1 of the GPU) and
-    ``mem_used_bytes_mean``.
+    have a value of their own beside, the use of each pod by row, 0..1 of the GPU.
     """
 
     cells: Cells[str]
     about: dict[str, About] = field(default_factory=dict)
     absences: list[dict[str, object]] = field(default_factory=list)
-    pods: dict[str, SeriesAnswer] = field(default_factory=dict)
+    pods: SeriesAnswer | None = None
 
 
 def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[str, SeriesAnswer], log: Log) -> GpuRows:
-    """From the answers to `agent_gpu_asks`, `agent_about_asks` and `agent_bin_asks`, by name."""
+    """From the answers to `agent_gpu_asks` and `agent_bin_asks`, by name."""
     cells: Cells[str] = Cells(grid)
     about: dict[str, About] = {}
     nothing = SeriesAnswer.nothing(grid.count)
@@ -60,18 +59,17 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
 
     def key(labels: Labels) -> str | None:
         found = _who(labels)
-        suffix = homes.get(found) if found is not None else None
-        if found is None or suffix is None:
+        if found is None or (suffix := homes.get(found)) is None:
             return None
         about.setdefault(found[0] + suffix, About(found[1], uuid=found[0]))
         return found[0] + suffix
 
     for labels in info:
         if (own := key(labels)) is not None:
-            about[own] = About(
-                about[own].node, device_index(labels.get("gpu_index")), labels.get("name"), labels.get("sku"),
-                labels.get("kind", "gpu"), labels.get("parent_uuid"), labels.get("mig_profile"), about[own].uuid,
-                labels.get("driver_version"),
+            about[own] = replace(
+                about[own], index=device_index(labels.get("gpu_index")), name=labels.get("name"), sku=labels.get("sku"),
+                kind=labels.get("kind", "gpu"), parent=labels.get("parent_uuid"), mig_profile=labels.get("mig_profile"),
+                driver_version=labels.get("driver_version"),
             )  # fmt: skip
     for name, answer in answers.items():
         if name != "gpus":
@@ -81,10 +79,9 @@ def agent_rows(grid: Grid, answers: Mapping[str, SeriesAnswer], bins: Mapping[st
     cells.columns["idle_run_seconds"] = np.minimum(cells.column("idle_run_seconds"), grid.step)
     for name in (one for one in _BINNED if one in bins):
         cells.put_bins(f"{name}_bins", bins[name], key, cells.column("observed_seconds"))
-        if not np.isnan(cells.bins[f"{name}_bins"]).all():
-            cells.columns[f"{name}_p95"], most = from_bins(cells.bin_column(f"{name}_bins"))
-            if name != "nvlink":
-                cells.columns[f"{name}_max"] = np.fmax(cells.column(f"{name}_max"), most)
+        if not np.isnan(cells.columns[f"{name}_bins"]).all():
+            cells.columns[f"{name}_p95"], most = from_bins(cells.column(f"{name}_bins"))
+            cells.columns[f"{name}_max"] = np.fmax(cells.column(f"{name}_max"), most)
     count_samples(cells, cells.column("n"))
     return GpuRows(cells, about)
 
@@ -106,18 +103,18 @@ def combined(first: GpuRows, second: GpuRows) -> GpuRows:
     nodes = {about.node for about in first.about.values()}
     about = {uuid: one for uuid, one in second.about.items() if one.kind == "gpu" or one.node not in nodes}
     about |= first.about
-    keys = [key for key in dict.fromkeys([*first.cells.rows, *second.cells.rows]) if key in about]
+    keys = dict.fromkeys(key for key in (*first.cells.rows, *second.cells.rows) if key in about)
     out: Cells[str] = Cells(first.cells.grid, {key: row for row, key in enumerate(keys)})
 
-    def placed(cells: Cells[str], matrix: Matrix) -> Matrix:
-        whole = np.concatenate([matrix, np.full((1, *matrix.shape[1:]), np.nan, matrix.dtype)])
+    def placed(cells: Cells[str], name: str) -> Matrix:
+        matrix = cells.column(name)
+        whole = np.concatenate([matrix, np.full_like(matrix[:1], np.nan)])
         return whole[[cells.rows.get(key, -1) for key in keys]]
 
-    seen = placed(first.cells, first.cells.column("observed_seconds")) > 0
+    seen = placed(first.cells, "observed_seconds") > 0
     for name in dict.fromkeys([*first.cells.columns, *second.cells.columns]):
-        own, other = (placed(cells, cells.column(name)) for cells in (first.cells, second.cells))
-        out.columns[name] = np.where(seen, own, other)
-    out.bins = {name: placed(first.cells, matrix) for name, matrix in first.cells.bins.items()}
+        own, other = placed(first.cells, name), placed(second.cells, name)
+        out.columns[name] = np.where(seen.T, own.T, other.T).T  # of bins the last axis comes first
     absences = [one for one in second.absences if one["node"] not in nodes]
     return GpuRows(out, about, absences, second.pods)
 

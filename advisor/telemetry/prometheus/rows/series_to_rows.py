@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -27,20 +27,14 @@ def label_set(labels: Labels) -> frozenset[tuple[str, str]]:
     return frozenset(labels.items())
 
 
-def series_index(series: Iterable[Labels]) -> dict[frozenset[tuple[str, str]], int]:
-    """Where the series of an answer stand, by their labels."""
-    return {label_set(labels): row for row, labels in enumerate(series)}
-
-
 @dataclass
 class Cells(Generic[K]):
-    """Measures by name, each a float32 matrix of devices by moments; NaN: missing. Devices come in the order they are
-    met."""
+    """Measures by name, each a float32 matrix of devices by moments, of names that end with ``_bins`` by bins as well;
+    NaN: missing. Devices come in the order they are met."""
 
     grid: Grid
     rows: dict[K, int] = field(default_factory=dict)
     columns: dict[str, Matrix] = field(default_factory=dict)
-    bins: dict[str, Matrix] = field(default_factory=dict)
 
     def put(
         self, name: str, answer: SeriesAnswer, key_of: Callable[[Labels], K | None], *, how: str = "mean",
@@ -52,20 +46,17 @@ class Cells(Generic[K]):
         A value below `least` or above `most` is no reading and counts as missing.
         """
         whose = [key_of(labels) for labels in answer.labels]
-        at = np.array(
-            [-1 if key is None else self.rows.setdefault(key, len(self.rows)) for key in whose], dtype=np.intp
-        )
+        at = np.array([-1 if key is None else self.rows.setdefault(key, len(self.rows)) for key in whose], np.intp)
         out = self.columns[name] = np.full((len(self.rows), self.grid.count), np.nan, np.float32)
         values = pd.DataFrame(answer.values[at >= 0])
         values, by = values.where((values >= least) & (values <= most)), at[at >= 0]
-        if how == "max":
-            joined = values.groupby(by).max()
-        elif how == "sum":
-            joined = values.groupby(by).sum(min_count=1)
+        if how != "mean":
+            joined = getattr(values.groupby(by), how)(min_count=1)
         else:
             weight = values.notna().astype(float)
             if weights is not None:
-                index, known = series_index(weights.labels), np.vstack([weights.values, np.ones(values.shape[1])])
+                index = {label_set(one): row for row, one in enumerate(weights.labels)}
+                known = np.vstack([weights.values, np.ones(values.shape[1])])
                 labels = (labels for labels, row in zip(answer.labels, at, strict=True) if row >= 0)
                 weight *= np.nan_to_num(known)[[index.get(label_set(one), -1) for one in labels]]
             joined = (values.fillna(0.0) * weight).groupby(by).sum() / weight.groupby(by).sum()
@@ -85,52 +76,48 @@ class Cells(Generic[K]):
         inside = np.diff(np.maximum.accumulate(counts, axis=1), axis=1, prepend=np.float32(0.0)).transpose(0, 2, 1)
         whole = inside.sum(axis=2, keepdims=True)
         scaled = inside / np.where(whole > 0, whole, np.nan) * seconds[: len(counts), :, None]
-        self.bins[name] = scaled.astype(np.float32)
+        self.columns[name] = scaled.astype(np.float32)
 
     def column(self, name: str) -> Matrix:
         """A measure with a row for each device, to be changed in place; all NaN where it was not asked for or not
         answered."""
-        return _with_all_rows(self.columns, name, (len(self.rows), self.grid.count))
-
-    def bin_column(self, name: str) -> Matrix:
-        """The seconds in each bin, likewise."""
-        return _with_all_rows(self.bins, name, (len(self.rows), self.grid.count, WIDTH))
+        found = self.columns.get(name)
+        missing = len(self.rows) - (0 if found is None else len(found))
+        if found is None or missing:
+            more = (WIDTH,) if name.endswith("_bins") else ()
+            nothing = np.full((missing, self.grid.count, *more), np.nan, np.float32)
+            if found is None:
+                return nothing
+            found = self.columns[name] = np.concatenate([found, nothing])
+        return found
 
     def table(
         self, columns: Sequence[str], texts: Mapping[str, Callable[[K], object]], bins: Sequence[str] = (), *,
-        left: Collection[str] = (), only: Collection[K] | None = None,
+        only: Collection[K] | None = None,
     ) -> pd.DataFrame:  # fmt: skip
         """One row for each device and moment that was observed, sorted by the texts and the moment.
 
         `columns` of the table are filled from measures of the same name, `texts` from the device; what is not there is
-        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given. The measures go over
-        to the table, so that none is held twice; those in `left` stay here, and all where it is made of `only` some
-        devices.
+        NaN. ``ts``, ``interval_seconds`` and ``observed_seconds`` (a measure) are always given. `only`: the devices
+        that are wanted; None: all.
         """
         keys = list(self.rows)
         chosen = [row for row, key in enumerate(keys) if only is None or key in only]
         order = sorted(chosen, key=lambda row: tuple(str(of(keys[row])) for of in texts.values()))
         place, moment = np.nonzero(self.column("observed_seconds")[order] > 0)
         device = np.array(order, dtype=np.intp)[place]
-        if only is None:
-            for name in self.columns.keys() - set(columns) - set(left):
-                del self.columns[name]
         nothing = np.full(len(device), np.nan)
         nothing.flags.writeable = False  # it stands for every measure that is missing
         out: dict[str, object] = {}
         for name in columns:
+            has = name in self.columns
             if name in texts:
                 known = np.array([*(texts[name](key) for key in keys), None], dtype=object)
                 out[name] = pd.Series(known[device], dtype=object)
             elif name in bins:
-                has = name in self.bins
-                out[name] = BinsArray(self.bin_column(name)[device, moment]) if has else BinsArray.absent(len(device))
+                out[name] = BinsArray(self.column(name)[device, moment]) if has else BinsArray.absent(len(device))
             else:
-                has = name in self.columns
                 out[name] = self.column(name)[device, moment].astype(np.float64) if has else nothing
-            if only is None and name not in left:
-                self.columns.pop(name, None)
-                self.bins.pop(name, None)
         out["ts"] = self.grid.start + moment * self.grid.step
         out["interval_seconds"] = np.full(len(device), self.grid.step)
         # Without a copy into blocks, which would take the room of all columns twice more.
@@ -144,8 +131,6 @@ class Cells(Generic[K]):
             del self.columns[name]
             if name in columns:
                 self.columns[name] = matrix[at]
-        for name in [*self.bins]:
-            self.bins[name] = self.bin_column(name)[at]
         self.rows = {key: n for n, key in enumerate(key for key in self.rows if key in keys)}
 
     def seen(self) -> dict[K, tuple[float, float]]:
@@ -154,17 +139,6 @@ class Cells(Generic[K]):
         first, last = observed.argmax(axis=1) - 1, grid.count - 1 - observed[:, ::-1].argmax(axis=1)
         start, end = (grid.start + at * grid.step for at in (first, last))
         return {key: (float(start[row]), float(end[row])) for key, row in self.rows.items() if observed[row].any()}
-
-
-def _with_all_rows(matrices: dict[str, Matrix], name: str, shape: tuple[int, ...]) -> Matrix:
-    found = matrices.get(name)
-    if found is not None and len(found) == shape[0]:
-        return found
-    out = np.full(shape, np.nan, np.float32)
-    if found is not None:
-        out[: len(found)] = found
-        matrices[name] = out
-    return out
 
 
 def from_bins(bins: Matrix) -> tuple[Matrix, Matrix]:

@@ -10,8 +10,8 @@ from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import DcgmQueries
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
+from skuwise.advisor.telemetry.prometheus.rows.faults import leave_out_impossible
 from skuwise.advisor.telemetry.prometheus.rows.gpus import GpuRows
-from skuwise.advisor.telemetry.prometheus.rows.impossible import leave_out_impossible
 
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)
@@ -94,34 +94,33 @@ def test_a_shared_gpu_has_the_devices_value_where_it_is_told(
         gpu_util_mean=[(A, device), *((one, [value] * 4) for one, value in zip(of_pods, pods, strict=True))],
     )
     assert rows.cells.column("gpu_util_mean")[0].tolist() == pytest.approx(expected)
-    shares = rows.pods["gpu_util_mean"].values.tolist() if rows.pods else None
+    shares = rows.pods.values[1:].tolist() if rows.pods else None
     assert str(shares) == str([[0.5] * 3 + [nan], [0.3] * 3 + [nan]] if samples[0] == 60 else None)
 
 
-def test_an_exporter_without_pods_does_not_hide_what_another_says_of_a_pods_gpu() -> None:
+@pytest.mark.parametrize(("use", "codes"), [(0.8, set()), (0.05, {"exporters-contradict"})])
+def test_two_exporters_of_one_gpu_count_once_and_where_they_contradict_not_at_all(use: float, codes: set[str]) -> None:
     held, other = {**A, "pod": "p", "namespace": "x"}, {**A, "job": "other"}
     log = Log()
-    use = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [0.05] * 4))}
-    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), use, log, node=lambda _: "n1")
-    assert np.isnan(rows.cells.column("gpu_util_mean")).all() and not rows.pods
-    assert {note.code for note in log.notes} == {"gpus-reported-twice", "exporters-contradict"}
+    uses = {"gpu_util_mean": answer((held, [0.9] * 4), (other, [use] * 4))}
+    rows, _ = dcgm_rows(GRID, answer((held, [60] * 4), (other, [60] * 4)), uses, log, node=lambda _: "n1")
+    assert np.nansum(rows.cells.column("observed_seconds")) == (0 if codes else 4 * HOUR)
+    assert np.isnan(rows.cells.column("gpu_util_mean")).all() == bool(codes) and rows.pods is None
+    assert {note.code for note in log.notes} == {"gpus-reported-twice", *codes}
 
 
 @pytest.mark.parametrize(
-    ("use", "traffic", "is_known"),
-    [(0.5, 0.0, False), (0.05, 0.0, True), (0.5, 20.0, True)],
-    ids=["under load and never moved", "idle", "keeps the link alive"],
+    ("gpus", "use", "traffic", "is_known"),
+    [((A, B), 0.5, 0.0, False), ((A, B), 0.05, 0.0, True), ((A, B), 0.5, 20.0, True), ((A,), 0.9, 0.0, True)],
+    ids=["under load and never moved", "idle", "keeps the link alive", "alone and has nothing to send"],
 )
-def test_a_counter_that_stands_still_under_load_is_missing(use: float, traffic: float, is_known: bool) -> None:
-    counts, still = [(A, [60] * 4), (B, [60] * 4)], [(A, [0.0] * 4), (B, [0.0, 0.0, traffic, 0.0])]
+def test_a_counter_that_stands_still_under_load_is_missing(
+    gpus: tuple[Mapping[str, str], ...], use: float, traffic: float, is_known: bool
+) -> None:
     links = dict.fromkeys(f"nvlink_{way}_bytes_per_second_{one}" for way in ("tx", "rx") for one in ("mean", "p95"))
-    rows = rows_of(counts, gpu_util_mean=[(A, [use] * 4), (B, [use] * 4)], **dict.fromkeys(links, still))
+    sent = {name: [(gpu, [0.0, 0.0, traffic, 0.0]) for gpu in gpus] for name in links}
+    rows = rows_of([(gpu, [60] * 4) for gpu in gpus], gpu_util_mean=[(gpu, [use] * 4) for gpu in gpus], **sent)
     assert [np.isnan(rows.cells.column(name)).any() for name in links] == [not is_known] * 4
     reasons = [(one["reason"], one["node"], one["metric"]) for one in rows.absences]
     expected = [("counter-never-moved", "n1", f"nvlink_{way}_bytes_per_second") for way in ("tx", "rx")]
     assert reasons == ([] if is_known else expected)
-
-
-def test_a_gpu_alone_may_have_nothing_to_send() -> None:
-    still = {f"nvlink_{way}_bytes_per_second_mean": [(A, [0.0] * 4)] for way in ("tx", "rx")}
-    assert not rows_of([(A, [60] * 4)], gpu_util_mean=[(A, [0.9] * 4)], **still).absences

@@ -131,7 +131,7 @@ def test_a_table_of_some_devices_leaves_the_measures_where_they_are() -> None:
     parts = [cells.table(["node", "m"], {"node": str}, only={one}) for one in "abc"]
     whole = cells.table(["node", "m"], {"node": str})
     pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
-    assert whole["m"].dtype == np.float64 and not cells.columns
+    assert whole["m"].dtype == np.float64
     np.testing.assert_array_equal(whole["m"], [0.5, nan, nan, nan, *[0.25] * 4, *[nan] * 4])
 
 
@@ -144,10 +144,10 @@ def test_buckets_become_seconds_in_bins_and_tell_percentile_and_maximum() -> Non
     labels = tuple({"u": "a", "le": bound} for bound in bounds)
     answer = SeriesAnswer(labels, np.cumsum(counts)[:, None])
     cells.rows["a"] = 0
-    cells.put_bins("b", answer, lambda one: one["u"], np.array([[3600.0]]))
-    bins = cells.bin_column("b")[0, 0]
+    cells.put_bins("b_bins", answer, lambda one: one["u"], np.array([[3600.0]]))
+    bins = cells.column("b_bins")[0, 0]
     assert bins[low] == pytest.approx(3240) and bins[high] == pytest.approx(360) and bins.sum() == pytest.approx(3600)
-    p95, most = from_bins(cells.bin_column("b"))
+    p95, most = from_bins(cells.column("b_bins"))
     assert 0.9 <= p95[0, 0] <= 0.95 and most[0, 0] == pytest.approx(0.9)
 
 
