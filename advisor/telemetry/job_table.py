@@ -1,8 +1,8 @@
 """Slurm's job table joined to what was observed: names, owners, states and exact times for jobs known by number.
 
 A use of a GPU by job 22 belongs to the run of job 22 that the table has at that time on that node. What was observed
-(cgroups, the exporter's label) wins over the table: a job that by the table ran elsewhere, at another time or for
-another user keeps its number, and a use that goes on far beyond its run is not cut.
+(cgroups, the exporter's label) wins over the table: a job that by the table ran elsewhere or at another time keeps its
+number, and a use that goes on far beyond its run is not cut.
 """
 
 from __future__ import annotations
@@ -20,15 +20,13 @@ from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
 from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
 from ...agent.store.reading import queries
 from ...agent.store.writing.slurm_rows import short_name
-from ..core.coded_text import CodedText, coded
+from ..core.coded_text import coded
 from ..core.frame import Frame
 from ..core.records import Record, records, text
 
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.
 EDGE_SECONDS = 120.0
-# No job is requeued so often, and no id used again: a table of more is wrong, or made to cost time.
-_MAX_RUNS = 1000
 _COLUMNS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
 _NUMBERS = frozenset({*queries.USES.numbers, *queries.WORKLOADS.numbers})
 _OTHER_CLUSTER = (
@@ -36,8 +34,8 @@ _OTHER_CLUSTER = (
     "Slurm's name of this cluster."
 )
 _NOT_MATCHED = (
-    "Slurm jobs with other nodes, times or users in Slurm's job table than observed, or with several runs there at "
-    "once: {jobs} ({first}). They keep their numbers."
+    "Slurm jobs with other nodes or times in Slurm's job table than observed, or with several runs there at once: "
+    "{jobs} ({first}). They keep their numbers."
 )
 
 
@@ -98,12 +96,9 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     for row in slurm:
         key = str(row["workload_id"])
         candidates = list({run.job.key: run for one in names_in_row(row) for run in runs.get(one, ())}.values())
-        if len(candidates) > _MAX_RUNS:
-            contradicting.add(str(row["job_id"]))
-            continue
         for use in records(frame.uses.iloc[at[key]]) if candidates and key in at else ():
             its_cluster = clusters.get(str(use["node"]), "")
-            pieces = _pieces(row, use, candidates, its_cluster, edge)
+            pieces = _pieces(use, [run for run in candidates if run.is_on(str(use["node"]), its_cluster)], edge)
             if not pieces:
                 contradicting.add(str(row["job_id"]))
             for run, start, end in pieces or [(None, use["ts_start"], use["ts_end"])]:
@@ -112,12 +107,16 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
                 workloads.append({**made, "first_seen": first, "last_seen": last})
                 uses.append({**use, "workload_id": made["workload_id"], "ts_start": start, "ts_end": end})
                 new_ids[key].add(made["workload_id"])
-    notes = [
-        *_note("jobs-of-another-cluster", _OTHER_CLUSTER, others),
-        *_note("jobs-not-matched", _NOT_MATCHED, contradicting),
-    ]
+    notes = list(frame.notes)
+    for code, template, named in (
+        ("jobs-of-another-cluster", _OTHER_CLUSTER, others), ("jobs-not-matched", _NOT_MATCHED, contradicting)
+    ):  # fmt: skip
+        every = sorted(named, key=lambda job: (len(job), job))
+        first = ", ".join(every[:3]) + (" ..." if len(every) > 3 else "")
+        notes += [coded(code, template, jobs=len(every), first=first)] if every else []
+    frame = replace(frame, notes=tuple(notes))
     if not new_ids:
-        return replace(frame, notes=(*frame.notes, *notes))
+        return frame
     made = pd.DataFrame(workloads, columns=list(dict.fromkeys([*frame.workloads.columns, "state"]))).astype(object)
     # The processes of one job may have been observed as several workloads: what any of them tells counts.
     how = dict.fromkeys(made.columns, "first") | {"first_seen": "min", "last_seen": "max"}
@@ -128,7 +127,6 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
         workloads=_replaced(frame.workloads, new_ids, made),
         serving=_renamed(frame.serving, new_ids),
         tokens=_renamed(frame.tokens, new_ids),
-        notes=(*frame.notes, *notes),
     )
 
 
@@ -139,34 +137,20 @@ def jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
     return [SlurmJob(**row) for row in records(rows.where(rows.notna() & (rows != ""), None))]
 
 
-def _note(code: str, template: str, jobs: Iterable[str]) -> list[CodedText]:
-    every = sorted(jobs, key=lambda job: (len(job), job))
-    first = ", ".join(every[:3]) + (" ..." if len(every) > 3 else "")
-    return [coded(code, template, jobs=len(every), first=first)] if every else []
-
-
 def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list[_Run]]:
     """The runs by their names, in order of their starts; one without an end lasts until the next of its name."""
     found: dict[str, list[SlurmJob]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: (int(job.started), job.ended is None)):
         for name in job_names(job.job_id, job.array_job_id, job.array_task_id):
             own = found[name]
-            last = own.pop() if own else job
-            is_other_cluster = last.cluster and job.cluster and last.cluster != job.cluster
-            if is_other_cluster or int(last.started) != int(job.started):
-                own += [last, job]
-            else:
-                # Several tables have the same run, one of them with less.
-                missing = [one.name for one in fields(job) if getattr(last, one.name) is None]
-                own.append(replace(last, **{field: getattr(job, field) for field in missing}))
-    runs: dict[str, list[_Run]] = {}
+            is_other_cluster = own and own[-1].cluster and job.cluster and own[-1].cluster != job.cluster
+            if is_other_cluster or not own or int(own[-1].started) != int(job.started):  # tables may have the same run
+                own.append(job)
+    runs: dict[str, list[_Run]] = defaultdict(list)
     for name, own in found.items():
-        after = [*(job.started for job in own[1:]), float("inf")]
-        ends = [following if job.ended is None else job.ended for job, following in zip(own, after, strict=True)]
-        runs[name] = [
-            _Run(job, max(end, job.started + 1.0), job_nodes(job), job.cluster if job.cluster in clusters else None)
-            for job, end in zip(own, ends, strict=True)
-        ]
+        for job, following in zip(own, [*(job.started for job in own[1:]), float("inf")], strict=True):
+            end = max(following if job.ended is None else job.ended, job.started + 1.0)
+            runs[name].append(_Run(job, end, job_nodes(job), job.cluster if job.cluster in clusters else None))
     return runs
 
 
@@ -186,13 +170,10 @@ def _made(row: Mapping[str, Any], run: _Run, cluster: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pieces(
-    row: Record, use: Record, candidates: Sequence[_Run], cluster: str, edge: float
-) -> list[tuple[_Run | None, float, float]]:
-    """The parts of a use (begin, end) and the runs that they belong to; empty where the table contradicts it."""
+def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run | None, float, float]]:
+    """The parts of a use (begin, end) and which of the runs on its node they belong to; empty where the table
+    contradicts it."""
     start, end = float(use["ts_start"]), float(use["ts_end"])
-    user, node = text(row["user"]), str(use["node"])
-    here = [run for run in candidates if run.is_on(node, cluster) and not _is_another(user, run.job.user)]
     fitting = [run for run in here if run.common(start, end) > 0]
     if not fitting and here and end - start <= edge:
         # A short use may stand anywhere in its row.
@@ -214,14 +195,6 @@ def _pieces(
     # A table takes the edges of a use away, and pauses between runs, never most of what was observed.
     is_cut = end - start > 2 * edge and sum(b - a for _, a, b in pieces) < (end - start) / 2
     return [] if is_cut else pieces
-
-
-def _is_another(observed: str | None, user: str | None) -> bool:
-    """Whether two names are certainly of two users: not a number, nor root of a container; realms differ."""
-    if not observed or not user or observed.isdecimal() or user.isdecimal() or observed == "root":
-        return False
-    name, other = (one.rpartition("\\")[2].partition("@")[0].casefold() for one in (observed, user))
-    return name != other
 
 
 def _replaced(table: pd.DataFrame, joined: Collection[str], rows: pd.DataFrame) -> pd.DataFrame:

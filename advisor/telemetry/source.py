@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...rules.base.errors import SkuwiseError
+from ...rules.base.errors import SkuwiseError, SourceError
 from ...rules.base.progress import Steps, no_steps
 from ..core.cache_folder import cache_folder
 
@@ -178,8 +178,9 @@ class PrometheusServer:
 
     def newest(self, now: float) -> float | None:
         """The time by the server's own clock (Unix seconds); None: it has none."""
-        with self._reading(now) as reading:
-            return reading.client.clock()
+        with self._reading(now) as reading, suppress(SourceError):
+            return reading.client.scalar("time()", None)
+        return None
 
 
 Source = Databases | PrometheusServer

@@ -138,7 +138,7 @@ def _server_of(client: Client) -> str:
 def _blind(client: Client, matches: Sequence[str], at: float) -> dict[str, Blind]:
     """Nodes with an agent that reads no GPU, and why. The agent's page carries the reason's code, not its sentence."""
     chosen = queries.selector(matches, 'scope="source"', f'subject=~"{"|".join(DRIVER_NAMES)}"', 'metric="*"')
-    answer = client.instant(f"group by (node, reason) (last_over_time({queries.AGENT_ABSENCE}{chosen}[1d]))", at).answer
+    answer = client.instant(f"group by (node, reason) (last_over_time({queries.AGENT_ABSENCE}{chosen}[1d]))", at)
     return {
         clean_text(labels["node"]): of_reason(clean_text(labels["reason"]))
         for labels in answer.labels
@@ -154,7 +154,7 @@ def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid
     last, rows = grid.end, 2
     while last > grid.start:
         first = max(grid.start + grid.step, last - (rows - 1) * grid.step)
-        values = client.range(counted, Grid(first, last, grid.step), ()).answer.values
+        values = client.range(counted, Grid(first, last, grid.step), ()).values
         at = np.flatnonzero((values > 1).any(axis=0))
         if len(at):
             return first + float(at[-1]) * grid.step
@@ -192,7 +192,7 @@ def _named(client: Client, names: frozenset[str], matches: Sequence[str], window
     ask, found = queries.named_ask(others, matches), []
     for at in (window.end, (window.start + window.end) / 2) if others else ():
         with suppress(RefusedError):
-            found += client.instant(ask.query, at, ask.kept).answer.labels
+            found += client.instant(ask.query, at, ask.kept).labels
     return tuple(found)
 
 

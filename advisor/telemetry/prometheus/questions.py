@@ -77,7 +77,7 @@ class Questions:
     def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> SeriesAnswer:
         """As at a moment, by default the window's end; nothing where the server refuses."""
         try:
-            return self._runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
+            return self._runner.client.instant(query, self.found.window.end if at is None else at, kept)
         except RefusedError as error:
             series = _SERIES.search(query)
             what = series.group() if series is not None else query.split("(", maxsplit=1)[0]

@@ -64,7 +64,7 @@ def _newest_minute(client: Client, matches: tuple[str, ...], found: Discovery, n
     best = grid.start
     for name in anchors[:2]:
         query = f"count(count_over_time({name}{queries.selector(matches)}[{seconds:.0f}s]))"
-        values = client.range(query, grid, ()).answer.values
+        values = client.range(query, grid, ()).values
         counts = np.nan_to_num(values[0]) if len(values) else np.zeros(grid.count)
         if counts.max() > 0:
             full = np.flatnonzero(counts >= _FULL_SHARE * counts.max())

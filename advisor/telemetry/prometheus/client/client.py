@@ -7,24 +7,17 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from .....rules.base.errors import SourceError, UsageError
 from ..settings import PrometheusSettings
-from .response import Grid, LabelSets, RefusedError, ServerAnswer, TooMuchError, read_document, read_matrix, read_vector
+from .response import Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, read_document, read_matrix, read_vector
 from .session import LimitedSession
 
 _NAME_PATTERN = re.compile(r'__name__=~"([^"]*)"')
-
-
-class QueryCounters(NamedTuple):
-    """What a run asked of the server."""
-
-    queries: int
-    bytes_read: int
 
 
 class Client:
@@ -39,6 +32,7 @@ class Client:
         # Its methods return what the session's answers hold (`Body`), which its type hints cannot know.
         self._server: Any = PrometheusConnect(url=self.url, method="POST", session=self._session)
         self._session.adapter.serve(self._session)  # in place of the adapter that the library mounts
+        self.body_sizes = self._session.body_sizes
         self._label_sets = LabelSets()
         # Decoded JSON takes many times its text, and the interpreter decodes one answer at a time anyway.
         self._decoding = threading.Lock()
@@ -46,18 +40,13 @@ class Client:
     def close(self) -> None:
         self._server.close()
 
-    @property
-    def counters(self) -> QueryCounters:
-        sizes = list(self._session.body_sizes)
-        return QueryCounters(len(sizes), sum(sizes))
-
-    def instant(self, query: str, at: float | None, kept: Sequence[str] | None = None) -> ServerAnswer:
+    def instant(self, query: str, at: float | None, kept: Sequence[str] | None = None) -> SeriesAnswer:
         """The value of each series at a moment (Unix seconds; None: the server's now)."""
         body = self._server.custom_query(query, params={} if at is None else {"time": f"{at:.3f}"})
         with self._decoding:
             return read_vector(body, kept, self._label_sets)
 
-    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
+    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> SeriesAnswer:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part may be answered."""
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
         # The library sends whole seconds, unless its parameters say more.
@@ -68,7 +57,7 @@ class Client:
 
     def scalar(self, query: str, at: float | None) -> float | None:
         """The one number that a query gives; None where it gives none."""
-        values = self.instant(query, at, ()).answer.values
+        values = self.instant(query, at, ()).values
         return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
 
     def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
@@ -89,12 +78,6 @@ class Client:
     def _names(self, params: Mapping[str, str]) -> tuple[str, ...]:
         data = read_document(self._server.get_label_values("__name__", params=params)["result"]).get("data")
         return tuple(name for name in data if isinstance(name, str)) if isinstance(data, list) else ()
-
-    def clock(self) -> float | None:
-        """The server's time (Unix seconds); None where it does not tell."""
-        with suppress(SourceError):
-            return self.scalar("time()", None)
-        return None
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""

@@ -20,7 +20,7 @@ from ....core.frame import Window
 from ....core.timestamps import minute
 from .cache import DAY, Cache
 from .client import Client
-from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, ServerAnswer, TooMuchError
+from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, TooMuchError
 
 # Values of one answer: a day's hours of a thousand nodes, some 25 bytes of JSON each beside the labels.
 MAX_VALUES = 200_000
@@ -99,7 +99,7 @@ class Runner:
             missing = list(run)
             grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
             fetched = list(self._fetch(ask, grid, most))
-            answer = joined(grid, [(part, found.answer) for part, found in fetched])
+            answer = joined(grid, fetched)
             parts.append((grid, answer))
             if not any(found.notes for _, found in fetched):
                 for day in missing:
@@ -107,7 +107,7 @@ class Runner:
                         self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
         return parts
 
-    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[tuple[Grid, ServerAnswer]]:
+    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[_Part]:
         """The answer over a grid in parts of at most so many moments, fewer where they are too much for the server.
         What is not complete has notes."""
         if grid.count > most:
@@ -126,7 +126,7 @@ class Runner:
             text = f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}"
             fields = {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message}
             self.log.add(CodedText("measure-missing-for-a-time", text, fields))
-            found = ServerAnswer(SeriesAnswer.nothing(grid.count), (error.message,))
+            found = SeriesAnswer((), np.empty((0, grid.count)), (error.message,))
         else:
             text = "The server warns: {warning}. Its answers may be incomplete."
             for note in found.notes:

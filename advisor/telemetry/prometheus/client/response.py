@@ -64,22 +64,16 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class SeriesAnswer:
-    """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing."""
+    """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing. `notes`:
+    the server's warnings, which tell of partial answers."""
 
     labels: tuple[Labels, ...]
     values: Floats
+    notes: tuple[str, ...] = ()
 
     @staticmethod
     def nothing(columns: int) -> SeriesAnswer:
         return SeriesAnswer((), np.empty((0, columns)))
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
-    """One answer and the server's warnings on it, which tell of partial answers."""
-
-    answer: SeriesAnswer
-    notes: tuple[str, ...] = ()
 
 
 class LabelSets:
@@ -126,7 +120,7 @@ def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(notes))
 
 
-def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets: LabelSets) -> ServerAnswer:
+def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets: LabelSets) -> SeriesAnswer:
     """The answer of an instant query: one column."""
     document = read_document(body)
     with _refused_if_invalid():
@@ -135,10 +129,10 @@ def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets:
             result = [{"metric": {}, "value": result}]
         labels = tuple(label_sets.read(series["metric"], kept) for series in result)
         values = _numbers([series["value"][1] for series in result])
-        return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), _notes(document))
+        return SeriesAnswer(labels, values.reshape(-1, 1), _notes(document))
 
 
-def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None, label_sets: LabelSets) -> ServerAnswer:
+def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None, label_sets: LabelSets) -> SeriesAnswer:
     """The answer of a range query over `grid`. Raises TooMuchError for one of more than MAX_CELLS."""
     document = read_document(body)
     with _refused_if_invalid():
@@ -158,7 +152,7 @@ def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None,
         values = np.full((len(result), grid.count), np.nan)
         row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in samples])
         values[row, column.astype(np.intp)] = numbers
-        return ServerAnswer(SeriesAnswer(labels, values), _notes(document))
+        return SeriesAnswer(labels, values, _notes(document))
 
 
 def _numbers(texts: Sequence[str]) -> Floats:

@@ -46,7 +46,7 @@ def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]
     """The UUIDs of the GPUs that the server holds at a moment (Unix seconds). Raises SourceError."""
     labels = _ID_LABELS[1:]
     query = f"count by ({', '.join(labels)}) ({_any_of((*_PRESENT, AGENT_ANCHOR), matches)})"
-    return frozenset(value for ids in client.instant(query, at, labels).answer.labels for value in ids.values())
+    return frozenset(value for ids in client.instant(query, at, labels).labels for value in ids.values())
 
 
 def held_at_midnights(
@@ -59,7 +59,7 @@ def held_at_midnights(
     if not chosen or grid.count < 2:
         return {}
     query = f"max by ({', '.join(_ID_LABELS)}) ({_any_of(chosen, matches)})"
-    answer = client.range(query, grid, _ID_LABELS).answer
+    answer = client.range(query, grid, _ID_LABELS)
     held = {}
     for column, values in enumerate(answer.values.T.tolist()):
         pairs = zip(answer.labels, values, strict=True)

@@ -62,7 +62,7 @@ def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path
         def told(**settings: str) -> np.ndarray:
             client = Client(fake.url, replace(PrometheusSettings(), **settings), {}, sleep=lambda _: None)
             with contextlib.closing(client):
-                return client.range("up", GRID).answer.values
+                return client.range("up", GRID).values
 
         assert told(ca_file=files["ca"], **known).tolist() == [[1, 1, 1]]
         for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **known}, known):
