@@ -28,6 +28,7 @@ SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.
 EDGE_SECONDS = 120.0
 _COLUMNS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
+_IDS = ("job_id", "array_job_id", "array_task_id")
 _NUMBERS = frozenset({*queries.USES.numbers, *queries.WORKLOADS.numbers})
 _OTHER_CLUSTER = (
     "Jobs of cluster {first} in Slurm's job table not used: the nodes name another cluster. Set slurm.cluster to "
@@ -52,19 +53,12 @@ class _Run:
         is_other = self.cluster is not None and cluster and cluster != self.cluster
         return not is_other and (self.nodes is None or short_name(node) in self.nodes)
 
-    def common(self, start: float, end: float) -> float:
-        return min(end, self.end) - max(start, self.job.started)
 
-
-def job_names(job_id: str | None, array_job_id: str | None, array_task_id: str | None) -> list[str]:
-    """What a run may be called by: its id, and ``22_7`` where it is an array's task."""
-    task = f"{array_job_id}_{array_task_id}" if array_job_id and array_task_id else None
-    return list(dict.fromkeys(filter(None, (job_id, task))))
-
-
-def names_in_row(row: Mapping[str, object]) -> list[str]:
-    """`job_names` of a workload, or of a row of the job table."""
-    return job_names(*(text(row.get(name)) for name in ("job_id", "array_job_id", "array_task_id")))
+def job_names(job: SlurmJob | Mapping[str, object]) -> list[str]:
+    """What a run, a workload or a row of the job table may be called by: its id, and ``22_7`` of an array's task."""
+    row = job if isinstance(job, Mapping) else {name: getattr(job, name) for name in _IDS}
+    own, array, task = (text(row.get(name)) for name in _IDS)
+    return list(dict.fromkeys(filter(None, (own, f"{array}_{task}" if array and task else None))))
 
 
 def slurm_rows(frame: Frame) -> list[Record]:
@@ -73,11 +67,9 @@ def slurm_rows(frame: Frame) -> list[Record]:
 
 
 def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | None = None) -> Frame:
-    """The frame with its own job table and these `jobs` joined to its Slurm workloads. `cluster`: Slurm's name of it.
-
-    Joined workloads get the ids that `ids.slurm_parts` makes of the job's id and exact start, on every source.
-    """
-    own, slurm = jobs_of(frame.jobs), slurm_rows(frame)
+    """The frame with its own job table and these `jobs` joined to its Slurm workloads, which get ids of the job's id
+    and exact start. `cluster`: Slurm's name of it."""
+    own, slurm = _jobs_of(frame.jobs), slurm_rows(frame)
     if not (own or jobs) or not slurm or frame.uses.empty:
         return frame
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
@@ -95,7 +87,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     contradicting: set[str] = set()
     for row in slurm:
         key = str(row["workload_id"])
-        candidates = list({run.job.key: run for one in names_in_row(row) for run in runs.get(one, ())}.values())
+        candidates = list({run.job.key: run for one in job_names(row) for run in runs.get(one, ())}.values())
         for use in records(frame.uses.iloc[at[key]]) if candidates and key in at else ():
             its_cluster = clusters.get(str(use["node"]), "")
             pieces = _pieces(use, [run for run in candidates if run.is_on(str(use["node"]), its_cluster)], edge)
@@ -111,9 +103,9 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     for code, template, named in (
         ("jobs-of-another-cluster", _OTHER_CLUSTER, others), ("jobs-not-matched", _NOT_MATCHED, contradicting)
     ):  # fmt: skip
-        every = sorted(named, key=lambda job: (len(job), job))
-        first = ", ".join(every[:3]) + (" ..." if len(every) > 3 else "")
-        notes += [coded(code, template, jobs=len(every), first=first)] if every else []
+        if named:
+            first = ", ".join(sorted(named)[:3]) + (" ..." if len(named) > 3 else "")
+            notes.append(coded(code, template, jobs=len(named), first=first))
     frame = replace(frame, notes=tuple(notes))
     if not new_ids:
         return frame
@@ -130,8 +122,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     )
 
 
-def jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
-    """The runs of a frame's job table."""
+def _jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
     columns = [one.name for one in fields(SlurmJob)]
     rows = table.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"]).astype(object)
     return [SlurmJob(**row) for row in records(rows.where(rows.notna() & (rows != ""), None))]
@@ -141,7 +132,7 @@ def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list
     """The runs by their names, in order of their starts; one without an end lasts until the next of its name."""
     found: dict[str, list[SlurmJob]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: (int(job.started), job.ended is None)):
-        for name in job_names(job.job_id, job.array_job_id, job.array_task_id):
+        for name in job_names(job):
             own = found[name]
             is_other_cluster = own and own[-1].cluster and job.cluster and own[-1].cluster != job.cluster
             if is_other_cluster or not own or int(own[-1].started) != int(job.started):  # tables may have the same run
@@ -174,11 +165,10 @@ def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run |
     """The parts of a use (begin, end) and which of the runs on its node they belong to; empty where the table
     contradicts it."""
     start, end = float(use["ts_start"]), float(use["ts_end"])
-    fitting = [run for run in here if run.common(start, end) > 0]
-    if not fitting and here and end - start <= edge:
-        # A short use may stand anywhere in its row.
-        near = max(here, key=lambda run: run.common(start, end))
-        fitting = [near] if near.common(start, end) > -edge else []
+    common = [min(end, run.end) - max(start, run.job.started) for run in here]
+    fitting = [run for run, seconds in zip(here, common, strict=True) if seconds > 0]
+    if not fitting and end - start <= edge and max(common, default=-edge) > -edge:
+        fitting = [here[common.index(max(common))]]  # a short use may stand anywhere in its row
     if any(a.end > b.job.started + 1.0 for a, b in pairwise(fitting)):
         return []
     pieces: list[tuple[_Run | None, float, float]] = []

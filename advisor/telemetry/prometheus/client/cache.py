@@ -19,21 +19,15 @@ from ....core.cache_folder import CacheFolder
 from .response import Grid, Labels, SeriesAnswer
 
 DAY = 86400.0
-MAX_BYTES = 512 * 1024 * 1024
-# Of one file: a larger answer is asked again.
-MAX_FILE_BYTES = 48 * 1024 * 1024
+MAX_BYTES, MAX_FILE_BYTES = 512 * 1024 * 1024, 48 * 1024 * 1024  # of all, and of one file
 _SUFFIX = ".answer"
 _FORM = b"skuwise-answer-5\n"
-_REFUSED = (
-    "Answers are not cached: other users can write to the folder in prometheus.cache. Remove their write permission."
-)
+_REFUSED = "Answers are not cached: other users can write to the folder in prometheus.cache. Remove their permission."
 
 
 class Cache:
-    """Answers in a folder, or nowhere where it is None. `scope`: what an answer depends on beside its query.
-
-    `refused` says why the folder is not used: others could write to it.
-    """
+    """Answers in a folder, or nowhere where it is None. `scope`: what an answer depends on beside its query; `refused`:
+    why the folder is not used."""
 
     def __init__(self, folder: Path | None, scope: str) -> None:
         self._scope = scope
@@ -68,7 +62,6 @@ class Cache:
         """Keep an answer, if it is one for a whole day. A folder that cannot be written to costs only time."""
         name = self._name(query, day, kept)
         if name is not None:
-            # Values of few bits shrink to a third; more effort gains little.
             content = zlib.compress(orjson.dumps(answer.labels) + b"\n" + answer.values.tobytes(), 1)
             if len(content) <= MAX_FILE_BYTES:
                 self._folder.write(name, _FORM, content)

@@ -61,11 +61,8 @@ class Client:
         return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
 
     def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
-        """The names of metrics that have series matching `selector` between two moments (Unix seconds).
-
-        Google Managed Prometheus refuses patterns of names (GoogleCloudPlatform/prometheus-engine#1601): all names are
-        read there, whatever the other matchers of `selector` say.
-        """
+        """The names of metrics that have series matching `selector` between two moments (Unix seconds). All names are
+        read where patterns of names are refused (GoogleCloudPlatform/prometheus-engine#1601)."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
         try:
             return self._names({"match[]": selector, **span})
@@ -88,16 +85,13 @@ class Client:
 
 
 def check_url(url: str) -> str:
-    """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated: a
-    token may stand in it, or a password behind a scheme that was forgotten."""
+    """The root of a server's API, without a slash at its end. Raises UsageError, which repeats no secret in it."""
     with suppress(ValueError):
         parts = urlsplit(url)
-        if parts.username is not None or parts.password is not None:
-            raise UsageError(
-                "Invalid URL in --prometheus: it contains a user or a password.",
-                "Set prometheus.username and prometheus.password_file instead.",
-            )
-        is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
+        is_plain = url.isprintable() and "@" not in parts.netloc and not any(one in url for one in " ?#")
         if is_plain and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url.rstrip("/")
-    raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT, optionally with a path.")
+    raise UsageError(
+        "Invalid URL in --prometheus.",
+        "Use http://HOST:PORT, optionally with a path; for a login set prometheus.username and password_file.",
+    )

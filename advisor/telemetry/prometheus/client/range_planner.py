@@ -22,19 +22,15 @@ from .cache import DAY, Cache
 from .client import Client
 from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, TooMuchError
 
-# Values of one answer: a day's hours of a thousand nodes, some 25 bytes of JSON each beside the labels.
-MAX_VALUES = 200_000
-# What was asked this long after its end does not change any more: late samples have come.
-SETTLED_SECONDS = 7200.0
+MAX_VALUES = 200_000  # of one answer: some 25 bytes of JSON each beside the labels
+SETTLED_SECONDS = 7200.0  # so long after the end of a day its late samples have come
 _Part = tuple[Grid, SeriesAnswer]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One measure over the window: an expression whose value at a moment tells of the row that ends there.
-
-    `kept`: the labels that are read, the others are dropped.
-    """
+    """One measure over the window: an expression whose value at a moment is that of the row that ends there. `kept`:
+    the labels that are read."""
 
     name: str
     query: str
@@ -66,10 +62,8 @@ class Runner:
     def matrices(
         self, asks: Sequence[Ask], window: Window, step: float, series: int
     ) -> Iterator[tuple[Ask, SeriesAnswer]]:
-        """Each measure over the whole window, in the order of `asks`: the series that have a value in it.
-
-        `series`: about how many each measure has.
-        """
+        """Each measure over the whole window, in the order of `asks`: the series that have a value in it. `series`:
+        about how many each measure has."""
         whole = wide = Grid(window.start + step, window.end, step)
         if self.cache.used and window.seconds >= 2 * DAY:  # the first day whole, so that a later run finds it
             wide = Grid(math.floor(window.start / DAY) * DAY + step, window.end, step)
@@ -94,17 +88,15 @@ class Runner:
         cached = {day: self.cache.get(ask.query, day, ask.kept) for day in days}
         parts = [(day, answer) for day, answer in cached.items() if answer is not None]
         for is_cached, run in groupby(days, key=lambda day: cached[day] is not None):
-            if is_cached:
-                continue
-            missing = list(run)
-            grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
-            fetched = list(self._fetch(ask, grid, most))
-            answer = joined(grid, fetched)
-            parts.append((grid, answer))
-            if not any(found.notes for _, found in fetched):
+            missing = [] if is_cached else list(run)
+            if missing:
+                grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
+                fetched = list(self._fetch(ask, grid, most))
+                parts.append((grid, joined(grid, fetched)))
+                is_whole = not any(found.notes for _, found in fetched)
                 for day in missing:
-                    if day.end <= self.now - SETTLED_SECONDS:
-                        self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
+                    if is_whole and day.end <= self.now - SETTLED_SECONDS:
+                        self.cache.put(ask.query, day, ask.kept, part_of(parts[-1][1], grid, day))
         return parts
 
     def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[_Part]:
@@ -152,10 +144,8 @@ def part_of(answer: SeriesAnswer, grid: Grid, part: Grid) -> SeriesAnswer:
 
 
 def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
-    """Parts of a measure as one answer over `whole`: a row for each set of labels, in the order of time.
-
-    Of series with equal labels within a part, which dropped labels tell apart, the first value counts.
-    """
+    """Parts of a measure as one answer over `whole`: a row for each set of labels, in the order of time. Of series
+    with equal labels within a part, which dropped labels tell apart, the first value counts."""
     index: dict[tuple[tuple[str, str], ...], tuple[int, Labels]] = {}
     rows_of: dict[int, list[int]] = {}  # by the identity of labels: days that are read from files share them
     ordered = sorted(parts, key=lambda part: part[0].start)

@@ -19,7 +19,6 @@ from .....rules.base.errors import SourceError
 
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
-MAX_NOTE = 200
 SMALLER = "Use a shorter window or a narrower --match."
 # Of one answer: a matrix has a cell for every series at every moment, also for those without a sample.
 MAX_CELLS = 4_000_000
@@ -100,10 +99,9 @@ def read_document(body: bytes | bytearray) -> Mapping[str, Any]:
 
 
 def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -> RefusedError:
-    """The error for a query that the server refuses; `what` it returned, in words. TooMuchError where a smaller query
-    may be answered: a shorter window helps then only."""
+    """The error for a query that the server refuses; `what` it returned, in words."""
     try:
-        words = clean_text(str(orjson.loads(body)["error"]), MAX_NOTE).rstrip(".")
+        words = clean_text(str(orjson.loads(body)["error"]), 200).rstrip(".")
     except (ValueError, LookupError, TypeError):
         words = ""
     message = f"The server returned {what}{': ' if words else ''}{words}."
@@ -114,7 +112,7 @@ def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -
 
 def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings of a server. Thanos and Mimir tell of partial answers there, VictoriaMetrics by `isPartial`."""
-    notes = [clean_text(str(text))[:MAX_NOTE] for text in (document.get("warnings") or ())[:8]]
+    notes = [clean_text(str(text), 200) for text in (document.get("warnings") or ())[:8]]
     if document.get("isPartial") is True:
         notes.append("The server reports a partial answer.")
     return tuple(dict.fromkeys(notes))

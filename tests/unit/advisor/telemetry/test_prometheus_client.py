@@ -95,16 +95,6 @@ def test_a_server_that_answers_nothing_for_long_is_given_up() -> None:
             client.scalar("up", 0.0)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip, gzip, deflate", ", ".join(["gzip"] * 40)])
-def test_an_answer_that_cannot_be_decoded_is_not_asked_for_again(encoding: str) -> None:
-    naps: list[float] = []
-    with FakePrometheus(lambda _: Reply(b"no gzip", headers={"Content-Encoding": encoding})).running() as fake:
-        client = Client(fake.url, PrometheusSettings(), {}, sleep=naps.append)
-        with pytest.raises(response.AnswerError, match="cannot be decoded") as caught:
-            client.scalar("up", 0.0)
-        assert (naps, len(fake.requests)) == ([], 1) and caught.value.remedy
-
-
 def test_a_server_that_stays_broken_is_given_up_and_its_words_are_harmless() -> None:
     with pytest.raises(response.RefusedError) as caught:
         ask(error(500, "boom \x1b[31m<script>" + "x" * 5000))
