@@ -31,8 +31,7 @@ MARGIN_SECONDS = 300.0  # labels and processes are seen some minutes late
 LEAST_SECONDS = 900.0  # less time without an owner is a handover
 # An hour's mean from this use on shows that something worked in it for a minute or two; memory beyond this is held.
 USE_MEAN, MEMORY_BYTES = 0.004, 0.8 * 2**30
-# From this use on a row counts as work: noise of counters and monitors lies below. The driver's reserve, a display or a
-# monitor holds up to so much memory while nothing works.
+# Counters' noise lies below this use; the driver, a display or a monitor holds up to so much memory.
 BUSY_USE, FREE_BYTES_MOST = 0.05, 1.25 * 2**30
 PAUSE_SECONDS = 1800.0  # checkpoints, evaluation
 SHORTEST_SECONDS = 300.0  # health checks are shorter
@@ -71,15 +70,13 @@ class _Period:
 
 
 def with_activity(frame: Frame, finer: Finer) -> Frame:
-    """The frame with what is found added to `uses` and `workloads`. `finer`: gives series of these devices in rows of
-    minutes; where it has none the frame's own rows serve, with edges to the hour."""
+    """The frame with what is found. `finer`: rows of minutes of devices; where it has none the frame's serve."""
     owned = _owned_spans(frame)
     rows = _rows_by_device(frame, owned)
     fine = {(one.node, one.gpu_uuid): one for one in finer([*rows], frame.window) if len(one.ts)} if rows else {}
     for device, one in fine.items():
         begin = one.ts - one.step_seconds
         minutes = pd.DataFrame({"begin": begin, "end": one.ts, "use": one.use, "mem": one.mem_used_bytes})
-        # Before the minutes begin, the frame's rows serve.
         rows[device] = pd.concat([rows[device][rows[device]["end"] <= begin[0] + 1.0], minutes])
     found = [period for device, own in rows.items() for period in _periods(device, own, owned[device])]
     return _with_work(frame, _together(found, frame.parents)) if found else frame
@@ -101,7 +98,6 @@ def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
     for device, every in spans.items():
         starts, ends = np.array(sorted(every)).T
         reach = np.maximum.accumulate(ends)
-        # So short a rest, also at the window's edges, is a handover.
         first = np.flatnonzero(np.r_[True, starts[1:] > reach[:-1] + LEAST_SECONDS])
         owned[device] = np.c_[starts[first], reach[np.r_[first[1:] - 1, -1]]]
     return owned
@@ -125,7 +121,6 @@ def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device
 
 
 def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]:
-    """When the device was busy while nobody held it."""
     theirs = _touching(rows, owned)
     begin, end, use, mem = (rows[name].to_numpy(float) for name in ("begin", "end", "use", "mem"))
     busy = np.flatnonzero(((use >= BUSY_USE) | (mem > FREE_BYTES_MOST)) & ~theirs)
@@ -144,7 +139,6 @@ def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]
 def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) -> list[list[_Period]]:
     """The periods of one node that begin and end as one; MIG instances are each by itself."""
     groups: dict[str, list[list[_Period]]] = defaultdict(list)
-    # Instances come last, so that no GPU joins one.
     for one in sorted(periods, key=lambda period: (period.device in instances, period.start, period.device)):
         known = groups[one.device[0]]
         alike = next((group for group in known if group[0].same(one)), None)
@@ -156,7 +150,6 @@ def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) ->
 
 
 def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
-    """The frame with a workload for each group, and its uses."""
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
     start, end = frame.window.start, frame.window.end
     uses, workloads = [], []

@@ -77,8 +77,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     own += [job for job in jobs if is_of_cluster(job, names, cluster)]
     others = {repr(job.cluster or "") for job in jobs if not is_of_cluster(job, names, cluster)}
     runs = _runs(own, names)
-    # A server's rows are coarser than the scans in a database.
-    seconds = frame.source.get("row_seconds")
+    seconds = frame.source.get("row_seconds")  # of a server, coarser than the scans in a database
     edge = max(EDGE_SECONDS, seconds) if isinstance(seconds, (int, float)) else EDGE_SECONDS
     at = frame.uses.groupby("workload_id", sort=False).indices
     uses: list[Record] = []
@@ -113,13 +112,16 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     # The processes of one job may have been observed as several workloads: what any of them tells counts.
     how = dict.fromkeys(made.columns, "first") | {"first_seen": "min", "last_seen": "max"}
     made = made.groupby("workload_id", sort=False, as_index=False).agg(how)
-    return replace(
-        frame,
-        uses=_replaced(frame.uses, new_ids, pd.DataFrame(uses)),
-        workloads=_replaced(frame.workloads, new_ids, made),
-        serving=_renamed(frame.serving, new_ids),
-        tokens=_renamed(frame.tokens, new_ids),
+    # An inference server whose workload became several runs is of none of them.
+    new = {old: next(iter(ids)) for old, ids in new_ids.items() if len(ids) == 1}
+    serving, tokens = (
+        table.assign(workload_id=table["workload_id"].map(lambda old: new.get(str(old), old))) if len(table) else table
+        for table in (frame.serving, frame.tokens)
     )
+    return replace(
+        frame, uses=_replaced(frame.uses, new_ids, pd.DataFrame(uses)), serving=serving, tokens=tokens,
+        workloads=_replaced(frame.workloads, new_ids, made),
+    )  # fmt: skip
 
 
 def _jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
@@ -162,8 +164,7 @@ def _made(row: Mapping[str, Any], run: _Run, cluster: str) -> dict[str, Any]:
 
 
 def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run | None, float, float]]:
-    """The parts of a use (begin, end) and which of the runs on its node they belong to; empty where the table
-    contradicts it."""
+    """The parts of a use and which of the runs on its node they belong to; empty where the table contradicts it."""
     start, end = float(use["ts_start"]), float(use["ts_end"])
     common = [min(end, run.end) - max(start, run.job.started) for run in here]
     fitting = [run for run, seconds in zip(here, common, strict=True) if seconds > 0]
@@ -177,7 +178,6 @@ def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run |
         begin = run.job.started if n or abs(run.job.started - start) <= edge else start
         stop = run.end if abs(run.end - end) <= edge else end
         if n + 1 < len(fitting):
-            # A use that went on after its run, while the next was not there yet, is the earlier's.
             following = fitting[n + 1].job.started
             stop = run.end if following - run.end <= edge else following
         if stop > begin:
@@ -192,11 +192,3 @@ def _replaced(table: pd.DataFrame, joined: Collection[str], rows: pd.DataFrame) 
     kept = table[~table["workload_id"].isin(set(joined))].reindex(columns=rows.columns)
     both = pd.concat([kept.astype(object), rows.astype(object)], ignore_index=True)
     return both.where(both.notna(), None).astype({name: float for name in rows.columns if name in _NUMBERS})
-
-
-def _renamed(serving: pd.DataFrame, new_ids: Mapping[str, Collection[str]]) -> pd.DataFrame:
-    """A table of inference servers with the new ids; of a workload that became several runs it is of none."""
-    if serving.empty:
-        return serving
-    new = {old: next(iter(ids)) for old, ids in new_ids.items() if len(ids) == 1}
-    return serving.assign(workload_id=serving["workload_id"].map(lambda old: new.get(str(old), old)))

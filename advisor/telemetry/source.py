@@ -111,8 +111,8 @@ class Databases:
 
 @dataclass(frozen=True)
 class PrometheusServer:
-    """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named.
-    `cached`: whether answers of earlier runs are used, and this run's kept. `steps`: measures read."""
+    """`matches`: label matchers of every query; `environ`: where settings and credentials are named; `cached`: whether
+    answers of earlier runs are used, and this run's kept; `steps`: measures read."""
 
     url: str
     matches: tuple[str, ...] = ()
@@ -149,7 +149,6 @@ class PrometheusServer:
 
     @contextmanager
     def _reading(self, now: float) -> Iterator[ServerReading]:
-        """How the server is read, by its settings."""
         from ...agent.config import load_config  # noqa: PLC0415
         from .prometheus.client.cache import Cache  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
@@ -176,7 +175,7 @@ class PrometheusServer:
     def newest(self, now: float) -> float | None:
         """The time by the server's own clock (Unix seconds); None: it has none."""
         with self._reading(now) as reading, suppress(SourceError):
-            return reading.client.scalar("time()", None)
+            return reading.client.scalar("vector(time())", None)
         return None
 
 

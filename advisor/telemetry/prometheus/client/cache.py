@@ -1,7 +1,6 @@
 """Answers for whole past days, kept on this machine so that a later run reads them from files.
 
-Only UTC days that are over and settled are kept, each under what the server held at that day's ends (`rows.identity`):
-another server behind the same address is not taken for it.
+Only whole UTC days are kept, each under what the server held at its ends (`rows.identity`): another is told apart.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class Cache:
         return self._folder.path is not None
 
     def mark_days(self, held: Mapping[float, str], labels: Mapping[str, str]) -> None:
-        """Use days whose ends are in `held` only: midnight (Unix seconds) -> a digest of what the server held then.
-        `labels`: by which the server names itself."""
+        """`held`: midnight (Unix seconds) -> a digest of what the server held then; `labels`: its external labels."""
         self._held = held
         self._scope += f"\n{sorted(labels.items())}"
 
@@ -59,7 +57,7 @@ class Cache:
         return SeriesAnswer(labels, np.frombuffer(numbers).reshape(len(labels), day.count))
 
     def put(self, query: str, day: Grid, kept: Sequence[str], answer: SeriesAnswer) -> None:
-        """Keep an answer, if it is one for a whole day. A folder that cannot be written to costs only time."""
+        """Keep an answer, if it is one for a whole day."""
         name = self._name(query, day, kept)
         if name is not None:
             content = zlib.compress(orjson.dumps(answer.labels) + b"\n" + answer.values.tobytes(), 1)

@@ -17,8 +17,6 @@ from ..settings import PrometheusSettings
 from .response import Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, read_document, read_matrix, read_vector
 from .session import LimitedSession
 
-_NAME_PATTERN = re.compile(r'__name__=~"([^"]*)"')
-
 
 class Client:
     """One server. Usable from several threads at once."""
@@ -49,8 +47,7 @@ class Client:
     def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> SeriesAnswer:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part may be answered."""
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
-        # The library sends whole seconds, unless its parameters say more.
-        exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
+        exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}  # the library's own are whole seconds
         body = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
         with self._decoding:
             return read_matrix(body, grid, kept, self._label_sets)
@@ -67,7 +64,7 @@ class Client:
         try:
             return self._names({"match[]": selector, **span})
         except RefusedError as error:
-            pattern = _NAME_PATTERN.search(selector)
+            pattern = re.search(r'__name__=~"([^"]*)"', selector)
             if isinstance(error, TooMuchError) or pattern is None:
                 raise
             return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))

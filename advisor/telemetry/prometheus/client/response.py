@@ -20,8 +20,7 @@ from .....rules.base.errors import SourceError
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
 SMALLER = "Use a shorter window or a narrower --match."
-# Of one answer: a matrix has a cell for every series at every moment, also for those without a sample.
-MAX_CELLS = 4_000_000
+MAX_CELLS = 4_000_000  # of one answer: a series has one at every moment, also without a sample
 # Of one answer's JSON. Each takes up to 300 bytes once it is decoded: 200,000 series of six labels are 2.2 million.
 MAX_MEMBERS = 2_500_000
 # What Prometheus, Thanos, Mimir and VictoriaMetrics say of a query that is over a limit.
@@ -123,8 +122,6 @@ def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets:
     document = read_document(body)
     with _refused_if_invalid():
         result = document["data"]["result"]
-        if document["data"]["resultType"] == "scalar":
-            result = [{"metric": {}, "value": result}]
         labels = tuple(label_sets.read(series["metric"], kept) for series in result)
         values = _numbers([series["value"][1] for series in result])
         return SeriesAnswer(labels, values.reshape(-1, 1), _notes(document))

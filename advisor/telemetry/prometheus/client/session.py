@@ -57,8 +57,7 @@ class LimitedSession(QuietSession):
         self.adapter = DeadlineAdapter()
         self.headers["User-Agent"] = "skuwise"
         if is_loopback(urlsplit(url).hostname or ""):
-            # Compression costs both sides more than it saves where nothing goes through a network.
-            self.headers["Accept-Encoding"] = "identity"
+            self.headers["Accept-Encoding"] = "identity"  # compression costs more than it saves without a network
         self.auth = Login(url, settings, environ)
         self.proxies = dict.fromkeys(("http", "https"), settings.proxy) if settings.proxy else {}
         self.verify = settings.ca_file or True

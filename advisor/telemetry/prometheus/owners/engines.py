@@ -20,8 +20,7 @@ from ..promql import promql as queries
 from .kube import Ranges
 from .owners import label_of
 
-# How many requests an engine answered, by the name that its own documentation gives the counter.
-_REQUESTS = {
+_REQUESTS = {  # counters of answered requests
     "vllm": "vllm:request_success_total",
     "sglang": "sglang:num_requests_total",
     "tgi": "tgi_request_success",
@@ -122,7 +121,6 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
 def _holders(labels: Labels, by_pod: Mapping[str, pd.DataFrame], grid: Grid) -> pd.DataFrame:
     """``node, workload_id, ts, seconds`` of the rows (index: their number) in which one workload held GPUs as the pod
     that a page names, not several side by side. A cluster or namespace that is not named is any."""
-    # Beside an ``exported_pod`` the bare labels are the target's own.
     uses = by_pod.get(label_of(labels, "pod"), pd.DataFrame(columns=["namespace", "node", "workload_id"]))
     namespace, cluster = label_of(labels, "namespace"), labels.get("cluster")
     uses = uses[uses["namespace"].eq(namespace) | (not namespace)]
@@ -141,10 +139,9 @@ def _holders(labels: Labels, by_pod: Mapping[str, pd.DataFrame], grid: Grid) -> 
 
 def _values(page: Mapping[str, Floats], holders: pd.DataFrame) -> pd.DataFrame:
     """A page's rows that some workload held, as rows of the table `serving`."""
-    if not page:
-        return pd.DataFrame()
     columns = ["kv_cache_usage", *_AMOUNTS, *(f"{level} {how}" for level in _LEVELS for how in ("avg", "max"))]
-    measures = pd.DataFrame(dict(page)).loc[holders.index].dropna(how="all").reindex(columns=columns)
+    held = {name: values[holders.index] for name, values in page.items()}
+    measures = pd.DataFrame(held, holders.index).reindex(columns=columns).dropna(how="all")
     own, usage = holders.loc[measures.index], measures["kv_cache_usage"]
     # A usage far above 1 is a percentage or nonsense.
     percent = np.floor(100 * usage.clip(upper=1.0)).where(usage <= 1.001)

@@ -29,7 +29,7 @@ from .kube import PODS_A_QUERY
 
 Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # of queries; labels to keep
 Key = tuple[str, str, str]  # cluster as a series names it, namespace and pod
-_PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")
+_PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")  # of a Kubernetes object: nothing else gets into a pattern
 _SPACE, _POD = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
 _RECENT_SECONDS = 3600.0
@@ -70,7 +70,7 @@ class KubeOwners:
         return known[0] if len(known) == 1 or known[:1] == [cluster] else None
 
 
-def requesting_pods(requests: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+def requesting_pods(requests: pd.DataFrame) -> dict[Any, set[str]]:
     """(namespace, pod) -> the containers that request its GPUs, of the frame's `requests`."""
     named = requests[["namespace", "pod", "container"]].fillna("")
     return named.groupby(["namespace", "pod"])["container"].agg(set).to_dict()
@@ -125,8 +125,7 @@ class _Server:
                     images[own][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
         pods: dict[Key, tuple[Pod, ...]] = {}
         for (key, uid), pod in sorted(found.items(), key=lambda one: (one[1].created_seconds or 0.0, one[0][1])):
-            own_images = images[key, uid]
-            # The image of the container that holds the GPUs, where that is beyond doubt.
+            own_images = images[key, uid]  # that of the container that holds the GPUs counts
             holding = self.requests.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
             distinct = {own_images[name] for name in holding}
             image = next(iter(distinct)) or None if len(distinct) == 1 else None
@@ -157,7 +156,6 @@ class _Server:
         self, name: str, by_labels: Sequence[str], kept: Sequence[str], wanted: Iterable[str], seconds: float
     ) -> Iterator[tuple[Labels, float]]:
         """Series of a metric in which one of `by_labels` names one of `wanted`; replicas of kube-state-metrics once."""
-        # Only names of Kubernetes objects: nothing else of a label gets into a pattern.
         plain = sorted(one for one in wanted if _PLAIN_NAME.fullmatch(one)) if name in self.known else []
         by = tuple(dict.fromkeys((*_SPACE, *by_labels, *kept)))
         asked = []
@@ -175,7 +173,6 @@ def _owners_of(pods: Mapping[Key, Sequence[Pod]]) -> set[PodOwner]:
 
 
 def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
-    """A pod with what one series says of it. The owner is the controller, where there is one."""
     match series:
         case "kube_pod_owner":
             is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None
@@ -193,7 +190,7 @@ def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
 
 
 def label_of(labels: Labels, name: str) -> str:
-    """A label of the object that a series is about: where a target label has its name, it is ``exported_NAME``."""
+    """A label of the object that a series is about: ``exported_NAME`` where a target has a label of its name."""
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
@@ -223,10 +220,9 @@ def owned(
     for row in map(dict, records(uses)):
         namespace, name, cluster = (text(row.get(column)) or "" for column in ("namespace", "pod", "cluster"))
         found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
-        pods = owners.pods[found, namespace, name] if found is not None else ()
         if found is None:
             out.append(row)
-        elif not _is_exporter(pods[-1], requesting):
+        elif not _is_exporter((pods := owners.pods[found, namespace, name])[-1], requesting):
             by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
     for (cluster, found), parts in by_cluster.items():
         objects = owners.objects.get(found, Objects())
@@ -272,7 +268,6 @@ def _pieces(row: dict[str, Any], pods: Sequence[Pod], cluster: str, grid: Grid) 
         started = pod.started_seconds
         began = started if started is not None and started < (row_end if is_within else b) else None
         near = began if began is not None and abs(began - a) <= grid.step else a
-        # Within a row the whole use moves to its pod's start.
         stop = min(row_end, b + max(near - a, 0.0)) if is_within else b
         yield {**row, "ts_start": near, "ts_end": stop, "began": began}, pod
 

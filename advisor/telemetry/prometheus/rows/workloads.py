@@ -66,7 +66,6 @@ class LabelledWork(NamedTuple):
 def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
     """The workload that a series of dcgm-exporter names, by the labels ``exported_NAME`` or the bare ones."""
     prefix, cluster = "exported_" if exported else "", cluster_of(labels)
-    # No target has a label of this name, so it may keep it.
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
     if job and job != "0":  # without a name each job is a series of its own
         key = workload_id(cluster, "slurm", *slurm_parts(job, None, None))
@@ -198,7 +197,6 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     if uses.empty:
         return concat([], store.USES.columns), concat([], store.WORKLOADS.columns)
     inside = uses[(uses["ts_start"] < window.end) & (uses["ts_end"] > window.start)].reset_index(drop=True)
-    # Pods have a start, which may lie before the window.
     inside = inside.assign(first_seen=inside.reindex(columns=["ts_start", "began"]).astype(float).min(axis=1))
     by_id = inside.groupby("workload_id", sort=True)
     table = by_id.first().assign(first_seen=by_id["first_seen"].min(), last_seen=by_id["ts_end"].max()).reset_index()
@@ -210,8 +208,7 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
 def with_groups(
     uses: pd.DataFrame, ranges: Ranges, names: Iterable[str], matches: Sequence[str], grid: Grid
 ) -> pd.DataFrame:
-    """The uses with those of pods that reserve a GPU given to the pods of its group, as long as there are any. Without
-    the label ``runai-gpu-group`` in kube_pod_labels a GPU stays held by the pod that reserves it."""
+    """The uses with those of pods that reserve a GPU given to the pods of its group in kube_pod_labels, if any."""
     if uses.empty or "kube_pod_labels" not in names or not uses["namespace"].isin(RESERVATION_NAMESPACES).any():
         return uses
     by = (*CLUSTER_LABELS, "exported_namespace", "namespace", "exported_pod", "pod", GPU_GROUP)
@@ -250,7 +247,12 @@ def with_requests(
     divided = {one.node for one in about.values() if one.kind == "mig"}
     added: list[_Row] = []
     for node, rows in requests[requests["resource"].str.startswith("nvidia_com_gpu")].groupby("node"):
-        own, most = gpus.get(str(node), set()), _most_at_once(rows, step)
+        own = gpus.get(str(node), set())
+        # In a pod's first row another may have preceded it. What ends at a moment ends before what begins there.
+        long = rows[rows["ts_end"] - rows["ts_start"] > step]
+        count = long["count"].to_numpy(float)
+        changes = pd.concat([pd.Series(-count, long["ts_end"]), pd.Series(count, long["ts_start"] + step)])
+        most = changes.sort_index(kind="stable").cumsum().to_numpy(float).max(initial=0.0)
         are_replicas = most > len(own) and max(most, offered.get(str(node), 0)) >= 2 * len(own)
         if not own or node in divided or not (are_replicas or rows["resource"].str.contains("shared").any()):
             continue
@@ -268,14 +270,6 @@ def with_requests(
         if unnamed and len(here):
             uses = uses.assign(shared=uses["shared"].where(uses["node"] != node, 1.0))
     return pd.concat([uses, pd.DataFrame(added)], ignore_index=True) if added else uses
-
-
-def _most_at_once(requests: pd.DataFrame, step: float) -> float:
-    """The most GPUs that the pods of one node request at a moment, without the first row of each, in which one pod may
-    have followed another. What ends at a moment ends before what begins there."""
-    long = requests[requests["ts_end"] - requests["ts_start"] > step]
-    changes = [pd.Series(-long["count"].array, long["ts_end"]), pd.Series(long["count"].array, long["ts_start"] + step)]
-    return float(pd.concat(changes).sort_index(kind="stable").cumsum().to_numpy(float).max(initial=0.0))
 
 
 def _shared(base: Mapping[str, Any], namespace: str | None, pod: str, start: float, end: float) -> _Row:

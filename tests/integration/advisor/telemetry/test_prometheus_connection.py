@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trustme
-from skuwise.advisor.telemetry.prometheus.client.client import Client, UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.response import Grid
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SourceError, UsageError
 from skuwise.tests.support.fake_prometheus import FakeServer, matrix, vector
