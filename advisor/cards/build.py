@@ -19,7 +19,7 @@ from ..moves.base.energy_accounts import energy_accounts
 from ..moves.base.price_book import PriceBook
 from ..moves.base.pricing import with_costs
 from ..rulebook import Rulebook
-from ..telemetry.job_table import names_in_row
+from ..telemetry.job_table import job_names
 from ..verdicts.judge import judge
 from ..verdicts.types import Verdicts
 from .measured import course_of, reasons_of, use_of
@@ -163,7 +163,7 @@ def _state(w: WorkloadVerdict, end: float, newest: float, now: float) -> CardSta
 
 def _numbers(w: WorkloadVerdict) -> list[str]:
     s = w.scheduled
-    return names_in_row({"job_id": s.job_id, "array_job_id": s.array_job_id, "array_task_id": s.array_task_id})
+    return job_names({"job_id": s.job_id, "array_job_id": s.array_job_id, "array_task_id": s.array_task_id})
 
 
 def _cluster(window: JudgedWindow, w: WorkloadVerdict) -> str | None:
@@ -194,7 +194,7 @@ def _asked(window: JudgedWindow, w: WorkloadVerdict) -> Asked:
     jobs, requests = window.frame.jobs, window.frame.requests
     if w.scheduled.name == "slurm" and not jobs.empty:
         wanted = set(_numbers(w))
-        rows = [row for row in records(jobs) if wanted & set(names_in_row(row))]
+        rows = [row for row in records(jobs) if wanted & set(job_names(row))]
         rows.sort(key=lambda row: abs((known(row.get("started_at")) or 0.0) - w.start))
         if rows:
             row = rows[0]

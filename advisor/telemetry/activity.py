@@ -1,10 +1,9 @@
 """Work without labels: GPUs that work and belong to nobody become workloads of basis `activity`, owner unknown.
 
-GPUs of one node whose busy periods begin and end within one sample of each other are one workload. Periods that fill
-the whole window prove less: there a GPU that only held memory is apart from those that worked. Nothing is concluded
-across nodes. The same data give the same ids: a workload whose start lies in the data is named by its cluster, its
-first GPU and its start to the quarter of an hour, one that was there before by its cluster and its GPUs. `series_id`
-is the cluster's and the GPUs': what runs on them next week is the same series.
+GPUs of one node whose busy periods begin and end within one sample of each other are one workload; of periods that fill
+the whole window, a GPU that only held memory is apart from those that worked. The same data give the same ids: a
+workload is named by its cluster, its first GPU and its start to the quarter of an hour, one that was there before the
+window by its cluster and its GPUs, as its `series_id` is.
 """
 
 from __future__ import annotations
@@ -28,21 +27,15 @@ Floats = npt.NDArray[np.float64]
 Device = tuple[str, str]
 
 BASIS = "activity"
-# What lies so close to a use may be its own start or end: labels and processes are seen some minutes late.
-MARGIN_SECONDS = 300.0
-# Less time without an owner than this is a handover.
-LEAST_SECONDS = 900.0
+MARGIN_SECONDS = 300.0  # labels and processes are seen some minutes late
+LEAST_SECONDS = 900.0  # less time without an owner is a handover
 # An hour's mean from this use on shows that something worked in it for a minute or two; memory beyond this is held.
 USE_MEAN, MEMORY_BYTES = 0.004, 0.8 * 2**30
-# From this use on a row counts as work: noise of counters and monitors lies below. The driver's reserve, a display or a
-# monitor holds up to so much memory while nothing works.
+# Counters' noise lies below this use; the driver, a display or a monitor holds up to so much memory.
 BUSY_USE, FREE_BYTES_MOST = 0.05, 1.25 * 2**30
-# Without memory, rest up to this long is a pause of the same work (checkpoints, evaluation).
-PAUSE_SECONDS = 1800.0
-# Shorter periods are left out: a health check, a test that the driver works.
-SHORTEST_SECONDS = 300.0
-# Starts are named to this much.
-START_SECONDS = 900.0
+PAUSE_SECONDS = 1800.0  # checkpoints, evaluation
+SHORTEST_SECONDS = 300.0  # health checks are shorter
+START_SECONDS = 900.0  # starts are named to this much
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +56,7 @@ Finer = Callable[[Sequence[Device], Window], Sequence[DeviceSeries]]
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A device was busy in [start, end], Unix seconds. `sample`: the longer of the rows at its edges, seconds; `held`:
-    it only held memory, for the whole window."""
+    """A device was busy. `sample`: the longer row at its edges, seconds; `held`: only with memory, the whole window."""
 
     device: Device
     start: float
@@ -78,25 +70,20 @@ class _Period:
 
 
 def with_activity(frame: Frame, finer: Finer) -> Frame:
-    """The frame with what is found added to `uses` and `workloads`. `finer`: gives series of these devices in rows of
-    minutes; where it has none the frame's own rows serve, with edges to the hour."""
+    """The frame with what is found. `finer`: rows of minutes of devices; where it has none the frame's serve."""
     owned = _owned_spans(frame)
     rows = _rows_by_device(frame, owned)
     fine = {(one.node, one.gpu_uuid): one for one in finer([*rows], frame.window) if len(one.ts)} if rows else {}
     for device, one in fine.items():
         begin = one.ts - one.step_seconds
         minutes = pd.DataFrame({"begin": begin, "end": one.ts, "use": one.use, "mem": one.mem_used_bytes})
-        # Before the minutes begin, the frame's rows serve.
         rows[device] = pd.concat([rows[device][rows[device]["end"] <= begin[0] + 1.0], minutes])
     found = [period for device, own in rows.items() for period in _periods(device, own, owned[device])]
-    if not found:
-        return frame
-    return _with_work(frame, _together(found, frame.parents))
+    return _with_work(frame, _together(found, frame.parents)) if found else frame
 
 
 def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
-    """By device the spans (start, end) in which somebody held it, widened by the margin, joined and cut to the window.
-    Who holds a GPU holds its MIG instances."""
+    """By device the spans in which somebody held it or its whole GPU, widened, joined and cut to the window."""
     window = frame.window
     edges = [(window.start, window.start), (window.end, window.end)]
     spans: dict[Device, list[tuple[float, float]]] = defaultdict(lambda: [*edges])
@@ -111,15 +98,14 @@ def _owned_spans(frame: Frame) -> defaultdict[Device, Floats]:
     for device, every in spans.items():
         starts, ends = np.array(sorted(every)).T
         reach = np.maximum.accumulate(ends)
-        # So short a rest, also at the window's edges, is a handover.
         first = np.flatnonzero(np.r_[True, starts[1:] > reach[:-1] + LEAST_SECONDS])
         owned[device] = np.c_[starts[first], reach[np.r_[first[1:] - 1, -1]]]
     return owned
 
 
 def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device, pd.DataFrame]:
-    """The rows ``begin, end, use, mem``, in order of time, of each device that worked or held memory at a moment when
-    nobody held it. A GPU that is cut into instances is left out: what it does, they do."""
+    """The rows ``begin, end, use, mem`` of each device that worked or held memory when nobody held it, without GPUs
+    that are cut into instances: what they do, those do."""
     gpu, divided = frame.gpu, set(frame.parents.values())
     found: dict[Device, pd.DataFrame] = {}
     table = pd.DataFrame({
@@ -135,16 +121,13 @@ def _rows_by_device(frame: Frame, owned: Mapping[Device, Floats]) -> dict[Device
 
 
 def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]:
-    """When the device was busy while nobody held it."""
     theirs = _touching(rows, owned)
     begin, end, use, mem = (rows[name].to_numpy(float) for name in ("begin", "end", "use", "mem"))
     busy = np.flatnonzero(((use >= BUSY_USE) | (mem > FREE_BYTES_MOST)) & ~theirs)
-    if not len(busy):
-        return []
     handed_over = np.diff(np.cumsum(theirs)[busy]) > 0
     cut = np.flatnonzero((begin[busy[1:]] - end[busy[:-1]] > PAUSE_SECONDS) | handed_over) + 1
     found: list[_Period] = []
-    for part in np.split(busy, cut):
+    for part in np.split(busy, cut) if len(busy) else ():
         a, b = part[0], part[-1]
         if end[b] - begin[a] >= SHORTEST_SECONDS:
             sample = float(max(end[a] - begin[a], end[b] - begin[b]))
@@ -156,7 +139,6 @@ def _periods(device: Device, rows: pd.DataFrame, owned: Floats) -> list[_Period]
 def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) -> list[list[_Period]]:
     """The periods of one node that begin and end as one; MIG instances are each by itself."""
     groups: dict[str, list[list[_Period]]] = defaultdict(list)
-    # Instances come last, so that no GPU joins one.
     for one in sorted(periods, key=lambda period: (period.device in instances, period.start, period.device)):
         known = groups[one.device[0]]
         alike = next((group for group in known if group[0].same(one)), None)
@@ -168,7 +150,6 @@ def _together(periods: Sequence[_Period], instances: Mapping[Device, Device]) ->
 
 
 def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
-    """The frame with a workload for each group, and its uses."""
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
     start, end = frame.window.start, frame.window.end
     uses, workloads = [], []
@@ -199,7 +180,7 @@ def _with_work(frame: Frame, groups: Sequence[Sequence[_Period]]) -> Frame:
 
 
 def _touching(rows: pd.DataFrame, spans: Floats) -> npt.NDArray[np.bool_]:
-    """Whether each row has a part in one of the spans. Nobody knows what a row did beside the part that was held."""
+    """Whether each row has a part in one of the spans."""
     begin, end = rows["begin"].to_numpy(float), rows["end"].to_numpy(float)
     return np.searchsorted(spans[:, 1], begin, side="right") < np.searchsorted(spans[:, 0], end, side="left")
 

@@ -1,8 +1,8 @@
 """Slurm's job table joined to what was observed: names, owners, states and exact times for jobs known by number.
 
 A use of a GPU by job 22 belongs to the run of job 22 that the table has at that time on that node. What was observed
-(cgroups, the exporter's label) wins over the table: a job that by the table ran elsewhere, at another time or for
-another user keeps its number, and a use that goes on far beyond its run is not cut.
+(cgroups, the exporter's label) wins over the table: a job that by the table ran elsewhere or at another time keeps its
+number, and a use that goes on far beyond its run is not cut.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
 from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
 from ...agent.store.reading import queries
 from ...agent.store.writing.slurm_rows import short_name
-from ..core.coded_text import CodedText, coded
+from ..core.coded_text import coded
 from ..core.frame import Frame
 from ..core.records import Record, records, text
 
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.
 EDGE_SECONDS = 120.0
-# No job is requeued so often, and no id used again: a table of more is wrong, or made to cost time.
-_MAX_RUNS = 1000
 _COLUMNS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
+_IDS = ("job_id", "array_job_id", "array_task_id")
 _NUMBERS = frozenset({*queries.USES.numbers, *queries.WORKLOADS.numbers})
 _OTHER_CLUSTER = (
     "Jobs of cluster {first} in Slurm's job table not used: the nodes name another cluster. Set slurm.cluster to "
     "Slurm's name of this cluster."
 )
 _NOT_MATCHED = (
-    "Slurm jobs with other nodes, times or users in Slurm's job table than observed, or with several runs there at "
-    "once: {jobs} ({first}). They keep their numbers."
+    "Slurm jobs with other nodes or times in Slurm's job table than observed, or with several runs there at once: "
+    "{jobs} ({first}). They keep their numbers."
 )
 
 
@@ -54,19 +53,12 @@ class _Run:
         is_other = self.cluster is not None and cluster and cluster != self.cluster
         return not is_other and (self.nodes is None or short_name(node) in self.nodes)
 
-    def common(self, start: float, end: float) -> float:
-        return min(end, self.end) - max(start, self.job.started)
 
-
-def job_names(job_id: str | None, array_job_id: str | None, array_task_id: str | None) -> list[str]:
-    """What a run may be called by: its id, and ``22_7`` where it is an array's task."""
-    task = f"{array_job_id}_{array_task_id}" if array_job_id and array_task_id else None
-    return list(dict.fromkeys(filter(None, (job_id, task))))
-
-
-def names_in_row(row: Mapping[str, object]) -> list[str]:
-    """`job_names` of a workload, or of a row of the job table."""
-    return job_names(*(text(row.get(name)) for name in ("job_id", "array_job_id", "array_task_id")))
+def job_names(job: SlurmJob | Mapping[str, object]) -> list[str]:
+    """What a run, a workload or a row of the job table may be called by: its id, and ``22_7`` of an array's task."""
+    row = job if isinstance(job, Mapping) else {name: getattr(job, name) for name in _IDS}
+    own, array, task = (text(row.get(name)) for name in _IDS)
+    return list(dict.fromkeys(filter(None, (own, f"{array}_{task}" if array and task else None))))
 
 
 def slurm_rows(frame: Frame) -> list[Record]:
@@ -75,11 +67,9 @@ def slurm_rows(frame: Frame) -> list[Record]:
 
 
 def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | None = None) -> Frame:
-    """The frame with its own job table and these `jobs` joined to its Slurm workloads. `cluster`: Slurm's name of it.
-
-    Joined workloads get the ids that `ids.slurm_parts` makes of the job's id and exact start, on every source.
-    """
-    own, slurm = jobs_of(frame.jobs), slurm_rows(frame)
+    """The frame with its own job table and these `jobs` joined to its Slurm workloads, which get ids of the job's id
+    and exact start. `cluster`: Slurm's name of it."""
+    own, slurm = _jobs_of(frame.jobs), slurm_rows(frame)
     if not (own or jobs) or not slurm or frame.uses.empty:
         return frame
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
@@ -87,8 +77,7 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     own += [job for job in jobs if is_of_cluster(job, names, cluster)]
     others = {repr(job.cluster or "") for job in jobs if not is_of_cluster(job, names, cluster)}
     runs = _runs(own, names)
-    # A server's rows are coarser than the scans in a database.
-    seconds = frame.source.get("row_seconds")
+    seconds = frame.source.get("row_seconds")  # of a server, coarser than the scans in a database
     edge = max(EDGE_SECONDS, seconds) if isinstance(seconds, (int, float)) else EDGE_SECONDS
     at = frame.uses.groupby("workload_id", sort=False).indices
     uses: list[Record] = []
@@ -97,13 +86,10 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
     contradicting: set[str] = set()
     for row in slurm:
         key = str(row["workload_id"])
-        candidates = list({run.job.key: run for one in names_in_row(row) for run in runs.get(one, ())}.values())
-        if len(candidates) > _MAX_RUNS:
-            contradicting.add(str(row["job_id"]))
-            continue
+        candidates = list({run.job.key: run for one in job_names(row) for run in runs.get(one, ())}.values())
         for use in records(frame.uses.iloc[at[key]]) if candidates and key in at else ():
             its_cluster = clusters.get(str(use["node"]), "")
-            pieces = _pieces(row, use, candidates, its_cluster, edge)
+            pieces = _pieces(use, [run for run in candidates if run.is_on(str(use["node"]), its_cluster)], edge)
             if not pieces:
                 contradicting.add(str(row["job_id"]))
             for run, start, end in pieces or [(None, use["ts_start"], use["ts_end"])]:
@@ -112,61 +98,52 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
                 workloads.append({**made, "first_seen": first, "last_seen": last})
                 uses.append({**use, "workload_id": made["workload_id"], "ts_start": start, "ts_end": end})
                 new_ids[key].add(made["workload_id"])
-    notes = [
-        *_note("jobs-of-another-cluster", _OTHER_CLUSTER, others),
-        *_note("jobs-not-matched", _NOT_MATCHED, contradicting),
-    ]
+    notes = list(frame.notes)
+    for code, template, named in (
+        ("jobs-of-another-cluster", _OTHER_CLUSTER, others), ("jobs-not-matched", _NOT_MATCHED, contradicting)
+    ):  # fmt: skip
+        if named:
+            first = ", ".join(sorted(named)[:3]) + (" ..." if len(named) > 3 else "")
+            notes.append(coded(code, template, jobs=len(named), first=first))
+    frame = replace(frame, notes=tuple(notes))
     if not new_ids:
-        return replace(frame, notes=(*frame.notes, *notes))
+        return frame
     made = pd.DataFrame(workloads, columns=list(dict.fromkeys([*frame.workloads.columns, "state"]))).astype(object)
     # The processes of one job may have been observed as several workloads: what any of them tells counts.
     how = dict.fromkeys(made.columns, "first") | {"first_seen": "min", "last_seen": "max"}
     made = made.groupby("workload_id", sort=False, as_index=False).agg(how)
-    return replace(
-        frame,
-        uses=_replaced(frame.uses, new_ids, pd.DataFrame(uses)),
-        workloads=_replaced(frame.workloads, new_ids, made),
-        serving=_renamed(frame.serving, new_ids),
-        tokens=_renamed(frame.tokens, new_ids),
-        notes=(*frame.notes, *notes),
+    # An inference server whose workload became several runs is of none of them.
+    new = {old: next(iter(ids)) for old, ids in new_ids.items() if len(ids) == 1}
+    serving, tokens = (
+        table.assign(workload_id=table["workload_id"].map(lambda old: new.get(str(old), old))) if len(table) else table
+        for table in (frame.serving, frame.tokens)
     )
+    return replace(
+        frame, uses=_replaced(frame.uses, new_ids, pd.DataFrame(uses)), serving=serving, tokens=tokens,
+        workloads=_replaced(frame.workloads, new_ids, made),
+    )  # fmt: skip
 
 
-def jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
-    """The runs of a frame's job table."""
+def _jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
     columns = [one.name for one in fields(SlurmJob)]
     rows = table.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"]).astype(object)
     return [SlurmJob(**row) for row in records(rows.where(rows.notna() & (rows != ""), None))]
-
-
-def _note(code: str, template: str, jobs: Iterable[str]) -> list[CodedText]:
-    every = sorted(jobs, key=lambda job: (len(job), job))
-    first = ", ".join(every[:3]) + (" ..." if len(every) > 3 else "")
-    return [coded(code, template, jobs=len(every), first=first)] if every else []
 
 
 def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list[_Run]]:
     """The runs by their names, in order of their starts; one without an end lasts until the next of its name."""
     found: dict[str, list[SlurmJob]] = defaultdict(list)
     for job in sorted(jobs, key=lambda job: (int(job.started), job.ended is None)):
-        for name in job_names(job.job_id, job.array_job_id, job.array_task_id):
+        for name in job_names(job):
             own = found[name]
-            last = own.pop() if own else job
-            is_other_cluster = last.cluster and job.cluster and last.cluster != job.cluster
-            if is_other_cluster or int(last.started) != int(job.started):
-                own += [last, job]
-            else:
-                # Several tables have the same run, one of them with less.
-                missing = [one.name for one in fields(job) if getattr(last, one.name) is None]
-                own.append(replace(last, **{field: getattr(job, field) for field in missing}))
-    runs: dict[str, list[_Run]] = {}
+            is_other_cluster = own and own[-1].cluster and job.cluster and own[-1].cluster != job.cluster
+            if is_other_cluster or not own or int(own[-1].started) != int(job.started):  # tables may have the same run
+                own.append(job)
+    runs: dict[str, list[_Run]] = defaultdict(list)
     for name, own in found.items():
-        after = [*(job.started for job in own[1:]), float("inf")]
-        ends = [following if job.ended is None else job.ended for job, following in zip(own, after, strict=True)]
-        runs[name] = [
-            _Run(job, max(end, job.started + 1.0), job_nodes(job), job.cluster if job.cluster in clusters else None)
-            for job, end in zip(own, ends, strict=True)
-        ]
+        for job, following in zip(own, [*(job.started for job in own[1:]), float("inf")], strict=True):
+            end = max(following if job.ended is None else job.ended, job.started + 1.0)
+            runs[name].append(_Run(job, end, job_nodes(job), job.cluster if job.cluster in clusters else None))
     return runs
 
 
@@ -186,18 +163,13 @@ def _made(row: Mapping[str, Any], run: _Run, cluster: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pieces(
-    row: Record, use: Record, candidates: Sequence[_Run], cluster: str, edge: float
-) -> list[tuple[_Run | None, float, float]]:
-    """The parts of a use (begin, end) and the runs that they belong to; empty where the table contradicts it."""
+def _pieces(use: Record, here: Sequence[_Run], edge: float) -> list[tuple[_Run | None, float, float]]:
+    """The parts of a use and which of the runs on its node they belong to; empty where the table contradicts it."""
     start, end = float(use["ts_start"]), float(use["ts_end"])
-    user, node = text(row["user"]), str(use["node"])
-    here = [run for run in candidates if run.is_on(node, cluster) and not _is_another(user, run.job.user)]
-    fitting = [run for run in here if run.common(start, end) > 0]
-    if not fitting and here and end - start <= edge:
-        # A short use may stand anywhere in its row.
-        near = max(here, key=lambda run: run.common(start, end))
-        fitting = [near] if near.common(start, end) > -edge else []
+    common = [min(end, run.end) - max(start, run.job.started) for run in here]
+    fitting = [run for run, seconds in zip(here, common, strict=True) if seconds > 0]
+    if not fitting and end - start <= edge and max(common, default=-edge) > -edge:
+        fitting = [here[common.index(max(common))]]  # a short use may stand anywhere in its row
     if any(a.end > b.job.started + 1.0 for a, b in pairwise(fitting)):
         return []
     pieces: list[tuple[_Run | None, float, float]] = []
@@ -206,7 +178,6 @@ def _pieces(
         begin = run.job.started if n or abs(run.job.started - start) <= edge else start
         stop = run.end if abs(run.end - end) <= edge else end
         if n + 1 < len(fitting):
-            # A use that went on after its run, while the next was not there yet, is the earlier's.
             following = fitting[n + 1].job.started
             stop = run.end if following - run.end <= edge else following
         if stop > begin:
@@ -216,24 +187,8 @@ def _pieces(
     return [] if is_cut else pieces
 
 
-def _is_another(observed: str | None, user: str | None) -> bool:
-    """Whether two names are certainly of two users: not a number, nor root of a container; realms differ."""
-    if not observed or not user or observed.isdecimal() or user.isdecimal() or observed == "root":
-        return False
-    name, other = (one.rpartition("\\")[2].partition("@")[0].casefold() for one in (observed, user))
-    return name != other
-
-
 def _replaced(table: pd.DataFrame, joined: Collection[str], rows: pd.DataFrame) -> pd.DataFrame:
     """A table with the rows of the `joined` workloads replaced."""
     kept = table[~table["workload_id"].isin(set(joined))].reindex(columns=rows.columns)
     both = pd.concat([kept.astype(object), rows.astype(object)], ignore_index=True)
     return both.where(both.notna(), None).astype({name: float for name in rows.columns if name in _NUMBERS})
-
-
-def _renamed(serving: pd.DataFrame, new_ids: Mapping[str, Collection[str]]) -> pd.DataFrame:
-    """A table of inference servers with the new ids; of a workload that became several runs it is of none."""
-    if serving.empty:
-        return serving
-    new = {old: next(iter(ids)) for old, ids in new_ids.items() if len(ids) == 1}
-    return serving.assign(workload_id=serving["workload_id"].map(lambda old: new.get(str(old), old)))

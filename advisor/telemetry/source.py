@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...rules.base.errors import SkuwiseError
+from ...rules.base.errors import SkuwiseError, SourceError
 from ...rules.base.progress import Steps, no_steps
 from ..core.cache_folder import cache_folder
 
@@ -25,8 +25,8 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class JobTable:
-    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: it comes
-    from the settings, and where it is not there yet, advice goes on without it. Its `repr` says which jobs it gives."""
+    """Slurm's job table beside the telemetry. `path`: None: there is none but the databases' own. `optional`: where it
+    is not there yet, advice goes on without it. Its `repr` says which jobs it gives."""
 
     path: Path | None = None
     time_zone: ZoneInfo | None = None
@@ -35,19 +35,18 @@ class JobTable:
     optional: bool = False
 
     def join(self, frame: Frame) -> Frame:
-        """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError for a file that was named
-        and is not a job table."""
+        """The frame with names, owners and exact times of its Slurm jobs. Raises SkuwiseError for no job table."""
         from ...agent.slurm_jobs.table_file import read_job_table  # noqa: PLC0415
-        from .job_table import job_names, names_in_row, slurm_rows, with_jobs  # noqa: PLC0415
+        from .job_table import job_names, slurm_rows, with_jobs  # noqa: PLC0415
 
         if self.path is None:
             return with_jobs(frame)
-        names = {name for row in slurm_rows(frame) for name in names_in_row(row)}
+        names = {name for row in slurm_rows(frame) for name in job_names(row)}
         window = frame.window
 
         def is_wanted(job: SlurmJob) -> bool:
             is_in_window = job.started < window.end and (job.ended is None or job.ended > window.start)
-            return is_in_window and not names.isdisjoint(job_names(job.job_id, job.array_job_id, job.array_task_id))
+            return is_in_window and not names.isdisjoint(job_names(job))
 
         try:
             found = read_job_table(self.path, zone=self.time_zone, keep=is_wanted)
@@ -102,8 +101,7 @@ class Databases:
         return False
 
     def newest(self, now: float) -> float | None:
-        """The end of the newest data by the clocks of the nodes (Unix seconds); None: there is none, or all of it is
-        later than `now` (the clock of a node is ahead)."""
+        """The end of the newest data by the clocks of the nodes (Unix seconds); None: none of it is before `now`."""
         from .sqlite.open import database_files  # noqa: PLC0415
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
@@ -113,8 +111,8 @@ class Databases:
 
 @dataclass(frozen=True)
 class PrometheusServer:
-    """A server. `matches`: label matchers of every query; `environ`: where settings and credentials are named.
-    `cached`: whether answers of earlier runs are used, and this run's kept. `steps`: measures read."""
+    """`matches`: label matchers of every query; `environ`: where settings and credentials are named; `cached`: whether
+    answers of earlier runs are used, and this run's kept; `steps`: measures read."""
 
     url: str
     matches: tuple[str, ...] = ()
@@ -128,8 +126,7 @@ class PrometheusServer:
         self, catalog: Catalog, *, since: float, until: float | None, now: float,
         resolution: float = HOUR, wanted_gpus: Collection[str] = (),
     ) -> Frame:  # fmt: skip
-        """As `Databases.read`; short windows have rows of five minutes in place of hours. `wanted_gpus`: ids of those
-        of which rows below an hour are read; empty: of all."""
+        """As `Databases.read`. `wanted_gpus`: ids of those of which rows below an hour are read; empty: of all."""
         from .prometheus.reader import read_frame  # noqa: PLC0415
 
         with self._reading(now) as reading:
@@ -152,7 +149,6 @@ class PrometheusServer:
 
     @contextmanager
     def _reading(self, now: float) -> Iterator[ServerReading]:
-        """How the server is read, by its settings."""
         from ...agent.config import load_config  # noqa: PLC0415
         from .prometheus.client.cache import Cache  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
@@ -178,8 +174,9 @@ class PrometheusServer:
 
     def newest(self, now: float) -> float | None:
         """The time by the server's own clock (Unix seconds); None: it has none."""
-        with self._reading(now) as reading:
-            return reading.client.clock()
+        with self._reading(now) as reading, suppress(SourceError):
+            return reading.client.scalar("vector(time())", None)
+        return None
 
 
 Source = Databases | PrometheusServer

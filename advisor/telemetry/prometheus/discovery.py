@@ -134,7 +134,7 @@ def _newest(client: Client, anchors: Sequence[str], matches: Sequence[str], grid
     last, rows = grid.end, 2
     while last > grid.start:
         first = max(grid.start + grid.step, last - (rows - 1) * grid.step)
-        values = client.range(counted, Grid(first, last, grid.step), ()).answer.values
+        values = client.range(counted, Grid(first, last, grid.step), ()).values
         if len(at := np.flatnonzero((values > 1).any(axis=0))):
             return first + float(at[-1]) * grid.step
         last, rows = first - grid.step, 24

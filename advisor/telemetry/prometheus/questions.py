@@ -83,7 +83,7 @@ class Questions:
     def instant(self, query: str, kept: Sequence[str], at: float | None = None) -> SeriesAnswer:
         """As at a moment, by default the window's end; nothing where the server refuses."""
         try:
-            return self.runner.client.instant(query, self.found.window.end if at is None else at, kept).answer
+            return self.runner.client.instant(query, self.found.window.end if at is None else at, kept)
         except RefusedError as error:
             what = next(iter(_SERIES.findall(query)), query)
             text = "Query for {what} failed: {error}"

@@ -399,11 +399,11 @@ def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.Da
 
 
 def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:
-    counters = reading.client.counters
+    sizes = list(reading.client.body_sizes)
     return {
         "kind": "prometheus", "url": reading.client.url, "server": str(found.server), "match": list(reading.matches),
         "exporters": list(found.exporters), "row_seconds": found.step, "scrape_seconds": found.scrape_seconds,
-        "recording_rules": sorted(found.ruled), "queries": counters.queries, "answer_bytes": counters.bytes_read,
+        "recording_rules": sorted(found.ruled), "queries": len(sizes), "answer_bytes": sum(sizes),
         "cached_answers": reading.cache.hits,
     }  # fmt: skip
 

@@ -21,14 +21,9 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PrometheusSettings:
-    """How to reach a server and how hard to press it. Files with secrets are read again for each request.
-
-    `login`: the cloud whose own credentials sign requests, ``aws``, ``google`` or ``azure``; `aws_region`: of the
-    workspace, where its URL does not name it.
-    `timeout_seconds`: for one answer, from the request to its last byte. `concurrency`: queries at once.
-    `max_series`: a measure with more series than this is refused with their count. `cache`: folder of answers, empty:
-    none is kept; None: the usual place. `tenant`: sent as ``X-Scope-OrgID``.
-    """
+    """`login`: the cloud whose own credentials sign requests; `aws_region`: of a workspace whose URL does not name it;
+    `timeout_seconds`: for one answer to its last byte; `concurrency`: queries at once; `max_series`: of a measure;
+    `cache`: folder of answers, empty: none is kept; None: the usual place; `tenant`: sent as ``X-Scope-OrgID``."""
 
     bearer_token_file: str = ""
     username: str = ""

@@ -60,7 +60,7 @@ def _newest_minute(client: Client, matches: tuple[str, ...], found: Discovery, n
     row = f"{queries.selector(matches)}[{max(MINUTE, 1.5 * (found.scrape_seconds or 0.0)):.0f}s]"
     full: list[float] = []
     for name in anchors[:2]:
-        counts = np.nan_to_num(client.range(f"count(count_over_time({name}{row}))", grid, ()).answer.values)
+        counts = np.nan_to_num(client.range(f"count(count_over_time({name}{row}))", grid, ()).values)
         full += [grid.start + MINUTE * at for at in np.flatnonzero(counts >= _FULL_SHARE * counts.max(initial=1.0))]
     return max(full, default=found.window.end)
 

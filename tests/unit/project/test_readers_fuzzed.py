@@ -143,7 +143,7 @@ def _read_answer(_: Path, body: bytes) -> object:
     with contextlib.suppress(SkuwiseError):
         read_vector(body, None, LabelSets())
     found = read_matrix(body, grid, None, LabelSets())
-    return [dict(labels) for labels in found.answer.labels], found.notes
+    return [dict(labels) for labels in found.labels], found.notes
 
 
 def _read_jobs(path: Path) -> object:

@@ -1,7 +1,6 @@
 """Answers for whole past days, kept on this machine so that a later run reads them from files.
 
-Only UTC days that are over and settled are kept, each under what the server held at that day's ends (`rows.identity`):
-another server behind the same address is not taken for it.
+Only whole UTC days are kept, each under what the server held at its ends (`rows.identity`): another is told apart.
 """
 
 from __future__ import annotations
@@ -19,21 +18,15 @@ from ....core.cache_folder import CacheFolder
 from .response import Grid, Labels, SeriesAnswer
 
 DAY = 86400.0
-MAX_BYTES = 512 * 1024 * 1024
-# Of one file: a larger answer is asked again.
-MAX_FILE_BYTES = 48 * 1024 * 1024
+MAX_BYTES, MAX_FILE_BYTES = 512 * 1024 * 1024, 48 * 1024 * 1024  # of all, and of one file
 _SUFFIX = ".answer"
 _FORM = b"skuwise-answer-5\n"
-_REFUSED = (
-    "Answers are not cached: other users can write to the folder in prometheus.cache. Remove their write permission."
-)
+_REFUSED = "Answers are not cached: other users can write to the folder in prometheus.cache. Remove their permission."
 
 
 class Cache:
-    """Answers in a folder, or nowhere where it is None. `scope`: what an answer depends on beside its query.
-
-    `refused` says why the folder is not used: others could write to it.
-    """
+    """Answers in a folder, or nowhere where it is None. `scope`: what an answer depends on beside its query; `refused`:
+    why the folder is not used."""
 
     def __init__(self, folder: Path | None, scope: str) -> None:
         self._scope = scope
@@ -48,8 +41,7 @@ class Cache:
         return self._folder.path is not None
 
     def mark_days(self, held: Mapping[float, str], labels: Mapping[str, str]) -> None:
-        """Use days whose ends are in `held` only: midnight (Unix seconds) -> a digest of what the server held then.
-        `labels`: by which the server names itself."""
+        """`held`: midnight (Unix seconds) -> a digest of what the server held then; `labels`: its external labels."""
         self._held = held
         self._scope += f"\n{sorted(labels.items())}"
 
@@ -65,10 +57,9 @@ class Cache:
         return SeriesAnswer(labels, np.frombuffer(numbers).reshape(len(labels), day.count))
 
     def put(self, query: str, day: Grid, kept: Sequence[str], answer: SeriesAnswer) -> None:
-        """Keep an answer, if it is one for a whole day. A folder that cannot be written to costs only time."""
+        """Keep an answer, if it is one for a whole day."""
         name = self._name(query, day, kept)
         if name is not None:
-            # Values of few bits shrink to a third; more effort gains little.
             content = zlib.compress(orjson.dumps(answer.labels) + b"\n" + answer.values.tobytes(), 1)
             if len(content) <= MAX_FILE_BYTES:
                 self._folder.write(name, _FORM, content)

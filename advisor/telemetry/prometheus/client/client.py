@@ -7,24 +7,15 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_api_client.prometheus_connect import PrometheusConnect
 
 from .....rules.base.errors import SourceError, UsageError
 from ..settings import PrometheusSettings
-from .response import Grid, LabelSets, RefusedError, ServerAnswer, TooMuchError, read_document, read_matrix, read_vector
+from .response import Grid, LabelSets, RefusedError, SeriesAnswer, TooMuchError, read_document, read_matrix, read_vector
 from .session import LimitedSession
-
-_NAME_PATTERN = re.compile(r'__name__=~"([^"]*)"')
-
-
-class QueryCounters(NamedTuple):
-    """What a run asked of the server."""
-
-    queries: int
-    bytes_read: int
 
 
 class Client:
@@ -39,6 +30,7 @@ class Client:
         # Its methods return what the session's answers hold (`Body`), which its type hints cannot know.
         self._server: Any = PrometheusConnect(url=self.url, method="POST", session=self._session)
         self._session.adapter.serve(self._session)  # in place of the adapter that the library mounts
+        self.body_sizes = self._session.body_sizes
         self._label_sets = LabelSets()
         # Decoded JSON takes many times its text, and the interpreter decodes one answer at a time anyway.
         self._decoding = threading.Lock()
@@ -46,42 +38,33 @@ class Client:
     def close(self) -> None:
         self._server.close()
 
-    @property
-    def counters(self) -> QueryCounters:
-        sizes = list(self._session.body_sizes)
-        return QueryCounters(len(sizes), sum(sizes))
-
-    def instant(self, query: str, at: float | None, kept: Sequence[str] | None = None) -> ServerAnswer:
+    def instant(self, query: str, at: float | None, kept: Sequence[str] | None = None) -> SeriesAnswer:
         """The value of each series at a moment (Unix seconds; None: the server's now)."""
         body = self._server.custom_query(query, params={} if at is None else {"time": f"{at:.3f}"})
         with self._decoding:
             return read_vector(body, kept, self._label_sets)
 
-    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> ServerAnswer:
+    def range(self, query: str, grid: Grid, kept: Sequence[str] | None = None) -> SeriesAnswer:
         """The values of each series at the moments of `grid`. Raises TooMuchError where a part may be answered."""
         start, end = (datetime.fromtimestamp(moment, UTC) for moment in (grid.start, grid.end))
-        # The library sends whole seconds, unless its parameters say more.
-        exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}
+        exact = {"start": f"{grid.start:.3f}", "end": f"{grid.end:.3f}"}  # the library's own are whole seconds
         body = self._server.custom_query_range(query, start, end, f"{grid.step:.3f}", params=exact)
         with self._decoding:
             return read_matrix(body, grid, kept, self._label_sets)
 
     def scalar(self, query: str, at: float | None) -> float | None:
         """The one number that a query gives; None where it gives none."""
-        values = self.instant(query, at, ()).answer.values
+        values = self.instant(query, at, ()).values
         return None if not values.size or values[0, 0] != values[0, 0] else float(values[0, 0])
 
     def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
-        """The names of metrics that have series matching `selector` between two moments (Unix seconds).
-
-        Google Managed Prometheus refuses patterns of names (GoogleCloudPlatform/prometheus-engine#1601): all names are
-        read there, whatever the other matchers of `selector` say.
-        """
+        """The names of metrics that have series matching `selector` between two moments (Unix seconds). All names are
+        read where patterns of names are refused (GoogleCloudPlatform/prometheus-engine#1601)."""
         span = {"start": f"{start:.3f}", "end": f"{end:.3f}"}
         try:
             return self._names({"match[]": selector, **span})
         except RefusedError as error:
-            pattern = _NAME_PATTERN.search(selector)
+            pattern = re.search(r'__name__=~"([^"]*)"', selector)
             if isinstance(error, TooMuchError) or pattern is None:
                 raise
             return tuple(name for name in self._names(span) if re.fullmatch(pattern[1], name))
@@ -89,12 +72,6 @@ class Client:
     def _names(self, params: Mapping[str, str]) -> tuple[str, ...]:
         data = read_document(self._server.get_label_values("__name__", params=params)["result"]).get("data")
         return tuple(name for name in data if isinstance(name, str)) if isinstance(data, list) else ()
-
-    def clock(self) -> float | None:
-        """The server's time (Unix seconds); None where it does not tell."""
-        with suppress(SourceError):
-            return self.scalar("time()", None)
-        return None
 
     def about(self, path: str) -> Mapping[str, object]:
         """What the server says of itself at ``api/v1/status/PATH``; empty where it does not say that."""
@@ -105,16 +82,13 @@ class Client:
 
 
 def check_url(url: str) -> str:
-    """The root of a server's API, without a slash at its end. Raises UsageError; a secret in it is not repeated: a
-    token may stand in it, or a password behind a scheme that was forgotten."""
+    """The root of a server's API, without a slash at its end. Raises UsageError, which repeats no secret in it."""
     with suppress(ValueError):
         parts = urlsplit(url)
-        if parts.username is not None or parts.password is not None:
-            raise UsageError(
-                "Invalid URL in --prometheus: it contains a user or a password.",
-                "Set prometheus.username and prometheus.password_file instead.",
-            )
-        is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
+        is_plain = url.isprintable() and "@" not in parts.netloc and not any(one in url for one in " ?#")
         if is_plain and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
             return url.rstrip("/")
-    raise UsageError("Invalid URL in --prometheus.", "Use http://HOST:PORT, optionally with a path.")
+    raise UsageError(
+        "Invalid URL in --prometheus.",
+        "Use http://HOST:PORT, optionally with a path; for a login set prometheus.username and password_file.",
+    )

@@ -1,7 +1,6 @@
 """How requests identify us. Secrets are read again for each request: tokens live an hour.
 
-The login of a cloud comes from the provider's own library and its usual places (environment, files, the instance's
-identity). Each library is an extra of the package, imported where `prometheus.login` names it.
+The login of a cloud comes from the provider's own library, an extra of the package, and its usual places.
 """
 
 from __future__ import annotations
@@ -41,9 +40,8 @@ class Login(AuthBase):
             )
         self.headers()  # what is wrong with a file is said before the first query
         if settings.login:
-            begin, *self._words = _CLOUDS[settings.login]
             try:
-                self._sign = begin(url, settings)
+                self._sign = _CLOUDS[settings.login](url, settings)
             except ImportError:
                 raise UsageError(
                     f'prometheus.login = "{settings.login}" needs a package that is not installed.',
@@ -53,12 +51,14 @@ class Login(AuthBase):
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
         request.headers.update(self.headers())
         if self._sign is not None:
-            name, remedy = self._words
             try:
                 self._sign(request)
             except Exception as error:
                 # Each library has errors of its own, and their words may quote a credential.
-                raise UnreachableError(f"Login to {name} failed ({type(error).__name__}).", remedy) from None
+                raise UnreachableError(
+                    f"Login to {self._settings.login} failed ({type(error).__name__}).",
+                    "Check the credentials with the cloud's own command.",
+                ) from None
         return request
 
     def headers(self) -> dict[str, str]:
@@ -124,8 +124,4 @@ def _azure(_url: str, _settings: PrometheusSettings) -> _Sign:
     return lambda request: request.headers.update(Authorization=f"Bearer {credential.get_token(AZURE_SCOPE).token}")
 
 
-_CLOUDS: Mapping[str, tuple[Callable[[str, PrometheusSettings], _Sign], str, str]] = {
-    "aws": (_aws, "AWS", "Check the credentials with: aws sts get-caller-identity"),
-    "google": (_google, "Google Cloud", "Check: gcloud auth application-default print-access-token"),
-    "azure": (_azure, "Azure", "Check the credentials with: az account get-access-token"),
-}
+_CLOUDS = {"aws": _aws, "google": _google, "azure": _azure}

@@ -1,7 +1,7 @@
 """How a window is asked for: whole days together, several queries at once, in smaller parts where a limit is met.
 
-Days are those of UTC, so that a later run finds them in the cache. Days that are not there are asked for together, as
-far as one answer may hold them: an engine opens each series once a query, and each answer repeats all labels.
+Days are those of UTC, which a later run finds in the cache. Others are asked for together: an engine opens each series
+once a query, and each answer repeats all labels.
 """
 
 from __future__ import annotations
@@ -20,21 +20,17 @@ from ....core.frame import Window
 from ....core.timestamps import minute
 from .cache import DAY, Cache
 from .client import Client
-from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, ServerAnswer, TooMuchError
+from .response import AnswerError, Grid, Labels, RefusedError, SeriesAnswer, TooMuchError
 
-# Values of one answer: a day's hours of a thousand nodes, some 25 bytes of JSON each beside the labels.
-MAX_VALUES = 200_000
-# What was asked this long after its end does not change any more: late samples have come.
-SETTLED_SECONDS = 7200.0
+MAX_VALUES = 200_000  # of one answer: some 25 bytes of JSON each beside the labels
+SETTLED_SECONDS = 7200.0  # so long after the end of a day its late samples have come
 _Part = tuple[Grid, SeriesAnswer]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One measure over the window: an expression whose value at a moment tells of the row that ends there.
-
-    `kept`: the labels that are read, the others are dropped.
-    """
+    """One measure over the window: an expression whose value at a moment is that of the row that ends there. `kept`:
+    the labels that are read."""
 
     name: str
     query: str
@@ -66,10 +62,8 @@ class Runner:
     def matrices(
         self, asks: Sequence[Ask], window: Window, step: float, series: int
     ) -> Iterator[tuple[Ask, SeriesAnswer]]:
-        """Each measure over the whole window, in the order of `asks`: the series that have a value in it.
-
-        `series`: about how many each measure has.
-        """
+        """Each measure over the whole window, in the order of `asks`: the series that have a value in it. `series`:
+        about how many each measure has."""
         whole = wide = Grid(window.start + step, window.end, step)
         if self.cache.used and window.seconds >= 2 * DAY:  # the first day whole, so that a later run finds it
             wide = Grid(math.floor(window.start / DAY) * DAY + step, window.end, step)
@@ -94,20 +88,18 @@ class Runner:
         cached = {day: self.cache.get(ask.query, day, ask.kept) for day in days}
         parts = [(day, answer) for day, answer in cached.items() if answer is not None]
         for is_cached, run in groupby(days, key=lambda day: cached[day] is not None):
-            if is_cached:
-                continue
-            missing = list(run)
-            grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
-            fetched = list(self._fetch(ask, grid, most))
-            answer = joined(grid, [(part, found.answer) for part, found in fetched])
-            parts.append((grid, answer))
-            if not any(found.notes for _, found in fetched):
+            missing = [] if is_cached else list(run)
+            if missing:
+                grid = Grid(missing[0].start, missing[-1].end, missing[0].step)
+                fetched = list(self._fetch(ask, grid, most))
+                parts.append((grid, joined(grid, fetched)))
+                is_whole = not any(found.notes for _, found in fetched)
                 for day in missing:
-                    if day.end <= self.now - SETTLED_SECONDS:
-                        self.cache.put(ask.query, day, ask.kept, part_of(answer, grid, day))
+                    if is_whole and day.end <= self.now - SETTLED_SECONDS:
+                        self.cache.put(ask.query, day, ask.kept, part_of(parts[-1][1], grid, day))
         return parts
 
-    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[tuple[Grid, ServerAnswer]]:
+    def _fetch(self, ask: Ask, grid: Grid, most: int) -> Iterator[_Part]:
         """The answer over a grid in parts of at most so many moments, fewer where they are too much for the server.
         What is not complete has notes."""
         if grid.count > most:
@@ -126,7 +118,7 @@ class Runner:
             text = f"No data for {ask.name} from {minute(start)} to {minute(grid.end)}: {error.message}"
             fields = {"measure": ask.name, "start_ts": start, "end_ts": grid.end, "error": error.message}
             self.log.add(CodedText("measure-missing-for-a-time", text, fields))
-            found = ServerAnswer(SeriesAnswer.nothing(grid.count), (error.message,))
+            found = SeriesAnswer((), np.empty((0, grid.count)), (error.message,))
         else:
             text = "The server warns: {warning}. Its answers may be incomplete."
             for note in found.notes:
@@ -152,10 +144,8 @@ def part_of(answer: SeriesAnswer, grid: Grid, part: Grid) -> SeriesAnswer:
 
 
 def joined(whole: Grid, parts: Sequence[_Part]) -> SeriesAnswer:
-    """Parts of a measure as one answer over `whole`: a row for each set of labels, in the order of time.
-
-    Of series with equal labels within a part, which dropped labels tell apart, the first value counts.
-    """
+    """Parts of a measure as one answer over `whole`: a row for each set of labels, in the order of time. Of series
+    with equal labels within a part, which dropped labels tell apart, the first value counts."""
     index: dict[tuple[tuple[str, str], ...], tuple[int, Labels]] = {}
     rows_of: dict[int, list[int]] = {}  # by the identity of labels: days that are read from files share them
     ordered = sorted(parts, key=lambda part: part[0].start)

@@ -19,10 +19,8 @@ from .....rules.base.errors import SourceError
 
 Labels = Mapping[str, str]
 Floats = npt.NDArray[np.float64]
-MAX_NOTE = 200
 SMALLER = "Use a shorter window or a narrower --match."
-# Of one answer: a matrix has a cell for every series at every moment, also for those without a sample.
-MAX_CELLS = 4_000_000
+MAX_CELLS = 4_000_000  # of one answer: a series has one at every moment, also without a sample
 # Of one answer's JSON. Each takes up to 300 bytes once it is decoded: 200,000 series of six labels are 2.2 million.
 MAX_MEMBERS = 2_500_000
 # What Prometheus, Thanos, Mimir and VictoriaMetrics say of a query that is over a limit.
@@ -64,22 +62,16 @@ class Grid:
 
 @dataclass(frozen=True, slots=True)
 class SeriesAnswer:
-    """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing."""
+    """Series by moment: `values` has a row for each of `labels` and a column for each moment; NaN: missing. `notes`:
+    the server's warnings, which tell of partial answers."""
 
     labels: tuple[Labels, ...]
     values: Floats
+    notes: tuple[str, ...] = ()
 
     @staticmethod
     def nothing(columns: int) -> SeriesAnswer:
         return SeriesAnswer((), np.empty((0, columns)))
-
-
-@dataclass(frozen=True, slots=True)
-class ServerAnswer:
-    """One answer and the server's warnings on it, which tell of partial answers."""
-
-    answer: SeriesAnswer
-    notes: tuple[str, ...] = ()
 
 
 class LabelSets:
@@ -106,10 +98,9 @@ def read_document(body: bytes | bytearray) -> Mapping[str, Any]:
 
 
 def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -> RefusedError:
-    """The error for a query that the server refuses; `what` it returned, in words. TooMuchError where a smaller query
-    may be answered: a shorter window helps then only."""
+    """The error for a query that the server refuses; `what` it returned, in words."""
     try:
-        words = clean_text(str(orjson.loads(body)["error"]), MAX_NOTE).rstrip(".")
+        words = clean_text(str(orjson.loads(body)["error"]), 200).rstrip(".")
     except (ValueError, LookupError, TypeError):
         words = ""
     message = f"The server returned {what}{': ' if words else ''}{words}."
@@ -120,25 +111,23 @@ def query_error(what: str, body: bytes | bytearray, *, too_much: bool = False) -
 
 def _notes(document: Mapping[str, Any]) -> tuple[str, ...]:
     """The warnings of a server. Thanos and Mimir tell of partial answers there, VictoriaMetrics by `isPartial`."""
-    notes = [clean_text(str(text))[:MAX_NOTE] for text in (document.get("warnings") or ())[:8]]
+    notes = [clean_text(str(text), 200) for text in (document.get("warnings") or ())[:8]]
     if document.get("isPartial") is True:
         notes.append("The server reports a partial answer.")
     return tuple(dict.fromkeys(notes))
 
 
-def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets: LabelSets) -> ServerAnswer:
+def read_vector(body: bytes | bytearray, kept: Sequence[str] | None, label_sets: LabelSets) -> SeriesAnswer:
     """The answer of an instant query: one column."""
     document = read_document(body)
     with _refused_if_invalid():
         result = document["data"]["result"]
-        if document["data"]["resultType"] == "scalar":
-            result = [{"metric": {}, "value": result}]
         labels = tuple(label_sets.read(series["metric"], kept) for series in result)
         values = _numbers([series["value"][1] for series in result])
-        return ServerAnswer(SeriesAnswer(labels, values.reshape(-1, 1)), _notes(document))
+        return SeriesAnswer(labels, values.reshape(-1, 1), _notes(document))
 
 
-def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None, label_sets: LabelSets) -> ServerAnswer:
+def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None, label_sets: LabelSets) -> SeriesAnswer:
     """The answer of a range query over `grid`. Raises TooMuchError for one of more than MAX_CELLS."""
     document = read_document(body)
     with _refused_if_invalid():
@@ -158,7 +147,7 @@ def read_matrix(body: bytes | bytearray, grid: Grid, kept: Sequence[str] | None,
         values = np.full((len(result), grid.count), np.nan)
         row = np.repeat(np.arange(len(result)), [len(pairs) for pairs in samples])
         values[row, column.astype(np.intp)] = numbers
-        return ServerAnswer(SeriesAnswer(labels, values), _notes(document))
+        return SeriesAnswer(labels, values, _notes(document))
 
 
 def _numbers(texts: Sequence[str]) -> Floats:

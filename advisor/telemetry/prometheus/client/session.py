@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from requests.exceptions import ConnectTimeout, ProxyError, RequestException, SSLError
-from urllib3.exceptions import DecodeError, HTTPError
+from requests.exceptions import ConnectTimeout, RequestException, SSLError
+from urllib3.exceptions import HTTPError
 
 from .....agent.base.safe_text import clean_text
 from .....rules.base.errors import SkuwiseError, UsageError
@@ -21,26 +21,18 @@ from ....core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession
 from ....core.loopback import is_loopback
 from ..settings import PrometheusSettings
 from .login import Login
-from .response import SMALLER, AnswerError, RefusedError, TooMuchError, UnreachableError, query_error
+from .response import SMALLER, RefusedError, TooMuchError, UnreachableError, query_error
 
 MAX_ANSWER_BYTES = 128 * 1024 * 1024
 MAX_ERROR_BYTES = 65536
 ATTEMPTS = 4
 FIRST_PAUSE_SECONDS = 0.5
-# A query that is late is split and sent again: a server that answers nothing at all is given up after this many.
-MOST_TIMEOUTS = 5
-# Too many requests, and what servers and the proxies before them return while they are busy or restart.
-_RETRIED = (429, 502, 503, 504)
-_NO_CONNECTION: tuple[tuple[type[Exception], str, str], ...] = (
-    (SSLError, "certificate not accepted", "Set prometheus.ca_file."),
-    (ProxyError, "no answer from the proxy", "Check prometheus.proxy."),
-    (Exception, "connection failed or was closed", "Check the URL and that the server is running."),
-)
+MOST_TIMEOUTS = 5  # a query that is late is split and sent again, unless the server answers nothing for so long
+_RETRIED = (429, 502, 503, 504)  # too many requests, busy, or restarting
 
 
 class Body(requests.Response):
-    """An answer that was read within the limits. What prometheus-api-client takes from its JSON is the body itself: the
-    library drops a server's warnings."""
+    """An answer within the limits. Its JSON is the body itself: prometheus-api-client drops a server's warnings."""
 
     def __init__(self, content: bytearray) -> None:
         super().__init__()
@@ -65,8 +57,7 @@ class LimitedSession(QuietSession):
         self.adapter = DeadlineAdapter()
         self.headers["User-Agent"] = "skuwise"
         if is_loopback(urlsplit(url).hostname or ""):
-            # Compression costs both sides more than it saves where nothing goes through a network.
-            self.headers["Accept-Encoding"] = "identity"
+            self.headers["Accept-Encoding"] = "identity"  # compression costs more than it saves without a network
         self.auth = Login(url, settings, environ)
         self.proxies = dict.fromkeys(("http", "https"), settings.proxy) if settings.proxy else {}
         self.verify = settings.ca_file or True
@@ -76,10 +67,7 @@ class LimitedSession(QuietSession):
     def request(  # type: ignore[override] - what else the library passes is set here
         self, method: str, url: str, params: Mapping[str, Any] | None = None, **_: Any  # noqa: ANN401
     ) -> Body:  # fmt: skip
-        """An answer within the limits. Raises SourceError and UsageError, never what requests raises.
-
-        Parameters of a POST are a form: a long query does not fit in an address.
-        """
+        """An answer within the limits. Raises SourceError and UsageError, never what requests raises."""
         attempt, pause, begun = 0, FIRST_PAUSE_SECONDS, self._monotonic()
         with self.adapter.within(self._timeout) as deadline:
             while True:
@@ -89,8 +77,7 @@ class LimitedSession(QuietSession):
                     if deadline.over:  # an answer without a length looks whole wherever it is cut
                         raise TimeoutError
                 except (RequestException, HTTPError, HTTPException, OSError) as error:
-                    late = is_late(error, deadline) and not isinstance(error, ConnectTimeout | DecodeError)
-                    failure = self._failure(error, late=late)
+                    failure = self._failure(error, late=is_late(error, deadline))
                     is_final = isinstance(error, SSLError) or not isinstance(failure, UnreachableError)
                 else:
                     if status not in _RETRIED:
@@ -116,11 +103,7 @@ class LimitedSession(QuietSession):
 
     def _failure(self, error: Exception, *, late: bool) -> SkuwiseError:
         """The error for an attempt without an answer; UnreachableError where another attempt may help."""
-        if isinstance(error, DecodeError):
-            return AnswerError(
-                f"The answer of {self.url} cannot be decoded.", "Check the compression, for example in a proxy."
-            )
-        if late:
+        if late and not isinstance(error, ConnectTimeout):
             return TooMuchError(
                 f"No answer from the server within {self._timeout:g} s.",
                 "Use a shorter window or a narrower --match, or raise prometheus.timeout.",
@@ -130,8 +113,12 @@ class LimitedSession(QuietSession):
                 f"Cannot read a certificate file: {clean_text(str(error))}.",
                 "Fix the certificate paths in [prometheus].",
             )
-        why, remedy = next(words for kind, *words in _NO_CONNECTION if isinstance(error, kind))
-        return UnreachableError(f"{self.url} cannot be read: {why}.", remedy)
+        if isinstance(error, SSLError):
+            return UnreachableError(f"{self.url}: certificate not accepted.", "Set prometheus.ca_file.")
+        return UnreachableError(
+            f"{self.url} cannot be read: connection failed or was closed.",
+            "Check the URL, prometheus.proxy and that the server is running.",
+        )
 
     def _received(self, method: str, url: str, params: Mapping[str, Any]) -> tuple[int, float, bytearray]:
         """Status, seconds of Retry-After (0: none) and body of one attempt."""

@@ -1,7 +1,6 @@
 """What inference engines report of themselves to the server, row by row, and the workload that each is part of.
 
-A row counts for the workload that held GPUs at the time as the pod that a series names: series that outlive their pod,
-and pods without GPUs (gateways, routers), count for none.
+A row counts for the workload that held GPUs at the time as the pod that a series names; pods without GPUs for none.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from ..promql import promql as queries
 from .kube import Ranges
 from .owners import label_of
 
-# How many requests an engine answered, by the name that its own documentation gives the counter.
-_REQUESTS = {
+_REQUESTS = {  # counters of answered requests
     "vllm": "vllm:request_success_total",
     "sglang": "sglang:num_requests_total",
     "tgi": "tgi_request_success",
@@ -34,19 +32,14 @@ ENGINE_SERIES = frozenset(
     | set(_REQUESTS.values())
     | {f"{name}_bucket" for one in ENGINES for names in histograms_of(one).values() for name in names}
 )
-"""Series that are asked for; any of them makes a pod a server."""
-# Labels that name a page of metrics.
-_PAGE = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod", "instance")
+_PAGE = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod", "instance")  # names a page of metrics
 # Parts of an engine that count for themselves; what differs in other labels (ranks) repeats the same numbers.
 _PARTS = (*_PAGE, "engine", "model_name", "model", "version", "dp_rank", "finished_reason")
 _MAX_COUNT = 1e15
-# Buckets of a histogram, to estimate the size of an answer: engines have 20 to 30.
-_BUCKETS = 30
-# `increase` extrapolates each bucket by itself, so counts may fall a little from one edge to the next. Where they fall
-# by more of the whole, the row is left out.
+_BUCKETS = 30  # of a histogram, to estimate the size of an answer
+# `increase` extrapolates each bucket by itself: counts may fall by so much of the whole from one edge to the next.
 _SLACK = 0.05
-# Two workloads of one pod's name in a row follow one another, but for so much of the row.
-_OVERLAP = 1.05
+_OVERLAP = 1.05  # two workloads of one pod's name in a row follow one another, but for so much of the row
 _AMOUNTS = {
     "prompt_tokens_per_second": "prompt_tokens",
     "generation_tokens_per_second": "generated_tokens",
@@ -61,8 +54,7 @@ def read_engines(
     ranges: Ranges, names: Collection[str], matches: Sequence[str], grid: Grid, *, uses: pd.DataFrame, series: int
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame's tables `serving` and `tokens`; rows of `serving` with `latency_ts` have the latencies alone. `uses`:
-    who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are expected of a measure. Empty where no
-    engine is scraped or no pod holds GPUs."""
+    who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are expected of a measure."""
     tables = [pd.DataFrame(columns=["ts", *store.SERVING.columns, "requests"])]
     if ENGINE_SERIES.intersection(names) and not uses.empty:
         pods = uses[uses["pod"].notna()].fillna({"namespace": "", "cluster": ""}).sort_values("ts_start")
@@ -116,24 +108,19 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
                 query = f"{over} by ({by}) (max by ({parts}) ({how}_over_time({each})))"
                 yield Ask(f"{engine.name} {metric} {how}", query, _PAGE)
         counters = {metric: [one.name for one in picks] for metric, picks in engine.rates.items()}
-        for metric, named in {**counters, "requests": [_REQUESTS[engine.name]]}.items():
+        buckets = {f"{one} buckets": [f"{name}_bucket" for name in of] for one, of in histograms_of(engine).items()}
+        for metric, named in {**counters, "requests": [_REQUESTS[engine.name]], **buckets}.items():
             name = next((one for one in named if one in known), None)
             if name is not None:
+                kept = (*_PAGE, "le") if metric in buckets else _PAGE
                 each = f"increase({name}{queries.selector(matches)}{window})"
-                yield Ask(f"{engine.name} {metric}", f"sum by ({by}) (max by ({parts}) ({each}))", _PAGE)
-        for measure, histograms in histograms_of(engine).items():
-            name = next((f"{one}_bucket" for one in histograms if f"{one}_bucket" in known), None)
-            if name is not None:
-                each = f"increase({name}{queries.selector(matches)}{window})"
-                query = f"sum by ({by}, le) (max by ({parts}, le) ({each}))"
-                yield Ask(f"{engine.name} {measure} buckets", query, (*_PAGE, "le"))
+                query = f"sum by ({', '.join(kept)}) (max by ({', '.join((*_PARTS, *kept[len(_PAGE) :]))}) ({each}))"
+                yield Ask(f"{engine.name} {metric}", query, kept)
 
 
 def _holders(labels: Labels, by_pod: Mapping[str, pd.DataFrame], grid: Grid) -> pd.DataFrame:
     """``node, workload_id, ts, seconds`` of the rows (index: their number) in which one workload held GPUs as the pod
-    that a page names: the one that did for most of the row. None of a row in which several did side by side. A cluster
-    or namespace that is not named is any."""
-    # Beside an ``exported_pod`` the bare labels are the target's own.
+    that a page names, not several side by side. A cluster or namespace that is not named is any."""
     uses = by_pod.get(label_of(labels, "pod"), pd.DataFrame(columns=["namespace", "node", "workload_id"]))
     namespace, cluster = label_of(labels, "namespace"), labels.get("cluster")
     uses = uses[uses["namespace"].eq(namespace) | (not namespace)]
@@ -152,10 +139,9 @@ def _holders(labels: Labels, by_pod: Mapping[str, pd.DataFrame], grid: Grid) -> 
 
 def _values(page: Mapping[str, Floats], holders: pd.DataFrame) -> pd.DataFrame:
     """A page's rows that some workload held, as rows of the table `serving`."""
-    if not page:
-        return pd.DataFrame()
     columns = ["kv_cache_usage", *_AMOUNTS, *(f"{level} {how}" for level in _LEVELS for how in ("avg", "max"))]
-    measures = pd.DataFrame(dict(page)).loc[holders.index].dropna(how="all").reindex(columns=columns)
+    held = {name: values[holders.index] for name, values in page.items()}
+    measures = pd.DataFrame(held, holders.index).reindex(columns=columns).dropna(how="all")
     own, usage = holders.loc[measures.index], measures["kv_cache_usage"]
     # A usage far above 1 is a percentage or nonsense.
     percent = np.floor(100 * usage.clip(upper=1.0)).where(usage <= 1.001)

@@ -1,8 +1,8 @@
 """The pods that held GPUs by kube-state-metrics (owners, times, images, labels), and the uses of GPUs with them.
 
-Every series of a pod has its UID. Pods are asked for by name, many a query: what was there until the window's end by
-one recent sample, the rest, and what had a pod's name before it, over the whole window. A series of a GPU names a pod
-by its name, which several may have had one after the other: a use is cut where the next one was created.
+Pods are asked for by name, many a query: what was there until the window's end by one recent sample, the rest, and
+what had a pod's name before it, over the whole window. A series of a GPU names a pod by its name, which several may
+have had one after the other: a use is cut where the next one was created.
 """
 
 from __future__ import annotations
@@ -27,18 +27,14 @@ from ..promql import promql as queries
 from ..promql.labels import CLUSTER_LABELS, cluster_of
 from .kube import PODS_A_QUERY
 
-Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]
-"""Evaluates several queries at the window's end; the second argument: labels to keep."""
-Key = tuple[str, str, str]
-"""Cluster as a series names it, namespace and pod."""
-_PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")
+Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # of queries; labels to keep
+Key = tuple[str, str, str]  # cluster as a series names it, namespace and pod
+_PLAIN_NAME = re.compile(r"[a-z0-9.-]{1,253}")  # of a Kubernetes object: nothing else gets into a pattern
 _SPACE, _POD = (*CLUSTER_LABELS, "exported_namespace", "namespace"), ("exported_pod", "pod")
 _NO_OWNER = ("", "<none>")
 _RECENT_SECONDS = 3600.0
-# A pod created so long after its name first held a GPU is not the first of that name.
-_LATE_SECONDS = 300.0
-# An exporter may name a pod for so long after its end.
-_LAG_SECONDS = 120.0
+_LATE_SECONDS = 300.0  # a pod created so long after its name first held a GPU is not the first of that name
+_LAG_SECONDS = 120.0  # an exporter may name a pod for so long after its end
 _OWNER = ("owner_kind", "owner_name", "owner_is_controller")
 # Series of pods and the labels that are read of them.
 _OF_PODS: Mapping[str, tuple[str, ...]] = {
@@ -68,27 +64,23 @@ class KubeOwners:
     objects: Mapping[str, Objects] = field(default_factory=dict)
 
     def cluster_of(self, cluster: str, namespace: str, pod: str) -> str | None:
-        """The cluster under which kube-state-metrics has a pod that a GPU's series names; None: it has none. One of the
-        two may be without a cluster's name; a pod of several clusters is then nobody's."""
+        """As which kube-state-metrics has the cluster of a pod. One of the two may not name it; None: unknown."""
         candidates = (cluster, "") if cluster else ("", *self.objects)
         known = [one for one in candidates if (one, namespace, pod) in self.pods]
         return known[0] if len(known) == 1 or known[:1] == [cluster] else None
 
 
-def requesting_pods(requests: pd.DataFrame) -> dict[tuple[str, str], set[str]]:
+def requesting_pods(requests: pd.DataFrame) -> dict[Any, set[str]]:
     """(namespace, pod) -> the containers that request its GPUs, of the frame's `requests`."""
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for namespace, pod, container in zip(requests["namespace"], requests["pod"], requests["container"], strict=True):
-        found[namespace or "", pod or ""].add(container or "")
-    return found
+    named = requests[["namespace", "pod", "container"]].fillna("")
+    return named.groupby(["namespace", "pod"])["container"].agg(set).to_dict()
 
 
 def read_owners(
     instants: Instants, names: Iterable[str], matches: Sequence[str], uses: pd.DataFrame, *, window: Window,
     team_labels: Sequence[str] = (), requests: Mapping[tuple[str, str], Set[str]] | None = None,
 ) -> KubeOwners:  # fmt: skip
-    """Owners of the pods in `uses`. `names`: the server's series; `requests`: `requesting_pods`, of whose containers
-    the image is read. Empty where kube-state-metrics is not scraped."""
+    """Owners of the pods in `uses`. `names`: the server's series; `requests`: `requesting_pods`, for their images."""
     known = SERIES.intersection(names)
     if uses.empty or not known & {"kube_pod_owner", "kube_pod_info"}:
         return KubeOwners()
@@ -133,8 +125,7 @@ class _Server:
                     images[own][label_of(labels, "container")] = labels.get("image_spec") or labels.get("image", "")
         pods: dict[Key, tuple[Pod, ...]] = {}
         for (key, uid), pod in sorted(found.items(), key=lambda one: (one[1].created_seconds or 0.0, one[0][1])):
-            own_images = images[key, uid]
-            # The image of the container that holds the GPUs, where that is beyond doubt.
+            own_images = images[key, uid]  # that of the container that holds the GPUs counts
             holding = self.requests.get(key[1:], frozenset()) & own_images.keys() or own_images.keys()
             distinct = {own_images[name] for name in holding}
             image = next(iter(distinct)) or None if len(distinct) == 1 else None
@@ -143,31 +134,28 @@ class _Server:
 
     def objects(self, pods: Mapping[Key, Sequence[Pod]], seconds: float) -> dict[str, Objects]:
         """The owners of pods' owners, Jobs' parallelism and namespaces' labels, by cluster."""
-        above: dict[str, dict[tuple[str, str, str], PodOwner | None]] = defaultdict(dict)
-        parallelism: dict[str, dict[tuple[str, str], int]] = defaultdict(dict)
-        spaces: dict[str, dict[str, Mapping[str, str]]] = defaultdict(dict)
+        found: dict[str, tuple[dict[Key, PodOwner | None], dict[tuple[str, str], int], dict[str, Labels]]]
+        found = defaultdict(lambda: ({}, {}, {}))
         owners = _owners_of(pods)
         for kind, series, label in _OF_OWNERS:
             wanted = {owner.name for owner in owners if owner.kind == kind}
             for labels, _ in self._series(series, (label,), _OWNER, wanted, seconds):
                 cluster, namespace = _space(labels)
-                owner = above[cluster][kind, namespace, labels[label]] = _owner(labels, "owner")
+                owner = found[cluster][0][kind, namespace, labels[label]] = _owner(labels, "owner")
                 owners |= {owner} if owner is not None else set()
         jobs = {owner.name for owner in owners if owner.kind == "Job"}
         for labels, value in self._series(_PARALLELISM, ("job_name",), (), jobs, seconds):
             cluster, namespace = _space(labels)
-            parallelism[cluster][namespace, labels["job_name"]] = round(value)
-        namespaces = {namespace for _, namespace, _ in pods}
-        for labels, _ in self._series(_NAMESPACES, _SPACE[-2:], self.labels, namespaces, seconds):
+            found[cluster][1][namespace, labels["job_name"]] = round(value)
+        for labels, _ in self._series(_NAMESPACES, _SPACE[-2:], self.labels, {key[1] for key in pods}, seconds):
             cluster, namespace = _space(labels)
-            spaces[cluster][namespace] = _kubernetes_labels(labels)
-        return {one: Objects(above[one], parallelism[one], spaces[one]) for one, _, _ in pods}
+            found[cluster][2][namespace] = _kubernetes_labels(labels)
+        return {one: Objects(*found[one]) for one, _, _ in pods}
 
     def _series(
         self, name: str, by_labels: Sequence[str], kept: Sequence[str], wanted: Iterable[str], seconds: float
     ) -> Iterator[tuple[Labels, float]]:
         """Series of a metric in which one of `by_labels` names one of `wanted`; replicas of kube-state-metrics once."""
-        # Only names of Kubernetes objects: nothing else of a label gets into a pattern.
         plain = sorted(one for one in wanted if _PLAIN_NAME.fullmatch(one)) if name in self.known else []
         by = tuple(dict.fromkeys((*_SPACE, *by_labels, *kept)))
         asked = []
@@ -185,7 +173,6 @@ def _owners_of(pods: Mapping[Key, Sequence[Pod]]) -> set[PodOwner]:
 
 
 def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
-    """A pod with what one series says of it. The owner is the controller, where there is one."""
     match series:
         case "kube_pod_owner":
             is_controller = labels.get("owner_is_controller") == "true" or pod.owner is None
@@ -203,7 +190,7 @@ def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
 
 
 def label_of(labels: Labels, name: str) -> str:
-    """A label of the object that a series is about: where a target label has its name, it is ``exported_NAME``."""
+    """A label of the object that a series is about: ``exported_NAME`` where a target has a label of its name."""
     return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
@@ -224,8 +211,8 @@ def owned(
     uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str] = (), *,
     requesting: Collection[tuple[str, str]] = (),
 ) -> pd.DataFrame:  # fmt: skip
-    """The same uses with the workloads, names, kinds, images and teams that pods have by what owns them, without those
-    of an exporter's own pods. `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
+    """The same uses with workloads and teams by what owns the pods, without those of an exporter's own pods.
+    `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
     if uses.empty or not owners.pods:
         return uses
     out: list[dict[str, Any]] = []
@@ -235,9 +222,7 @@ def owned(
         found = owners.cluster_of(cluster, namespace, name) if row["scheduler"] == "kubernetes" and name else None
         if found is None:
             out.append(row)
-            continue
-        pods = owners.pods[found, namespace, name]
-        if not _is_exporter(pods[-1], requesting):
+        elif not _is_exporter((pods := owners.pods[found, namespace, name])[-1], requesting):
             by_cluster[cluster, found] += _pieces(row, pods, cluster, grid)
     for (cluster, found), parts in by_cluster.items():
         objects = owners.objects.get(found, Objects())
@@ -256,15 +241,14 @@ def owned(
 
 
 def _is_exporter(pod: Pod, requesting: Collection[tuple[str, str]]) -> bool:
-    """Whether a pod is an exporter's: a DaemonSet's pod that requests no GPUs; where requests are unknown, one with
-    dcgm-exporter's DaemonSet or image."""
+    """A DaemonSet's pod that requests no GPUs; where requests are unknown, one with dcgm-exporter's name or image."""
     if pod.owner is None or pod.owner.kind != "DaemonSet" or (pod.namespace, pod.name) in requesting:
         return False
     return bool(requesting) or any("dcgm-exporter" in name for name in (pod.owner.name, pod.image or ""))
 
 
 def _pieces(row: dict[str, Any], pods: Sequence[Pod], cluster: str, grid: Grid) -> Iterator[tuple[dict[str, Any], Pod]]:
-    """A use by the pods that had its pod's name, the oldest first; each from its own start where that is near."""
+    """A use by the pods that had its pod's name; each from its own start where that is near."""
     start, end = float(row["ts_start"]), float(row["ts_end"])
     row_end = grid.start + math.ceil((end - grid.start) / grid.step - 1e-9) * grid.step
     # Where in a row a shorter use was is not known: it is of the pod that had the name for most of the row.
@@ -281,11 +265,9 @@ def _pieces(row: dict[str, Any], pods: Sequence[Pod], cluster: str, grid: Grid) 
     longest = max(spans, key=lambda span: span[1] - span[0])
     kept = [span for span in spans if span[1] - span[0] > _LAG_SECONDS] or [longest]
     for a, b, pod in [(start, end, longest[2])] if is_within else kept:
-        began = pod.started_seconds
-        if began is not None and began >= (row_end if is_within else b):
-            began = None
+        started = pod.started_seconds
+        began = started if started is not None and started < (row_end if is_within else b) else None
         near = began if began is not None and abs(began - a) <= grid.step else a
-        # Within a row the whole use moves to its pod's start.
         stop = min(row_end, b + max(near - a, 0.0)) if is_within else b
         yield {**row, "ts_start": near, "ts_end": stop, "began": began}, pod
 

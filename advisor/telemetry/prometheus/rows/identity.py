@@ -44,7 +44,7 @@ def external_labels(client: Client) -> dict[str, str]:
 def gpus_at(client: Client, matches: Sequence[str], at: float) -> frozenset[str]:
     """The UUIDs of the GPUs that the server holds at a moment (Unix seconds). Raises SourceError."""
     query = _largest((*_PRESENT, AGENT_ANCHOR), matches, _ID_LABELS[1:])
-    return frozenset(value for ids in client.instant(query, at, _ID_LABELS[1:]).answer.labels for value in ids.values())
+    return frozenset(value for ids in client.instant(query, at, _ID_LABELS[1:]).labels for value in ids.values())
 
 
 def held_at_midnights(
@@ -56,7 +56,7 @@ def held_at_midnights(
     grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
     if not chosen or grid.count < 2:
         return {}
-    answer = client.range(_largest(chosen, matches, _ID_LABELS), grid, _ID_LABELS).answer
+    answer = client.range(_largest(chosen, matches, _ID_LABELS), grid, _ID_LABELS)
     held = {}
     for column, values in enumerate(answer.values.T.tolist()):
         pairs = zip(answer.labels, values, strict=True)

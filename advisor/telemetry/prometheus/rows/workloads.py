@@ -1,9 +1,8 @@
 """Which workload held which GPU when: from the labels of dcgm-exporter, or the seconds that our agent's page counts.
 
-Where a target's own label has the same name, Prometheus moves the exporter's to ``exported_NAME`` (honor_labels false):
-that one names the workload, the bare one the exporter's own pod. Of pods that share a device by time slicing or MPS
-dcgm-exporter may name one, and of a group of KAI Scheduler or Run:ai the pod that reserves the device: the others are
-known by their requests and their group.
+Where a target has the same label, Prometheus moves the exporter's to ``exported_NAME`` (honor_labels false): that one
+names the workload, the bare one the exporter's own pod. dcgm-exporter may name one of the pods that share a device, and
+of a group of KAI Scheduler or Run:ai the pod that reserves it: the others are known by their requests and their group.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from ..promql.labels import CLUSTER_LABELS, agent_node, cluster_of
 from .gpus import About
 from .homes import reporter
 
-# A row that is this full was held from end to end: samples at its edges may be missing.
-_FULL = 0.97
+_FULL = 0.97  # a row that is this full was held from end to end: samples at its edges may be missing
 # The DaemonSets and containers that dcgm-exporter's chart and the GPU operator create (the chart's is "exporter").
 _EXPORTER_POD = re.compile(r"(?:.+-)?dcgm-exporter-[a-z0-9]{5}")
 _EXPORTER_CONTAINERS = frozenset({"nvidia-dcgm-exporter", "dcgm-exporter"})
@@ -66,13 +64,10 @@ class LabelledWork(NamedTuple):
 
 
 def work_of(labels: Labels, *, exported: bool) -> LabelledWork | None:
-    """The workload that a series of dcgm-exporter names; None for none. `exported`: the labels ``exported_NAME`` name
-    it."""
+    """The workload that a series of dcgm-exporter names, by the labels ``exported_NAME`` or the bare ones."""
     prefix, cluster = "exported_" if exported else "", cluster_of(labels)
-    # No target has a label of this name, so it may keep it.
     job = labels.get("exported_hpc_job") or labels.get("hpc_job")
-    if job and job != "0":
-        # Only its number is known: without a name each job is a series of its own.
+    if job and job != "0":  # without a name each job is a series of its own
         key = workload_id(cluster, "slurm", *slurm_parts(job, None, None))
         return LabelledWork(key, None, f"job {job}", "slurm", job_id=job)
     pod, namespace, uid = (labels.get(f"{prefix}{name}", "") for name in ("pod", "namespace", "pod_uid"))
@@ -124,9 +119,8 @@ def dcgm_uses(
     pods: SeriesAnswer | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """Uses from the labels of dcgm-exporter's series. `key_of`: the key of a series' rows in `about`; `taken`: GPUs
-    that our agent reports; `requesting`: namespace and name of the pods that request GPUs, as far as that is known;
-    `pods`: each pod's own use of GPUs, by which the column ``share`` has its part of what the pods use of a GPU (0..1;
-    NaN: unknown)."""
+    that our agent reports; `requesting`: pods that request GPUs (namespace, name); `pods`: each pod's own use of GPUs,
+    by which the column ``share`` has its part of what the pods use of a GPU (0..1; NaN: unknown)."""
     exported = targets_with_exported(counts.labels)
     own_pods = _exporter_pods(counts.labels, exported, requesting)
     samples: dict[tuple[str, LabelledWork], Floats] = {}
@@ -135,10 +129,8 @@ def dcgm_uses(
         if target not in exported and (target, labels.get("pod", "")) in own_pods and not labels.get("hpc_job"):
             continue
         own, work = key_of(labels), work_of(labels, exported=target in exported)
-        if own is None or work is None or own not in about or about[own].uuid in taken:
-            continue
-        counted = np.nan_to_num(values)
-        samples[own, work] = np.maximum(samples[own, work], counted) if (own, work) in samples else counted
+        if own is not None and work is not None and own in about and about[own].uuid not in taken:
+            samples[own, work] = np.maximum(samples.get((own, work), 0.0), np.nan_to_num(values))
     rows: list[_Row] = []
     shares = _shares(pods, key_of, exported) if pods else {}
     for (own, work), values in samples.items():
@@ -171,9 +163,8 @@ def targets_with_exported(series: Iterable[Labels]) -> set[str]:
 def _exporter_pods(
     series: Sequence[Labels], exported: Collection[str], requesting: Collection[tuple[str, str]]
 ) -> set[tuple[str, str]]:
-    """Targets without ``exported_NAME`` and the exporter's own pod there: it requests no GPU, and its hostname,
-    DaemonSet or container is dcgm-exporter's; or it stands on every GPU of the target, and on others of its scrape job
-    bare labels are the exporter's."""
+    """Targets without ``exported_NAME`` and the exporter's own pod there: it requests no GPU, and is called as one; or
+    it stands on every GPU of the target, and on others of its scrape job bare labels are the exporter's."""
     jobs = {target.partition("|")[0] for target in exported}
     pods: dict[str, set[str]] = defaultdict(set)
     for labels in series:
@@ -192,8 +183,7 @@ def _exporter_pods(
 
 
 def held_spans(held: Floats, grid: Grid) -> list[tuple[float, float]]:
-    """Spans of time from seconds held in each row: rows that follow one another, the first and last cut to their part.
-    In a row that is held in part, what began in it holds its end and what ended in it its beginning."""
+    """Spans of time from seconds held in each row: rows that follow one another, the first and last cut."""
     edges = np.diff(np.concatenate(([0], (held > 0).astype(np.int8), [0])))
     first, last = np.nonzero(edges == 1)[0], np.nonzero(edges == -1)[0] - 1
     missing = np.where(held < _FULL * grid.step, grid.step - held, 0.0)
@@ -207,7 +197,6 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     if uses.empty:
         return concat([], store.USES.columns), concat([], store.WORKLOADS.columns)
     inside = uses[(uses["ts_start"] < window.end) & (uses["ts_end"] > window.start)].reset_index(drop=True)
-    # Pods have a start, which may lie before the window.
     inside = inside.assign(first_seen=inside.reindex(columns=["ts_start", "began"]).astype(float).min(axis=1))
     by_id = inside.groupby("workload_id", sort=True)
     table = by_id.first().assign(first_seen=by_id["first_seen"].min(), last_seen=by_id["ts_end"].max()).reset_index()
@@ -219,29 +208,29 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
 def with_groups(
     uses: pd.DataFrame, ranges: Ranges, names: Iterable[str], matches: Sequence[str], grid: Grid
 ) -> pd.DataFrame:
-    """The uses with those of pods that reserve a GPU given to the pods of its group, as long as there are any. Without
-    the label ``runai-gpu-group`` in kube_pod_labels a GPU stays held by the pod that reserves it."""
+    """The uses with those of pods that reserve a GPU given to the pods of its group in kube_pod_labels, if any."""
     if uses.empty or "kube_pod_labels" not in names or not uses["namespace"].isin(RESERVATION_NAMESPACES).any():
         return uses
     by = (*CLUSTER_LABELS, "exported_namespace", "namespace", "exported_pod", "pod", GPU_GROUP)
     chosen = queries.selector(matches, f'{GPU_GROUP}!=""')
     query = f"max by ({', '.join(by)}) (last_over_time(kube_pod_labels{chosen}{queries.row_range(grid.step)}))"
     answer = ranges([Ask("GPU groups of pods", query, by)], len(uses))["GPU groups of pods"]
-    members: dict[str, list[tuple[Labels, float, float]]] = defaultdict(list)
+    members: dict[str, list[tuple[str, str, str, float, float]]] = defaultdict(list)
     group_of: dict[tuple[str, str], str] = {}
     for labels, values in zip(answer.labels, answer.values, strict=True):
-        if label_of(labels, "namespace") in RESERVATION_NAMESPACES:
-            group_of[label_of(labels, "namespace"), label_of(labels, "pod")] = labels[GPU_GROUP]
-            continue
-        spans = held_spans(np.where(np.isnan(values), 0.0, grid.step), grid)
-        members[labels[GPU_GROUP]] += [(labels, *span) for span in spans]
+        namespace, pod = label_of(labels, "namespace"), label_of(labels, "pod")
+        if namespace in RESERVATION_NAMESPACES:
+            group_of[namespace, pod] = labels[GPU_GROUP]
+        else:
+            spans = held_spans(np.where(np.isnan(values), 0.0, grid.step), grid)
+            members[labels[GPU_GROUP]] += [(cluster_of(labels), namespace, pod, *span) for span in spans]
     out: list[Mapping[str, Any]] = []
     for row in records(uses):
         group = group_of.get((text(row["namespace"]) or "", text(row["pod"]) or ""), "")
         out += [
-            _shared(row, label_of(labels, "namespace"), label_of(labels, "pod"), max(a, row["ts_start"]), end)
-            for labels, a, b in members.get(group, ())
-            if (end := min(b, row["ts_end"])) > max(a, row["ts_start"]) and cluster_of(labels) in ("", row["cluster"])
+            _shared(row, namespace, pod, max(a, row["ts_start"]), end)
+            for cluster, namespace, pod, a, b in members.get(group, ())
+            if (end := min(b, row["ts_end"])) > max(a, row["ts_start"]) and cluster in ("", row["cluster"])
         ] or [row]
     return pd.DataFrame(out)
 
@@ -249,25 +238,27 @@ def with_groups(
 def with_requests(
     uses: pd.DataFrame, requests: pd.DataFrame, about: Mapping[str, About], step: float, *, offered: Mapping[str, int]
 ) -> pd.DataFrame:
-    """The uses with pods that request shares of a node's GPUs and that no series names, each on as many GPUs as it
-    requests: those with the fewest holders, as NVIDIA's device plugin distributes replicas. The node's GPUs are then
-    shared, whoever is named. `requests`: of pods that ran; `step`: seconds of a row; `offered`: GPUs that Kubernetes
-    offers by node, at least twice as many where they are replicas."""
+    """The uses with pods that request shares of a node's GPUs and that no series names, each on the GPUs with the
+    fewest holders, as NVIDIA's device plugin distributes. The node's GPUs are then shared, whoever is named. `step`:
+    seconds of a row; `offered`: GPUs that Kubernetes offers by node, at least twice as many where they are replicas."""
     gpus: dict[str, set[str]] = defaultdict(set)
     for key, one in about.items():
         gpus[one.node].add(one.uuid or key)
     divided = {one.node for one in about.values() if one.kind == "mig"}
     added: list[_Row] = []
     for node, rows in requests[requests["resource"].str.startswith("nvidia_com_gpu")].groupby("node"):
-        own, most = gpus.get(str(node), set()), _most_at_once(rows, step)
+        own = gpus.get(str(node), set())
+        # In a pod's first row another may have preceded it. What ends at a moment ends before what begins there.
+        long = rows[rows["ts_end"] - rows["ts_start"] > step]
+        count = long["count"].to_numpy(float)
+        changes = pd.concat([pd.Series(-count, long["ts_end"]), pd.Series(count, long["ts_start"] + step)])
+        most = changes.sort_index(kind="stable").cumsum().to_numpy(float).max(initial=0.0)
         are_replicas = most > len(own) and max(most, offered.get(str(node), 0)) >= 2 * len(own)
         if not own or node in divided or not (are_replicas or rows["resource"].str.contains("shared").any()):
             continue
         here = uses[uses["node"] == node] if len(uses) else pd.DataFrame(columns=["namespace", "pod", "cluster"])
         named = set(zip(here["namespace"], here["pod"], strict=True))
         unnamed = [row for row in records(rows.sort_values("ts_start")) if (row["namespace"], row["pod"]) not in named]
-        if not unnamed:
-            continue
         held = [(row["gpu_uuid"], row["ts_start"], row["ts_end"]) for row in records(here)]
         for row in unnamed:
             start, end = float(row["ts_start"]), float(row["ts_end"])
@@ -276,19 +267,9 @@ def with_requests(
                 held.append((uuid, start, end))
                 base = {"node": node, "gpu_uuid": uuid, "cluster": next(iter(here["cluster"]), "")}
                 added.append(_shared(base, row["namespace"], row["pod"], start, end))
-        if len(here):
+        if unnamed and len(here):
             uses = uses.assign(shared=uses["shared"].where(uses["node"] != node, 1.0))
     return pd.concat([uses, pd.DataFrame(added)], ignore_index=True) if added else uses
-
-
-def _most_at_once(requests: pd.DataFrame, step: float) -> float:
-    """The most GPUs that the pods of one node request at a moment. A row in which one pod followed another has both:
-    the first row of each is left out."""
-    requests = requests[requests["ts_end"] - requests["ts_start"] > step]
-    times = np.concatenate([requests["ts_end"], requests["ts_start"] + step]).astype(float)
-    counts = np.concatenate([-requests["count"], requests["count"]]).astype(float)
-    order = np.argsort(times, kind="stable")  # what ends at a moment ends before what begins there
-    return float(np.cumsum(counts[order]).max(initial=0.0))
 
 
 def _shared(base: Mapping[str, Any], namespace: str | None, pod: str, start: float, end: float) -> _Row:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trustme
-from skuwise.advisor.telemetry.prometheus.client.client import Client, UnreachableError
-from skuwise.advisor.telemetry.prometheus.client.response import Grid
+from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import SourceError, UsageError
 from skuwise.tests.support.fake_prometheus import FakeServer, matrix, vector
@@ -62,7 +62,7 @@ def test_a_server_with_an_authority_of_its_own_is_shown_our_certificate(tmp_path
         def told(**settings: str) -> np.ndarray:
             client = Client(fake.url, replace(PrometheusSettings(), **settings), {}, sleep=lambda _: None)
             with contextlib.closing(client):
-                return client.range("up", GRID).answer.values
+                return client.range("up", GRID).values
 
         assert told(ca_file=files["ca"], **known).tolist() == [[1, 1, 1]]
         for wrong in ({"ca_file": files["ca"]}, {"ca_file": files["other"], **known}, known):

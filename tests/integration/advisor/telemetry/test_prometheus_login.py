@@ -33,7 +33,7 @@ def behind(accepts: Callable[[Request], bool]) -> FakeServer:
 
 def ask_all(client: Client) -> None:
     assert client.scalar('up{a="b c+d"}', 0.0) == 1
-    assert client.range("up", GRID).answer.values.tolist() == [[1, 1, 1]]
+    assert client.range("up", GRID).values.tolist() == [[1, 1, 1]]
     assert client.names('{__name__=~"up",a="b c+d"}', 0.0, 60.0) == ("up",)
 
 

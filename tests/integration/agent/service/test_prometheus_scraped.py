@@ -73,7 +73,7 @@ def wait_for(client: Client, query: str, count: int = 2) -> list[float]:
     """The values that a query gives once it gives one for each of `count` GPUs."""
     ends = time.monotonic() + 60
     while time.monotonic() < ends:
-        values = client.instant(query, time.time()).answer.values
+        values = client.instant(query, time.time()).values
         if len(values) == count:
             return values[:, 0].tolist()
         time.sleep(0.5)

@@ -170,14 +170,3 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     for nobody in ("7", "22 OR 1", "2" * 40):
         with pytest.raises(UsageError):
             find(advice, nobody)
-
-
-def test_a_table_does_not_give_one_users_work_to_another() -> None:
-    frame = built(("22", "n1", 0, 10))
-    told = replace(frame, workloads=frame.workloads.assign(user="bob"))
-    joined = with_jobs(told, [run(user="ann")])
-    assert spans(joined) == [("job 22", 0.0, 10.0)] and set(joined.workloads["user"]) == {"bob"}
-    assert joined.notes[0].code == "jobs-not-matched"
-    for same in ("Ann", "ann@lab.example", "LAB\\ann", "1000", "root"):
-        alike = replace(frame, workloads=frame.workloads.assign(user=same))
-        assert set(with_jobs(alike, [run(user="ann")]).workloads["name"]) == {"train-7"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Log, days_of
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.labels import gpu_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
@@ -27,14 +27,6 @@ from skuwise.rules.catalog.loader import load_catalog
 HOUR = 3600.0
 GRID = Grid(HOUR, 4 * HOUR, HOUR)
 nan = float("nan")
-
-
-def test_days_cover_every_moment_once() -> None:
-    whole = Grid(5 * HOUR, 5 * HOUR + 71 * HOUR, HOUR)
-    days = days_of(whole)
-    moments = [day.start + n * HOUR for day in days for n in range(day.count)]
-    assert moments == [whole.start + n * HOUR for n in range(72)]
-    assert [day.end % DAY for day in days[:-1]] == [0.0] * (len(days) - 1)
 
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:

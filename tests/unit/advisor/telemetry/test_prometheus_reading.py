@@ -291,7 +291,7 @@ def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None
         (("--db", "x.db", "--match", 'a="b"'), "requires --prometheus"),
         (("--prometheus", "http://h", "--match", 'a="b"} or vector(1) or x{c="d"'), "Invalid label matcher"),
         (("--prometheus", "http://h", "--match", "a=b"), "Invalid label matcher"),
-        (("--prometheus", "http://me:pw@h"), "contains a user or a password"),
+        (("--prometheus", "http://me:pw@h"), "prometheus.username"),
     ],
 )
 def test_a_source_is_one_and_well_formed(
