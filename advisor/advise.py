@@ -122,13 +122,10 @@ def read_and_reason(
     source = Databases(tuple(source)) if isinstance(source, list) else source
     asked = {"since": since, "until": until, "now": now}
     outline = Outline()
-    if keeps_rows:
-        frame = source.read(book.catalog, **asked)
-        groups = parts_of(frame)
-    else:
-        groups = outline.passing(source.read_groups(book.catalog, **asked))
+    frame = source.read(book.catalog, **asked) if keeps_rows else None
+    groups = outline.passing(source.read_groups(book.catalog, **asked)) if frame is None else parts_of(frame)
     verdicts = judge_groups(_announced(groups, read), book, between=give_back)
-    frame = frame if keeps_rows else outline.frame()
+    frame = outline.frame() if frame is None else frame
     fleet = fleet_of(frame)
     own = ledger.of(fleet) if ledger is not None else None
     options = AdviseOptions(now, with_market=with_market)

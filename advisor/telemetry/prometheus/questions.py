@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,8 @@ class Questions:
         answers: dict[str, SeriesAnswer] = {}
         for ask, answer in self.runner.matrices(shaped, self.found.window, self.found.step, series):
             if ask.name.endswith(_STATISTICS):  # readings, of which seven digits are kept: half the memory
-                answer = SeriesAnswer(answer.labels, answer.values.astype(np.float32))  # noqa: PLW2901
+                single: Any = answer.values.astype(np.float32)
+                answer = SeriesAnswer(answer.labels, single)  # noqa: PLW2901
             answers[ask.name] = answer
             self.queries.setdefault(ask.name, []).append(ask.query)
         self.given |= {name: answer for name, answer in answers.items() if name in _ABOUT_NODES}

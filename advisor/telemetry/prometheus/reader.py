@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +20,7 @@ from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.base.progress import Steps, no_steps
 from ....rules.catalog.loader import Catalog
 from ...core.coded_text import coded
-from ...core.frame import Frame, Window
+from ...core.frame import Frame
 from ...core.frame_groups import node_groups, of_nodes
 from ...core.timestamps import minute, span
 from ..activity import with_activity
@@ -52,11 +54,8 @@ _COLLECTORS = "node_scrape_collector_success"
 
 @dataclass(frozen=True)
 class ServerReading:
-    """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds.
-
-    `fabric_roles`: device pattern -> role, for ports of which only node_exporter tells. `team_labels`: of pods and
-    namespaces, the best first.
-    """
+    """How a server is read. `matches`: label matchers of every query; `now`: Unix seconds. `fabric_roles`: device
+    pattern -> role, for ports that only node_exporter has. `team_labels`: of pods and namespaces, the best first."""
 
     client: Client
     cache: Cache
@@ -72,8 +71,7 @@ class ServerReading:
 
 @dataclass(frozen=True)
 class ServerTables:
-    """What a server's answers say of a window. `key_of`: the rows of `gpus` that a series of dcgm-exporter is of;
-    `unread_fabric`: nodes whose InfiniBand counters node_exporter could not read."""
+    """A server's answers. `key_of`: the rows of a series of dcgm-exporter; `unread_fabric`: nodes without counters."""
 
     gpus: GpuRows
     ports: PortRows
@@ -90,10 +88,8 @@ def read_frame(
     resolution: float = HOUR, wanted_gpus: Collection[str] = (),
 ) -> Frame:  # fmt: skip
     """The telemetry of a window from a server, as one frame: see `read_frames`."""
-    (frame,) = read_frames(
-        reading, catalog, since_seconds=since_seconds, until=until, resolution=resolution, wanted_gpus=wanted_gpus
-    )
-    return frame
+    asked = {"since_seconds": since_seconds, "until": until, "resolution": resolution, "wanted_gpus": wanted_gpus}
+    return next(read_frames(reading, catalog, **asked))
 
 
 def read_frames(
@@ -102,14 +98,12 @@ def read_frames(
     joined: Callable[[Frame], Frame] = lambda frame: frame,
 ) -> Iterator[Frame]:  # fmt: skip
     """The telemetry of a window from a server, reduced there to rows of an hour (of five minutes in short windows): one
-    frame, or with `rows_at_once` one for each group of nodes (`groups.node_groups`). Notes come with the last.
+    frame, or with `rows_at_once` one for each group of nodes (`frame_groups`). Notes come with the last.
 
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
     absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:
-    gives jobs the names by which their series are known.
-
-    Without `until` the window ends with the newest whole row of data. Raises NothingToDo where the server holds no GPU
-    data for it, SourceError where it cannot be asked.
+    gives jobs the names by which their series are known. Without `until` the window ends with the
+    newest whole row of data. Raises NothingToDo where the server holds no GPU data, SourceError where it cannot be asked.
     """
     is_short = resolution < HOUR
     refused = reading.cache.refused
@@ -139,9 +133,8 @@ def read_frames(
     if not seen.any():
         raise _nothing(asked, log)
     uses, workloads = workloads_of(tables.uses, found.window)
-    serving, tokens = read_engines(
-        asked.ask, found.names, reading.matches, asked.grid, uses=tables.uses, series=found.series
-    )
+    engines = {"uses": tables.uses, "series": found.series}
+    serving, tokens = read_engines(asked.ask, found.names, reading.matches, asked.grid, **engines)
     nothing = pd.DataFrame()
     whole = Frame(
         window=found.window, nodes=tables.nodes, gpus=nodes.gpu_table(gpus, catalog), gpu=nothing, fabric=nothing,
@@ -149,10 +142,9 @@ def read_frames(
         absences=drained_nodes(asked, set(tables.nodes["node"])) if is_short else _absences(asked, tables, catalog),
         serving=serving, tokens=tokens, requests=tables.requests, source={}, external_labels=labels,
     )  # fmt: skip
-    rows_of: dict[str, int] = {}
+    rows_of: Counter[str] = Counter()
     for key, row in gpus.cells.rows.items():
-        node = gpus.about[key].node
-        rows_of[node] = rows_of.get(node, 0) + int(seen[row].sum())
+        rows_of[gpus.about[key].node] += int(seen[row].sum())
     groups = [None] if rows_at_once is None else node_groups(joined(whole), rows_of, rows_at_once)
     fine = partial(fine_series, asked, gpus.about, tables.key_of)
     done, ports = frozenset[str](), tables.ports.cells
@@ -248,13 +240,9 @@ def _with_owners(
     if uses.empty:
         return uses
     requesting = requesting_pods(requests)
-    owners = read_owners(
-        asked.instants, found.names, asked.matches, uses, window=found.window, team_labels=team_labels,
-        requests=requesting,
-    )  # fmt: skip
-    clusters = {
-        node: labels.get("exported_cluster") or labels.get("cluster") or "" for node, labels in asked.agents.items()
-    }
+    how = {"window": found.window, "team_labels": team_labels, "requests": requesting}
+    owners = read_owners(asked.instants, found.names, asked.matches, uses, **how)
+    clusters = {node: one.get("exported_cluster") or one.get("cluster") or "" for node, one in asked.agents.items()}
     # Our agent's ids are made with the cluster in its configuration, the others with the series' own label.
     own = [clusters.get(node, cluster) for node, cluster in zip(uses["node"], uses["cluster"], strict=True)]
     uses = uses.assign(cluster=pd.Series(own, uses.index))
@@ -268,12 +256,8 @@ def _recognize_server(reading: ServerReading, found: Discovery, labels: Mapping[
         if reading.cache.used:
             held = held_at_midnights(reading.client, found.names, reading.matches, found.window)
     except SourceError as error:
-        log.add(
-            coded(
-                "answers-not-cached", "Answers are not cached: the query for the server's history failed. {error}",
-                error=error.message,
-            )
-        )  # fmt: skip
+        text = "Answers are not cached: the query for the server's history failed. {error}"
+        log.add(coded("answers-not-cached", text, error=error.message))
     reading.cache.mark_days(held, labels)
 
 
@@ -297,12 +281,8 @@ def _read_gpus(
         interval = scrape_seconds(dcgm.cells.column("n"), step)
         intervals = {uuid: float(interval[row]) for uuid, row in dcgm.cells.rows.items()}
         taken = {gpu.uuid for gpu in agent.about.values()}
-        uses.append(
-            dcgm_uses(
-                answer, grid, dcgm.about, intervals=intervals, taken=taken, key_of=key_of, requesting=requesting,
-                pods=dcgm.pods,
-            )
-        )  # fmt: skip
+        about = {"intervals": intervals, "taken": taken, "key_of": key_of, "requesting": requesting, "pods": dcgm.pods}
+        uses.append(dcgm_uses(answer, grid, dcgm.about, **about))
     rows = combined(agent, dcgm) if agent.about and dcgm.about else agent if agent.about else dcgm
     filled = [part for part in uses if not part.empty]
     return rows, pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(), key_of
@@ -323,8 +303,7 @@ def _ports_and_hosts(
     if asks := [*asks, *fabric.ethernet_asks(found.names, matches, step)]:
         about = {
             name: asked.over_window(f"{name}{chosen}", (*HOST_LABELS, *PORT_LABELS))
-            for name in (fabric.RATE, fabric.SPEED)
-            if name in found.names
+            for name in {fabric.RATE, fabric.SPEED} & found.names
         }
         answers = asked.ask(asks, 10 * len(counts))
         other = fabric.exporter_ports(grid, answers, about, node_of=node_of, gpu_counts=counts, configured=roles)
@@ -360,12 +339,11 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) ->
 
 
 def _fabric_table(ports: PortRows, only: Collection[PortKey] | None) -> pd.DataFrame:
-    texts = {
-        "node": lambda key: key[0],
-        "device": lambda key: key[1],
+    texts: dict[str, Callable[[PortKey], object]] = {"node": itemgetter(0), "device": itemgetter(1)}
+    texts |= {
+        "port": itemgetter(2),
         "role": lambda key: ports.roles.get(key, "unknown"),
         "link_layer": ports.layers.get,
-        "port": lambda key: float(key[2]),
     }
     table = ports.cells.table(store.FABRIC_HOURS.columns, texts, store.FABRIC_HOURS.bins, only=only)
     return table.assign(port=table["port"].astype(float))
@@ -386,10 +364,8 @@ def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.Da
         if sku is not None and sku.fabric.rdma is False:
             rows.append((node, "infiniband", "source", "*", "no-fabric", "This node type has no RDMA device.", ""))
             continue
-        detail = (
-            "InfiniBand counters could not be read: node_exporter's infiniband collector failed on this node or found "
-            "no device."
-        )
+        why = "node_exporter's infiniband collector failed on this node or found no device"
+        detail = f"InfiniBand counters could not be read: {why}."
         remedy = "Compare with ibstat on the node, update node_exporter, or run the agent."
         rows.append((node, "infiniband", "fabric", "*", "collector-failed", detail, remedy))
     columns = ["node", "device", "scope", "metric", "reason", "detail", "remedy"]
@@ -410,8 +386,5 @@ def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:
 
 def _greeting(found: Discovery) -> str:
     scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
-    window: Window = found.window
-    return (
-        f"{found.server}: {found.series} GPU time series from {', '.join(found.exporters)}{scraped}; "
-        f"{minute(window.start)} to {minute(window.end)}"
-    )
+    what = f"{found.server}: {found.series} GPU time series from {', '.join(found.exporters)}{scraped}"
+    return f"{what}; {minute(found.window.start)} to {minute(found.window.end)}"

@@ -10,12 +10,12 @@ ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
     "rules": 5320,
-    "agent": 23300,
+    "agent": 23150,
     "agent/inventory": 5000,
     "agent/service": 4900,
     "agent/sources": 4900,
     "agent/store": 4100,
-    "advisor": 65800,
+    "advisor": 63600,
     "advisor/cli": 4400,
     "advisor/core": 3900,
     "advisor/demo": 1500,
@@ -25,15 +25,15 @@ BUDGETS = {
     "advisor/moves": 11450,
     "advisor/patches": 2200,
     "advisor/plan": 5000,
-    "advisor/telemetry": 8200,
+    "advisor/telemetry": 6000,
     "advisor/verdicts": 9000,
     "advisor/views": 6100,
     "tui": 8000,
-    "tests": 47000,
+    "tests": 46100,
     "benchmarks": 11000,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 102_300, 860
+PRODUCT_LINES, PRODUCT_FILES = 100_000, 845
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 
