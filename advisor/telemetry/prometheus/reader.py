@@ -103,7 +103,7 @@ def read_frames(
     `resolution`: seconds of a row; below an hour (300 or 60) only means and maxima are read, nodes out of service are
     absences, and nothing is cached. `wanted_gpus`: ids of those whose short rows are wanted; empty: of all. `joined`:
     gives jobs the names by which their series are known. Without `until` the window ends with the
-    newest whole row of data. Raises NothingToDo where the server holds no GPU data, SourceError where it cannot be asked.
+    newest whole row. Raises NothingToDo where the server holds no GPU data, SourceError where it cannot be asked.
     """
     is_short = resolution < HOUR
     refused = reading.cache.refused
