@@ -18,7 +18,6 @@ from skuwise.tests.support.fake_prometheus import (
     Reply,
     Request,
     error,
-    matrix,
     success,
 )
 
@@ -52,27 +51,6 @@ def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_
         assert not measures(fake.requests[before:])  # what was kept of the first is still there
     assert first.gpus["gpu_uuid"].tolist() == again.gpus["gpu_uuid"].tolist() == ["GPU-a"]
     assert second.gpus["gpu_uuid"].tolist() == ["GPU-b"]
-
-
-def test_the_same_server_keeps_its_answers_while_time_passes_and_nodes_are_added(tmp_path: Path) -> None:
-    joined = NOW + 6 * 3600  # a node more, in the course of the next day
-
-    def answer(request: Request) -> Reply:
-        if not request.path.endswith("query_range") or request.query.startswith("max("):
-            return server(request)
-        start, end, step = (float(request.params[name]) for name in ("start", "end", "step"))
-        moments = [start + n * step for n in range(round((end - start) / step) + 1)]
-        late = [50.0 if at >= joined else float("nan") for at in moments]
-        return matrix(request, (BOTH[0], 50), (BOTH[1], late))
-
-    server, said = DcgmServer(), []
-    with FakePrometheus(answer).running() as fake:
-        read(fake, tmp_path, said)
-        asked = len(fake.requests)
-        frame = read(fake, tmp_path, said, until=NOW + DAY)
-        days = {float(r.params["end"]) for r in measures(fake.requests[asked:])}
-    assert days == {NOW + DAY}  # the day before was kept
-    assert sorted(frame.gpus["gpu_uuid"]) == ["GPU-a", "GPU-a2"]
 
 
 def test_without_a_cache_every_answer_is_asked_for_and_none_is_kept(tmp_path: Path) -> None:

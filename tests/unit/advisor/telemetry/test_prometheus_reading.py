@@ -173,31 +173,6 @@ def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
     assert any(note.text.startswith("No data for gpu_util_mean from") for note in frame.notes)
 
 
-def test_warnings_of_the_server_stand_in_the_notes_and_such_answers_are_not_kept(tmp_path: Path) -> None:
-    def warned(request: Request) -> Reply:
-        return matrix(request, (GPU, 50), warnings=["store gateway b is down"])
-
-    server = DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_POWER": warned})
-    with FakePrometheus(server).running() as fake:
-        said = [note for note in read(fake, cache=tmp_path).notes if note.code == "server-warns"]
-        assert [note.fields["warning"] for note in said] == ["store gateway b is down"]
-        before = len(fake.requests)
-        read(fake, cache=tmp_path)
-        again = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
-    assert any("DCGM_FI_DEV_POWER" in query for query in again)
-
-
-def test_days_that_are_over_are_not_asked_twice(tmp_path: Path) -> None:
-    with FakePrometheus(DcgmServer()).running() as fake:
-        first = read(fake, cache=tmp_path, now=NOW + 86400, until=NOW)
-        before = len(fake.requests)
-        second = read(fake, cache=tmp_path, now=NOW + 86400, until=NOW)
-        measures = measures_of(fake.requests[before:])
-    assert not measures
-    same = [name for name in first.gpu.columns.astype(str) if not name.endswith("_bins")]
-    assert second.gpu[same].equals(first.gpu[same])
-
-
 def test_a_type_and_a_region_hold_though_kubernetes_no_longer_reports_them() -> None:
     labels = {
         "node": "n1", "label_node_kubernetes_io_instance_type": "p5.48xlarge",
