@@ -25,29 +25,30 @@ def node_spans(frame: Frame, seen: pd.DataFrame, renamed: Mapping[str, float]) -
         ends = [at[name] for at in (renamed, left) if name in at]
         end = min([*ends, frame.window.end])
         start = max(frame.window.start, begin)
-        if name in edges.index and start > frame.window.start and edges.at[name, "begin"] <= start:
-            start = max(start, edges.at[name, "since"])
+        if name in edges and start > frame.window.start and edges[name]["begin"] <= start:
+            start = max(start, edges[name]["since"])
         out[name] = (end if ends else None, max(end - start, 0.0) / HOUR_SECONDS)
     return out
 
 
-def _edges(seen: pd.DataFrame) -> pd.DataFrame:
+def _edges(seen: pd.DataFrame) -> dict[str, dict[str, float]]:
     """By node, the ``begin`` of its first row and the ``ts`` of its last, and between which moments of these it was
     observed (``since``, ``until``): servers date nodes by rows of up to an hour."""
     begin, seconds = seen["ts"] - seen["interval_seconds"], seen["observed_seconds"]
     rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
     by_node = rows.groupby("node")["ts"]
     first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
-    return first.join(rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max())
+    last = rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max()
+    return {str(node): dict(at) for node, at in first.join(last).to_dict("index").items()}
 
 
-def _left(frame: Frame, edges: pd.DataFrame) -> dict[str, float]:
+def _left(frame: Frame, edges: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """Node -> its last telemetry (Unix seconds), of those that left while others stayed: where the whole source ends,
     no node left."""
     last: dict[str, float] = {}
     for name, seen in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
         if np.isfinite(seen):
-            stop, until = edges.loc[name, ["ts", "until"]] if name in edges.index else (seen, seen)
+            stop, until = (edges[name]["ts"], edges[name]["until"]) if name in edges else (seen, seen)
             # Within the last row the finer of the two counts.
             last[name] = min(seen, until) if stop - HOUR_SECONDS <= seen <= stop else max(seen, stop)
     whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []

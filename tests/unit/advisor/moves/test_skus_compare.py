@@ -3,19 +3,14 @@
 import json
 
 import pytest
-from skuwise.__main__ import main
-
-
-def run(capsys, *words):
-    status = main(["skus", "compare", *words])
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+from skuwise.tests.support.in_process import skus
 
 
 def test_json_has_the_agreed_shape(capsys):
-    status, out, _ = run(
-        capsys, "H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B", "--format", "json"
-    )
+    status, out, _ = skus(
+        capsys, "compare", "H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B",
+        "--format", "json",
+    )  # fmt: skip
     document = json.loads(out)
     assert status == 0
     assert list(document) == [
@@ -35,20 +30,21 @@ def test_json_has_the_agreed_shape(capsys):
 
 def test_a_batch_is_answered_by_the_token_and_says_what_lies_outside(capsys):
     words = ("H100", "H200-SXM", "--phase", "decode", "--precision", "fp8", "--params", "5000B", "--gpus", "64")
-    status, out, _ = run(capsys, *words, "--batch", "9999", "--attention-copies", "2", "--cache-precision", "bf16")
+    status, out, _ = skus(capsys, "compare", *words, "--batch", "9999", "--attention-copies", "2",
+                          "--cache-precision", "bf16")  # fmt: skip
     assert status == 0
     assert "for each token" in out
     assert "not 5,000 B: the interval is wider" in out
     assert "times as many tokens a second" in out
-    status, out, _ = run(capsys, *words, "--batch", "9999", "--format", "json")
+    status, out, _ = skus(capsys, "compare", *words, "--batch", "9999", "--format", "json")
     document = json.loads(out)
     assert {"size-not-calibrated", "batch-not-calibrated"} <= {one["code"] for one in document["outside"]}
     assert document["speedup"] > 1  # more sequences in flight, though each of them waits longer
 
 
 def test_the_table_says_the_basis_and_what_forbids(capsys):
-    status, out, _ = run(capsys, "H100", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "70B",
-                         "--gpus", "4")  # fmt: skip
+    status, out, _ = skus(capsys, "compare", "H100", "L40S", "--phase", "decode", "--precision", "fp8", "--params",
+                         "70B", "--gpus", "4")  # fmt: skip
     assert status == 0
     assert "basis" in out
     assert "only PCIe" in out
@@ -67,10 +63,7 @@ def test_the_table_says_the_basis_and_what_forbids(capsys):
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
-    try:
-        status, _, err = run(capsys, *words)
-    except SystemExit as stopped:
-        status, err = stopped.code, capsys.readouterr().err
+    status, _, err = skus(capsys, "compare", *words)
     assert status == 2
     assert told in err
     assert "Traceback" not in err

@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from skuwise.__main__ import main
 from skuwise.advisor.moves.base.constraints import room_bytes
 from skuwise.advisor.moves.predict.capacity_plan import Wanted, plan_serving, plan_training
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model
+from skuwise.tests.support.in_process import skus
 
 CATALOG = load_catalog()
 MODEL = load_move_model()
@@ -57,17 +57,8 @@ def test_more_load_takes_more_replicas_and_two_at_least():
     assert many.usd_per_hour > few.usd_per_hour
 
 
-def run(capsys, *words):
-    try:
-        status = main(["skus", "plan", *words])
-    except SystemExit as stopped:
-        status = stopped.code
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
-
-
 def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
-    status, out, _ = run(capsys, "--params", "70B", "--precision", "fp8", "--load", "5rps", "--format", "json")
+    status, out, _ = skus(capsys, "plan", "--params", "70B", "--precision", "fp8", "--load", "5rps", "--format", "json")
     document = json.loads(out)
     assert status == 0
     assert document["schema"] == "skuwise.plan/1"
@@ -96,7 +87,7 @@ def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
-    status, _, err = run(capsys, *words)
+    status, _, err = skus(capsys, "plan", *words)
     assert status == 2
     assert told in err
     assert "Traceback" not in err

@@ -3,20 +3,11 @@
 import json
 
 import pytest
-from skuwise.__main__ import main
-
-
-def run(capsys, *words):
-    try:
-        status = main(["skus", "compare", *words])
-    except SystemExit as stopped:
-        status = stopped.code
-    captured = capsys.readouterr()
-    return status, captured.out, captured.err
+from skuwise.tests.support.in_process import skus
 
 
 def document(capsys, *words):
-    status, out, _ = run(capsys, *words, "--format", "json")
+    status, out, _ = skus(capsys, "compare", *words, "--format", "json")
     assert status == 0
     return json.loads(out)
 
@@ -59,7 +50,7 @@ def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
-    status, out, err = run(capsys, *words)
+    status, out, err = skus(capsys, "compare", *words)
     assert status == 2
     assert not out
     assert told in err

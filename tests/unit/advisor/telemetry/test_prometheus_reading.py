@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for
 def test_groups_of_nodes_together_have_the_rows_of_the_whole() -> None:
     """Three nodes, of which two share a series of workloads."""
     pods = {"n1": "serve-6d4cf56db6-x7k2p", "n2": "serve-6d4cf56db6-b8z4q", "n3": "train-0"}
-    series = [
+    series: list[Mapping[str, str]] = [
         {**GPU, "UUID": f"GPU-{node}", "Hostname": node, "exported_pod": pod, "exported_namespace": "ml"}
         for node, pod in pods.items()
     ]
@@ -103,19 +103,22 @@ def test_a_million_series_are_refused_with_their_count() -> None:
     assert not any(r.path.endswith("query_range") and "avg_over_time" in r.query for r in fake.requests)
 
 
-def test_a_server_without_gpus_is_said() -> None:
-    with (
-        FakePrometheus(DcgmServer(names=("up",))).running() as fake,
-        pytest.raises(NothingToDo, match="No GPU metrics"),
-    ):
+@pytest.mark.parametrize(
+    ("server", "told", "remedy"),
+    [
+        (DcgmServer(names=("up",)), "No GPU metrics", ""),
+        (DcgmServer(names=("gpu_gfx_activity",)), "AMD GPUs only", ""),
+        (DcgmServer(series=[{**GPU, "UUID": ""}]), "label UUID", "Keep that label"),
+    ],
+)
+def test_a_server_without_our_gpus_is_said(server: DcgmServer, told: str, remedy: str) -> None:
+    with FakePrometheus(server).running() as fake, pytest.raises(NothingToDo, match=told) as caught:
         read(fake)
+    assert remedy in caught.value.remedy
 
 
 def test_amd_gpus_are_named_as_such() -> None:
     amd = {"last_over_time((group by (hostname": lambda _: vector(({"hostname": "mi-1", "serial_number": "1"}, 1))}
-    alone = FakePrometheus(DcgmServer(names=("gpu_gfx_activity",)))
-    with alone.running() as fake, pytest.raises(NothingToDo, match="AMD GPUs only"):
-        read(fake)
     names = (*DcgmServer.names, "gpu_gfx_activity")
     with FakePrometheus(DcgmServer(names=names, by_query=amd)).running() as fake:
         (note,) = [note for note in read(fake).notes if note.code == "vendor-not-read"]
@@ -133,44 +136,10 @@ def test_gpus_that_no_label_tells_apart_or_places_are_said_to_be_uncounted(missi
     assert f"have no label {' or '.join(missing)}." in note.text
 
 
-def test_a_server_whose_series_name_no_gpu_is_told_which_label_to_keep() -> None:
-    bare = {name: value for name, value in GPU.items() if name != "UUID"}
-    with (
-        FakePrometheus(DcgmServer(series=[bare])).running() as fake,
-        pytest.raises(NothingToDo, match="label UUID") as caught,
-    ):
-        read(fake)
-    assert "Keep that label" in caught.value.remedy
-
-
 @pytest.mark.parametrize("reply", [Reply(b"<html>hi</html>"), error(404, "x"), success([]), vector(({}, 2))])
 def test_what_is_no_prometheus_is_said(reply: Reply) -> None:
     with FakePrometheus(lambda _: reply).running() as fake, pytest.raises(SourceError):
         read(fake)
-
-
-def test_a_day_over_the_servers_limit_is_asked_in_halves_and_comes_out_the_same() -> None:
-    def narrow(request: Request) -> Reply:
-        if float(request.params["end"]) - float(request.params["start"]) > 5 * 3600:
-            return error(422, "query processing would load too many samples into memory")
-        return matrix(request, (GPU, 50))
-
-    with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": narrow})).running() as fake:
-        frame = read(fake)
-    assert len(frame.gpu) == 48 and (frame.gpu["gpu_util_mean"] == 0.5).all()
-    assert not any("measure-" in note.code for note in frame.notes)
-
-
-def test_an_hour_that_cannot_be_had_is_missing_and_named() -> None:
-    def broken(request: Request) -> Reply:
-        if float(request.params["start"]) <= NOW - 3600 <= float(request.params["end"]):
-            return error(422, "too many samples")
-        return matrix(request, (GPU, 50))
-
-    with FakePrometheus(DcgmServer(by_query={"avg_over_time(DCGM_FI_DEV_GPU_UTIL": broken})).running() as fake:
-        frame = read(fake)
-    assert len(frame.gpu) == 48 and frame.gpu["gpu_util_mean"].isna().sum() == 1
-    assert any(note.text.startswith("No data for gpu_util_mean from") for note in frame.notes)
 
 
 def test_a_type_and_a_region_hold_though_kubernetes_no_longer_reports_them() -> None:

@@ -188,7 +188,7 @@ def test_work_on_several_nodes_is_one_with_what_any_file_knows(folder: Path) -> 
     change(folder / "n9.db", "UPDATE workload SET name = 'renamed', user = NULL, last_seen = last_seen + 60")
     frame = read_frame([folder])
     told = frame.workloads.set_index("workload_id")
-    assert len(told) == 3 and told.loc["w-n1", ["name", "user"]].tolist() == ["renamed", "ann"]
+    assert len(told) == 3 and list(told.loc["w-n1", ["name", "user"]]) == ["renamed", "ann"]
     assert set(frame.uses.loc[frame.uses["workload_id"] == "w-n1", "node"]) == {"n1", "n9"}
 
 

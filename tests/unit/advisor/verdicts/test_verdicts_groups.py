@@ -68,8 +68,8 @@ def test_groups_give_the_verdicts_of_the_whole(rows_at_once: int) -> None:
     }
     for name in ("occupancy", "energy"):
         own, other = (pd.DataFrame(getattr(one, name)) for one in (whole, grouped))
-        sums = [table.groupby("node")["gpu_hours"].sum() for table in (own, other)]
-        pd.testing.assert_series_equal(*sums)
+        own_hours, other_hours = (table.groupby("node")["gpu_hours"].sum() for table in (own, other))
+        pd.testing.assert_series_equal(own_hours, other_hours)
     assert len(grouped.usage) == len(whole.usage)
     ids = [workload.id for workload in whole.workloads]
     assert grouped.used(ids)["sm"].sum() == pytest.approx(whole.used(ids)["sm"].sum())
