@@ -6,10 +6,11 @@ import pytest
 from skuwise.__main__ import main
 
 
-def skus(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int | str | None, str, str]:
+def skus(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
     """Status, stdout and stderr of `skuwise skus` with these words."""
     try:
         status = main(["skus", *words])
     except SystemExit as stopped:
         status = stopped.code
-    return status, *capsys.readouterr()
+    told = capsys.readouterr()
+    return status, told.out, told.err

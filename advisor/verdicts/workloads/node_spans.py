@@ -39,7 +39,8 @@ def _edges(seen: pd.DataFrame) -> dict[str, dict[str, float]]:
     by_node = rows.groupby("node")["ts"]
     first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
     last = rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max()
-    return {str(node): dict(at) for node, at in first.join(last).to_dict("index").items()}
+    edges = first.join(last).to_dict("index")
+    return {str(node): {str(edge): at for edge, at in row.items()} for node, row in edges.items()}
 
 
 def _left(frame: Frame, edges: Mapping[str, Mapping[str, float]]) -> dict[str, float]:

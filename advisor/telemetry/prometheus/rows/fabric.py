@@ -112,7 +112,7 @@ def exporter_ports(
 
 
 def roles_of(
-    ports: Sequence[PortKey], rates: Mapping[PortKey, float], gpu_counts: Mapping[str, int],
+    ports: Sequence[PortKey], rates: Mapping[PortKey | None, float], gpu_counts: Mapping[str, int],
     configured: Mapping[str, Role],
 ) -> dict[PortKey, str]:  # fmt: skip
     """What each port is for, which node_exporter does not say: as it is configured; else a node's fastest ports are

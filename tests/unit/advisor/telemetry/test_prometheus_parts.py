@@ -13,7 +13,7 @@ from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAns
 from skuwise.advisor.telemetry.prometheus.promql.labels import gpu_of
 from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
-from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortRows, exporter_ports, roles_of
+from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortKey, PortRows, exporter_ports, roles_of
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows
 from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
@@ -177,7 +177,7 @@ def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: fl
 
 def test_ports_are_compute_by_shape_or_as_they_are_configured() -> None:
     ports = [("n", f"mlx5_{i}", 1) for i in range(9)]
-    rates = dict.fromkeys(ports[:8], 50000000000.0) | {ports[8]: 1.25e10}
+    rates: dict[PortKey | None, float] = {port: 1.25e10 if port is ports[8] else 5e10 for port in ports}
     roles = roles_of(ports, rates, {"n": 8}, {})
     assert [roles[port] for port in ports] == ["compute"] * 8 + ["storage"]
     assert roles_of(ports[8:], rates, {"n": 8}, {})[ports[8]] == "unknown", "one port for eight GPUs may be for storage"
