@@ -25,9 +25,8 @@ _REMEDY = "Take a snapshot of it with 'skuwise agent snapshot' on the node, or l
 
 
 class Reader(sqlite3.Connection):
-    """A read-only connection to one database (`open_reader`), as a context closed at the end. `execute` takes any
-    SELECT, without bounds; `fetch` and `parts` are bounded. An open cursor holds a transaction, and the writer's log.
-    """
+    """A read-only connection to one database (`open_reader`), as a context closed at the end. `execute` is without
+    bounds; `fetch` and `parts` are bounded. An open cursor holds a transaction, and the writer's log."""
 
     address = ""  # the URI by which it was opened
     path = Path()
@@ -87,8 +86,8 @@ def _views_to_put(reader: Reader) -> list[str]:
         is_plain = there.startswith("CREATE TABLE")
         if there != sql and not (is_plain and columns.items() <= _columns(reader, name).items()):
             raise StoreError(f"{reader.path} cannot be read: it has no table {name!r} as skuwise makes it.", _REMEDY)
-    has_ours = set(views) <= set(made.values())
-    return [] if has_ours else [sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for sql in views]
+    temporary = [sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for sql in views]
+    return [] if set(views) <= set(made.values()) else temporary
 
 
 def open_reader(path: Path) -> Reader:
@@ -112,7 +111,8 @@ def open_reader(path: Path) -> Reader:
             return _open(path, f"{address}?mode=ro")
         except sqlite3.OperationalError:
             # As an unchanging file only where nobody can be writing: no log, and no way to make one.
-            if os.path.exists(f"{path}-wal") or os.access(path.parent, os.W_OK):  # noqa: PTH110
+            writable = os.access(path.parent, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
+            if writable or os.path.exists(f"{path}-wal"):  # noqa: PTH110
                 raise
             return _open(path, f"{address}?mode=ro&immutable=1")
     except UnicodeDecodeError as error:  # what SQLite says of a damaged schema repeats its bytes

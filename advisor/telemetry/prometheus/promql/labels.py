@@ -59,10 +59,8 @@ def host_of(instance: str) -> str:
 def gpu_of(labels: Labels) -> tuple[str, str | None] | None:
     """The id of a GPU or MIG instance and its parent's; None for a series of no GPU.
 
-    dcgm-exporter gives an instance its parent's UUID and a number: ours is both. Virtual devices are one GPU, whose use
-    must not be counted once for each: time slicing calls them ``GPU-...::3``, HAMi ``GPU-...-3``, GKE
-    ``GPU-.../vgpu3``.
-    """
+    dcgm-exporter gives an instance its parent's UUID and a number: ours is both. Virtual devices are one GPU,
+    counted once: time slicing calls them ``GPU-...::3``, HAMi ``GPU-...-3``, GKE ``GPU-.../vgpu3``."""
     uuid, instance = labels.get("UUID", ""), labels.get("GPU_I_ID")
     uuid = found["gpu"] if (found := _VIRTUAL.fullmatch(uuid)) else uuid
     return ((f"{uuid}/gi{instance}", uuid) if instance else (uuid, None)) if uuid else None

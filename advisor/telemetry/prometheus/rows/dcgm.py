@@ -6,7 +6,7 @@ usually have; a row that has others only counts as full.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -118,25 +118,29 @@ def dcgm_rows(
 def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[str, About]]:
     """Which rows a series speaks of, and what each GPU is."""
     keys: dict[int, tuple[Labels, str | None]] = {}
+    profiles = {(found[0], labels.get("GPU_I_PROFILE")) for labels in every if (found := gpu_of(labels))}
+    reused = {one for one, count in Counter(one for one, _ in profiles).items() if count > 1 and "/gi" in one}
+
+    def named(labels: Labels) -> tuple[str, str | None] | None:
+        found = gpu_of(labels)  # the number of an instance is given again when its GPU is divided anew
+        return (f"{found[0]}.{labels.get('GPU_I_PROFILE', '')}", found[1]) if found and found[0] in reused else found
 
     def key(labels: Labels) -> str | None:
         # Of the same object the same, found once: labels are held, so that no others take their id.
         if id(labels) not in keys:
-            found, whole = gpu_of(labels), who(labels)
+            found, whole = named(labels), who(labels)
             suffix = homes.get(whole) if whole is not None else None
             keys[id(labels)] = labels, None if found is None or suffix is None else found[0] + suffix
         return keys[id(labels)][1]
 
     about: dict[str, About] = {}
     for labels in every:
-        found, whole, own = gpu_of(labels), who(labels), key(labels)
+        found, whole, own = named(labels), who(labels), key(labels)
         if found is None or whole is None or own is None or own in about:
             continue
         uuid, parent = found
-        one = About(
-            whole[1], device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
-            driver_version=labels.get(DRIVER_LABEL),
-        )  # fmt: skip
+        one = About(whole[1], device_index(labels.get("gpu")), labels.get("modelName"), uuid=parent or uuid,
+                    driver_version=labels.get(DRIVER_LABEL))  # fmt: skip
         about.setdefault((parent or uuid) + own[len(uuid) :], one)
         if parent:
             about[own] = replace(one, kind="mig", parent=parent, mig_profile=labels.get("GPU_I_PROFILE"), uuid=uuid)
@@ -144,10 +148,8 @@ def _gpus(every: Sequence[Labels], who: Who, homes: Homes) -> tuple[KeyOf, dict[
 
 
 def readings_of(name: str, answer: SeriesAnswer) -> SeriesAnswer:
-    """Values in the frame's unit; what cannot be is missing.
-
-    Ratios of instances may exceed 1 by far (NVIDIA/DCGM#152): then all of the instance was busy.
-    """
+    """Values in the frame's unit; what cannot be is missing. Ratios of instances may exceed 1 by far
+    (NVIDIA/DCGM#152): then all of the instance was busy."""
     if (gauge := GAUGES.get(name.rpartition("_")[0])) is None:
         return answer
     values = answer.values * gauge.scale
