@@ -12,7 +12,7 @@ from ..core.naming import AmbiguousError, matching, unknown
 from ..core.timestamps import minute, rfc3339
 from .options import duration
 from .price_options import rulebook_of
-from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, read_priced, watched_source
+from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
 EXIT_BUSY = 4
 EXIT_UNKNOWN = 5
@@ -49,12 +49,13 @@ def run(options: argparse.Namespace) -> int:
     from ..incidents.settings import WatchSettings  # noqa: PLC0415
     from ..watch.idle_answer import idle_answer, target_of, targets  # noqa: PLC0415
     from ..watch.limits import Criteria  # noqa: PLC0415
+    from ..watch.reading import read_recent  # noqa: PLC0415
 
     if not _LEAST_SECONDS <= options.longer_than <= _MOST_SECONDS:
         raise UsageError("--longer-than is out of range.", "Use 5m to 3d.")
     now = time.time()
     book = rulebook_of(options, now)
-    recent = read_priced(
+    recent = read_recent(
         watched_source(options),
         book,
         lookback_seconds=options.longer_than + MARGIN_SECONDS,

@@ -24,7 +24,7 @@ from ..core.timestamps import minute, rfc3339
 from ..mail.settings import load_mail_settings
 from .price_options import rulebook_of
 from .reader_commands import reader_commands
-from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, read_priced, watched_source
+from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
 if TYPE_CHECKING:
     from ..core.incident_types import Incident, WatchPass
@@ -133,12 +133,13 @@ class _Watcher:
     def _look(self) -> tuple[WatchPass, Advance]:
         from ..incidents.transitions import advance  # noqa: PLC0415
         from ..watch.evaluate import evaluate  # noqa: PLC0415
+        from ..watch.reading import read_recent  # noqa: PLC0415
 
         options, now = self._options, time.time()
         book, criteria = _judged_by(options, self._settings, now)
         lookback = self._settings.longest_limit_seconds + MARGIN_SECONDS
         # An incident keeps its beginning, so that only the first look needs the hours before.
-        recent = read_priced(
+        recent = read_recent(
             self._source, book, lookback_seconds=lookback, now=now, until=options.until,
             past_seconds=0.0 if self._has_looked else PAST_SECONDS,
         )  # fmt: skip

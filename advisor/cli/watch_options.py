@@ -1,11 +1,10 @@
-"""What `watch` and `idle` share: the source, and a reading of its last hours."""
+"""What `watch` and `idle` share: the source, and how far back it is read."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...rules.base.errors import UsageError
 from ...rules.base.output import say
@@ -15,10 +14,6 @@ from .options import SINCE, moment
 from .output import cores
 from .price_options import add_prices
 from .source_options import add_source_choice, source_of
-
-if TYPE_CHECKING:
-    from ..core.recent import Recent
-    from ..rulebook import Rulebook
 
 # Beyond the longest limit: what tells a pause from an end lies before it.
 MARGIN_SECONDS = 1.5 * 3600.0
@@ -52,24 +47,3 @@ def watched_source(options: argparse.Namespace) -> Source:
         options.db = None if report.prometheus else list(report.db)
         options.match = [*options.match, *(report.match if report.prometheus else ())]
     return source_of(options, say, cores())
-
-
-def read_priced(
-    source: Source,
-    book: Rulebook,
-    *,
-    lookback_seconds: float,
-    now: float,
-    until: float | None = None,
-    past_seconds: float = 0.0,
-) -> Recent:
-    """The last hours of a source, with prices. `until`: the moment as of which they are read; None: `now`.
-    `past_seconds`: as of `read_recent`."""
-    from ..watch.prices import priced  # noqa: PLC0415
-    from ..watch.reading import read_recent  # noqa: PLC0415
-
-    at = now if until is None else until
-    recent = read_recent(
-        source, book, lookback_seconds=lookback_seconds, now=at, until=until, past_seconds=past_seconds
-    )
-    return priced(recent, book)

@@ -24,26 +24,22 @@ FINE_SECONDS = 60.0
 COARSE_SECONDS = 300.0
 HOUR_SECONDS = 3600.0
 
-# Measures of a GPU or MIG instance. `observed`: share of the row that was observed (0..1). `engine`: mean share of time
-# in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization; `engine_max`: its highest
-# sample. `util`: the driver's utilization alone, the second opinion. `links_bytes_per_second`: PCIe and NVLink, both
-# ways. `throttled`: share of the row with a fault's throttle reason (hardware slowdown, thermal, power brake).
-GPU_MEASURES = (
-    "observed", "engine", "engine_max", "util", "sm", "tensor", "dram", "power_watts", "mem_used_ratio",
-    "links_bytes_per_second", "sm_clock_hertz", "throttled",
-)  # fmt: skip
-# Of a node. `fabric_bytes_per_second`: all compute ports, both ways; `fabric_line_bytes_per_second`: what they could
-# carry one way; `fabric_up`: share of them that are active. `network_bytes_per_second`: all other ports, both ways.
-NODE_MEASURES = (
-    "cpu_util", "disk_bytes_per_second", "network_bytes_per_second", "fabric_bytes_per_second",
-    "fabric_line_bytes_per_second", "fabric_up",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Rows:
     """Measures over equal spans. `start`: the beginning of the first span, Unix seconds. `values`: by measure, an
-    array of (subjects, spans); a measure that nobody reports is not in it."""
+    array of (subjects, spans); a measure that nobody reports is not in it.
+
+    Of a GPU or MIG instance: ``observed``, the share of the row that was observed (0..1); ``engine``, the mean share of
+    time in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization, and ``engine_max``,
+    its highest sample; ``util``, the driver's utilization alone, the second opinion; ``sm``, ``tensor``, ``dram``,
+    ``power_watts``, ``mem_used_ratio``, ``sm_clock_hertz``; ``links_bytes_per_second``, PCIe and NVLink, both ways;
+    ``throttled``, the share of the row with a fault's throttle reason (hardware slowdown, thermal, power brake).
+
+    Of a node: ``cpu_util``, ``disk_bytes_per_second``; ``fabric_bytes_per_second``, all compute ports, both ways;
+    ``fabric_line_bytes_per_second``, what they could carry one way; ``fabric_up``, the share of them that are active;
+    ``network_bytes_per_second``, all other ports, both ways.
+    """
 
     start: float
     step_seconds: float

@@ -29,6 +29,7 @@ from ..core.records import Record, records, text
 from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source
 from .holders import current_holds
+from .prices import priced
 from .timeline import timeline_of
 
 Floats = npt.NDArray[np.float64]
@@ -57,12 +58,14 @@ def read_recent(
     until: float | None = None,
     past_seconds: float = 0.0,
 ) -> Recent:
-    """The last `lookback_seconds` of a source before its newest whole minute (`until`: before that moment). The hours
-    before the rows of a minute are read where some GPU rests, waits or shows nothing. `past_seconds`: for how long
-    before that databases are read by the hour where some GPU rested throughout; a server would take too long.
+    """The last `lookback_seconds` of a source before its newest whole minute (`until`: before that moment, as of which
+    it is then read), with the prices of its nodes. The hours before the rows of a minute are read where some GPU
+    rests, waits or shows nothing. `past_seconds`: for how long before that databases are read by the hour where some
+    GPU rested throughout; a server would take too long.
 
     Raises NothingToDo where there is no GPU data, SkuwiseError where the source cannot be read.
     """
+    now = now if until is None else until
     minutes = _MINUTES_SECONDS_OF_SERVER if isinstance(source, PrometheusServer) else _MINUTES_SECONDS
 
     def read(since: float, until: float | None, resolution: float, gpus: Collection[str] = ()) -> Frame | None:
@@ -181,11 +184,12 @@ def _recent(fine: _Part, coarse: _Part, book: Rulebook, now: float) -> Recent:
     def detail(values: Callable[[_Part, Frame, pd.Index], Mapping[str, Values]], subjects: pd.Index) -> Detail:
         return Detail(fine.rows(values, subjects), coarse.rows(values, subjects))
 
-    return Recent(
+    recent = Recent(
         now=now, end=newest.end, gpus=gpus, nodes=nodes, holds=holds, gpu=detail(_gpu_values, _keys(gpus)),
         node=detail(_node_values, names), service=detail(_service_values, ids),
         notes=tuple(dict.fromkeys(note for frame in frames for note in frame.notes)), source=frames[0].source,
     )  # fmt: skip
+    return priced(recent, book)
 
 
 def _gpus(

@@ -19,6 +19,7 @@ import pandas as pd
 
 from ....rules.models.resting_power import RestingPowers
 from ...core.frame import Frame
+from ...core.steady_rest import is_steady_rest
 from ...rulebook import Rulebook
 from ..doubts import Doubt, by_gpu, doubts_of, percent
 from ..workloads.sku_lookup import GpuIndex, SkuRows
@@ -41,12 +42,6 @@ REST_MARGIN = 1.25
 FAULT_SECONDS_MIN = 3600.0
 # With one source of activity alone, power must be that of a GPU that keeps its clocks down.
 SURE_MARGIN = 1.25
-# Power at rest varies less than this, as a share and by sensors' steps in watts.
-STEADY_SHARE, STEADY_WATTS = 1.1, 3.0
-# Rest is at most this share of what the same GPUs draw at work, by whether it is known that memory is held.
-REST_OF_WORK_HELD, REST_OF_WORK = 0.5, 0.25
-# Of a GPU without any known limit: the most that is published for one at rest (H100).
-REST_WATTS_MAX = 122.0
 
 
 def at_rest(
@@ -106,9 +101,9 @@ def _steady(  # noqa: PLR0917
     at_work = out["power"].where(~out["quiet"]).groupby(names).transform("max").to_numpy(float)
     with np.errstate(invalid="ignore"):
         zero = (gpu["gpu_util_mean"].to_numpy(float) == 0) & ~(gpu["gpu_util_max"].to_numpy(float) > 0)
-        flat = np.fmax(rows.power, gpu["power_watts_p95"].to_numpy(float)) <= STEADY_SHARE * own + STEADY_WATTS
-        below_work = np.where(held, ~(own > REST_OF_WORK_HELD * at_work), own <= REST_OF_WORK * at_work)
-        return zero & flat & below_work & (own <= np.where(np.isnan(high), REST_WATTS_MAX, high)) & ~rows.instance
+    power = np.fmax(rows.power, gpu["power_watts_p95"].to_numpy(float))
+    steady = is_steady_rest(zero, power, level=own, at_work=at_work, has_memory=held, most=high)
+    return steady & ~rows.instance
 
 
 def power_doubts(frame: Frame, rows: pd.DataFrame, contradicted: Mask) -> list[Doubt]:

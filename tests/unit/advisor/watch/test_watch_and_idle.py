@@ -10,6 +10,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.cli import idle, watch
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.notify import dispatch
+from skuwise.advisor.watch import reading as watch_reading
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
 
@@ -27,8 +28,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]  # fmt: skip
     for module in (watch, idle):
         monkeypatch.setattr(module, "watched_source", lambda options: None)
-        monkeypatch.setattr(module, "read_priced", lambda *_, **__: reading(works))
         monkeypatch.setattr(module.time, "time", lambda: END + 60.0)
+    monkeypatch.setattr(watch_reading, "read_recent", lambda *_, **__: reading(works))
     return tmp_path
 
 
@@ -64,7 +65,7 @@ def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch
         return one
 
     monkeypatch.setattr(watch, "StopSignals", Stop)
-    monkeypatch.setattr(watch, "read_priced", read)
+    monkeypatch.setattr(watch_reading, "read_recent", read)
     assert main(["watch", *STEM, "--every", "1m"]) == 0
     said = capsys.readouterr().err
     assert "this pass failed, and is repeated in 1 min: No source." in said and "opened: " in said
