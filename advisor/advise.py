@@ -44,9 +44,9 @@ def load_rulebook(
     from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
     from ..rules.policy.kind_priors import load_kind_priors  # noqa: PLC0415
     from ..rules.policy.latency_classes import load_latency_classes  # noqa: PLC0415
+    from .classify.kinds.kind_signals import SHAPES, fingerprint  # noqa: PLC0415
+    from .classify.kinds.kinds import WORKING  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
-    from .verdicts.kinds.kind_signals import SHAPES, fingerprint  # noqa: PLC0415
-    from .verdicts.kinds.kinds import WORKING  # noqa: PLC0415
 
     catalog = load_catalog(rules_dir)
     today = datetime.fromtimestamp(now, UTC).date()
@@ -114,10 +114,10 @@ def read_and_reason(
     GPUs, ports and hosts; without them a large fleet is read and judged group by group, in less memory."""
     import numpy as np  # noqa: PLC0415
 
+    from .classify.merged import judge_groups  # noqa: PLC0415
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .core.frame_groups import Outline, parts_of  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415
-    from .verdicts.merged import judge_groups  # noqa: PLC0415
 
     source = Databases(tuple(source)) if isinstance(source, list) else source
     asked = {"since": since, "until": until, "now": now}

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .classify.accounting.gpu_hour_accounting import hours_by_use
+from .classify.judge import judge
+from .classify.types import Verdicts
 from .core.advice_types import Advice, Decision, Summary
 from .core.coded_text import CodedText
 from .core.formatting import counted, hours
@@ -29,9 +32,6 @@ from .moves.recommender import all_recommendations, decided, order, recoverable_
 from .moves.waste.too_many_gpus import RULE as SIZING
 from .moves.waste_rules import excused, find_custom, find_waste, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
-from .verdicts.accounting.gpu_hour_accounting import hours_by_use
-from .verdicts.judge import judge
-from .verdicts.types import Verdicts
 
 # Codes of the notes that speak of the window as a whole, and not of one node or workload.
 WINDOW_NOTES = frozenset({"telemetry-begins-late", "week-not-over"})

@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...rules.catalog.types import Price
+from ..classify.accounting.daily_hours import DAY, NodeSpan, daily_hours, node_spans
+from ..classify.accounting.token_hours import token_hours
+from ..classify.judge import judge_rows
+from ..classify.measured_rows import measured_rows
+from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText
 from ..core.formatting import counted, listed
 from ..core.frame import Frame
@@ -22,11 +27,6 @@ from ..moves.base.price_book import PriceBook
 from ..moves.base.pricing import assumed_notes, fabric_uses, unpriced_notes
 from ..moves.waste.idle_fabric import RULE as IDLE_FABRIC
 from ..rulebook import Rulebook
-from ..verdicts.accounting.daily_hours import DAY, NodeSpan, daily_hours, node_spans
-from ..verdicts.accounting.token_hours import token_hours
-from ..verdicts.judge import judge_rows
-from ..verdicts.measured_rows import measured_rows
-from ..verdicts.types import NodeFacts, Verdicts
 
 Category = Literal["used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "drained", "unobserved"]
 # In this order rows and columns stand. The first three are a workload's, the others nobody's.

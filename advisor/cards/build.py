@@ -8,6 +8,8 @@ from statistics import median
 
 import numpy as np
 
+from ..classify.judge import judge
+from ..classify.types import Verdicts
 from ..core.advice_types import Advice
 from ..core.card_types import Asked, Card, CardPrice, CardState, Compared, Course, Judged
 from ..core.formatting import price_words
@@ -20,8 +22,6 @@ from ..moves.base.price_book import PriceBook
 from ..moves.base.pricing import with_costs
 from ..rulebook import Rulebook
 from ..telemetry.job_table import job_names
-from ..verdicts.judge import judge
-from ..verdicts.types import Verdicts
 from .measured import course_of, reasons_of, use_of
 from .next_step import next_step
 from .runs import RUNNING_SECONDS

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..classify.types import Verdicts
 from ..core.card_types import COURSE_SPANS, Course, Use
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..verdicts.types import Verdicts
 
 _BYTES = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
 _FIGURES = {

@@ -9,9 +9,9 @@ from typing import Literal
 import pandas as pd
 
 from ...rules.catalog.loader import Catalog
+from ..classify.workloads.inventory import GpuCoverage, Inventory
 from ..core.frame import Frame
 from ..core.records import text
-from ..verdicts.workloads.inventory import GpuCoverage, Inventory
 from .types import MetricCoverage
 
 HOUR = 3600.0

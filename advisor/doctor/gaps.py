@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from ...rules.catalog.hour_prices import GPU_FLAG
 from ...rules.catalog.loader import Catalog
+from ..classify.doubts import Doubt
+from ..classify.features.soundness import NO_PIPE
+from ..classify.types import Verdicts
 from ..core.formatting import counted, percent
 from ..core.frame import Frame
 from ..core.records import records, text
@@ -16,9 +19,6 @@ from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
 from ..moves.context.finding_context import ready_at, when_possible
-from ..verdicts.doubts import Doubt
-from ..verdicts.features.soundness import NO_PIPE
-from ..verdicts.types import Verdicts
 from . import remedies
 from .coverage import HOUR, WINDOW_SHARE, unprofiled
 from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap

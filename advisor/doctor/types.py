@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ...rules.catalog.hour_prices import SOURCE
 from ...rules.catalog.types import Price
+from ..classify.types import NodeFacts
+from ..classify.workloads.inventory import NodeInventory
 from ..core.advice_types import Advice
 from ..core.coded_text import CodedText
-from ..verdicts.types import NodeFacts
-from ..verdicts.workloads.inventory import NodeInventory
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ..classify.types import Verdicts
 from ..core.coded_text import CodedText
-from ..verdicts.types import Verdicts
 from .base.workload_groups import AVAILABLE, TRAINING, Group
 from .context.finding_context import FindingContext, node_words, series_label
 from .context.rule_context import busy_share

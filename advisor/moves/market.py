@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...rules.catalog.types import NodeSku, Price
+from ..classify.types import Verdicts
 from ..core.advice_types import Recommendation
 from ..core.coded_text import coded
-from ..verdicts.types import Verdicts
 from .base.workload_groups import Group
 from .context.fleet_context import GroupContext
 from .context.latency_gate import held_to_class

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ..classify.types import Verdicts
 from ..core.advice_types import Decision, Interval, Recommendation
 from ..core.coded_text import CodedText, coded
-from ..verdicts.types import Verdicts
 from .base.prediction import percentiles
 from .base.workload_groups import Group
 from .choice import best_together, without_losers

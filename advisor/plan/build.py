@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pandas as pd
 
+from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import coded
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
@@ -17,7 +18,6 @@ from ..moves.base.workload_groups import Group
 from ..moves.context.evidence import GAP_MAX
 from ..moves.context.move_context import MoveContext
 from ..pipeline import Reasoned
-from ..verdicts.types import NodeFacts, Verdicts
 from .choices import LeftOut, choice_of, drawn_by_series
 from .demand import JobUse, grid_of, jobs_of_pool
 from .kinds import apart

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..classify.types import MigInstance, NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from ..moves.base.workload_groups import AVAILABLE, JOBS, Group
 from ..moves.context.move_context import MoveContext
-from ..verdicts.types import MigInstance, NodeFacts, Verdicts
 from .demand import JobUse, needed
 from .limits import EXCLUDED, PlanRequest
 from .mig import gpus_for, placeable

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ...rules.catalog.types import MEMORY_SLICES
+from ..classify.judge import judge
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 from ..moves.base.workload_groups import groups_of
@@ -20,7 +21,6 @@ from ..moves.whatif import SEED, survey, what_if
 from ..moves.whatif_result import WhatIfChoice, WhatIfResult
 from ..pipeline import move_context_of
 from ..rulebook import Rulebook
-from ..verdicts.judge import judge
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import replace
 
 from ...rules.catalog.types import Price
+from ..classify.types import NodeFacts
 from ..core.recent import Recent, RecentNode
 from ..moves.base.price_book import PriceBook
 from ..rulebook import Rulebook
-from ..verdicts.types import NodeFacts
 
 
 def priced(recent: Recent, rules: Rulebook) -> Recent:

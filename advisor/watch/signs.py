@@ -12,9 +12,9 @@ import numpy as np
 
 from ...rules.models.resting_power import RestingPowers
 from ...rules.policy.watch import WatchRules
+from ..classify.features.resting_power import FREE_MEM_RATIO
 from ..core.recent import FINE_SECONDS, Detail, Recent, Rows, Values
 from ..core.steady_rest import is_steady_rest
-from ..verdicts.features.resting_power import FREE_MEM_RATIO
 from .timeline import Floats, Mask, Timeline, is_observed, joined, low_level, timeline_of
 
 # Rows below this are candidates for the noise floor of a GPU at rest.

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.benchmarks.generators.first import simulate
 
 from ..scoring import ABSTAINED, Answer, Score, abstention, accuracy, confusion, given, rate

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.model import Gpu, Node, Workload
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.writer import Writer

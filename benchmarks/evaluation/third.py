@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.advice_types import Finding
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.base.heap import no_garbage_collection
 
 from ..engine import frame_of, is_installed, victoria

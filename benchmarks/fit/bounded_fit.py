@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize
-from skuwise.advisor.verdicts.kinds.kind_signal import KindSignal
+from skuwise.advisor.classify.kinds.kind_signal import KindSignal
 
 Matrix = npt.NDArray[np.float64]
 MOST = 3.0  # log-odds of one shape: twenty to one, and never more

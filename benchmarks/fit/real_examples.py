@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from skuwise.advisor.advise import load_rulebook
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.judge import judge
 
 from ..evaluation.labelled import Part, read_labels, store_series
 from ..evaluation.real import REAL

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import scipy
-from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint, levels
-from skuwise.advisor.verdicts.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.kind_signals import SHAPES, fingerprint, levels
+from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.rules.models.kind_model import FILE, SCHEMA
 from skuwise.rules.policy.thresholds import load_kind_thresholds
 from threadpoolctl import threadpool_limits
@@ -228,7 +228,7 @@ def inputs(fleets: Sequence[Fleet] = FLEETS) -> str:
 
 def document(fitted: Fitted, noted: Mapping[str, str], declared: str) -> Iterator[str]:
     """The lines of the model's file."""
-    yield "# Weights (log-odds) by which the shapes of advisor/verdicts/kinds/kind_signals.py speak for kinds."
+    yield "# Weights (log-odds) by which the shapes of advisor/classify/kinds/kind_signals.py speak for kinds."
     yield "# Made by `make model`; do not edit: change the shapes or the examples and make it anew."
     yield f"schema: {SCHEMA}"
     yield f'fingerprint: "{fingerprint(SHAPES)}"'

@@ -7,12 +7,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.doctor.diagnose import diagnose
 from skuwise.advisor.doctor.types import Diagnosis
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.rulebook import Rulebook
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from threading import Event
 
 import numpy as np
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.plan.solve import SolverBudget
 from skuwise.advisor.rulebook import Rulebook
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.views.health import health_of
 from skuwise.advisor.views.subjects import find
 from skuwise.advisor.views.whatif_session import Workbench, workbench

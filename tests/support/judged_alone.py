@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.verdicts.judge import judge
 
 from .frame_builder import FrameBuilder
 from .rulebooks import rulebook

@@ -9,6 +9,8 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+from skuwise.advisor.classify.types import BareGpu, FabricFacts, NodeFacts, NodePower, TokenEnergy, Verdicts
+from skuwise.advisor.classify.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
@@ -16,8 +18,6 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
 from skuwise.advisor.moves.base.prediction import Use
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.verdicts.types import BareGpu, FabricFacts, NodeFacts, NodePower, TokenEnergy, Verdicts
-from skuwise.advisor.verdicts.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.tests.support.rulebooks import rulebook
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
@@ -11,7 +12,6 @@ from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.plan.solve import SolverBudget
-from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.tests.support.moves_builders import END, PLAIN, catalog, gpus_of, node, usage, workload
 from skuwise.tests.support.rulebooks import rulebook
 

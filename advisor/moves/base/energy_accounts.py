@@ -16,6 +16,7 @@ import pandas as pd
 from ....rules.catalog.node_files import ANY_REGION
 from ....rules.catalog.site_energy import SiteEnergy, SiteFigure
 from ....rules.catalog.types import PowerPrice
+from ...classify.types import NodeFacts, TokenEnergy, Verdicts
 from ...core.column_rows import ColumnRows, rows_of
 from ...core.energy_sums import JOULES_PER_KWH, basis_of, joules_a_token, owners_of, phases_together
 from ...core.energy_types import (
@@ -31,7 +32,6 @@ from ...core.energy_types import (
     WorkloadEnergy,
 )
 from ...core.verdict_types import WorkloadVerdict
-from ...verdicts.types import NodeFacts, TokenEnergy, Verdicts
 from .price_book import PriceBook
 
 _GRAMS_PER_KG = 1000.0

@@ -22,7 +22,7 @@ from ....rules.catalog.hour_prices import GPU_HOUR, NODE_HOUR, SOURCE, HourPrice
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.node_files import ANY_REGION
 from ....rules.catalog.types import NodeSku, PowerPrice, Price
-from ...verdicts.types import NodeFacts
+from ...classify.types import NodeFacts
 
 # Bases that bind nobody: a node on these is given back from one hour to the next.
 UNBOUND = ("list", "negotiated")

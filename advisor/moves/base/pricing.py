@@ -16,11 +16,11 @@ from ....rules.catalog.fabric_premium import Premium, PriceOf
 from ....rules.catalog.gpu_files import normalise
 from ....rules.catalog.hour_prices import GPU_HOUR, flag_line
 from ....rules.catalog.types import Price
+from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation
 from ...core.coded_text import CodedText
 from ...core.formatting import listed
 from ...core.verdict_types import WorkloadVerdict
-from ...verdicts.types import NodeFacts, Verdicts
 from .price_book import UNBOUND, PriceBook
 
 _SKUS_SHOWN = 3  # in one line that people copy

@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from ....rules.policy.exceptions import RuleException
+from ...classify.types import NodeFacts, Verdicts
 from ...core.column_rows import ColumnRows
 from ...core.verdict_types import INFERRED, WorkloadVerdict
-from ...verdicts.types import NodeFacts, Verdicts
 from .prediction import EXPOSED, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there

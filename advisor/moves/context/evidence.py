@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ...classify.bottlenecks.links import PART
+from ...classify.types import BareGpu, Verdicts
+from ...classify.workloads.inventory import GpuCoverage, NodeInventory
 from ...core.advice_types import Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.timestamps import minute
-from ...verdicts.bottlenecks.links import PART
-from ...verdicts.types import BareGpu, Verdicts
-from ...verdicts.workloads.inventory import GpuCoverage, NodeInventory
 from .finding_context import listed
 
 # Share of the time that may be missing: of more than that nobody knows what the GPUs did in it.

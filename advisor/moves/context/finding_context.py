@@ -8,12 +8,12 @@ from typing import Literal
 
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
+from ...classify.types import BareGpu, NodeFacts
 from ...core.advice_types import Action, Finding, Severity
 from ...core.energy_sums import JOULES_PER_KWH
 from ...core.formatting import listed
 from ...core.frame import Window
 from ...core.timestamps import rfc3339
-from ...verdicts.types import BareGpu, NodeFacts
 from ..base.workload_groups import Group
 from ..predict.clock_model import ClockMove
 

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from ....rules.catalog.types import Price
+from ...classify.types import Verdicts
 from ...core.advice_types import (
     Action,
     Configuration,
@@ -21,7 +22,6 @@ from ...core.advice_types import (
 from ...core.coded_text import CodedText
 from ...core.formatting import dated, spread, usd
 from ...core.ids import stable_id
-from ...verdicts.types import Verdicts
 from ..base.prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from ..base.pricing import Cash
 from ..base.workload_groups import Group

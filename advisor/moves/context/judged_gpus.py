@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from ...classify.types import Verdicts
 from ...core.advice_types import Unobserved
-from ...verdicts.types import Verdicts
 from ..base.pricing import PriceBook
 from .finding_context import ready_at
 

@@ -11,11 +11,11 @@ import numpy as np
 from ....rules.base.templates import fill, gaps
 from ....rules.catalog.fabric_premium import NVLINK_PRIORS
 from ....rules.policy.thresholds import WasteRule
+from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Action, Evidence, Finding, Severity
 from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
-from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import PriceBook
 from ..base.workload_groups import AVAILABLE, JOBS, Group
 from .finding_context import FindingContext, Waste, clamped_confidence, node_words, sampling_confidence, series_label

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
-from ...verdicts.types import NodeFacts, Verdicts
 from ..base.pricing import cash_of
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
 from ..context.evidence import WORK, EvidenceClaim

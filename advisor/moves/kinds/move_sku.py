@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ....rules.catalog.fabric_premium import twins_without_fabric
 from ....rules.catalog.types import NodeSku, Price
+from ...classify.types import NodeFacts
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import gpus, usd
-from ...verdicts.types import NodeFacts
 from ..base.constraints import NODES_MIXED, NODES_SHARED
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH

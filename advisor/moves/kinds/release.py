@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ....rules.catalog.types import Price
+from ...classify.types import BareGpu, NodeFacts, Verdicts
 from ...core.advice_types import Configuration, Interval, Recommendation, SavingsBaseline
 from ...core.formatting import gpus as gpus_words
 from ...core.formatting import listed
 from ...core.timestamps import minute
-from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.evidence import GAP_MAX, REST, EvidenceClaim, all_seen

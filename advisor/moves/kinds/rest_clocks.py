@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....rules.catalog.types import PowerPrice
+from ...classify.types import RestLevel
 from ...core.advice_types import Action, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent, spread, usd
-from ...verdicts.types import RestLevel
 from ..base.prediction import Array, percentiles
 from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, Group
 from ..context.evidence import REST

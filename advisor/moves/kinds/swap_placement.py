@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...classify.types import NodeFacts
 from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
-from ...verdicts.types import NodeFacts
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
 from ..context.evidence import WORK, EvidenceClaim

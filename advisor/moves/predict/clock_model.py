@@ -15,9 +15,9 @@ import numpy as np
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.power_model import PowerModel
+from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
-from ...verdicts.types import Verdicts
 from ..base.prediction import Z90, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 from ..base.sustained_rates import family
 from ..base.workload_groups import HOURS_PER_MONTH, Group

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...verdicts.types import MigInstance
+from ...classify.types import MigInstance
 
 # Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and
 # memory slices. A profile that is not here is placed nowhere.

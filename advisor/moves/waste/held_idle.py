@@ -16,11 +16,11 @@ import numpy as np
 import pandas as pd
 
 from ....rules.policy.thresholds import WasteRule
+from ...classify.kinds.kinds import NOT_CONFIRMED
+from ...classify.types import Verdicts
 from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.timestamps import minute, rfc3339, span
-from ...verdicts.kinds.kinds import NOT_CONFIRMED
-from ...verdicts.types import Verdicts
 from ..base.workload_groups import JOBS, Group
 from ..context.finding_context import FindingContext, listed, node_words, severity_for_share, when_possible
 from ..context.rule_context import (

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
+from ...classify.types import BareGpu, NodeFacts
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
 from ...core.timestamps import span
-from ...verdicts.types import BareGpu, NodeFacts
 from ..context.evidence import GAP_MAX
 from ..context.finding_context import FindingContext, clamped_confidence, severity_for_share, when_possible
 from ..context.rule_context import (

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ....rules.base.templates import fill
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.thresholds import WasteRule
+from ...classify.types import FabricFacts, NodeFacts, Verdicts
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
@@ -14,7 +15,6 @@ from ...core.frame import Window
 from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
-from ...verdicts.types import FabricFacts, NodeFacts, Verdicts
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
 from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
 from ..context.finding_context import (

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
+from ...classify.doubts import Doubt
+from ...classify.features.soundness import CONTRADICTIONS
+from ...classify.types import BareGpu, NodeFacts, Verdicts
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText
 from ...core.ids import stable_id
 from ...core.timestamps import rfc3339
 from ...core.verdict_types import WorkloadVerdict
-from ...verdicts.doubts import Doubt
-from ...verdicts.features.soundness import CONTRADICTIONS
-from ...verdicts.types import BareGpu, NodeFacts, Verdicts
 from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext, clamped_confidence
 from ..context.rule_context import (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.verdicts.kinds.kind_signal import KINDS, KindSignal
-from skuwise.advisor.verdicts.kinds.kind_signals import PROBE
-from skuwise.advisor.verdicts.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.kind_signal import KINDS, KindSignal
+from skuwise.advisor.classify.kinds.kind_signals import PROBE
+from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.bounded_fit import EXPECTED, MOST, bounded_fit
 from skuwise.benchmarks.fit.kind_examples import Example

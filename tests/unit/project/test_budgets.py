@@ -26,7 +26,7 @@ BUDGETS = {
     "advisor/patches": 2200,
     "advisor/plan": 5000,
     "advisor/telemetry": 6000,
-    "advisor/verdicts": 9000,
+    "advisor/classify": 9000,
     "advisor/views": 6100,
     "tui": 8000,
     "tests": 46000,

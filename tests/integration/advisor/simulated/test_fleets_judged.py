@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.benchmarks.fit.kind_examples import VIEWS, Fleet, examples_of
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.benchmarks.generators.first.builder import Truth

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Verdicts
+from skuwise.advisor.classify.workloads.inventory import Inventory
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.types import Verdicts
-from skuwise.advisor.verdicts.workloads.inventory import Inventory
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.exposition import BUSY as VALUES
 from skuwise.tests.server_metrics.exposition import INSTANCE as OF_INSTANCES

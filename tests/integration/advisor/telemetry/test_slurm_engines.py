@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import workload_id
 from skuwise.agent.slurm_jobs.table_file import write_job_table

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.moves.predict.mig_packing import fits, pack
-from skuwise.advisor.verdicts.types import MigInstance
 
 SLICES = {
     "1g.10gb": (1, 1),

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import RestLevel
 from skuwise.advisor.moves.kinds.rest_clocks import RECOVERED
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.types import RestLevel
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, FrameBuilder
 from skuwise.tests.support.moves_builders import DAYS, advice_of, gpus_of, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook

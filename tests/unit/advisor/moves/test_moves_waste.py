@@ -1,8 +1,8 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Phase
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import FREE, HOUR, FrameBuilder
 from skuwise.tests.support.frame_builder import START as H_START

@@ -4,9 +4,9 @@
 import math
 
 import pytest
+from skuwise.advisor.classify.types import NodeFacts
 from skuwise.advisor.core.advice_types import Advice, Finding
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.advisor.verdicts.types import NodeFacts
 from skuwise.rules.catalog.types import PowerPrice, Price
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.move_context import baseline_for
@@ -14,7 +15,6 @@ from skuwise.advisor.moves.predict.clock_model import PowerAtWork
 from skuwise.advisor.moves.whatif import survey, what_if
 from skuwise.advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
 from skuwise.advisor.pipeline import move_context_of
-from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.advisor.views.whatif_session import workbench
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.moves_builders import (

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.advisor.telemetry.job_table import with_jobs
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.views.subjects import find, runs_of
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.inventory.identity.ids import series_id, workload_id

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from skuwise.__main__ import main
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.telemetry.source import PrometheusServer
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.advisor.watch.reading import read_recent
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS

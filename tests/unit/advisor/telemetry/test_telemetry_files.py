@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.files import read_file
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.agent.model import Absence, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.workloads.inventory import inventory_of
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.advisor.verdicts.workloads.inventory import inventory_of
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from skuwise.advisor.classify.bottlenecks.kv_cache import tokens_of
 from skuwise.advisor.telemetry.tables import to_table
-from skuwise.advisor.verdicts.bottlenecks.kv_cache import tokens_of
 from skuwise.agent.model import Node, ServingSample, Workload
 from skuwise.agent.statistics.latency_bins import decode
 from skuwise.agent.store.reading import queries

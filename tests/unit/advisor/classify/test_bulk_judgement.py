@@ -5,11 +5,11 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import COLUMNS, placed_by_nodes, summed
-from skuwise.advisor.verdicts.accounting.nodes import node_facts
-from skuwise.advisor.verdicts.bottlenecks.judgement import JudgementInputs, Piece, judge_pieces, pieces_of
-from skuwise.advisor.verdicts.measured_rows import measured_rows
-from skuwise.advisor.verdicts.workloads.work_rows import WorkRows
+from skuwise.advisor.classify.accounting.gpu_hour_accounting import COLUMNS, placed_by_nodes, summed
+from skuwise.advisor.classify.accounting.nodes import node_facts
+from skuwise.advisor.classify.bottlenecks.judgement import JudgementInputs, Piece, judge_pieces, pieces_of
+from skuwise.advisor.classify.measured_rows import measured_rows
+from skuwise.advisor.classify.workloads.work_rows import WorkRows
 from skuwise.tests.support.frame_builder import DECODE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.verdicts.kinds.kind_signal import KindSignal
-from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, levels
-from skuwise.advisor.verdicts.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.kind_signal import KindSignal
+from skuwise.advisor.classify.kinds.kind_signals import PROBE, SHAPES, levels
+from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.rules.policy.features import FEATURES
 from skuwise.tests.support.rulebooks import rulebook
 

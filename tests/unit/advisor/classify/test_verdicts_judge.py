@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.verdicts.judge import Verdicts, judge
+from skuwise.advisor.classify.judge import Verdicts, judge
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, START, TRAINING, FrameBuilder
 from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.moves_builders import advice_of

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.kinds.clue import Clue
+from skuwise.advisor.classify.kinds.kind_metadata import metadata_clues
+from skuwise.advisor.classify.workloads.engine_facts import EngineFacts, engine_facts
+from skuwise.advisor.classify.workloads.session import Session
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.kinds.clue import Clue
-from skuwise.advisor.verdicts.kinds.kind_metadata import metadata_clues
-from skuwise.advisor.verdicts.workloads.engine_facts import EngineFacts, engine_facts
-from skuwise.advisor.verdicts.workloads.session import Session
 from skuwise.tests.support.frame_builder import DECODE, GIB, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skuwise.advisor.classify.features.port_traffic import port_traffic
+from skuwise.advisor.classify.features.resting_power import at_rest
+from skuwise.advisor.classify.features.soundness import CONTRADICTIONS, POWER, examine
+from skuwise.advisor.classify.features.utilization import measures
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.workloads.sku_lookup import index_gpus
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.verdicts.features.port_traffic import port_traffic
-from skuwise.advisor.verdicts.features.resting_power import at_rest
-from skuwise.advisor.verdicts.features.soundness import CONTRADICTIONS, POWER, examine
-from skuwise.advisor.verdicts.features.utilization import measures
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.workloads.sku_lookup import index_gpus
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import FREE, GIB, HELD, FrameBuilder
 from skuwise.tests.support.lightly_loaded import BOARDS, Way, drawn, one, rows

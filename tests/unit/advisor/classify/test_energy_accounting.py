@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.accounting.energy_phases import phase_name
+from skuwise.advisor.classify.accounting.measured_energy import of_rows
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.energy_types import EnergyPhase
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Phase
-from skuwise.advisor.verdicts.accounting.energy_phases import phase_name
-from skuwise.advisor.verdicts.accounting.measured_energy import of_rows
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.types import Verdicts
 from skuwise.agent.store.reading import queries
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

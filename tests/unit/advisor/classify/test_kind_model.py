@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.verdicts.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
-from skuwise.advisor.verdicts.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
+from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules

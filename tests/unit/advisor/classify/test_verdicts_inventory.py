@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.workloads.inventory import Inventory, inventory_of
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.unobservable import blind_nodes
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.workloads.inventory import Inventory, inventory_of
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.verdicts.doubts import Doubt
-from skuwise.advisor.verdicts.features.soundness import (
+from skuwise.advisor.classify.doubts import Doubt
+from skuwise.advisor.classify.features.soundness import (
     BEYOND,
     BLANK,
     CLIPPED,
@@ -20,6 +19,7 @@ from skuwise.advisor.verdicts.features.soundness import (
     examine,
     sound,
 )
+from skuwise.advisor.core.frame import Frame
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
 BLANKS = [

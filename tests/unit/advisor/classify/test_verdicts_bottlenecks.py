@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.features.assumed_efficiency import assumed
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.verdicts.features.assumed_efficiency import assumed
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, TRAINING, FrameBuilder
 from skuwise.tests.support.judged_alone import alone

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.merged import judge_groups
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.frame_groups import node_groups, parts_of
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.merged import judge_groups
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 

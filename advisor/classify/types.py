@@ -197,7 +197,7 @@ class Verdicts:
     be possible.
     `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
     `rest_levels`: of every whole GPU that was seen at rest.
-    `doubts`: readings that were not believed, by GPU and metric (advisor/verdicts/features/soundness.py).
+    `doubts`: readings that were not believed, by GPU and metric (advisor/classify/features/soundness.py).
     """
 
     window: Window

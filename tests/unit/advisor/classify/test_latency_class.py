@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.accounting.latency import with_latency
 from skuwise.advisor.core.verdict_types import Latency, Owner, WorkloadVerdict
-from skuwise.advisor.verdicts.accounting.latency import with_latency
 from skuwise.agent.statistics.latency_bins import encode, spread
 from skuwise.rules.policy.latency_classes import LatencyClasses, load_latency_classes
 from skuwise.tests.support.moves_builders import END, workload

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from skuwise.advisor.classify.kinds.kinds import judge_kind
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.verdicts.kinds.kinds import judge_kind
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING
 from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook

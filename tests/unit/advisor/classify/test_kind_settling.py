@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 
 import pytest
+from skuwise.advisor.classify.kinds.clue import Clue
+from skuwise.advisor.classify.kinds.kind_signals import SHAPES, fingerprint
+from skuwise.advisor.classify.kinds.kinds import WORKING, judge_kind
+from skuwise.advisor.classify.kinds.settling import settled_by
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.verdicts.kinds.clue import Clue
-from skuwise.advisor.verdicts.kinds.kind_signals import SHAPES, fingerprint
-from skuwise.advisor.verdicts.kinds.kinds import WORKING, judge_kind
-from skuwise.advisor.verdicts.kinds.settling import settled_by
 from skuwise.rules.models.kind_model import KindModel
 from skuwise.rules.policy.thresholds import load_kind_thresholds
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.features.course import Course, course_features
 from skuwise.advisor.core.segments import Segments
-from skuwise.advisor.verdicts.features.course import Course, course_features
 
 HOUR, DAY = 3600.0, 86400.0
 MONDAY = 1_789_948_800.0  # 2026-09-21 00:00 UTC

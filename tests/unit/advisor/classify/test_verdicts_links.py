@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.advisor.verdicts.judge import judge
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

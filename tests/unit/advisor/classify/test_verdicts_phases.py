@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.phases.change_points import HOUR, PHASES_MAX, turns
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.phases.change_points import HOUR, PHASES_MAX, turns
 from skuwise.tests.support.frame_builder import DECODE, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 

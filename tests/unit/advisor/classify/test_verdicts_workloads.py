@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.accounting.gpu_hour_accounting import occupancy
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.workloads.attribution import attribute, overlaps
+from skuwise.advisor.classify.workloads.inventory import inventory_of
 from skuwise.advisor.core.unobservable import blind_nodes
-from skuwise.advisor.verdicts.accounting.gpu_hour_accounting import occupancy
-from skuwise.advisor.verdicts.judge import judge
-from skuwise.advisor.verdicts.workloads.attribution import attribute, overlaps
-from skuwise.advisor.verdicts.workloads.inventory import inventory_of
 from skuwise.tests.support.frame_builder import FREE, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
