@@ -114,7 +114,7 @@ def read_and_reason(
     GPUs, ports and hosts; without them a large fleet is read and judged group by group, in less memory."""
     import numpy as np  # noqa: PLC0415
 
-    from .classify.merged import judge_groups  # noqa: PLC0415
+    from .classify.judge import judge_groups  # noqa: PLC0415
     from .core.fleet_identity import fleet_of  # noqa: PLC0415
     from .core.frame_groups import Outline, parts_of  # noqa: PLC0415
     from .pipeline import AdviseOptions, reason_on  # noqa: PLC0415

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...rules.catalog.types import Price
-from ..classify.accounting.daily_hours import DAY, NodeSpan, daily_hours, node_spans
-from ..classify.accounting.token_hours import token_hours
-from ..classify.judge import judge_rows
-from ..classify.measured_rows import measured_rows
+from ..classify.accounting.hours import DAY, daily_hours, node_spans
+from ..classify.accounting.tokens import token_hours
+from ..classify.judge import judge_rows, measured_rows
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText
 from ..core.formatting import counted, listed
@@ -134,7 +133,7 @@ def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -
     hours = daily_hours(
         measured.frame, measured.inventory, attribution, measured.rows["idle"], parts, verdicts.occupancy
     )
-    spans = node_spans(measured.frame, measured.inventory)
+    spans = node_spans(measured.inventory, frame.window)
     nodes = _nodes(verdicts, book, spans, rulebook)
     tokens = _tokens(records(token_hours(measured.frame, attribution, parts)), nodes)
     told = set(measured.frame.tokens["workload_id"].astype(str)) if not measured.frame.tokens.empty else set()
@@ -160,7 +159,7 @@ def _workload(w: WorkloadVerdict, whose: Whose, told: set[str]) -> ShowbackWorkl
 
 
 def _nodes(
-    verdicts: Verdicts, book: PriceBook, spans: Mapping[str, NodeSpan], rulebook: Rulebook
+    verdicts: Verdicts, book: PriceBook, spans: Mapping[str, tuple[float, float]], rulebook: Rulebook
 ) -> dict[str, ShowbackNode]:
     """Those that are accounted for, by name, in their order."""
     silent = rulebook.rules[IDLE_FABRIC.id].value("util_p995_max")
@@ -175,7 +174,7 @@ def _nodes(
         premium = use.cost_usd / node.span_hours if price and use and use.cost_usd is not None else None
         out[node.node] = ShowbackNode(
             node=node.node, cluster=node.cluster, provider=node.provider, region=node.region, node_sku=node.node_sku,
-            gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=span.start, end=span.end, hours=node.span_hours,
+            gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=span[0], end=span[1], hours=node.span_hours,
             price=price, list_usd_per_hour=_list_price(node, price, book),
             fabric_usd_per_hour=premium, fabric_assumed=premium is not None and use is not None and use.assumed,
             fabric_used=use.util_p995 > silent if use is not None and use.util_p995 is not None else None,

@@ -2,32 +2,79 @@
 
 Telemetry that cannot be believed goes; GPUs are counted; rows find their workloads; each row is measured and labelled;
 each workload is judged by its rows, whole and behaviour by behaviour; every GPU-hour is accounted for.
+
+A fleet is judged group by group, so that the memory which telemetry takes does not grow with it. A group holds whole
+series of workloads (`core/frame_groups.py`), so that every verdict is the one that the fleet at once would give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 
 from ..core.coded_text import CodedText, coded
+from ..core.column_rows import ColumnRows
 from ..core.frame import Frame
+from ..core.unobservable import Blind, blind_nodes
 from ..rulebook import Rulebook
 from .accounting.bare_gpus import bare_gpus
-from .accounting.energy_accounting import energy_by_place
-from .accounting.gpu_hour_accounting import occupancy
-from .accounting.instances import instances
+from .accounting.energy import KEYS, energy_by_place, node_power, row_energy
+from .accounting.hours import occupancy
 from .accounting.latency import with_latency
-from .accounting.measured_energy import row_energy
-from .accounting.node_power import node_power
 from .accounting.nodes import node_facts
 from .accounting.rest_levels import rest_levels
-from .accounting.token_energy import token_energy
+from .accounting.tokens import token_energy
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
-from .bottlenecks.judgement import JudgementInputs, judge_pieces, pieces_of
-from .measured_rows import MeasuredRows, measured_rows
+from .bottlenecks.bottlenecks import label_rows
+from .bottlenecks.links import links_of
+from .bottlenecks.stragglers import lateness
+from .doubts import Doubt
+from .features.port_traffic import port_traffic
+from .features.resting_power import at_rest
+from .features.soundness import examine
+from .features.utilization import measures
 from .phases.change_points import cut_pieces
 from .phases.phase_verdicts import judge_phases
-from .phases.series import short_runs, with_series
+from .phases.series import with_series
+from .pieces import JudgementInputs, judge_pieces, pieces_of
 from .types import Verdicts
+from .workloads.attribution import Attribution, attribute
+from .workloads.inventory import Inventory, inventory_of, merged_inventory
+from .workloads.mig import instances, row_parts
+from .workloads.sku_lookup import GpuIndex, index_gpus
+
+
+@dataclass(frozen=True)
+class MeasuredRows:
+    """`frame`: without what was not believed (`doubts`). `rows` (measures, and the bottleneck as `label`) and `parts`
+    (of a GPU) stand for the rows of its `gpu`, in their order. `blind`: nodes whose GPUs cannot be read, and why."""
+
+    frame: Frame
+    inventory: Inventory
+    index: GpuIndex
+    rows: pd.DataFrame
+    parts: npt.NDArray[np.float64]
+    attribution: Attribution
+    doubts: tuple[Doubt, ...]
+    blind: Mapping[str, Blind]
+
+
+def judge_groups(frames: Iterable[Frame], book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
+    """The verdicts on a fleet that is given group by group; `between`: as for `judge`."""
+    found: list[Verdicts] = []
+    for frame in frames:
+        verdicts = judge(frame, book, between)
+        # Of a part of a fleet the rows in use are copied, so that the telemetry behind them is released.
+        found.append(verdicts if frame.telemetry_span is None else replace(verdicts, usage=_compact(verdicts.usage)))
+        del frame, verdicts  # not held while the next group is read
+        between()
+    return merged(found)
 
 
 def judge(frame: Frame, book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
@@ -38,59 +85,133 @@ def judge(frame: Frame, book: Rulebook, between: Callable[[], None] = lambda: No
     return judge_rows(measured, book, between)
 
 
+def measured_rows(frame: Frame, book: Rulebook) -> MeasuredRows:
+    """The first stages: every row of telemetry believed or not, attributed, measured and labelled."""
+    sound = examine(frame)
+    frame = sound.frame
+    blind = blind_nodes(frame.absences)
+    # What was not believed was not observed either.
+    inventory = inventory_of(frame, book.catalog.node_gpu_count, blind)
+    index = index_gpus(frame, book.catalog)
+    attribution = attribute(frame)
+    rows, ports = measures(frame, index, port_traffic(frame, book), book)
+    rows, power_doubts = at_rest(frame, index, rows, book, sound.contradicted)
+    links = links_of(frame, index, rows, ports, attribution, book)
+    del ports  # of a large fleet they are a tenth of all memory
+    ranks = lateness(frame.gpu, rows, attribution.workload_rows, book.bottlenecks)
+    rows = label_rows(frame.gpu, rows, ranks, links, book.bottlenecks)
+    doubts = (*sound.doubts, *power_doubts)
+    return MeasuredRows(frame, inventory, index, rows, row_parts(frame, index), attribution, doubts, blind)
+
+
 def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], None] = lambda: None) -> Verdicts:
-    """The same of rows that are measured already, for who needs them beside the verdicts."""
+    """As `judge`, of rows that are measured already, for who needs them beside the verdicts."""
     frame, inventory, index = measured.frame, measured.inventory, measured.index
     attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
-    workload_rows, places = attribution.workload_rows, attribution.places
     nodes = node_facts(frame, inventory, index, attribution, rows)
 
     inputs = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
     between()
-    wholes = judge_pieces(pieces, inputs)
-    cuts = cut_pieces(pieces, wholes, places, inputs)
+    judged = partial(judge_pieces, inputs=inputs)
+    wholes = judged(pieces)
+    cuts = cut_pieces(pieces, wholes, attribution.places, inputs)
     between()
-    phases = judge_phases(cuts, wholes, judge_pieces((p for cut in cuts for p in cut.pieces.values()), inputs))
+    phases = judge_phases(cuts, wholes, judged)
     hours = series_hours(attribution, frame.gpu["ts"])
     workloads = workload_verdicts(pieces, wholes, phases, parts, hours, inputs)
-    runs = short_runs(workloads, pieces)
-    workloads = with_series(workloads, runs, judge_pieces((r.piece for r in runs if r.piece is not None), inputs))
+    workloads = with_latency(with_series(workloads, pieces, judged), frame.serving, book.latency_classes)
 
-    workloads = with_latency(workloads, frame.serving, book.latency_classes)
     energy = row_energy(frame, index)
-
-    notes = list(frame.notes)
-    notes.extend(
-        coded(
-            "gpu-without-figures",
-            "GPU {name} is not in the catalog: its sustained rates are unknown, and its recommendations are limited.",
-            name=name,
-        )
-        for name in index.unknown
-    )
-    # Where no count is known, nothing can be listed as not observed.
-    notes.extend(
-        CodedText(
-            "gpus-cannot-be-read", f"GPUs of {node} cannot be read: {why.words}", {"node": node, "because": why.reason}
-        )
-        for node, why in sorted(measured.blind.items())
-        if node in inventory.nodes and inventory.nodes[node].gpu_count == 0
-    )
+    places = energy_by_place(frame, inventory, attribution, rows["idle"], parts, energy, workloads)
     return Verdicts(
         window=frame.window,
         workloads=tuple(workloads),
         nodes=nodes,
-        bare=bare_gpus(frame, index, attribution, rows, parts, doubts=doubts),
-        occupancy=occupancy(frame, inventory, attribution, rows["idle"], parts),
-        usage=usage_of(workload_rows, inputs),
-        energy=energy_by_place(frame, inventory, attribution, rows["idle"], parts, energy, workloads),
+        bare=bare_gpus(frame, index, attribution, rows, parts, doubts),
+        occupancy=occupancy(places, frame, inventory),
+        usage=usage_of(attribution.workload_rows, inputs),
+        energy=places,
         tokens=token_energy(frame, attribution, parts, energy),
         power=node_power(frame, inventory, index, energy),
         waste_ready={v.id: hours.get(v.series_id, 0.0) >= book.floor_hours for v in workloads},
-        notes=tuple(notes),
+        notes=(*frame.notes, *_notes(measured)),
         inventory=inventory,
         instances=instances(frame, attribution, index),
         doubts=doubts,
         rest_levels=rest_levels(frame, index, rows),
     )
+
+
+def _notes(measured: MeasuredRows) -> Iterator[CodedText]:
+    for name in measured.index.unknown:
+        yield coded(
+            "gpu-without-figures",
+            "GPU {name} is not in the catalog: its sustained rates are unknown, and its recommendations are limited.",
+            name=name,
+        )
+    for node, why in sorted(measured.blind.items()):
+        # Where no count is known, nothing can be listed as not observed.
+        if node in measured.inventory.nodes and measured.inventory.nodes[node].gpu_count == 0:
+            said = f"GPUs of {node} cannot be read: {why.words}"
+            yield CodedText("gpus-cannot-be-read", said, {"node": node, "because": why.reason})
+
+
+def merged(groups: Sequence[Verdicts]) -> Verdicts:
+    """The verdicts of all nodes. `groups`: of disjoint sets of nodes, over the same window; at least one."""
+    if len(groups) == 1:
+        return groups[0]
+
+    def rows(name: str, key: Callable[[Any], object]) -> tuple[Any, ...]:
+        return tuple(sorted((row for one in groups for row in getattr(one, name)), key=key))  # type: ignore[arg-type]
+
+    def entries(name: str) -> dict[str, Any]:
+        return {key: value for one in groups for key, value in getattr(one, name).items()}
+
+    def table(name: str) -> pd.DataFrame:
+        return pd.concat([t for one in groups if len(t := getattr(one, name))] or [getattr(groups[0], name)])
+
+    return Verdicts(
+        window=groups[0].window,
+        workloads=rows("workloads", lambda w: (-w.gpu_hours, w.id)),
+        nodes=rows("nodes", lambda node: node.node),
+        bare=rows("bare", lambda gpu: gpu.node),
+        occupancy=table("occupancy").reset_index(drop=True),
+        usage=_joined([one.usage for one in groups]),
+        waste_ready=entries("waste_ready"),
+        notes=tuple(dict.fromkeys(note for one in groups for note in one.notes)),
+        energy=table("energy").sort_values(KEYS, ignore_index=True),
+        tokens=entries("tokens"),
+        power=entries("power"),
+        inventory=merged_inventory([one.inventory for one in groups]),
+        doubts=rows("doubts", lambda doubt: (doubt.node, doubt.gpu_uuid)),
+        instances=rows("instances", lambda one: (one.node, one.parent_uuid, one.gpu_uuid)),
+        rest_levels=rows("rest_levels", lambda level: (level.node, level.gpu_uuid)),
+    )
+
+
+def _compact(usage: ColumnRows) -> ColumnRows:
+    """The rows in use with readings in seven digits, half the memory."""
+    columns = {name: usage[name] for name in (*usage.table, *usage.behind)}
+    readings = [name for name, column in columns.items() if column.dtype == np.float64 and name not in _EXACT]
+    columns |= {name: _or_nothing(columns[name].astype(np.float32)) for name in readings}
+    return ColumnRows(columns, np.arange(len(usage)))
+
+
+def _joined(parts: list[ColumnRows]) -> ColumnRows:
+    """All rows under one another, a column at a time; the parts' own columns are released on the way."""
+    tables = [dict(one.table) for one in parts]
+    count = sum(map(len, parts))
+    parts.clear()
+    joined = {name: _or_nothing(np.concatenate([table.pop(name) for table in tables])) for name in list(tables[0])}
+    return ColumnRows(joined, np.arange(count))
+
+
+_EXACT = ("ts", "seconds")
+
+
+def _or_nothing(column: npt.NDArray) -> npt.NDArray:
+    """The column; one number for all of its rows where all are missing: a fleet of which little is exported does not
+    pay for what is not."""
+    missing = column.dtype == np.float32 and bool(np.isnan(column).all())
+    return np.broadcast_to(np.float32(np.nan), column.shape) if missing else column

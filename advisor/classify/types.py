@@ -114,7 +114,6 @@ class BareGpu:
     dram_mean: float | None
     power_mean_watts: float | None
     idle_power_watts: float | None
-    first_ts: float
     last_ts: float
     telemetry_fault: str | None = None
     busy_hours: float = 0.0

@@ -93,7 +93,7 @@ def bare(name: str, index: int = 0, **changes) -> BareGpu:
     values = {
         "node": name, "gpu_uuid": f"GPU-{name}-{index}", "gpu_sku": "H100-SXM5", "hours": 336.0, "idle_hours": 336.0,
         "engine_mean": 0.0, "engine_max": 0.0, "dram_mean": 0.0, "power_mean_watts": 70.0, "idle_power_watts": 69.0,
-        "first_ts": START, "last_ts": END,
+        "last_ts": END,
     }  # fmt: skip
     return BareGpu(**{**values, **changes})
 
@@ -129,7 +129,8 @@ def inventory(nodes) -> Inventory:
         n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], (), host_hours=n.hours_observed)
         for n in nodes
     }
-    return Inventory(counted, DAYS * 24.0, END, max((n.hours_observed for n in nodes), default=0.0))
+    observed = max((n.hours_observed for n in nodes), default=0.0)
+    return Inventory(counted, END, span_seconds=DAYS * 86400.0, seconds_by_hour={0.0: observed * 3600.0})
 
 
 def _covered(n: NodeFacts, uuid: str) -> GpuCoverage:

@@ -3,7 +3,8 @@ will be known; and what it used, row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -12,20 +13,26 @@ import pandas as pd
 from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.frame import Window
+from ...core.records import Record, records
 from ...core.timestamps import minute, span
-from ...core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
-from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
+from ...core.verdict_types import Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
 from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
 from ..features.piece_rows import PieceRows
+from ..pieces import Judgement, JudgementInputs, Piece
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
-from .missing_metrics import AbsenceReasons, unseen_metrics
 
 HOUR = 3600.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
     "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "g_max", "lost",
 )  # fmt: skip
+# What a verdict wants to see of a workload, and the measure that shows it.
+_WANTED = {
+    "gpu_util": "g", "sm_active": "sm", "tensor_active": "c", "dram_active": "m", "power_watts": "power",
+    "mem_used_bytes": "mem",
+}  # fmt: skip
+_NOT_MEASURED = coded("not-measured", "No data for these GPUs, and no reason recorded.")
 
 
 def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
@@ -34,17 +41,13 @@ def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
 
     `ts`: the end of every row of the frame's `gpu`.
     """
-    sessions, workload_rows = attribution.sessions, attribution.workload_rows
-    if workload_rows.empty:
-        return {}
-    series = {session.workload_id: session.series_id for session in sessions}
-    gpus = {session.workload_id: max(len(session.gpus), 1) for session in sessions}
-    run = workload_rows["workload_id"]
+    rows, sessions = attribution.workload_rows, attribution.sessions
+    run = rows["workload_id"]
     table = pd.DataFrame(
         {
-            "series": run.map(series),
-            "hour": np.ceil(ts.to_numpy(float)[workload_rows["row"].to_numpy(int)] / HOUR),
-            "seconds": workload_rows["seconds"].to_numpy(float) / run.map(gpus).to_numpy(float),
+            "series": run.map({session.workload_id: session.series_id for session in sessions}),
+            "hour": np.ceil(ts.to_numpy(float)[rows["row"].to_numpy(int)] / HOUR),
+            "seconds": rows["seconds"] / run.map({session.workload_id: len(session.gpus) for session in sessions}),
         }
     )
     # Runs that follow one another within an hour add up to it, runs side by side do not go beyond it.
@@ -53,187 +56,131 @@ def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
 
 
 def workload_verdicts(  # noqa: PLR0917
-    pieces: Sequence[Piece],
-    wholes: Sequence[Judgement],
-    phases: Sequence[tuple[Judgement, tuple[Phase, ...]]],
-    parts: npt.NDArray[np.float64],
-    series_hours: Mapping[str, float],
-    inputs: JudgementInputs,
-) -> list[WorkloadVerdict]:
+    pieces: Sequence[Piece], wholes: Sequence[Judgement], phases: Sequence[tuple[Judgement, tuple[Phase, ...]]],
+    parts: npt.NDArray[np.float64], series_hours: Mapping[str, float], inputs: JudgementInputs,
+) -> list[WorkloadVerdict]:  # fmt: skip
     """One verdict for each workload. `pieces`: all rows of each; `wholes`: judged over them; `phases`: the judgement as
     its phases leave it, and these; `parts`: the part of a GPU that each row stands for."""
     rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
-    reasons = AbsenceReasons.of(inputs.frame.absences)
     lengths = np.nan_to_num(rows.segments.median(rows.gpu("interval_seconds"))).tolist()
-    coverages = [
-        _coverage(piece, whole.features.get("resolution_seconds", length), unseen, reasons, inputs)
-        for piece, whole, unseen, length in zip(pieces, wholes, unseen_metrics(rows), lengths, strict=True)
-    ]
-    return [
-        _verdict(piece, coverage, *judged, _part(piece, inputs.frame.parents, parts), series_hours, inputs)
-        for piece, coverage, judged in zip(pieces, coverages, phases, strict=True)
-    ]
+    seen = {metric: rows.segments.any(~np.isnan(rows.measured(name))).tolist() for metric, name in _WANTED.items()}
+    absences: dict[str, list[tuple[int, Record]]] = {}
+    for n, row in enumerate(records(inputs.frame.absences)):
+        absences.setdefault(str(row["node"]), []).append((n, row))
+    out = []
+    for n, (piece, whole, judged, length) in enumerate(zip(pieces, wholes, phases, lengths, strict=True)):
+        unseen = [metric for metric, known in seen.items() if not known[n]]
+        missing = _missing(piece.session, unseen, absences, inputs)
+        texts, codes = ({name: getattr(one, kind) for name, one in missing.items()} for kind in ("text", "code"))
+        resolution = whole.features.get("resolution_seconds", length)
+        coverage = Coverage(round(piece.observed_share, 4), resolution, texts, codes)
+        out.append(_verdict(piece, coverage, *judged, parts, series_hours, inputs))
+    return out
 
 
 def _verdict(  # noqa: PLR0917
-    piece: Piece,
-    coverage: Coverage,
-    judged: Judgement,
-    phases: tuple[Phase, ...],
-    part: float,
-    series_hours: Mapping[str, float],
-    inputs: JudgementInputs,
-) -> WorkloadVerdict:
-    session, frame, book = piece.session, inputs.frame, inputs.book
-    hours = series_hours.get(session.series_id, 0.0)
-    kind = _with_floor(judged.kind, session, hours, book.floor_hours, frame.window)
-    bottleneck = _explained(judged.bottleneck, coverage)
-    kv_full = book.bottlenecks["capacity_kv_p95_min"].value
-    capacity = capacity_of(frame.serving, session.workload_id)
-    bottleneck = with_capacity(bottleneck, capacity, kv_full)
-    features, tokens = judged.features, tokens_of(frame.serving, session.workload_id)
+    piece: Piece, coverage: Coverage, judged: Judgement, phases: tuple[Phase, ...], parts: npt.NDArray[np.float64],
+    series_hours: Mapping[str, float], inputs: JudgementInputs,
+) -> WorkloadVerdict:  # fmt: skip
+    session, frame, book, rows = piece.session, inputs.frame, inputs.book, piece.rows
+    bottleneck = judged.bottleneck
+    if bottleneck.label == "unknown":
+        unmeasured = (
+            CodedText("metric-missing", f"No data for {name}: {reason}",
+                      {"metric": name, "because": coverage.missing_codes.get(name)})
+            for name, reason in coverage.missing.items()
+        )  # fmt: skip
+        bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
+    capacity, tokens = capacity_of(frame.serving, session.workload_id), tokens_of(frame.serving, session.workload_id)
+    features = dict(judged.features)
     if tokens is not None:
-        features = {**features, "generated_tokens": tokens}
+        features["generated_tokens"] = tokens
     if capacity is not None and capacity.kv_p95 is not None:
-        features = {**features, "kv_cache_used_p95": capacity.kv_p95}
-    skus = [inputs.index.sku(*key) for key in session.gpus]
-    names = {sku.name for sku in skus if sku is not None}
+        features["kv_cache_used_p95"] = capacity.kv_p95
+    skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
     node_skus = {node.node_sku for node in inputs.nodes_of(session)}
+    # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
+    # where no other workload held them at the same time.
+    seconds = rows.seconds if rows.seconds.sum() > 0 else None
+    sliced = seconds is not None and any(key in frame.parents for key in session.gpus)
+    part = float(np.average(parts[rows.row], weights=seconds)) if sliced else 1.0
+    share = float(np.average(rows.share, weights=seconds)) if seconds is not None else 1.0
+    hours = series_hours.get(session.series_id, 0.0)
     return WorkloadVerdict(
-        id=session.workload_id,
-        series_id=session.series_id,
-        name=session.name,
-        owner=Owner(session.team, session.user, session.account, session.namespace),
-        nodes=session.nodes,
-        gpus=tuple(uuid for _, uuid in session.gpus),
-        gpu_sku=next(iter(names)) if len(names) == 1 and all(skus) else None,
-        node_sku=next(iter(node_skus)) if len(node_skus) == 1 else None,
-        start=session.start,
-        end=session.end,
-        gpu_hours=features.get("hours", 0.0) * part * _share(piece),
-        cost_usd=None,
-        kind=kind,
-        bottleneck=bottleneck,
-        phases=phases,
-        coverage=coverage,
-        features=features,
-        basis=session.basis,
-        shared=session.shared,
-        gpu_part=part,
-        framework=session.framework,
-        command=session.command,
-        scheduled=session.scheduled,
-    )
-
-
-def _part(piece: Piece, instances: Container[tuple[str, str]], parts: npt.NDArray[np.float64]) -> float:
-    """The part of a GPU that each of its instances is, on average over its time; 1 for whole GPUs."""
-    if not any(key in instances for key in piece.session.gpus):
-        return 1.0
-    seconds = piece.rows.seconds
-    return float(np.average(parts[piece.rows.row], weights=seconds)) if seconds.sum() > 0 else 1.0
-
-
-def _share(piece: Piece) -> float:
-    """Its share of its GPUs' time; 1 where no other workload held them at the same time."""
-    seconds = piece.rows.seconds
-    return float(np.average(piece.rows.share, weights=seconds)) if seconds.sum() > 0 else 1.0
-
-
-def _coverage(
-    piece: Piece, resolution: float, unseen: Sequence[str], reasons: AbsenceReasons, inputs: JudgementInputs
-) -> Coverage:
-    """`resolution`: seconds between its samples; `unseen`: metrics that none of its rows has."""
-    session = piece.session
-    missing = {metric: reasons.reason(session, metric) for metric in unseen}
-    nodes = inputs.nodes_of(session)
-    unread = [
-        CodedText(n.fabric.code or UNSPECIFIED, f"{n.node}: {n.fabric.reason}")
-        for n in nodes
-        if n.fabric and n.fabric.reason
-    ]
-    if unread:
-        missing["fabric"] = unread[0]
-    for key in session.gpus:
-        sku = inputs.index.sku(*key)
-        if sku is None:
-            name = inputs.index.table["name"].get(key, "unknown") if len(inputs.index.table) else "unknown"
-            missing["sku"] = coded(
-                "sku-not-in-catalog",
-                "GPU {name} is not in the catalog: its sustained rates are unknown.",
-                name=str(name),
-            )
-            break
-        if sku.achieved.bf16_gemm is None:
-            missing["u_c"] = _never_measured("compute", sku.name)
-        if sku.achieved.mem is None:
-            missing["u_m"] = _never_measured("bandwidth", sku.name)
-    texts = {name: one.text for name, one in missing.items()}
-    codes = {name: one.code for name, one in missing.items()}
-    return Coverage(round(piece.observed_share, 4), resolution, texts, codes)
-
-
-def _never_measured(what: str, sku: str) -> CodedText:
-    return coded(
-        "sustained-rate-unknown",
-        "Sustained {what} of {sku} has not been measured: utilization relative to it is unknown.",
-        what=what, sku=sku,
+        id=session.workload_id, series_id=session.series_id, name=session.name,
+        owner=Owner(session.team, session.user, session.account, session.namespace), basis=session.basis,
+        shared=session.shared, scheduled=session.scheduled, framework=session.framework, command=session.command,
+        nodes=session.nodes, gpus=tuple(uuid for _, uuid in session.gpus),
+        gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
+        start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
+        cost_usd=None, kind=_with_floor(judged.kind, session, hours, book.floor_hours, frame.window),
+        bottleneck=with_capacity(bottleneck, capacity, book.bottlenecks["capacity_kv_p95_min"].value), phases=phases,
+        coverage=coverage, features=features,
     )  # fmt: skip
 
 
+def _missing(
+    session: Session, unseen: Sequence[str], absences: Mapping[str, list[tuple[int, Record]]], inputs: JudgementInputs
+) -> dict[str, CodedText]:
+    """What nobody saw of a workload, and why. `unseen`: metrics that none of its rows has; `absences`: of each node,
+    each with its place among all."""
+    uuids = {uuid for _, uuid in session.gpus}
+    missing = dict.fromkeys(unseen, _NOT_MEASURED)
+    noted = sorted((entry for node in session.nodes for entry in absences.get(node, ())), key=lambda entry: entry[0])
+    for metric in unseen:
+        for _, row in noted:
+            if row["metric"] in (metric, "*") and (row["scope"] == "source" or row["gpu_uuid"] in uuids):
+                reason, detail = str(row["reason"]), row["detail"]
+                missing[metric] = CodedText(reason, detail if isinstance(detail, str) and detail else reason)
+                break
+    for node in inputs.nodes_of(session):
+        if node.fabric and node.fabric.reason and "fabric" not in missing:
+            missing["fabric"] = CodedText(node.fabric.code or UNSPECIFIED, f"{node.node}: {node.fabric.reason}")
+    for key in session.gpus:
+        sku = inputs.index.sku(*key)
+        if sku is None:
+            missing["sku"] = coded(
+                "sku-not-in-catalog",
+                "GPU {name} is not in the catalog: its sustained rates are unknown.",
+                name=str(inputs.index.table["name"].get(key, "unknown")),
+            )
+            break
+        for measure, what, rate in (("u_c", "compute", sku.achieved.bf16_gemm), ("u_m", "bandwidth", sku.achieved.mem)):
+            if rate is None:
+                missing[measure] = coded(
+                    "sustained-rate-unknown",
+                    "Sustained {what} of {sku} has not been measured: utilization relative to it is unknown.",
+                    what=what, sku=sku.name,
+                )  # fmt: skip
+    return missing
+
+
 def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: float, window: Window) -> KindVerdict:
-    """Say from when a verdict on waste will be possible, where it is not yet. `hours`: of all runs of its
-    series."""
+    """Say from when a verdict on waste will be possible, where it is not yet. `hours`: of all runs of its series."""
     if hours >= floor_hours:
         return kind
+    told, floor = span(hours * HOUR), f"{floor_hours:.0f} h"
     fields = {"hours": hours, "needed_hours": floor_hours}
-    if session.last_seen < window.end - 3600:
-        floor = f"{floor_hours:.0f} h"
-        said = CodedText(
-            "ended-too-early", f"Ended after {span(hours * 3600)} of data: waste detection needs {floor}.", fields
+    if session.last_seen < window.end - HOUR:
+        said = CodedText("ended-too-early", f"Ended after {told} of data: waste detection needs {floor}.", fields)
+    elif window.hours < floor_hours <= (window.end - session.first_seen) / HOUR:
+        text = (
+            f"Window of {span(window.seconds)} is too short for waste detection. Use --since to cover {floor} or more."
         )
-    elif window.hours < floor_hours <= (window.end - session.first_seen) / 3600:
-        said = CodedText(
-            "window-too-short",
-            f"Window of {span(window.seconds)} is too short for waste detection. Use --since to cover "
-            f"{floor_hours:.0f} h or more.",
-            {**fields, "window_seconds": window.seconds},
-        )
+        said = CodedText("window-too-short", text, {**fields, "window_seconds": window.seconds})
     else:
-        ready = window.end + (floor_hours - hours) * 3600
+        ready = window.end + (floor_hours - hours) * HOUR
+        text = f"{told} of data so far: waste detection needs {floor}, reached at {minute(ready)}"
         said = CodedText(
-            "waste-not-judged-yet",
-            f"{span(hours * 3600)} of data so far: waste detection needs {floor_hours:.0f} h, reached at "
-            f"{minute(ready)} if the workload keeps running.",
-            {**fields, "ready_ts": ready},
+            "waste-not-judged-yet", f"{text} if the workload keeps running.", {**fields, "ready_ts": ready}
         )
-    return KindVerdict(kind.label, kind.confidence, (*kind.evidence, said), kind.alternatives)
-
-
-def _explained(verdict: BottleneckVerdict, coverage: Coverage) -> BottleneckVerdict:
-    """Where it is unknown because something is missing, say what."""
-    if verdict.label != "unknown" or not coverage.missing:
-        return verdict
-    said = tuple(
-        CodedText(
-            "metric-missing",
-            f"No data for {metric}: {reason}",
-            {"metric": metric, "because": coverage.missing_codes.get(metric)},
-        )
-        for metric, reason in coverage.missing.items()
-    )
-    return BottleneckVerdict(verdict.label, verdict.confidence, verdict.time_shares, (*verdict.evidence, *said))
+    return replace(kind, evidence=(*kind.evidence, said))
 
 
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:
     """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
-    gpu, measures = inputs.gpu_columns, inputs.row_columns
-    own = {
-        "workload_id": workload_rows["workload_id"].to_numpy(object),
-        "seconds": workload_rows["seconds"].to_numpy(float),
-        "whole": workload_rows["whole"].to_numpy(bool),
-        "shared": workload_rows["shared"].to_numpy(bool),
-    }
+    gpu, measures = inputs.tables.gpu, inputs.tables.measures
+    own = {name: workload_rows[name].to_numpy() for name in ("workload_id", "seconds", "whole", "shared")}
     told = {
         **{name: gpu[name] for name in ("node", "gpu_uuid", "ts")},
         **{name: measures[name] for name in _USAGE},

@@ -6,15 +6,15 @@ that only waits for something else (input, links, a slower clock) is the same ki
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...core.coded_text import coded
-from ...core.verdict_types import KindVerdict, Phase
-from ..bottlenecks.judgement import Judgement
+from ...core.verdict_types import KindVerdict, Phase, Scheduled
+from ..pieces import Judgement, Piece
 from .change_points import DEMANDED, HOUR, PHASE_HOURS_MIN, Behaviour, Cut, Turn
 
 # Memory against compute, in the mean of a behaviour: where it is so many times that of another, something else runs.
@@ -32,20 +32,42 @@ _FABRIC_SILENT = coded("phase-without-fabric", "No fabric traffic.")
 
 
 def judge_phases(
-    cuts: Sequence[Cut], judgements: Sequence[Judgement], parts: Sequence[Judgement]
+    cuts: Sequence[Cut], judgements: Sequence[Judgement], judge: Callable[[Iterable[Piece]], list[Judgement]]
 ) -> list[tuple[Judgement, tuple[Phase, ...]]]:
     """Each workload's judgement as its phases leave it, and the phases.
 
-    `judgements`: over all rows of each; `parts`: of the pieces of all cuts, in their order. A workload of several
-    computations is what most of its time is: a judgement over all its hours would blur them into one that fits none.
+    `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
+    most of its time is: a judgement over all its hours would blur them into one that fits none.
     """
-    given = iter(parts)
+    places = [(n, behaviour) for n, cut in enumerate(cuts) for behaviour in cut.pieces]
+    named = dict(zip(places, judge(cuts[n].pieces[b] for n, b in places), strict=True))
+    others = [(n, b) for n, b in places if _computes_otherwise(named[n, b].features, named[n, cuts[n].main].features)]
+    shapes = dict(zip(others, judge(_nameless(cuts[n].pieces[b]) for n, b in others), strict=True))
     return [
-        _judged(cut, whole, {n: next(given) for n in cut.pieces}) for cut, whole in zip(cuts, judgements, strict=True)
+        _judged(
+            cut,
+            whole,
+            {b: named[n, b] for b in cut.pieces},
+            {b: shapes[n, b] for b in cut.pieces if (n, b) in shapes},
+        )
+        for n, (cut, whole) in enumerate(zip(cuts, judgements, strict=True))
     ]
 
 
-def _judged(cut: Cut, whole: Judgement, parts: Mapping[int, Judgement]) -> tuple[Judgement, tuple[Phase, ...]]:
+def _nameless(piece: Piece) -> Piece:
+    """The piece without what anybody says of it."""
+    session = replace(
+        piece.session, workload_id="", name="", scheduler="process", namespace=None, pod=None, framework=None,
+        command=None, shared=False, scheduled=Scheduled(),
+    )  # fmt: skip
+    return replace(piece, session=session)
+
+
+def _judged(
+    cut: Cut, whole: Judgement, parts: Mapping[int, Judgement], shapes: Mapping[int, Judgement]
+) -> tuple[Judgement, tuple[Phase, ...]]:
+    """`parts`: of the behaviours that are judged apart; `shapes`: had nobody named them, of those that compute
+    otherwise than the main one."""
     if not parts:
         label = cut.behaviours[0].label if cut.behaviours else "unknown"
         kind = "idle" if label == "idle" and whole.kind.label not in DEMANDED else whole.kind.label
@@ -59,19 +81,17 @@ def _judged(cut: Cut, whole: Judgement, parts: Mapping[int, Judgement]) -> tuple
             kind = lead.kind.label if lead.kind.label in DEMANDED else "idle"
             phases[behaviour] = Phase(0.0, 0.0, kind, "idle", (_STOOD_STILL,))
             continue
-        if judged.by_shape is not None and _computes_otherwise(judged.features, lead.features):
-            judged = _by_shape(judged, judged.by_shape, lead, hours=_typical_hours(cut.turned, behaviour))
+        if n in shapes:
+            hours = np.median([turn.end - turn.start for turn in cut.turned if turn.behaviour == behaviour]) / HOUR
+            judged = _by_shape(judged, shapes[n], lead, hours=float(hours))
             if judged.kind.label != lead.kind.label:
                 others.append((float(cut.seconds[n] / cut.seconds.sum()), judged))
         elif n != cut.main:
-            judged = dataclasses.replace(judged, kind=lead.kind)
+            judged = replace(judged, kind=lead.kind)
         phases[behaviour] = _phase(judged, behaviour)
-    idle = _idle_share(cut.behaviours, cut.seconds)
+    rested = [behaviour.label == "idle" for behaviour in cut.behaviours]
+    idle = float(cut.seconds[rested].sum()) / max(float(cut.seconds.sum()), 1e-9)
     return _whole(whole, lead, others, idle=idle), _merged(cut.turned, phases)
-
-
-def _typical_hours(turned: tuple[Turn, ...], behaviour: Behaviour) -> float:
-    return float(np.median([turn.end - turn.start for turn in turned if turn.behaviour == behaviour])) / HOUR
 
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
@@ -82,19 +102,15 @@ def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: flo
     first = shape.kind.label if known else likely[0] if likely else None
     if first in INFERENCE and hours < PHASE_HOURS_MIN and lead.kind.label in LEARNING:
         kind = KindVerdict("batch-inference", shape.kind.confidence, (_EVALUATES, *shape.kind.evidence))
-        return dataclasses.replace(shape, kind=kind)
-    if known:
+        return replace(shape, kind=kind)
+    if known or (likely and lead.kind.label not in likely):
         return shape
-    if likely and lead.kind.label not in likely:
-        return shape
-    return dataclasses.replace(named, kind=lead.kind) if named.kind.label == "unknown" else named
+    return replace(named, kind=lead.kind) if named.kind.label == "unknown" else named
 
 
 def _computes_otherwise(found: Mapping[str, float], lead: Mapping[str, float]) -> bool:
-    ours, theirs = found.get("memory_over_compute"), lead.get("memory_over_compute")
-    if ours is None or theirs is None or min(ours, theirs) <= 0:
-        return False
-    return abs(math.log(ours / theirs)) >= math.log(OTHER_COMPUTATION)
+    ours, theirs = found.get("memory_over_compute", 0.0), lead.get("memory_over_compute", 0.0)
+    return min(ours, theirs) > 0 and abs(math.log(ours / theirs)) >= math.log(OTHER_COMPUTATION)
 
 
 def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
@@ -107,37 +123,28 @@ def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
     return Phase(0.0, 0.0, judged.kind.label, judged.bottleneck.label, tuple(evidence))
 
 
-def _idle_share(behaviours: Sequence[Behaviour], seconds: np.ndarray) -> float:
-    idle = sum(float(s) for b, s in zip(behaviours, seconds, strict=True) if b.label == "idle")
-    return idle / max(float(seconds.sum()), 1e-9)
-
-
 def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgement]], *, idle: float) -> Judgement:
     """The whole, named after what most of its time is, with the rest told."""
-    if not others and idle < 0.2:
-        return whole
-    said = tuple(
-        coded(
-            "does-something-else",
-            "{share:.0%} of its time is another activity: by its pattern {kinds}, bottleneck {bottleneck}.",
-            share=share,
-            kinds=_likely(judged.kind),
-            bottleneck=judged.bottleneck.label,
-        )
-        for share, judged in others
-    )
-    # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.
-    if not others and (whole.kind.label == "idle" or lead.kind.label in ("idle", "unknown", *DEMANDED)):
-        return whole
-    if not others:
-        about = coded(
-            "judged-while-at-work",
-            "This verdict covers its active hours. The workload is idle {idle:.0%} of the time.", idle=idle,
+    if others:
+        said = (
+            coded(
+                "does-something-else",
+                "{share:.0%} of its time is another activity: by its pattern {kinds}, bottleneck {bottleneck}.",
+                share=share, kinds=_likely(judged.kind), bottleneck=judged.bottleneck.label,
+            )
+            for share, judged in others
         )  # fmt: skip
-        return dataclasses.replace(whole, kind=dataclasses.replace(lead.kind, evidence=(*lead.kind.evidence, about)))
-    kind = dataclasses.replace(lead.kind, evidence=(*said, *lead.kind.evidence))
-    bottleneck = dataclasses.replace(lead.bottleneck, time_shares=whole.bottleneck.time_shares)
-    return Judgement(whole.features, kind, bottleneck)
+        kind = replace(lead.kind, evidence=(*said, *lead.kind.evidence))
+        bottleneck = replace(lead.bottleneck, time_shares=whole.bottleneck.time_shares)
+        return Judgement(whole.features, kind, bottleneck)
+    # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.
+    if idle < 0.2 or whole.kind.label == "idle" or lead.kind.label in ("idle", "unknown", *DEMANDED):
+        return whole
+    about = coded(
+        "judged-while-at-work",
+        "This verdict covers its active hours. The workload is idle {idle:.0%} of the time.", idle=idle,
+    )  # fmt: skip
+    return replace(whole, kind=replace(lead.kind, evidence=(*lead.kind.evidence, about)))
 
 
 def _likely(kind: KindVerdict) -> str:
@@ -148,13 +155,14 @@ def _likely(kind: KindVerdict) -> str:
 
 def _merged(turned: tuple[Turn, ...], told: Mapping[Behaviour, Phase]) -> tuple[Phase, ...]:
     """Phases in their order; neighbours with the same verdict are one, unless the fabric came or went between them."""
-    out: list[tuple[Turn, Phase]] = []
+    out: list[Phase] = []
+    before = None
     for turn in turned:
-        phase = dataclasses.replace(told[turn.behaviour], start=turn.start, end=turn.end)
-        before = out[-1] if out else None
-        same = before is not None and (before[1].kind, before[1].bottleneck) == (phase.kind, phase.bottleneck)
-        if before is not None and same and before[0].behaviour.fabric == turn.behaviour.fabric:
-            out[-1] = (before[0], dataclasses.replace(before[1], end=turn.end))
+        phase = replace(told[turn.behaviour], start=turn.start, end=turn.end)
+        same = phase.kind, phase.bottleneck, turn.behaviour.fabric
+        if same == before:
+            out[-1] = replace(out[-1], end=turn.end)
         else:
-            out.append((turn, phase))
-    return tuple(phase for _, phase in out)
+            out.append(phase)
+        before = same
+    return tuple(out)

@@ -3,14 +3,13 @@ started again, a pod that has just been moved to another node)."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ...core.coded_text import CodedText
 from ...core.timestamps import span
 from ...core.verdict_types import INFERRED, KindVerdict, WorkloadVerdict
-from ..bottlenecks.judgement import Judgement, Piece
+from ..pieces import Judgement, Piece
 from ..workloads.work_rows import WorkRows
 
 HOUR = 3600.0
@@ -24,51 +23,42 @@ AGREEMENT_MIN = 0.8
 FAULT_SHARE_MAX = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class ShortRuns:
-    """Runs of one series that are too short to tell by themselves. `known`: the kind that its longer runs agree on;
-    `piece`: their rows together, to be judged as one; neither: nothing tells."""
+def with_series(
+    verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece],
+    judge: Callable[[Iterable[Piece]], list[Judgement]],
+) -> list[WorkloadVerdict]:  # fmt: skip
+    """The verdicts, the largest first, with short runs told from the other runs of their series.
 
-    ids: tuple[str, ...]
-    seconds: float
-    known: KindVerdict | None = None
-    piece: Piece | None = None
-
-
-def short_runs(verdicts: Sequence[WorkloadVerdict], pieces: Sequence[Piece]) -> list[ShortRuns]:
-    """The short runs of unknown or vague kind, by series and number of GPUs. `pieces`: all rows of each workload."""
+    Longer runs that are known speak first; where there are none, the short ones of as many GPUs are judged together, as
+    one. `pieces`: all rows of each workload; `judge`: gives a judgement for each piece.
+    """
     piece_of = {piece.session.workload_id: piece for piece in pieces}
     series: dict[str, list[WorkloadVerdict]] = {}
     for verdict in verdicts:
         if verdict.basis != INFERRED:  # what shares the same GPUs is not the same work
             series.setdefault(verdict.series_id, []).append(verdict)
-    out = []
+    kinds: dict[str, KindVerdict] = {}
+    together: list[tuple[list[WorkloadVerdict], Piece]] = []
     for members in series.values():
-        open_ = [v for v in members if _open(v)]
-        if not open_ or len(members) < 2:
-            continue
+        open_ = [v for v in members if _open(v)] if len(members) > 1 else []
         known = _agreed([v for v in members if v.kind.label != "unknown" and v not in open_], open_)
+        if known is not None:
+            kinds |= dict.fromkeys((v.id for v in open_), known)
+            continue
         for gpus in sorted({len(v.gpus) for v in open_}):
             alike = [v for v in open_ if len(v.gpus) == gpus]
-            together = None if known is not None else _together(alike, piece_of)
-            out.append(ShortRuns(tuple(v.id for v in alike), sum(v.end - v.start for v in alike), known, together))
-    return out
-
-
-def with_series(
-    verdicts: Sequence[WorkloadVerdict], runs: Sequence[ShortRuns], judgements: Sequence[Judgement]
-) -> list[WorkloadVerdict]:
-    """The verdicts, the largest first, with short runs told from the other runs of their series.
-
-    Longer runs that are known speak first; where there are none, the short ones are judged together, as one.
-    `judgements`: of the pieces of `runs`, in their order.
-    """
-    given = iter(judgements)
-    kinds: dict[str, KindVerdict] = {}
-    for one in runs:
-        kind = one.known if one.piece is None else _as_one(one, next(given).kind)
-        if kind is not None:
-            kinds.update(dict.fromkeys(one.ids, kind))
+            if (piece := _together(alike, piece_of)) is not None:
+                together.append((alike, piece))
+    for (alike, _), judged in zip(together, judge(piece for _, piece in together), strict=True):
+        if judged.kind.label != "unknown":
+            seconds = sum(v.end - v.start for v in alike)
+            said = CodedText(
+                "judged-with-its-series",
+                f"One of {len(alike)} short runs of the same series ({span(seconds)} in total), evaluated together.",
+                {"runs": len(alike), "seconds": seconds},
+            )
+            kind = replace(judged.kind, evidence=(said, *judged.kind.evidence))
+            kinds |= dict.fromkeys((v.id for v in alike), kind)
     out = [_with_kind(v, kinds[v.id]) if v.id in kinds else v for v in verdicts]
     return sorted(out, key=lambda verdict: (-verdict.gpu_hours, verdict.id))
 
@@ -85,15 +75,14 @@ def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindV
     for verdict in known:
         hours[verdict.kind.label] = hours.get(verdict.kind.label, 0.0) + verdict.gpu_hours
     total = sum(hours.values())
-    if total <= 0 or total < sum(v.gpu_hours for v in open_):
-        return None
-    label = max(hours, key=lambda name: hours[name])
-    if hours[label] < AGREEMENT_MIN * total:
+    label = max(hours, key=lambda name: hours[name], default="")
+    if total <= 0 or total < sum(v.gpu_hours for v in open_) or hours[label] < AGREEMENT_MIN * total:
         return None
     like = [v for v in known if v.kind.label == label]
     said = CodedText(
         "told-by-its-series",
-        f"Too short to classify alone; {len(like)} other {_runs(len(like))} of the same series: {label}.",
+        f"Too short to classify alone; {len(like)} other {'run' if len(like) == 1 else 'runs'} of the same series: "
+        f"{label}.",
         {"runs": len(like), "kind": label},
     )
     confidence = AGREEMENT_MIN * max(v.kind.confidence for v in like)
@@ -108,7 +97,7 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
     sessions = [piece_of[v.id].session for v in alike]
     lead = piece_of[max(alike, key=lambda v: (v.gpu_hours, v.id)).id].session
     end = max(v.end for v in alike)
-    whole = dataclasses.replace(
+    whole = replace(
         lead, start=end - sum(v.end - v.start for v in alike), end=end,
         first_seen=min(one.first_seen for one in sessions), last_seen=max(one.last_seen for one in sessions),
         held_seconds=sum(one.held_seconds for one in sessions),
@@ -116,23 +105,8 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
     return Piece(whole, WorkRows.joined(parts))
 
 
-def _as_one(runs: ShortRuns, kind: KindVerdict) -> KindVerdict | None:
-    if kind.label == "unknown":
-        return None
-    said = CodedText(
-        "judged-with-its-series",
-        f"One of {len(runs.ids)} short runs of the same series ({span(runs.seconds)} in total), evaluated together.",
-        {"runs": len(runs.ids), "seconds": runs.seconds},
-    )
-    return dataclasses.replace(kind, evidence=(said, *kind.evidence))
-
-
 def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:
     own = tuple(one for one in verdict.kind.evidence if one not in kind.evidence)
     told = ("unknown", verdict.kind.label)  # what is told now stands for what was not, or vaguely
-    phases = tuple(dataclasses.replace(p, kind=kind.label) if p.kind in told else p for p in verdict.phases)
-    return dataclasses.replace(verdict, kind=dataclasses.replace(kind, evidence=(*kind.evidence, *own)), phases=phases)
-
-
-def _runs(count: int) -> str:
-    return "run" if count == 1 else "runs"
+    phases = tuple(replace(p, kind=kind.label) if p.kind in told else p for p in verdict.phases)
+    return replace(verdict, kind=replace(kind, evidence=(*kind.evidence, *own)), phases=phases)

@@ -7,7 +7,7 @@ that it is a part of.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -20,7 +20,6 @@ from ...core.frame import Frame
 from ...core.intervals import most_at_once, peak
 from ...core.records import records, text
 from ...core.unobservable import Blind
-from .node_spans import LEFT_SECONDS, node_spans
 
 Floats = npt.NDArray[np.float64]
 # Measure -> the columns of the frame's `gpu` of which one is enough to tell it; those of `WHOLLY` need all.
@@ -41,7 +40,8 @@ MEASURED: Mapping[str, tuple[str, ...]] = {
 WHOLLY = frozenset({"nvlink", "pcie", "mem_used"})
 _WHEN = ["node", "gpu_uuid", "ts", "interval_seconds", "observed_seconds"]
 HOUR_SECONDS = 3600.0
-_DAY_SECONDS = 86400.0
+# A node that sends nothing for this long while others do has left: rows are up to an hour long.
+LEFT_SECONDS = HOUR_SECONDS
 # Share of a row from which on it counts as wholly observed.
 WHOLE_ROW_MIN = 0.95
 
@@ -96,35 +96,30 @@ class NodeInventory:
         return sum(len(one.gpus) for one in self.unobserved)
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """The window from the first telemetry to its end. `seconds`: its length; `begin`, `end`: how much of its first and
-    last row was not observed by the GPU that observed most of it, seconds; None: no GPU has such a row."""
-
-    seconds: float
-    begin: float | None
-    end: float | None
-
-    @property
-    def hours(self) -> float:
-        return max(self.seconds - (self.begin or 0.0) - (self.end or 0.0), 0.0) / HOUR_SECONDS
-
-
 @dataclass(frozen=True)
 class Inventory:
-    """All nodes by name. `hours`: from the fleet's first telemetry in the window to the window's end: the window that
-    was asked for is no proof of data. `end`: the window's end, Unix seconds. `observed_hours`: hours of the window in
-    which anything of any GPU was observed. `parents`: each MIG instance and the GPU it is a part of, by (node, id).
-    `edges`, `seconds_by_hour`: what `hours` and `observed_hours` are made of, so that those of groups can be merged.
+    """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance and the GPU it is a part
+    of, by (node, id). `span_seconds`: from the fleet's first telemetry in the window to its end; `lacking`: how much of
+    the first and last row in it the GPU that observed most of it did not, seconds (None: no GPU has such a row);
+    `seconds_by_hour`: of each hour as much as its fullest GPU observed.
     """
 
     nodes: Mapping[str, NodeInventory] = field(default_factory=dict)
-    hours: float = 0.0
     end: float = 0.0
-    observed_hours: float = 0.0
     parents: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    edges: Edges = field(default_factory=lambda: Edges(0.0, None, None))
+    span_seconds: float = 0.0
+    lacking: tuple[float | None, float | None] = (None, None)
     seconds_by_hour: Mapping[float, float] = field(default_factory=dict)
+
+    @property
+    def hours(self) -> float:
+        """Hours in which a GPU can have been observed: the window that was asked for is no proof of data."""
+        return max(self.span_seconds - sum(one or 0.0 for one in self.lacking), 0.0) / HOUR_SECONDS
+
+    @property
+    def observed_hours(self) -> float:
+        """Hours of the window in which anything of any GPU was observed."""
+        return sum(self.seconds_by_hour.values()) / HOUR_SECONDS
 
     @cached_property
     def gpu_count(self) -> int:
@@ -151,79 +146,98 @@ class Inventory:
 def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: Mapping[str, Blind]) -> Inventory:
     """Count before judging. `gpus_of_sku`: GPUs of a node SKU; None where the catalog lacks it. `blind`: nodes whose
     agent reads no GPU, and why."""
-    seen = _coverage(frame)
+    covered = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
-    parent_of = frame.parents
-    for node, uuid in zip(frame.gpus["node"], frame.gpus["gpu_uuid"], strict=True):
-        key = (str(node), str(uuid))
-        named.setdefault(key[0], {})[parent_of.get(key, key)[1]] = None
+    for node, uuid in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
+        named.setdefault(node, {})[frame.parents.get((node, uuid), (node, uuid))[1]] = None
     requested, waiting, hosts = _requested(frame), _unaccounted(frame), _host_hours(frame)
     nodes: dict[str, NodeInventory] = {}
     for row in records(frame.nodes):
-        name = str(row["node"])
-        own = [
-            seen.get((name, uuid)) or GpuCoverage(name, uuid, 0.0, np.nan, np.nan, {}) for uuid in named.get(name, {})
+        name, sku, declared = str(row["node"]), text(row["node_sku"]), row["gpu_count"]
+        gpus = [
+            covered.get((name, uuid)) or GpuCoverage(name, uuid, 0.0, np.nan, np.nan, {})
+            for uuid in named.get(name, {})
         ]
-        sku = text(row["node_sku"])
-        of_sku = gpus_of_sku(sku) if sku is not None else None
-        declared = row["gpu_count"]
-        nodes[name] = _node(
-            name, own, of_sku, int(declared) if declared == declared and declared is not None else None,  # noqa: PLR0124
-            requested.get(name, 0), frame, blind.get(name),
-        )  # fmt: skip
+        counts = {
+            "node SKU": (gpus_of_sku(sku) if sku is not None else None) or 0,
+            "declared": 0 if pd.isna(declared) else int(declared),
+            "requested": requested.get(name, 0),
+        }
         nodes[name] = replace(
-            nodes[name], unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0)
+            _node(name, gpus, counts, frame, blind.get(name)),
+            unaccounted_pods=waiting.get(name, ()), host_hours=hosts.get(name, 0.0),
         )  # fmt: skip
     nodes = _without_renamed(nodes)
-    spans = node_spans(frame, _seen(frame), {name: one.end for name, one in nodes.items() if one.end is not None})
-    nodes = {
-        name: replace(node, end=spans[name][0], span_hours=spans[name][1]) for name, node in nodes.items()
-    }  # fmt: skip
-    edges, by_hour = _window_edges(frame), _seconds_by_hour(frame)
-    return Inventory(nodes, edges.hours, frame.window.end, _hours_in(by_hour), parent_of, edges, by_hour)
+    seen = frame.gpu.loc[frame.gpu["observed_seconds"] > 0, _WHEN]
+    nodes = _with_spans(nodes, frame, seen)
+    first = frame.nodes["first_seen"].astype(float).min() if frame.telemetry_span is None else frame.telemetry_span[0]
+    begin = max(frame.window.start, first) if np.isfinite(first) else frame.window.start
+    span = max(frame.window.end - begin, 0.0)
+    hour = np.ceil(seen["ts"].to_numpy(float) / HOUR_SECONDS)
+    most = seen.groupby([hour, "node", "gpu_uuid"])["observed_seconds"].sum().groupby(level=0).max()
+    by_hour = dict(zip(most.index.astype(float), most.clip(upper=HOUR_SECONDS).astype(float), strict=True))
+    return Inventory(nodes, frame.window.end, frame.parents, span, _lacking(seen, begin, frame.window.end), by_hour)
 
 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     """The inventory of a fleet from those of groups of its nodes."""
-    edges = Edges(
-        groups[0].edges.seconds,
-        min((one.edges.begin for one in groups if one.edges.begin is not None), default=None),
-        min((one.edges.end for one in groups if one.edges.end is not None), default=None),
+    begin, end = (
+        min((one.lacking[n] for one in groups if one.lacking[n] is not None), default=None)  # type: ignore[type-var]
+        for n in (0, 1)
     )
     by_hour: dict[float, float] = {}
     for one in groups:
         for hour, seconds in one.seconds_by_hour.items():
             by_hour[hour] = max(seconds, by_hour.get(hour, 0.0))
-    return Inventory(
-        {name: one.nodes[name] for one in groups for name in one.nodes}, edges.hours, groups[0].end,
-        _hours_in(by_hour), {key: parent for one in groups for key, parent in one.parents.items()}, edges, by_hour,
+    return replace(
+        groups[0], nodes={name: one.nodes[name] for one in groups for name in one.nodes}, lacking=(begin, end),
+        parents={key: parent for one in groups for key, parent in one.parents.items()}, seconds_by_hour=by_hour,
     )  # fmt: skip
 
 
-def _window_edges(frame: Frame) -> Edges:
-    """Hours that a GPU can have been observed in: from the first that any node was seen to the window's end.
+def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float | None, float | None]:
+    """Seconds of the first and the last row that were not observed: they may begin and end within an hour; of them as
+    much counts as the fullest GPU tells."""
+    stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
+    # What of the row lies after `begin` is all that can be missing in it.
+    observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
+    missing = np.clip(np.minimum(length, stop - begin) - observed, 0.0, None)
+    first, last = (stop - length <= begin + 1.0) & (stop > begin + 1.0), stop >= end - 1.0
+    return tuple(float(missing[at].min()) if at.any() else None for at in (first, last))  # type: ignore[return-value]
 
-    The first and the last row may begin and end within an hour; of them as much counts as the fullest GPU tells.
+
+def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFrame) -> dict[str, NodeInventory]:
+    """The nodes with when they left (if they did not get another name before) and the hours they are accounted for.
+
+    A node exists from its first to its last telemetry. Servers date nodes by rows of up to an hour: within its first
+    and last row the moments count between which it was observed. `seen`: when each GPU was observed, row by row.
     """
-    firsts = frame.nodes["first_seen"].to_numpy(dtype=float) if len(frame.nodes) else np.empty(0)
-    known = firsts[np.isfinite(firsts)] if frame.telemetry_span is None else np.array(frame.telemetry_span[:1])
-    begin = max(frame.window.start, float(known.min())) if len(known) else frame.window.start
-    seen = _seen(frame)
-    stop, length = seen["ts"].to_numpy(dtype=float), seen["interval_seconds"].to_numpy(dtype=float)
-    observed = np.minimum(seen["observed_seconds"].to_numpy(dtype=float), length)
-
-    def lacking(inside: npt.NDArray[np.bool_]) -> float | None:
-        # What of the row lies after `begin` is all that can be missing in it.
-        room = np.minimum(length[inside], stop[inside] - begin)
-        return float(np.clip(room - observed[inside], 0.0, None).min()) if inside.any() else None
-
-    first = (stop - length <= begin + 1.0) & (stop > begin + 1.0)
-    return Edges(max(frame.window.end - begin, 0.0), lacking(first), lacking(stop >= frame.window.end - 1.0))
-
-
-def _seen(frame: Frame) -> pd.DataFrame:
-    """When each GPU was observed. Of the frame's many columns these alone are copied."""
-    return frame.gpu.loc[frame.gpu["observed_seconds"] > 0, _WHEN]
+    seconds, begin = seen["observed_seconds"], seen["ts"] - seen["interval_seconds"]
+    rows = seen.assign(begin=begin, since=seen["ts"] - seconds, until=begin + seconds)
+    by_node = rows.groupby("node")["ts"]
+    first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
+    last = rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max()
+    edges = first.join(last).to_dict("index")
+    ends: dict[str, float] = {}
+    for name, seen_last in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
+        if np.isfinite(seen_last):
+            stop, until = (edges[name]["ts"], edges[name]["until"]) if name in edges else (seen_last, seen_last)
+            inside = stop - HOUR_SECONDS <= seen_last <= stop
+            ends[name] = min(seen_last, until) if inside else max(seen_last, stop)
+    # Where the whole source ends, no node left.
+    whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []
+    newest = min(max([*ends.values(), *whole], default=frame.window.end), frame.window.end)
+    out = {}
+    for name, first_seen in zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True):
+        left = [ends[name]] if ends.get(name, newest) < newest - LEFT_SECONDS else []
+        renamed = [end] if (end := nodes[name].end) is not None else []
+        end = min([*left, *renamed, frame.window.end])
+        start = max(frame.window.start, first_seen)
+        if name in edges and start > frame.window.start and edges[name]["begin"] <= start:
+            start = max(start, edges[name]["since"])
+        hours = max(end - start, 0.0) / HOUR_SECONDS
+        out[name] = replace(nodes[name], end=end if left or renamed else None, span_hours=hours)
+    return out
 
 
 def _rounded(seconds: Floats, length: Floats) -> Floats:
@@ -256,58 +270,32 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
     return out
 
 
-def _seconds_by_hour(frame: Frame) -> dict[float, float]:
-    """Of each hour as much as its fullest GPU observed, seconds."""
-    seen = _seen(frame)
-    if seen.empty:
-        return {}
-    hour = np.ceil(seen["ts"].to_numpy(dtype=float) / HOUR_SECONDS)
-    most = seen.groupby([hour, "node", "gpu_uuid"])["observed_seconds"].sum().groupby(level=0).max()
-    return {float(at): float(seconds) for at, seconds in most.clip(upper=HOUR_SECONDS).items()}  # type: ignore[arg-type]
-
-
-def _hours_in(by_hour: Mapping[float, float]) -> float:
-    return sum(by_hour.values()) / HOUR_SECONDS
-
-
-def _node(  # noqa: PLR0917
-    name: str,
-    own: list[GpuCoverage],
-    of_sku: int | None,
-    declared: int | None,
-    requested: int,
-    frame: Frame,
-    blind: Blind | None,
-) -> NodeInventory:
-    at_once = _at_once(own)
+def _node(
+    name: str, gpus: list[GpuCoverage], counts: dict[str, int], frame: Frame, blind: Blind | None
+) -> NodeInventory:  # fmt: skip
+    """`counts`: how many GPUs its SKU has, it declares and pods requested; 0: not known."""
+    # The most whose observed spans overlap: a GPU that took another's place does not add to the count. Rows are up to
+    # an hour long: what was replaced within one is told by rows that overlap.
+    at_once = most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in gpus if gpu.hours > 0), HOUR_SECONDS)
+    silent = [gpu.gpu_uuid for gpu in gpus if gpu.hours <= 0]
+    of_sku, stated = counts["node SKU"], bool(counts["node SKU"] or counts["declared"])
     # Pods may request one GPU several times over (time slicing), or instances under the name of GPUs: devices that
     # a series names are the truth.
-    known = bool(of_sku or declared or own)
-    counts = {"node SKU": of_sku or 0, "declared": declared or 0, "requested": 0 if known else requested}
+    counts["requested"] = 0 if stated or gpus else counts["requested"]
     # GPUs that were replaced leave their ids behind: without another count, those that were seen at once exist, and
     # those that nothing was seen of.
-    counts["named"] = at_once + sum(gpu.hours <= 0 for gpu in own)
-    if of_sku or declared:
-        counts["named"] = at_once
+    counts["named"] = at_once if stated else at_once + len(silent)
     count = max(counts.values())
     source = next(one for one, value in counts.items() if value == count)
-    silent = [gpu.gpu_uuid for gpu in own if gpu.hours <= 0]
     missing = max(count - at_once, 0)
-    # What was replaced or renamed is no GPU beyond the count.
-    silent = silent[:missing]
-    unnamed = [f"unnamed-{n + 1}" for n in range(missing - len(silent))]
+    silent = silent[:missing]  # what was replaced or renamed is no GPU beyond the count
+    unnamed = tuple(f"unnamed-{n + 1}" for n in range(missing - len(silent)))
     told: list[Unobserved] = []
     if silent:
-        told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in own), blind)))
+        told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in gpus), blind)))
     if unnamed:
-        told.append(Unobserved(name, tuple(unnamed), *_why_unnamed(source, count, at_once + len(silent))))
-    return NodeInventory(name, count, source, tuple(own), tuple(told), max(at_once - of_sku, 0) if of_sku else 0)
-
-
-def _at_once(own: Iterable[GpuCoverage]) -> int:
-    """The most GPUs whose observed spans overlap: a GPU that took another's place does not add to the count."""
-    # Rows are up to an hour long: what was replaced within one is told by rows that overlap.
-    return most_at_once(((gpu.first_ts, gpu.last_ts) for gpu in own if gpu.hours > 0), HOUR_SECONDS)
+        told.append(Unobserved(name, unnamed, *_why_unnamed(source, count, at_once + len(silent))))
+    return NodeInventory(name, count, source, tuple(gpus), tuple(told), max(at_once - of_sku, 0) if of_sku else 0)
 
 
 def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> tuple[str, str]:
@@ -369,14 +357,8 @@ def _unaccounted(frame: Frame) -> dict[str, tuple[str, ...]]:
     requests = frame.requests
     if requests.empty:
         return {}
-    late = requests[requests["ts_end"] >= frame.window.end - _DAY_SECONDS]
-    named: set[tuple[str, str]] = set()
-    if not frame.workloads.empty:
-        about = frame.workloads
-        named = {
-            (str(space), str(pod)) for space, pod in zip(about["namespace"], about["pod"], strict=True)
-            if isinstance(pod, str)
-        }  # fmt: skip
+    late, about = requests[requests["ts_end"] >= frame.window.end - 24 * HOUR_SECONDS], frame.workloads
+    named = {(str(space), pod) for space, pod in zip(about["namespace"], about["pod"], strict=True)}
     out: dict[str, dict[str, None]] = {}
     for node, space, pod in zip(late["node"], late["namespace"], late["pod"], strict=True):
         if (str(space), str(pod)) not in named:
@@ -389,46 +371,35 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     gpu = frame.gpu
     if gpu.empty:
         return {}
-    parent_of = frame.parents
-    observed = gpu["observed_seconds"].to_numpy(dtype=float)
-    seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), gpu["interval_seconds"].to_numpy(dtype=float))
+    observed, length = gpu["observed_seconds"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
+    seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), length)
+    keys = frame.gpu_keys
+    whole = np.array([frame.parents.get(key, key)[1] for key in keys.keys], dtype=object)[keys.number]
     table = pd.DataFrame(
         {
-            "node": gpu["node"], "whole": gpu["gpu_uuid"], "ts": gpu["ts"],
-            "interval_seconds": gpu["interval_seconds"], "instance": False, "seconds": seconds,
+            "node": gpu["node"], "whole": whole, "ts": gpu["ts"], "begin": gpu["ts"] - length,
+            "instance": keys.among(frame.parents), "seconds": seconds,
         }
     )  # fmt: skip
-    if parent_of:
-        keys = list(zip(gpu["node"].astype(str), gpu["gpu_uuid"].astype(str), strict=True))
-        table["whole"] = [parent_of.get(key, key)[1] for key in keys]
-        table["instance"] = [key in parent_of for key in keys]
     for measure, columns in MEASURED.items():
         told = gpu.reindex(columns=columns).notna()
         known = (told.all(axis=1) if measure in WHOLLY else told.any(axis=1)).to_numpy()
         table[measure] = np.where(known, seconds, 0.0)
-    at = ["node", "whole", "ts", "interval_seconds"]
     if table["instance"].any():
+        at = ["node", "whole", "ts", "begin"]
         # Where instances tell of a moment, the parent's own row tells nothing that they do not.
         sliced = table.groupby(at)["instance"].transform("any")
         # But power is the whole GPU's: an instance has none of its own.
         table["power"] = table.groupby(at)["power"].transform("max")
-        told = table[table["instance"] | ~sliced]
-        rows = told.groupby(at, sort=False).agg(
-            instance=("instance", "any"), seconds=("seconds", "max"), **{m: (m, "min") for m in MEASURED}
-        ).reset_index()  # fmt: skip
-    else:
-        rows = table
-    rows = rows[rows["seconds"] > 0]
-    rows = rows.assign(begin=rows["ts"] - rows["interval_seconds"])
-    summed = rows.groupby(["node", "whole"], sort=False).agg(
-        seconds=("seconds", "sum"), begin=("begin", "min"), ts=("ts", "max"), instance=("instance", "any"),
-        **{m: (m, "sum") for m in MEASURED},
-    )  # fmt: skip
-    out = {}
-    for row in records(summed.reset_index()):
-        key = (str(row["node"]), str(row["whole"]))
-        out[key] = GpuCoverage(
-            *key, float(row["seconds"]) / HOUR_SECONDS, float(row["begin"]), float(row["ts"]),
-            {m: float(row[m]) / HOUR_SECONDS for m in MEASURED}, bool(row["instance"]),
-        )  # fmt: skip
-    return out
+        of_moment = {"instance": "any", "seconds": "max", **dict.fromkeys(MEASURED, "min")}
+        table = table[table["instance"] | ~sliced].groupby(at, sort=False).agg(of_moment).reset_index()
+    of_gpu = {"seconds": "sum", "begin": "min", "ts": "max", "instance": "any", **dict.fromkeys(MEASURED, "sum")}
+    summed = table[table["seconds"] > 0].groupby(["node", "whole"], sort=False).agg(of_gpu)
+    summed[["seconds", *MEASURED]] /= HOUR_SECONDS
+    return {
+        (str(row["node"]), str(row["whole"])): GpuCoverage(
+            str(row["node"]), str(row["whole"]), row["seconds"], row["begin"], row["ts"], {m: row[m] for m in MEASURED},
+            row["instance"],
+        )
+        for row in records(summed.reset_index())
+    }  # fmt: skip

@@ -7,14 +7,19 @@ nobody's. Rules that speak of whole GPUs say nothing of work on instances.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ...core.frame import Frame
+from ..types import MigInstance
+from .attribution import Attribution
 from .sku_lookup import GpuIndex
 
-Floats = npt.NDArray[np.float64]
+# An instance that has no row in the last hours of the window is gone: its GPU was divided anew.
+PRESENT_SECONDS = 2 * 3600.0
 
 
 def whole_gpus(frame: Frame) -> pd.DataFrame:
@@ -22,46 +27,52 @@ def whole_gpus(frame: Frame) -> pd.DataFrame:
     return frame.gpus.loc[frame.gpus["kind"] == "gpu", ["node", "gpu_uuid"]].drop_duplicates()
 
 
-def row_parts(frame: Frame, index: GpuIndex) -> Floats:
+def row_parts(frame: Frame, index: GpuIndex) -> npt.NDArray[np.float64]:
     """Of every row of the frame's `gpu` the part of a GPU whose hours it stands for.
 
     A whole GPU is 1. An instance is its part of the GPU, by time: instances that were there one after the other within
     a row share it. The GPU itself is what its instances leave.
     """
-    out = np.ones(len(frame.gpu))
-    parent_of = frame.parents
-    if frame.gpu.empty or not parent_of:
-        return out
-    gpu = frame.gpu
-    keys = list(zip(gpu["node"].astype(str), gpu["gpu_uuid"].astype(str), strict=True))
-    cut = np.array([key in parent_of for key in keys], dtype=np.bool_)
+    keys, gpu = frame.gpu_keys, frame.gpu
+    cut = keys.among(frame.parents)
     if not cut.any():
-        return out
-    whole = [parent_of.get(key, key) for key in keys]
-    sizes = {key: slices.share for key, slices in index.slices.items() if slices is not None}
-    table = pd.DataFrame(
-        {
-            "group": pd.factorize(pd.MultiIndex.from_arrays(
-                [[one[0] for one in whole], [one[1] for one in whole], gpu["ts"], gpu["interval_seconds"]]
-            ))[0],
-            "cut": cut,
-            "seconds": np.nan_to_num(gpu["observed_seconds"].to_numpy(float)),  # a row without any was not observed
-            "size": [sizes.get(key, np.nan) if is_cut else 0.0 for key, is_cut in zip(keys, cut, strict=True)],
-        }
-    )  # fmt: skip
-    groups = table.groupby("group", sort=False)
-    length = groups["seconds"].transform("max").to_numpy(float)
-    size, seconds = table["size"].to_numpy(float), table["seconds"].to_numpy(float)
-    unknown = cut & np.isnan(size)
-    known = np.where(unknown, 0.0, size) * seconds
-    taken = pd.Series(known).groupby(table["group"]).transform("sum").to_numpy(float)
+        return np.ones(len(gpu))
+    wholes = [frame.parents.get(key, key) for key in keys.keys]
+    whole = pd.factorize(pd.Series(wholes, dtype=object))[0][keys.number]
+    sizes = [slices.share if (slices := index.slices.get(key)) is not None else np.nan for key in keys.keys]
+    size = np.where(cut, np.array(sizes)[keys.number], 0.0)
+    seconds = np.nan_to_num(gpu["observed_seconds"].to_numpy(float))  # a row without any was not observed
+    moments = [whole, gpu["ts"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)]
+
+    def at_once(values: npt.NDArray, how: Literal["sum", "max", "any"]) -> npt.NDArray:
+        """The sum or the like over the rows of a GPU and its instances at one moment."""
+        return pd.Series(values).groupby(moments, sort=False).transform(how).to_numpy()
+
+    unknown, length = cut & np.isnan(size), at_once(seconds, "max")
     # An instance of which nothing is known has an equal share of what the others leave.
-    left = np.clip(length - taken, 0.0, None)
-    open_ = pd.Series(np.where(unknown, seconds, 0.0)).groupby(table["group"]).transform("sum").to_numpy(float)
+    left = np.clip(length - at_once(np.where(unknown, 0.0, size) * seconds, "sum"), 0.0, None)
+    open_ = at_once(np.where(unknown, seconds, 0.0), "sum")
     with np.errstate(invalid="ignore", divide="ignore"):
         part = np.where(unknown, np.where(open_ > 0, np.minimum(left / open_, 1.0), 0.0), size)
-        used = pd.Series(np.where(cut, part * seconds, 0.0)).groupby(table["group"]).transform("sum").to_numpy(float)
+        used = at_once(np.where(cut, part * seconds, 0.0), "sum")
         part = part * np.where(used > length, length / used, 1.0)
         rest = np.where(seconds > 0, np.clip(length - np.minimum(used, length), 0.0, None) / seconds, 0.0)
-    divided = groups["cut"].transform("any").to_numpy(bool)
-    return np.where(cut, part, np.where(divided, np.minimum(rest, 1.0), 1.0))
+    return np.where(cut, part, np.where(at_once(cut, "any"), np.minimum(rest, 1.0), 1.0))
+
+
+def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[MigInstance, ...]:
+    """The MIG instances at the end of the window and who held them, by node, GPU and id."""
+    if not frame.parents or frame.gpu.empty:
+        return ()
+    end = frame.window.end - PRESENT_SECONDS
+    seen = frame.gpu[(frame.gpu["observed_seconds"] > 0) & (frame.gpu["ts"] > end)]
+    there = set(zip(seen["node"].astype(str), seen["gpu_uuid"].astype(str), strict=True))
+    late = [session for session in attribution.sessions if session.last_seen > end]
+    found = []
+    for key, (_, parent) in sorted(frame.parents.items(), key=lambda one: (one[0][0], one[1][1], one[0][1])):
+        if key in there:
+            slices, profile = index.slices[key], index.profiles.get(key, "unknown profile")
+            compute, memory = (slices.compute, slices.memory) if slices else (None, None)
+            held = tuple(session.workload_id for session in late if key in session.gpus)
+            found.append(MigInstance(*key, parent, profile, compute, memory, held))
+    return tuple(found)

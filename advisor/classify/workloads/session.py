@@ -1,12 +1,31 @@
-"""One workload of the window: who it is, and which GPUs it held when."""
+"""One workload of the window: who it is, which GPUs it held when, and the runs of its series."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
 from ...core.verdict_types import Scheduled
-from .series_runs import SeriesRuns
+
+# A run that begins so soon after the last one's end is the same work begun again.
+RESTART_GAP_SECONDS = 900.0
+# Three runs that begin at one hour may be chance of a shift; fewer tell nothing.
+STARTS_MIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesRuns:
+    """`runs`: of the series in the window, one after another (what overlaps or follows at once is one run). `hours`:
+    their median length. `start_spread_hours`: how far the hours of the day at which they begin lie apart (circular
+    standard deviation); NaN where there are fewer than three."""
+
+    runs: int
+    hours: float
+    start_spread_hours: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +60,45 @@ class Session:
     series: SeriesRuns = field(default_factory=lambda: SeriesRuns(1, 0.0, math.nan))
     team: str | None = None
     scheduled: Scheduled = field(default_factory=Scheduled)
+
+
+def chain_hours(workloads: pd.DataFrame) -> dict[str, float]:
+    """Workload id -> hours of the chain of runs of its series and name that it belongs to."""
+    if workloads.empty:
+        return {}
+    table = _chained(workloads, workloads["series_id"].astype(str) + "\0" + workloads["name"].astype(str))
+    chain = table.groupby("chain")
+    hours = (chain["last_seen"].transform("max") - chain["first_seen"].transform("min")) / 3600
+    return dict(zip(table["workload_id"], hours, strict=True))
+
+
+def series_runs(workloads: pd.DataFrame) -> dict[str, SeriesRuns]:
+    """Workload id -> the runs of its series."""
+    if workloads.empty:
+        return {}
+    table = _chained(workloads, workloads["series_id"].astype(str))
+    each = table.groupby(["run", "chain"]).agg(begin=("first_seen", "min"), end=("last_seen", "max")).reset_index()
+    each["hours"] = (each["end"] - each["begin"]) / 3600
+    counted = each.groupby("run")["hours"].agg(["size", "median"])
+    begins, rows = each["begin"].to_numpy(float), each.groupby("run").indices
+    of_series = {
+        run: SeriesRuns(int(size), float(hours), _start_spread(begins[rows[run]]))
+        for run, size, hours in counted.itertuples()
+    }
+    return {str(key): of_series[run] for key, run in zip(table["workload_id"], table["run"], strict=True)}
+
+
+def _chained(workloads: pd.DataFrame, run: pd.Series) -> pd.DataFrame:
+    """The workloads by run and time, with the number of the ``chain`` that each belongs to."""
+    table = workloads.assign(run=run).sort_values(["run", "first_seen"])
+    reach = table.groupby("run")["last_seen"].cummax()
+    gap = table["first_seen"] - reach.groupby(table["run"]).shift()
+    return table.assign(chain=(gap.isna() | (gap > RESTART_GAP_SECONDS)).cumsum())
+
+
+def _start_spread(starts: npt.NDArray[np.float64]) -> float:
+    if len(starts) < STARTS_MIN or len(np.unique(starts // 86400)) < STARTS_MIN:
+        return math.nan
+    angle = 2 * np.pi * (starts % 86400) / 86400
+    length = min(float(np.hypot(np.cos(angle).mean(), np.sin(angle).mean())), 1.0)
+    return 24 / (2 * np.pi) * math.sqrt(-2 * math.log(max(length, 1e-9)))

@@ -42,11 +42,3 @@ class WorkRows:
 
     def at(self, chosen: Ints | Mask | slice) -> WorkRows:
         return WorkRows(*(getattr(self, name)[chosen] for name in self.__slots__))
-
-
-def rows_by_workload(table: pd.DataFrame) -> dict[str, WorkRows]:
-    """The rows of each workload (of `Attribution.workload_rows`)."""
-    codes, names = pd.factorize(table["workload_id"])
-    order = np.argsort(codes, kind="stable")
-    own, ends = WorkRows.of(table).at(order), np.searchsorted(codes[order], np.arange(len(names) + 1))
-    return {str(name): own.at(slice(ends[n], ends[n + 1])) for n, name in enumerate(names)}

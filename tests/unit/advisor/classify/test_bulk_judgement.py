@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.gpu_hour_accounting import COLUMNS, placed_by_nodes, summed
+from skuwise.advisor.classify.accounting.hours import PLACE, placed_by_nodes, summed
 from skuwise.advisor.classify.accounting.nodes import node_facts
-from skuwise.advisor.classify.bottlenecks.judgement import JudgementInputs, Piece, judge_pieces, pieces_of
-from skuwise.advisor.classify.measured_rows import measured_rows
+from skuwise.advisor.classify.judge import measured_rows
+from skuwise.advisor.classify.pieces import JudgementInputs, Piece, judge_pieces, pieces_of
 from skuwise.advisor.classify.workloads.work_rows import WorkRows
 from skuwise.tests.support.frame_builder import DECODE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
@@ -39,8 +39,7 @@ def judged() -> tuple[list[Piece], JudgementInputs]:
     unseen = dataclasses.replace(
         pieces[1], rows=dataclasses.replace(pieces[1].rows, seconds=0 * pieces[1].rows.seconds)
     )
-    both = [dataclasses.replace(piece, by_shape=True) for piece in pieces[:3]]
-    return [*pieces, empty, unseen, *both], inputs
+    return [*pieces, empty, unseen], inputs
 
 
 def test_verdicts_on_many_are_those_on_each_alone(judged: tuple[list[Piece], JudgementInputs]) -> None:
@@ -49,7 +48,6 @@ def test_verdicts_on_many_are_those_on_each_alone(judged: tuple[list[Piece], Jud
     assert together == [judge_pieces([piece], inputs)[0] for piece in pieces]
     assert together == judge_pieces(pieces[::-1], inputs)[::-1]
     assert {"compute", "hbm-bandwidth", "idle", "unknown"} <= {one.bottleneck.label for one in together}
-    assert [one.by_shape is not None for one in together] == [piece.by_shape for piece in pieces]
     assert judge_pieces([], inputs) == []
 
 
@@ -72,9 +70,7 @@ def test_hours_are_the_same_by_whatever_nodes_at_a_time() -> None:
     tables = list(placed_by_nodes(*given, block_rows=1))
     assert [table["node"].unique().tolist() for table in tables] == [["n2"], ["n1"], ["n3"]]
     (whole,) = placed_by_nodes(*given)
-    wanted = summed([whole], COLUMNS[:4], COLUMNS[4:])
-    assert wanted is not None and len(wanted) == 8  # two GPUs of three nodes, and two of them worked for a while
-    found = summed(tables, COLUMNS[:4], COLUMNS[4:])
-    assert found is not None
-    pd.testing.assert_frame_equal(found, wanted)
-    assert summed([], COLUMNS[:4], COLUMNS[4:]) is None
+    wanted = summed([whole], PLACE, ["gpu_hours"])
+    assert len(wanted) == 8  # two GPUs of three nodes, and two of them worked for a while
+    pd.testing.assert_frame_equal(summed(tables, PLACE, ["gpu_hours"]), wanted)
+    assert summed([], PLACE, ["gpu_hours"]).empty

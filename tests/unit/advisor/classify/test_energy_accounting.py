@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.energy_phases import phase_name
-from skuwise.advisor.classify.accounting.measured_energy import of_rows
+from skuwise.advisor.classify.accounting.energy import of_rows, phase_name
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.energy_types import EnergyPhase
@@ -29,8 +28,8 @@ def row(power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds:
         "gpu_util_n": 60.0, "tensor_active_n": NAN, "dram_active_n": NAN, "power_watts_n": 60.0,
         "energy_joules_n": samples, "power_watts_mean": power, "energy_joules_mean": joules / samples if samples else 0,
     }  # fmt: skip
-    found = of_rows(np.array([seconds]), {name: np.array([value]) for name, value in told.items()}, np.array([limit]))
-    return tuple(float(one[0]) for one in (found.watts, found.measured, found.counted))
+    found = of_rows(np.array([seconds]), pd.DataFrame(told, index=[0]), np.array([limit]))
+    return tuple(found.iloc[0])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
 from skuwise.tests.support.frame_builder import DECODE, GIB, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
-BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 9.0, 0.5, 4.0, 0.42, has_counted=True)
+BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=True)
 PRIORS = rulebook().kind_priors
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.classify.merged import judge_groups
+from skuwise.advisor.classify.judge import judge, judge_groups
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.frame_groups import node_groups, parts_of

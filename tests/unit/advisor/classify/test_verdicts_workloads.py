@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.gpu_hour_accounting import occupancy
+from skuwise.advisor.classify.accounting.hours import PLACE, occupancy, placed_by_nodes, summed
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.attribution import attribute, overlaps
 from skuwise.advisor.classify.workloads.inventory import inventory_of
@@ -24,7 +24,9 @@ def _hours(table: pd.DataFrame, kind: str) -> float:
 def _occupied(builder: FrameBuilder, idle_rows: Sequence[bool] | bool = False) -> pd.DataFrame:
     frame = builder.frame()
     idle = pd.Series(np.broadcast_to(idle_rows, len(frame.gpu)), index=frame.gpu.index, dtype=bool)
-    return occupancy(frame, inventory_of(frame, lambda _: None, blind_nodes(frame.absences)), attribute(frame), idle)
+    inventory = inventory_of(frame, lambda _: None, blind_nodes(frame.absences))
+    places = placed_by_nodes(frame, attribute(frame), idle, np.ones(len(frame.gpu)))
+    return occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
 
 
 def test_overlaps_give_each_pair_once_with_its_share() -> None:

@@ -1,0 +1,197 @@
+"""What every row of a GPU drew, and where every joule of the window went, by the same places as every GPU-hour.
+
+A counter counts what flowed between two readings, so it misses nothing; a mean of power readings is as good as they are
+dense. Where a counter missed a part of a row (its first reading, a reset, an agent that began anew) the rest of the row
+is power times time. A counter that tells more than the GPU can have drawn went back or was mixed up with another: it is
+not believed in that row, and power stands. Without either, nothing is known, and that is never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.energy_types import EnergyPhase
+from ...core.frame import Frame
+from ...core.verdict_types import Phase, WorkloadVerdict
+from ..types import NodePower
+from ..workloads.attribution import Attribution
+from ..workloads.inventory import Inventory
+from ..workloads.mig import whole_gpus
+from ..workloads.sku_lookup import GpuIndex
+from .hours import PLACE, placed_by_nodes, summed
+
+Floats = npt.NDArray[np.float64]
+
+HOUR = 3600.0
+# Boards exceed their limit for moments, never over a row of minutes: so much room, of the limit.
+LIMIT_ROOM = 1.2
+# The most that any board draws, W, where neither driver nor catalog tells its limit (telemetry/plausible.py).
+WATTS_MOST = 3000.0
+# Power that is read once a minute misses bursts; a counter beyond so many times of it tells of another GPU, or of a
+# step back that was taken for growth.
+POWER_ROOM = 1.5
+_COUNTS = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", "energy_joules_n")
+# `hour`: of the day, UTC. `idle`: whether the GPU stood idle. `phase`: what a workload did then (`phase_name`).
+KEYS = [*PLACE, "idle", "phase", "hour"]
+SUMS = ["gpu_hours", "measured_hours", "joules", "counted_joules"]
+# The frameworks that generate by tokens (agent/inventory/processes/frameworks.py).
+GENERATES = frozenset({"vllm", "sglang", "tensorrt-llm", "text-generation-inference"})
+_HALVES: dict[str, EnergyPhase] = {"compute": "prefill", "hbm-bandwidth": "decode"}
+
+
+def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
+    """Of every row of the frame's `gpu`: ``watts``, the mean power over what was measured of it, NaN where nothing was;
+    ``measured``, that as a share of its observed time; ``counted``, of its energy the share that a counter told.
+
+    A MIG instance has no counter of its own: its row is told its GPU's power, of which it has the part that its hours
+    have.
+    """
+    gpu = frame.gpu
+    own = of_rows(gpu["observed_seconds"].to_numpy(float), gpu, index.rows["power_limit"].to_numpy(float))
+    keys = frame.gpu_keys
+    cut = keys.among(frame.parents)
+    if not cut.any():
+        return own
+    number = {key: n for n, key in enumerate(keys.keys)}
+    whole = np.array([number.get(frame.parents.get(key, key), -1) for key in keys.keys])[keys.number]
+    moment = pd.MultiIndex.from_arrays([whole, gpu["ts"], gpu["interval_seconds"]])
+    told = own[~cut].set_axis(moment[~cut])
+    own.loc[cut] = told[~told.index.duplicated()].reindex(moment[cut]).to_numpy()
+    return own.fillna({"measured": 0.0, "counted": 0.0})
+
+
+def of_rows(seconds: Floats, told: pd.DataFrame, limit_watts: Floats) -> pd.DataFrame:
+    """Columns as of `row_energy`. `seconds`: observed; `told`: the frame's `gpu`; `limit_watts`: NaN: not known."""
+    power, samples = told["power_watts_mean"].to_numpy(float), told["energy_joules_n"].to_numpy(float)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        # All in watts over the row's time: a product with seconds and its division lose digits where seconds are tiny.
+        counter = told["energy_joules_mean"].to_numpy(float) * samples / seconds
+        every = np.fmax.reduce([told[name].to_numpy(float) for name in _COUNTS])
+        # A counter that steps more rarely than it is read covers more than its samples: as long as it took at that
+        # power.
+        covered = np.fmin(np.fmax(samples / every, np.where(power > 0, counter / power, 0.0)), 1.0)
+        most = np.where(limit_watts > 0, LIMIT_ROOM * limit_watts, WATTS_MOST) * covered
+        counted = (counter > 0) & (seconds > 0) & (counter <= most) & ~(counter > POWER_ROOM * power)
+        covered = np.where(counted, covered, 0.0)
+        known = np.isfinite(power) & (power > 0) & (seconds > 0)
+        by_counter = np.where(counted, counter, 0.0)
+        total = by_counter + np.where(known, power * (1.0 - covered), 0.0)
+        measured = np.where(known, 1.0, covered)
+        watts = np.where(measured > 0, total / measured, np.nan)
+        share = np.where(total > 0, by_counter / total, 0.0)
+    return pd.DataFrame({"watts": watts, "measured": measured, "counted": share})
+
+
+def energy_by_place(  # noqa: PLR0917
+    frame: Frame, inventory: Inventory, attribution: Attribution, idle: pd.Series, parts: Floats,
+    energy: pd.DataFrame, workloads: Sequence[WorkloadVerdict],
+) -> pd.DataFrame:  # fmt: skip
+    """`KEYS` and `SUMS`: what was observed and measured of each GPU, use, workload, phase and hour of the day.
+
+    A moment's energy is whose the moment is: a workload's, shared, nobody's, drained; energy of moments at rest is told
+    apart. `joules` is of `measured_hours`, and of them `counted_joules` by a counter; hours without power or counter
+    have no energy. Where more was observed than a node's span holds (a clock that is off, a GPU that was replaced), all
+    of it is scaled down. `idle`, `parts`: as of `placed_by_nodes`; `energy`: of `row_energy`.
+    """
+    by_id = {w.id: w for w in workloads}
+    watts, measured, counted = (energy[name].to_numpy() for name in ("watts", "measured", "counted"))
+
+    def with_energy(table: pd.DataFrame) -> pd.DataFrame:
+        at = table["row"].to_numpy(int)
+        middle = frame.gpu["ts"].to_numpy(float)[at] - frame.gpu["interval_seconds"].to_numpy(float)[at] / 2
+        phase = phases_of_rows(table["workload_id"], middle, table["idle"].to_numpy(bool), by_id)
+        hours = table["gpu_hours"].to_numpy() * measured[at]
+        joules = np.where(measured[at] > 0, watts[at], 0.0) * hours * HOUR
+        return table.assign(
+            hour=(middle // HOUR % 24).astype(int), phase=phase, measured_hours=hours, joules=joules,
+            counted_joules=joules * counted[at],
+        )  # fmt: skip
+
+    table = summed(map(with_energy, placed_by_nodes(frame, attribution, idle, parts)), KEYS, SUMS)
+    held = {name: node.gpu_count * node.span_hours for name, node in inventory.nodes.items()}
+    scale = table["node"].map(held).astype(float) / table.groupby("node")["gpu_hours"].transform("sum")
+    if (scale < 1).any():
+        table[SUMS] = table[SUMS].mul(scale.fillna(1.0).clip(upper=1.0), axis=0)
+    return table
+
+
+def phase_name(phase: Phase, *, generates: bool) -> EnergyPhase:
+    """What a phase of a verdict is called. `generates`: whether the workload runs an engine for language models: what
+    it generates is called prefill where computing holds it back and decode where memory bandwidth does, for that is
+    what the two halves of it are bound by. Other inference, and what something else holds back, is not told apart."""
+    if any(one.code == "evaluates" for one in phase.evidence):
+        return "evaluation"
+    match phase.kind:
+        case "training" | "fine-tuning":
+            return "training"
+        case "online-inference" | "batch-inference":
+            return _HALVES.get(phase.bottleneck, "inference") if generates else "inference"
+        case "interactive" | "idle":
+            return phase.kind
+        case _:
+            return "not-told"
+
+
+def phases_of_rows(
+    workload_ids: pd.Series, middle: Floats, idle: npt.NDArray[np.bool_], workloads: Mapping[str, WorkloadVerdict]
+) -> npt.NDArray[np.object_]:
+    """The phase of every row by the middle of its time (Unix seconds); "" where it is no workload's. `workloads`: by
+    id.
+
+    A row at rest is idle, whatever the phase around it; one between phases, which nobody judged, is not told.
+    """
+    out = np.full(len(workload_ids), "", dtype=object)
+    for key, at in workload_ids.reset_index(drop=True).groupby(workload_ids.to_numpy(), sort=False).indices.items():
+        w = workloads.get(str(key))
+        phases = sorted(w.phases, key=lambda one: one.start) if w is not None else []
+        generates = w is not None and (w.framework in GENERATES or "generated_tokens" in w.features)
+        names = np.array([*(phase_name(one, generates=generates) for one in phases), "not-told"], dtype=object)
+        place = np.searchsorted([one.start for one in phases], middle[at], side="right") - 1
+        ends = np.array([*(one.end for one in phases), -np.inf])
+        out[at] = names[np.where(middle[at] <= ends[place], place, len(phases))]
+        out[at[idle[at]]] = "idle"
+    return out
+
+
+def node_power(
+    frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.DataFrame
+) -> Mapping[str, NodePower]:  # fmt: skip
+    """What the GPUs of each node of the inventory drew together, against what they are rated for. An interval counts
+    where each GPU that the node has was measured in it: what is missing would make the node look lighter than it is."""
+    keys, gpu = frame.gpu_keys, frame.gpu
+    whole = list(whole_gpus(frame).itertuples(index=False, name=None))
+    limit_of = index.table["power_limit"].to_dict() if len(index.table) else {}
+    limits: dict[str, list[float]] = {}
+    for key in whole:
+        limits.setdefault(key[0], []).append(limit_of.get(key, np.nan))
+    known = np.flatnonzero(~np.isnan(energy["watts"].to_numpy()) & keys.among(whole))
+    nodes, names = keys.nodes()
+    rows = pd.DataFrame(
+        {
+            "node": nodes[known], "ts": gpu["ts"].to_numpy(float)[known],
+            "seconds": gpu["interval_seconds"].to_numpy(float)[known], "gpu": keys.number[known],
+            "watts": energy["watts"].to_numpy()[known],
+        }
+    )  # fmt: skip
+    at = rows.groupby(["node", "ts", "seconds"])
+    # A GPU that has two rows for one interval is one GPU.
+    moments = at["watts"].sum().to_frame().assign(gpus=at["gpu"].nunique()).reset_index(["ts", "seconds"])
+    number, out = {str(name): n for n, name in enumerate(names)}, {}
+    for node, counted in inventory.nodes.items():
+        own = limits.get(node, [])
+        rated = float(sum(own)) if own and len(own) == counted.gpu_count and not np.isnan(own).any() else None
+        drawn = moments.loc[[number[node]]] if number.get(node) in moments.index else moments.iloc[:0]
+        drawn = drawn[drawn["gpus"] >= counted.gpu_count].sort_values("watts", kind="stable")
+        watts, seconds = drawn["watts"].to_numpy(), drawn["seconds"].to_numpy()
+        if not len(drawn) or counted.gpu_count <= 0:
+            out[node] = NodePower(None, None, None, rated, None)
+            continue
+        passed = np.cumsum(seconds)
+        p95 = watts[np.searchsorted(passed, 0.95 * passed[-1])]
+        mean = np.average(watts, weights=seconds)
+        out[node] = NodePower(float(mean), float(p95), float(watts[-1]), rated, float(seconds.max()))
+    return out

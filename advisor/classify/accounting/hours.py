@@ -1,0 +1,182 @@
+"""Where every GPU-hour of the window went, by GPU and by day, so that money can be held to account.
+
+A node is accounted for from max(window start, first seen) to the window's end: hours before a node existed are no money
+spent. What the agent did not see in that span is unobserved, also the hours of a GPU that a node should have and nobody
+ever saw. An hour that a workload held without using it is allocated idle, and still carries the workload's id. An hour
+that nobody held while the node was marked as out of service is drained: it was nobody's to use, so it is no waste.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ...core.advice_types import Reconciliation
+from ...core.frame import Frame, Window
+from ..workloads.attribution import Attribution
+from ..workloads.inventory import Inventory
+from ..workloads.mig import whole_gpus
+
+Floats = npt.NDArray[np.float64]
+
+PLACE = ["node", "gpu_uuid", "class", "workload_id"]
+COLUMNS = [*PLACE, "gpu_hours"]
+DAILY = ("node", "class", "workload_id", "day", "gpu_hours")
+DAY = 86400.0
+BLOCK_ROWS = 25_000
+
+
+def occupancy(places: pd.DataFrame, frame: Frame, inventory: Inventory) -> pd.DataFrame:
+    """`COLUMNS`: a node's rows sum to GPU count x span hours. `places`: what was observed (`energy_by_place`)."""
+    observed = places.groupby(PLACE, dropna=False, sort=True)["gpu_hours"].sum().reset_index()
+    seen = observed.groupby(["node", "gpu_uuid"])["gpu_hours"].sum().to_dict()
+    totals = observed.groupby("node")["gpu_hours"].sum().to_dict()
+    gpus = whole_gpus(frame).groupby("node", sort=False)["gpu_uuid"].agg(list).to_dict()
+    rest: list[tuple[str, str, str, None, float]] = []
+    for node, counted in inventory.nodes.items():
+        missing = counted.gpu_count * counted.span_hours - totals.get(node, 0.0)
+        for uuid in (*gpus.get(node, ()), ""):  # what no known GPU lacks is of GPUs that nobody names
+            gap = min(max(counted.span_hours - seen.get((node, uuid), 0.0), 0.0), missing) if uuid else missing
+            if gap > 1e-9:
+                rest.append((node, uuid, "unobserved", None, gap))
+                missing -= gap
+    tables = [table for table in (observed, pd.DataFrame(rest, columns=COLUMNS)) if not table.empty]
+    return pd.concat(tables, ignore_index=True)[COLUMNS] if tables else pd.DataFrame(columns=COLUMNS)
+
+
+def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
+    """Where the GPU-hours of all nodes went; the parts sum to the total."""
+    hours = occupancy.groupby("class")["gpu_hours"].sum()
+    uses = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
+    return Reconciliation(*(float(hours.get(use, 0.0)) for use in uses), total=float(hours.sum()))
+
+
+def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame:
+    """Sums by keys, in their order, where no two tables have a key in common."""
+    found = [
+        table.groupby(keys, dropna=False, sort=True)[sums].sum().reset_index() for table in tables if not table.empty
+    ]
+    if not found:
+        return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
+    if len(found) == 1:
+        return found[0]
+    # A table in which nobody holds anything has no text among its workloads.
+    return pd.concat(found, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
+
+
+def placed_by_nodes(
+    frame: Frame, attribution: Attribution, idle: pd.Series, parts: Floats, block_rows: int = BLOCK_ROWS
+) -> Iterator[pd.DataFrame]:
+    """Every observed moment once: `COLUMNS`, whether it stood ``idle``, and its ``row`` in the frame's `gpu`. Instances
+    stand under their GPU.
+
+    `idle`, `parts`: of every row of the frame's `gpu`, whether the GPU stood idle in it, and the part of a GPU whose
+    hours it stands for (`mig.row_parts`). Nodes of so many rows come at a time: what is made of the tables needs little
+    memory, however large the fleet is.
+    """
+    places = attribution.places
+    if places.empty:
+        return
+    keys = frame.gpu_keys
+    nodes, names = keys.nodes()
+    node = nodes[places["row"].to_numpy(int)]
+    rows = np.bincount(node, minlength=len(names))
+    block = ((np.cumsum(rows) - rows) // block_rows)[node]
+    physical = set(whole_gpus(frame).itertuples(index=False, name=None))
+    under = [frame.parents.get(key, key) for key in keys.keys]
+    known = np.array([one in physical for one in under], dtype=np.bool_)
+    gpus = np.array([uuid for _, uuid in under], dtype=object)
+    uses = np.array(["shared", "drained", "allocated_idle", "workload", "unallocated"], dtype=object)
+    for number in np.unique(block):
+        some = places[block == number]
+        at = some["row"].to_numpy(int)
+        hours = some["seconds"].to_numpy(float) * parts[at] / 3600
+        counted = known[keys.number[at]] & (hours > 0)
+        some, at = some[counted], at[counted]
+        owned, still = some["workload_id"].notna().to_numpy(), idle.to_numpy(bool)[at]
+        states = [some["shared"].to_numpy(bool), some["drained"].to_numpy(bool), owned & still, owned]
+        yield pd.DataFrame(
+            {
+                "node": names[nodes[at]], "gpu_uuid": gpus[keys.number[at]],
+                "class": uses[np.select(states, [0, 1, 2, 3], default=4)],
+                "workload_id": some["workload_id"].to_numpy(), "gpu_hours": hours[counted], "idle": still, "row": at,
+            }
+        )  # fmt: skip
+
+
+def node_spans(inventory: Inventory, window: Window) -> dict[str, tuple[float, float]]:
+    """Node -> the time for which it is accounted for, Unix seconds; without those that are for none."""
+    ends = {name: min(window.end if n.end is None else n.end, window.end) for name, n in inventory.nodes.items()}
+    return {
+        name: (ends[name] - n.span_hours * 3600, ends[name]) for name, n in inventory.nodes.items() if n.span_hours > 0
+    }
+
+
+def daily_hours(  # noqa: PLR0917
+    frame: Frame, inventory: Inventory, attribution: Attribution, idle: pd.Series, parts: Floats,
+    occupancy: pd.DataFrame,
+) -> pd.DataFrame:  # fmt: skip
+    """`DAILY`: GPU-hours by node, class, workload ("" where there is none) and day (its beginning, Unix seconds, UTC).
+
+    The totals of the window are those of `occupancy`; a day's part of them is as its rows tell. A row that spans
+    midnight is divided by time. What was not observed lies in the days in which something is missing.
+    """
+    use = list(DAILY[:3])
+    spans = node_spans(inventory, frame.window)
+    totals = _named(occupancy).groupby(use)["gpu_hours"].sum()
+    tables = (_by_day(frame, table, spans) for table in placed_by_nodes(frame, attribution, idle, parts))
+    observed = summed(tables, list(DAILY[:4]), ["gpu_hours"])
+    seen = observed.groupby(use)["gpu_hours"].transform("sum")
+    observed["gpu_hours"] *= totals.reindex(pd.MultiIndex.from_frame(observed[use])).to_numpy(float) / seen
+    by_day = observed.groupby(["node", "day"])["gpu_hours"].sum().to_dict()
+    rest: list[tuple[str, str, str, float, float]] = []
+    for (node, kind, workload), hours in totals.items():  # type: ignore[misc]
+        if kind == "unobserved" and node in spans:
+            days = _days(*spans[node])
+            held = (
+                np.array([max(min(spans[node][1], day + DAY) - max(spans[node][0], day), 0.0) for day in days]) / 3600
+            )
+            there = np.array([by_day.get((node, day), 0.0) for day in days])
+            lacking = np.maximum(inventory.nodes[node].gpu_count * held - there, 0.0)
+            weights = lacking if lacking.sum() > 0 else held
+            parts_of = hours * weights / weights.sum()
+            rest += [(node, kind, workload, *one) for one in zip(days.tolist(), parts_of.tolist(), strict=True)]
+    filled = [table for table in (observed, pd.DataFrame(rest, columns=list(DAILY))) if not table.empty]
+    whole = pd.concat(filled, ignore_index=True) if filled else observed
+    return whole[whole["gpu_hours"] > 0].sort_values(list(DAILY[:4]), ignore_index=True)
+
+
+def _days(start: float, end: float) -> Floats:
+    """The beginning of every UTC day that a span touches, Unix seconds."""
+    return np.arange(start // DAY, max(np.ceil(end / DAY) - 1, start // DAY) + 1) * DAY
+
+
+def _by_day(frame: Frame, table: pd.DataFrame, spans: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
+    """`DAILY` of each moment, cut at the ends of days, before they are held to the totals."""
+    table = table[table["node"].isin(list(spans))]
+    at = table["row"].to_numpy(int)
+    end = frame.gpu["ts"].to_numpy(float)[at]
+    begin = end - frame.gpu["interval_seconds"].to_numpy(float)[at]
+    bounds = {name: _days(*span)[[0, -1]] / DAY for name, span in spans.items()}
+    least, most = (table["node"].map({name: days[n] for name, days in bounds.items()}).to_numpy(float) for n in (0, 1))
+    # A row may begin before its node's span, or end behind it by a clock that is off: it counts in the nearest day.
+    first = np.clip(np.floor(begin / DAY), least, most)
+    last = np.maximum(np.clip(np.ceil(end / DAY) - 1, least, most), first)
+    count = (last - first + 1).astype(int)
+    taken = np.repeat(np.arange(len(table)), count)
+    nth = np.arange(len(taken)) - np.repeat(np.cumsum(count) - count, count)
+    day = (first[taken] + nth) * DAY
+    overlap = np.clip(np.minimum(end[taken], day + DAY) - np.maximum(begin[taken], day), 0.0, None)
+    whole = np.bincount(taken, overlap, minlength=len(table))[taken]
+    share = np.where(whole > 0, overlap / np.where(whole > 0, whole, 1.0), 1.0 / count[taken])
+    found = _named(table[["node", "class", "workload_id", "gpu_hours"]]).iloc[taken]
+    return found.assign(day=day, gpu_hours=found["gpu_hours"] * share)
+
+
+def _named(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with "" for a workload where there is none."""
+    ids = table["workload_id"].astype(object)
+    return table.assign(workload_id=ids.where(ids.notna(), ""))

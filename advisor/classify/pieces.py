@@ -1,0 +1,153 @@
+"""What a piece of a workload's time is: its features, then its kind, then what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from ..core.coded_text import coded
+from ..core.column_rows import columns_of
+from ..core.frame import Frame
+from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
+from ..rulebook import Rulebook
+from .bottlenecks.bottleneck_verdict import judge_bottlenecks
+from .bottlenecks.case import Case
+from .bottlenecks.row_labels import RowLabels
+from .features.features import Observed, features
+from .features.piece_rows import RowTables
+from .kinds.kind_metadata import metadata_clues
+from .kinds.kinds import judge_kind
+from .types import NodeFacts
+from .workloads.attribution import Attribution
+from .workloads.engine_facts import EngineFacts, engine_facts
+from .workloads.session import Session
+from .workloads.sku_lookup import GpuIndex
+from .workloads.work_rows import WorkRows
+
+# Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
+INFERRED_SHARE = 0.9
+BATCH_ROWS = 20_000
+_FROM_ACTIVITY = coded(
+    "inferred-from-activity",
+    "Inferred from GPU activity: run times and GPUs are estimates. No scheduler, label or process names this workload.",
+)
+
+
+@dataclass(frozen=True)
+class JudgementInputs:
+    """What every piece is judged on. `nodes`: by name; `tables`: the columns of the frame's `gpu` and of its measures;
+    `labels`: of the same rows; `engines`: what the inference engines within workloads told, by workload."""
+
+    frame: Frame
+    index: GpuIndex
+    nodes: Mapping[str, NodeFacts]
+    book: Rulebook
+    tables: RowTables
+    labels: RowLabels
+    engines: Mapping[str, EngineFacts]
+
+    @classmethod
+    def of(
+        cls, frame: Frame, index: GpuIndex, rows: pd.DataFrame, nodes: Iterable[NodeFacts], book: Rulebook
+    ) -> JudgementInputs:
+        """The inputs, their columns taken out once: every workload takes its rows from them. `rows`: the measures, with
+        the label of each."""
+        uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)
+        tables, by_name = RowTables(columns_of(frame.gpu), columns_of(rows), uuid), {node.node: node for node in nodes}
+        return cls(frame, index, by_name, book, tables, RowLabels.of(tables.measures), engine_facts(frame.serving))
+
+    def nodes_of(self, session: Session) -> list[NodeFacts]:
+        return [self.nodes[node] for node in session.nodes if node in self.nodes]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of a workload that are judged together. `session`: the workload, as if it had lasted as long as they do."""
+
+    session: Session
+    rows: WorkRows
+
+    @property
+    def observed_share(self) -> float:
+        """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
+        held = self.session.held_seconds
+        return min(1.0, float(self.rows.seconds.sum()) / held) if held > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a piece is."""
+
+    features: Mapping[str, float]
+    kind: KindVerdict
+    bottleneck: BottleneckVerdict
+
+
+def pieces_of(attribution: Attribution) -> list[Piece]:
+    """Each workload with all of its rows."""
+    table = attribution.workload_rows
+    ids = [session.workload_id for session in attribution.sessions]
+    number = pd.Index(ids).get_indexer(pd.Index(table["workload_id"]))
+    order = np.argsort(number, kind="stable")
+    rows, bounds = WorkRows.of(table).at(order), np.searchsorted(number[order], np.arange(len(ids) + 1))
+    return [Piece(session, rows.at(slice(bounds[n], bounds[n + 1]))) for n, session in enumerate(attribution.sessions)]
+
+
+def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: int = BATCH_ROWS) -> list[Judgement]:
+    """One judgement for each piece, in their order. `batch_rows`: judged at a time, so that the memory in which they
+    are judged does not grow with the fleet."""
+    return [judged for some in _batches(pieces, batch_rows) for judged in _judge_batch(some, inputs)]
+
+
+def _batches(pieces: Iterable[Piece], most_rows: int) -> Iterator[list[Piece]]:
+    """The pieces by so many rows; one that has more of them is by itself."""
+    batch, rows = list[Piece](), 0
+    for piece in pieces:
+        if batch and rows + len(piece.rows) > most_rows:
+            yield batch
+            batch, rows = [], 0
+        batch.append(piece)
+        rows += len(piece.rows)
+    if batch:
+        yield batch
+
+
+def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
+    book = inputs.book
+    observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
+    told = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
+    cases = []
+    for piece, one, own in zip(pieces, observed, told, strict=True):
+        session = piece.session
+        begin = min((node.first_seen for node in one.nodes), default=session.start)
+        # What was before its nodes were first observed is no gap.
+        held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
+        since_seen = min(1.0, float(piece.rows.seconds.sum()) / held) if held > 0 else 1.0
+        facts = inputs.engines.get(session.workload_id)
+        clues = tuple(metadata_clues(session, own, facts, book.kind_priors))
+        kind = judge_kind(clues, own, book.kinds, book.kind_model, since_seen)
+        cases.append(Case(piece.rows, kind, clues, piece.observed_share))
+    dominant = book.bottlenecks["dominant_share_min"].value
+    limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
+    out = [Judgement(own, case.kind, limit) for own, case, limit in zip(told, cases, limits, strict=True)]
+    unsure = book.kinds["abstain_below"].value
+    return [
+        _less_sure(judged, unsure) if piece.session.basis == INFERRED else judged
+        for piece, judged in zip(pieces, out, strict=True)
+    ]
+
+
+def _less_sure(judged: Judgement, abstain_below: float) -> Judgement:
+    """The judgement of work whose GPUs and times were inferred, with the confidence that is left, and what it rests on.
+    A kind that becomes too unsure is unknown."""
+    kind, bottleneck = judged.kind, judged.bottleneck
+    confidence = round(kind.confidence * INFERRED_SHARE, 3)
+    told = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
+    if kind.label != "unknown" and confidence < abstain_below:
+        others = (Alternative(kind.label, confidence), *kind.alternatives)
+        told = replace(told, label="unknown", alternatives=others)
+    limit = replace(bottleneck, confidence=round(bottleneck.confidence * INFERRED_SHARE, 3))
+    return Judgement(judged.features, told, limit)
