@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...rules.catalog.types import Price
-from ..classify.accounting.hours import DAY, daily_hours, node_spans
-from ..classify.accounting.tokens import token_hours
+from ..classify.accounting.energy import token_hours
 from ..classify.judge import judge_rows, measured_rows
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText
@@ -26,6 +25,7 @@ from ..moves.base.price_book import PriceBook
 from ..moves.base.pricing import assumed_notes, fabric_uses, unpriced_notes
 from ..moves.waste.idle_fabric import RULE as IDLE_FABRIC
 from ..rulebook import Rulebook
+from .daily_hours import DAY, daily_hours, node_spans
 
 Category = Literal["used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "drained", "unobserved"]
 # In this order rows and columns stand. The first three are a workload's, the others nobody's.

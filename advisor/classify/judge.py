@@ -23,13 +23,11 @@ from ..core.column_rows import ColumnRows
 from ..core.frame import Frame
 from ..core.unobservable import Blind, blind_nodes
 from ..rulebook import Rulebook
-from .accounting.bare_gpus import bare_gpus
-from .accounting.energy import KEYS, energy_by_place, node_power, row_energy
+from .accounting.energy import KEYS, energy_by_place, node_power, row_energy, token_energy
 from .accounting.hours import occupancy
 from .accounting.latency import with_latency
-from .accounting.nodes import node_facts
+from .accounting.nodes import bare_gpus, node_facts
 from .accounting.rest_levels import rest_levels
-from .accounting.tokens import token_energy
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.links import links_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,20 +100,10 @@ def pieces_of(attribution: Attribution) -> list[Piece]:
 def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: int = BATCH_ROWS) -> list[Judgement]:
     """One judgement for each piece, in their order. `batch_rows`: judged at a time, so that the memory in which they
     are judged does not grow with the fleet."""
-    return [judged for some in _batches(pieces, batch_rows) for judged in _judge_batch(some, inputs)]
-
-
-def _batches(pieces: Iterable[Piece], most_rows: int) -> Iterator[list[Piece]]:
-    """The pieces by so many rows; one that has more of them is by itself."""
-    batch, rows = list[Piece](), 0
-    for piece in pieces:
-        if batch and rows + len(piece.rows) > most_rows:
-            yield batch
-            batch, rows = [], 0
-        batch.append(piece)
-        rows += len(piece.rows)
-    if batch:
-        yield batch
+    every = list(pieces)
+    batch = np.cumsum([len(piece.rows) for piece in every]) // batch_rows
+    groups = itertools.groupby(zip(batch, every, strict=True), key=lambda one: one[0])
+    return [judged for _, some in groups for judged in _judge_batch([piece for _, piece in some], inputs)]
 
 
 def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:

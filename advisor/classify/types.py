@@ -25,17 +25,14 @@ from .workloads.inventory import Inventory
 class FabricFacts:
     """What a node's compute fabric carried in the window.
 
-    `ports_compute`: ports as ``device/port``; only the compute ports count in the figures below
-    (storage and management traffic hides nothing). `readable`: whether the compute fabric could be judged at all; if
-    not, `reason` is the sentence that says why (no compute port, no counters, a port not ACTIVE: down is not silent)
-    and `code` its code.
-    `util_p995`: the 99.5th percentile of seconds of max(tx, rx) over line rate, the largest of the compute ports, an
-    upper bound (the upper edge of its bin); `util_max`: the highest second seen. `hours`: hours of the window in which
-    the fabric was observed (the least observed compute port). `last_active_ts`: end (Unix seconds) of the last
-    interval in which any compute port exceeded 1 % of its line rate, looked up beyond the window as far as the hours
-    reach; None: never seen active. `line_rate_bytes_per_second`: one way, the sum over the compute ports.
-    `hours_known`: hours of data of the fabric there are at all, for "silent since records began". `still_share`: share
-    of the observed time in which not a byte was counted on some compute port.
+    `ports_compute`: ports as ``device/port``, of which alone the figures are: storage and management traffic hides
+    nothing. `readable`: whether the fabric could be judged at all; if not, `reason` is the sentence that says why (no
+    compute port, no counters, a port not ACTIVE: down is not silent) and `code` its code.
+    `util_p995`: the 99.5th percentile of seconds of max(tx, rx) over line rate, the largest of the ports, an upper
+    bound; `util_max`: the highest second. `hours`: observed in the window (the least observed port); `hours_known`: of
+    which there are data at all. `last_active_ts`: end (Unix seconds) of the last interval in which any port exceeded
+    1 % of its line rate, as far back as hours reach; None: never. `line_rate_bytes_per_second`: one way, of all ports.
+    `still_share`: share of the observed time in which not a byte was counted on some port.
     """
 
     ports_compute: tuple[str, ...]
@@ -56,13 +53,10 @@ class FabricFacts:
 class NodeFacts:
     """One node in the window. `gpu_sku`: the catalog's name, None where it has none (`gpu_name`: the driver's).
 
-    `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours the node is accounted for, from
-    max(window start, first seen) to the window's end, or to when the node left: hours in which it did not exist are
-    not money.
-    `pool_hours`: observed hours of its pool (the nodes of its cluster of the same type) where nodes of that were
-    replaced, side by side once; 0: none was.
-    `fabric` None: the node shows no fabric port at all. `without_nvlink`: its GPUs are known to have none.
-    `driver_version`: of its GPUs; None: not told, or they differ.
+    `hours_observed`: observed GPU-hours over its GPU count. `span_hours`: hours it is accounted for
+    (`NodeInventory`). `pool_hours`: observed hours of its pool (the nodes of its cluster of the same type) where nodes
+    of that were replaced, side by side once; 0: none was. `fabric` None: it shows no fabric port at all.
+    `without_nvlink`: its GPUs are known to have none. `driver_version`: of its GPUs; None: not told, or they differ.
     """
 
     node: str
@@ -94,11 +88,10 @@ class NodeFacts:
 class BareGpu:
     """A GPU's hours of the window that no workload accounts for, or a MIG instance's.
 
-    `part`: the part of a GPU that it is, 1 for a whole one; its hours are that part of its time. `parent_uuid`,
-    `profile`: of an instance. `hours`: observed GPU-hours without a workload. `idle_hours`: those in which it met the
-    definition of idle.
-    `engine_mean`, `engine_max`, `dram_mean`: over those hours, ratios; None: not measured.
-    `power_mean_watts`, `idle_power_watts`: drawn, and the idle power it is held against.
+    `part`: the part of a GPU that it is, 1 for a whole one; its hours are that part of its time. `hours`: observed
+    GPU-hours without a workload; `idle_hours`: those in which it met the definition of idle. `engine_mean`,
+    `engine_max`, `dram_mean`: over those hours, ratios; None: not measured. `power_mean_watts`, `idle_power_watts`:
+    drawn, and the idle power it is held against.
     `busy_hours`: those in which it worked for somebody whom nothing names, of intervals that no workload was on at any
     time and of work that was inferred from its activity. `held_hours`: of the former, those in which somebody's memory
     lay on it. `telemetry_fault`: why the signals contradict one another, if they do; then no verdict of idleness holds.
@@ -155,11 +148,10 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class TokenEnergy:
-    """Of one workload: `tokens` generated and `joules` drawn by all its GPUs in the same `hours` of the clock."""
+    """Of one workload: `tokens` generated and `joules` drawn by all its GPUs in the same hours."""
 
     tokens: float
     joules: float
-    hours: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +172,9 @@ class Verdicts:
     """All that is known of a window before any move is thought of.
 
     `workloads`: one each (restarts of a series stay apart; `series_id` joins them), the largest first.
-    `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting`); class is
-    workload, shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x
-    `span_hours`.
-    `energy`: where the joules of the same hours went (`accounting/energy_accounting.py`); `tokens`: by workload, what
-    was generated and drawn in the same hours; `power`: by node, of all its GPUs at once.
+    `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting/hours.py`); class is workload,
+    shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x `span_hours`.
+    `energy`: where the joules of the same hours went (`accounting/energy.py`); `tokens`: by workload, `power`: by node.
     `usage`: one row per workload, GPU and interval, for predictions. Columns: ``workload_id, node, gpu_uuid, ts``,
     ``seconds`` (observed by this workload), ``u_c, u_m, u_n, u_i, u_p`` (use relative to what the SKU sustains, NaN:
     unknown), ``c, m, n, i, p`` (relative to the peak), ``g, g_max`` (engine active, mean and highest), ``sm``,
@@ -192,11 +182,9 @@ class Verdicts:
     ``tensor_nvlink_correlation``, ``tensor_fabric_correlation``, ``bottleneck`` (label of that row),
     ``mem_used_ratio``, ``power_watts``.
     `waste_ready`: workload id -> whether the hours of its series reach the coverage floor for waste verdicts (a service
-    that is started anew every day is still the same service); where not, the verdict's evidence says from when one will
-    be possible.
+    that is started anew every day is still the same service).
     `inventory`: every GPU that exists, and what was observed of it. `instances`: the MIG instances at the window's end.
-    `rest_levels`: of every whole GPU that was seen at rest.
-    `doubts`: readings that were not believed, by GPU and metric (advisor/classify/features/soundness.py).
+    `rest_levels`: of every whole GPU that was seen at rest. `doubts`: readings that were not believed.
     """
 
     window: Window

@@ -1,4 +1,5 @@
-"""What every row of a GPU drew, and where every joule of the window went, by the same places as every GPU-hour.
+"""What every row of a GPU drew, and where every joule of the window went: by the places of every GPU-hour, by node, and
+against generated tokens.
 
 A counter counts what flowed between two readings, so it misses nothing; a mean of power readings is as good as they are
 dense. Where a counter missed a part of a row (its first reading, a reset, an agent that began anew) the rest of the row
@@ -17,7 +18,7 @@ import pandas as pd
 from ...core.energy_types import EnergyPhase
 from ...core.frame import Frame
 from ...core.verdict_types import Phase, WorkloadVerdict
-from ..types import NodePower
+from ..types import NodePower, TokenEnergy
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
@@ -26,7 +27,7 @@ from .hours import PLACE, placed_by_nodes, summed
 
 Floats = npt.NDArray[np.float64]
 
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86400.0
 # Boards exceed their limit for moments, never over a row of minutes: so much room, of the limit.
 LIMIT_ROOM = 1.2
 # The most that any board draws, W, where neither driver nor catalog tells its limit (telemetry/plausible.py).
@@ -38,6 +39,9 @@ _COUNTS = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", "e
 # `hour`: of the day, UTC. `idle`: whether the GPU stood idle. `phase`: what a workload did then (`phase_name`).
 KEYS = [*PLACE, "idle", "phase", "hour"]
 SUMS = ["gpu_hours", "measured_hours", "joules", "counted_joules"]
+TOKENS = ("workload_id", "node", "day", "generated_tokens", "gpu_hours")
+BOTH_MIN = 0.9
+_WORK = ["workload_id", "hour"]
 # The frameworks that generate by tokens (agent/inventory/processes/frameworks.py).
 GENERATES = frozenset({"vllm", "sglang", "tensorrt-llm", "text-generation-inference"})
 _HALVES: dict[str, EnergyPhase] = {"compute": "prefill", "hbm-bandwidth": "decode"}
@@ -195,3 +199,77 @@ def node_power(
         mean = np.average(watts, weights=seconds)
         out[node] = NodePower(float(mean), float(p95), float(watts[-1]), rated, float(seconds.max()))
     return out
+
+
+def token_energy(
+    frame: Frame, attribution: Attribution, parts: Floats, energy: pd.DataFrame
+) -> Mapping[str, TokenEnergy]:  # fmt: skip
+    """Workload -> what it generated and drew. Those whose engines told nothing, or in no hour enough, are left out."""
+    rows = _counted_rows(frame, attribution, parts, energy["measured"].to_numpy(), np.nan_to_num(energy["watts"]))
+    sums = rows.groupby("workload_id")[["generated_tokens", "joules"]].sum()
+    return {
+        str(key): TokenEnergy(float(tokens), float(joules))
+        for key, tokens, joules in sums.itertuples()
+        if tokens > 0 and joules > 0
+    }
+
+
+def token_hours(frame: Frame, attribution: Attribution, parts: Floats) -> pd.DataFrame:
+    """`TOKENS`: of each workload whose engines told tokens, by node and day (its beginning, Unix seconds).
+
+    A node on which a replica's engine does not report has GPU-hours and no tokens of its own. Workloads of which no
+    hour counts are left out.
+    """
+    rows = _counted_rows(frame, attribution, parts, np.ones(len(frame.gpu)), np.zeros(len(frame.gpu)))
+    rows["gpu_hours"] = rows["measured"] / HOUR
+    return rows.groupby(list(TOKENS[:3]), sort=True)[list(TOKENS[3:])].sum().reset_index()
+
+
+def _counted_rows(
+    frame: Frame, attribution: Attribution, parts: Floats, measured: Floats, watts: Floats
+) -> pd.DataFrame:  # fmt: skip
+    """Of the hours that count, ``workload_id, hour, node, day``: what engines told (``generated_tokens``), and what was
+    the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them). `parts`, `measured`, `watts`: of
+    every row of the frame's `gpu`, the part of a GPU that it is, the share of it that was measured, its power then.
+
+    An hour counts where the workload's engines told their tokens, and its GPUs were its alone and measured, for nine
+    tenths of it: where another workload held the same GPUs, an hour is not the workload's alone."""
+    gpu, told = frame.gpu, frame.tokens
+    told = told[told["generated_tokens"].notna()] if not told.empty else told
+    if told.empty:
+        names = [*_WORK, "node", "day", "generated_tokens", "measured", "joules"]
+        return pd.DataFrame({name: pd.Series(dtype=float) for name in names})
+    ids = set(told["workload_id"].astype(str))
+    # Rows of some servers are longer than an hour, and so are the moments of their tokens.
+    step = np.fmax(HOUR, gpu["interval_seconds"].max())
+
+    def hour_of(ts: pd.Series) -> Floats:
+        return np.ceil(ts.to_numpy(float) / step - 1e-9)
+
+    def rows_of(table: pd.DataFrame) -> tuple[pd.DataFrame, npt.NDArray[np.intp]]:
+        chosen = table[table["workload_id"].isin(ids)]
+        at = chosen["row"].to_numpy(np.intp)
+        rows = {"workload_id": chosen["workload_id"].astype(str), "ts": gpu["ts"].to_numpy(float)[at]}
+        rows |= {"node": gpu["node"].astype(str).to_numpy()[at], "seconds": chosen["seconds"].to_numpy(float)}
+        return pd.DataFrame({**rows, "hour": hour_of(gpu["ts"])[at]}), at
+
+    held, at = rows_of(attribution.workload_rows)
+    # The GPUs of a moment have as many rows with its end: the longest of them is how long it was.
+    moments = held.assign(held=held["seconds"] * parts[at]).groupby([*_WORK, "ts"])
+    hours = moments.agg(held=("held", "sum"), wall=("seconds", "max")).groupby(level=_WORK).sum()
+    own, at = rows_of(attribution.places)
+    own["measured"] = own["seconds"] * parts[at] * measured[at]
+    own["joules"] = own["measured"] * watts[at]
+    told = told.assign(workload_id=told["workload_id"].astype(str), node=told["node"].astype(str))
+    told["hour"] = hour_of(told["ts"])
+    engines = told[["workload_id", "node", "engine"]].drop_duplicates().groupby("workload_id").size()
+    hours["engines"] = engines.reindex(hours.index.get_level_values(0)).to_numpy(float)
+    hours["told"] = told.groupby(_WORK)["seconds"].sum()
+    hours["alone"] = own.groupby(_WORK)["measured"].sum()
+    good = hours["told"] >= BOTH_MIN * hours["engines"] * hours["wall"]
+    good &= hours["alone"] >= BOTH_MIN * hours["held"]
+    rows = pd.concat([told.reindex(columns=[*_WORK, "node", "generated_tokens"]), own])
+    rows = rows[pd.MultiIndex.from_frame(rows[_WORK]).isin(hours.index[good])]
+    # The hour's middle, so that one which ends at midnight is of the day before.
+    day = np.floor((rows["hour"].to_numpy(float) - 0.5) * step / DAY) * DAY
+    return rows.assign(day=day).fillna({"generated_tokens": 0.0, "measured": 0.0, "joules": 0.0})

@@ -20,7 +20,6 @@ import pandas as pd
 from ..bottlenecks.row_labels import RowLabels
 from ..features.piece_rows import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
-from ..workloads.session import Session
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -135,11 +134,13 @@ def _cut(piece: Piece, turned: tuple[Turn, ...], inputs: JudgementInputs) -> Cut
     held = np.bincount(number, weights=piece.rows.seconds, minlength=len(behaviours)).astype(np.float64)
     working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
     main = max(working, key=lambda n: held[n])
-    parts = {
-        n: Piece(_as_long_as(piece.session, turned, behaviour), piece.rows.at(number == n))
-        for n, behaviour in enumerate(behaviours)
-        if n == main or behaviour.label != "idle"
-    }
+    parts = {}
+    for n, behaviour in enumerate(behaviours):
+        if n == main or behaviour.label != "idle":
+            spans = [(turn.start, turn.end) for turn in turned if turn.behaviour == behaviour]
+            end = spans[-1][1]  # as if the workload had lasted as long as this behaviour did
+            session = dataclasses.replace(piece.session, start=end - sum(b - a for a, b in spans), end=end)
+            parts[n] = Piece(session, piece.rows.at(number == n))
     return Cut(turned, behaviours, held, main, parts)
 
 
@@ -151,13 +152,6 @@ def _fabric_use(piece: Piece, inputs: JudgementInputs) -> Floats:
         return np.full(len(piece.rows), np.nan)
     use = inputs.tables.measures["i"][piece.rows.row].astype(float)
     return np.where(np.isnan(use), np.nan, use >= inputs.book.kinds["fabric_used_min"].value)
-
-
-def _as_long_as(session: Session, turned: tuple[Turn, ...], behaviour: Behaviour) -> Session:
-    """The workload as if it had lasted as long as one of its behaviours did."""
-    own = [turn for turn in turned if turn.behaviour == behaviour]
-    end = max(turn.end for turn in own)
-    return dataclasses.replace(session, start=end - float(sum(turn.end - turn.start for turn in own)), end=end)
 
 
 def turns(

@@ -39,19 +39,15 @@ def judge_phases(
     `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
     most of its time is: a judgement over all its hours would blur them into one that fits none.
     """
-    places = [(n, behaviour) for n, cut in enumerate(cuts) for behaviour in cut.pieces]
-    named = dict(zip(places, judge(cuts[n].pieces[b] for n, b in places), strict=True))
-    others = [(n, b) for n, b in places if _computes_otherwise(named[n, b].features, named[n, cuts[n].main].features)]
-    shapes = dict(zip(others, judge(_nameless(cuts[n].pieces[b]) for n, b in others), strict=True))
-    return [
-        _judged(
-            cut,
-            whole,
-            {b: named[n, b] for b in cut.pieces},
-            {b: shapes[n, b] for b in cut.pieces if (n, b) in shapes},
-        )
-        for n, (cut, whole) in enumerate(zip(cuts, judgements, strict=True))
+    given = iter(judge(piece for cut in cuts for piece in cut.pieces.values()))
+    parts = [{n: next(given) for n in cut.pieces} for cut in cuts]
+    others = [
+        [n for n in own if _computes_otherwise(own[n].features, own[cut.main].features)]
+        for cut, own in zip(cuts, parts, strict=True)
     ]
+    given = iter(judge(_nameless(cut.pieces[n]) for cut, own in zip(cuts, others, strict=True) for n in own))
+    shapes = [{n: next(given) for n in own} for own in others]
+    return [_judged(*one) for one in zip(cuts, judgements, parts, shapes, strict=True)]
 
 
 def _nameless(piece: Piece) -> Piece:

@@ -80,7 +80,7 @@ def attribute(frame: Frame) -> Attribution:
     drained = drained_spans(frame)
     for key in dict.fromkeys([*rows_of, *used]):
         own, share, marked = used.get(key, nothing)
-        sweep = _sweep(own, marked, window)
+        sweep, parts = _sweep(own, share, marked, window)
         above = frame.parents.get(key)  # type: ignore[call-overload]
         if above in used:
             # Whoever was given the whole GPU holds its instances.
@@ -98,7 +98,6 @@ def attribute(frame: Frame) -> Attribution:
         a, b = sweep.start[sweep.code == _SHARED], sweep.end[sweep.code == _SHARED]
         on_shared = np.searchsorted(b, own.start, side="right") < np.searchsorted(a, own.end, side="left")
         shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
-        parts = _parts(own, share)
         workload_rows.append((rows[row], own.code[span], seconds, inside, on_shared[span], parts[span]))
         row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
         places.append((rows[row], sweep.code[span], seconds))
@@ -187,46 +186,34 @@ def _joined(uses: Sequence[tuple[int, float, float, float]]) -> tuple[_Spans, Fl
     return _Spans(start, end, code.astype(np.intp)), used / (end - start)
 
 
-def _sweep(own: _Spans, marked: Sequence[tuple[float, float]], window: Window) -> _Spans:
-    """The window cut into spans with nobody, one workload, or several (or one that is marked as shared)."""
+def _sweep(own: _Spans, share: Floats, marked: Sequence[tuple[float, float]], window: Window) -> tuple[_Spans, Floats]:
+    """The window cut into spans with nobody, one workload, or several (or one that is marked as shared); and of each of
+    the workloads' spans its part of the GPU's time: where several hold it at once, by their shares of its use, in equal
+    parts where one's is unknown or none uses any."""
     marks = np.unique(np.concatenate((own.start, own.end, [window.start, window.end])))
     low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
-    holders, codes = (np.zeros(len(marks), dtype=np.intp) for _ in range(2))
-    for counts, weight in ((holders, 1), (codes, own.code)):
-        np.add.at(counts, low, weight)
-        np.add.at(counts, high, -weight)
-    holders, codes = np.cumsum(holders)[:-1], np.cumsum(codes)[:-1]
-    start, end = marks[:-1], marks[1:]
-    code = np.where(holders == 0, _NOBODY, np.where(holders == 1, codes, _SHARED))
-    # A handover: the moment goes to whoever of the two began last, which is the larger code only by chance; either will
-    # do for two minutes, so it stays with the span before it.
-    for n in np.nonzero((holders > 1) & (end - start <= HANDOVER_SECONDS))[0]:
-        code[n] = code[n - 1] if n else _NOBODY
-    for a, b in marked:
-        code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
-    return _Spans(start, end, code)
 
-
-def _parts(own: _Spans, share: Floats) -> Floats:
-    """Of each span its part of the GPU's time, where several workloads hold it at once: by their shares of its use,
-    in equal parts where one's is unknown or none uses any."""
-    if len(own.start) < 2:
-        return np.ones(len(own.start))
-    marks = np.unique(np.concatenate((own.start, own.end)))
-    low, high = np.searchsorted(marks, own.start), np.searchsorted(marks, own.end)
-
-    def held(weights: Floats) -> Floats:
+    def held(weights: npt.NDArray) -> Floats:
         changes = np.bincount(low, weights, len(marks)) - np.bincount(high, weights, len(marks))
         return np.cumsum(changes.astype(float))[:-1]
 
-    known = np.nan_to_num(share)
-    holders, unknown, used = held(np.ones(len(share))), held(np.isnan(share).astype(float)), held(known)
-    seconds = np.diff(marks)
-    by_use = (seconds > HANDOVER_SECONDS) & (holders > 1) & (unknown < 0.5) & (used > 1e-9)
-    equal = seconds / np.where(seconds > HANDOVER_SECONDS, np.maximum(holders, 1), 1)
-    passed = np.concatenate(([0.0], np.cumsum(np.where(by_use, 0.0, equal))))
+    holders, codes = (held(counts).round().astype(np.intp) for counts in (np.ones(len(low)), own.code))
+    start, end, seconds = marks[:-1], marks[1:], np.diff(marks)
+    code = np.where(holders == 0, _NOBODY, np.where(holders == 1, codes, _SHARED))
+    # A handover: the moment goes to whoever of the two began last, which is the larger code only by chance; either will
+    # do for two minutes, so it stays with the span before it.
+    brief = seconds <= HANDOVER_SECONDS
+    for n in np.nonzero((holders > 1) & brief)[0]:
+        code[n] = code[n - 1] if n else _NOBODY
+    for a, b in marked:
+        code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
+    used, unknown = held(np.nan_to_num(share)), held(np.isnan(share).astype(float))
+    by_use = ~brief & (holders > 1) & (unknown < 0.5) & (used > 1e-9)
+    equal = np.where(by_use, 0.0, seconds / np.where(brief, 1, np.maximum(holders, 1)))
+    passed = np.concatenate(([0.0], np.cumsum(equal)))
     passed_by_use = np.concatenate(([0.0], np.cumsum(np.where(by_use, seconds / np.where(by_use, used, 1.0), 0.0))))
-    return (passed[high] - passed[low] + known * (passed_by_use[high] - passed_by_use[low])) / (own.end - own.start)
+    parts = passed[high] - passed[low] + np.nan_to_num(share) * (passed_by_use[high] - passed_by_use[low])
+    return _Spans(start, end, code), parts / (own.end - own.start)
 
 
 def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:

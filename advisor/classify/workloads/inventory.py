@@ -65,14 +65,13 @@ class GpuCoverage:
 class NodeInventory:
     """One node. `gpu_count`: physical GPUs known to exist, by `source` (node SKU, declared, named, requested).
 
-    `gpus`: those that something names, observed or not. `unobserved`: those of which nothing was observed in the
+    `gpus`: those that something names, observed or not; `unobserved`: those of which nothing was observed in the
     window. `surplus`: how many more GPUs were seen at once than the node's SKU has. `unaccounted_pods`: those that
     requested GPUs of it in the last day of the window (``namespace/pod``) and that no metric names as holders.
-    `host_hours`: hours in which the use of its host's cores was observed.
-    `moved_to`: the node under whose name all of its GPUs were seen afterwards (it was renamed): from `end` on they
-    count there. `end`: when it was renamed or left, Unix seconds; None: it is there until the window's end.
-    `span_hours`: hours it is accounted for, from when it was first seen until then: hours in which a node did not exist
-    are no money spent.
+    `host_hours`: hours in which the use of its host's cores was observed. `moved_to`: the node under whose name all of
+    its GPUs were seen afterwards (it was renamed). `end`: when it was renamed or left, Unix seconds; None: it is there
+    until the window's end. `span_hours`: hours it is accounted for, from when it was first seen until then: hours in
+    which a node did not exist are no money spent.
     """
 
     node: str
@@ -319,12 +318,8 @@ def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> t
 
 
 def _why_unnamed(source: str, count: int, named: int) -> tuple[str, str]:
-    has = {
-        "node SKU": f"The node's SKU has {count} GPUs",
-        "declared": f"The node declares {count} GPUs",
-        "requested": f"Pods requested {count} GPUs on the node",
-        "named": f"Time series name {count} GPUs",
-    }[source]
+    who = {"node SKU": "The node's SKU has", "declared": "The node declares", "named": "Time series name"}
+    has = f"Pods requested {count} GPUs on the node" if source == "requested" else f"{who[source]} {count} GPUs"
     said = "no time series names any of them" if named == 0 else f"only {named} appear in any time series"
     return f"{has}, and {said}.", "not-named"
 
@@ -343,13 +338,13 @@ def _requested(frame: Frame) -> dict[str, int]:
 
 def _host_hours(frame: Frame) -> dict[str, float]:
     host = frame.host
-    known = host[host["cpu_util_mean"].notna()] if not host.empty else host
-    if known.empty:
+    if host.empty:
         return {}
-    length, seconds = known["interval_seconds"].to_numpy(dtype=float), known["observed_seconds"].to_numpy(dtype=float)
-    full = _rounded(np.where(np.isnan(seconds), length, seconds), length)
-    by_node = pd.Series(full, index=known.index).groupby(known["node"]).sum() / HOUR_SECONDS
-    return {str(node): float(hours) for node, hours in by_node.items()}
+    known = host[host["cpu_util_mean"].notna()]
+    length = known["interval_seconds"].to_numpy(dtype=float)
+    seconds = known["observed_seconds"].fillna(known["interval_seconds"]).to_numpy(dtype=float)
+    full = pd.Series(_rounded(seconds, length), index=known.index).groupby(known["node"]).sum() / HOUR_SECONDS
+    return {str(node): float(hours) for node, hours in full.items()}
 
 
 def _unaccounted(frame: Frame) -> dict[str, tuple[str, ...]]:

@@ -16,6 +16,7 @@ from ....rules.catalog.types import GpuSku
 from ...core.frame import Frame
 from ...core.records import Record, records, text
 
+Key = tuple[str, str]
 PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
 
 
@@ -42,10 +43,10 @@ class GpuIndex:
 
     table: pd.DataFrame
     rows: SkuRows
-    skus: dict[tuple[str, str], GpuSku | None]
+    skus: Mapping[Key, GpuSku | None]
     unknown: tuple[str, ...]
-    profiles: Mapping[tuple[str, str], str]
-    slices: Mapping[tuple[str, str], Slices | None]
+    profiles: Mapping[Key, str]
+    slices: Mapping[Key, Slices | None]
 
     def sku(self, node: str, gpu_uuid: str) -> GpuSku | None:
         return self.skus.get((node, gpu_uuid))
@@ -54,54 +55,41 @@ class GpuIndex:
 def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     """Look every GPU up once: by the SKU the agent found, else by the driver's name."""
     found: dict[str, GpuSku | None] = {}
-    skus: dict[tuple[str, str], GpuSku | None] = {}
+    table: dict[Key, tuple[object, ...]] = {}
+    skus: dict[Key, GpuSku | None] = {}
+    profiles: dict[Key, str] = {}
     unknown: dict[str, None] = {}
-    rows = []
     for gpu in records(frame.gpus):
         words = [w for w in (gpu["sku"], gpu["name"]) if isinstance(w, str) and w]
-        sku = None
-        for word in words:
-            if word not in found:
-                found[word] = catalog.gpu(word)
-            sku = sku or found[word]
+        found |= {word: catalog.gpu(word) for word in words if word not in found}
+        sku = next((found[word] for word in words if found[word] is not None), None)
         if sku is None and words:
             unknown[words[-1]] = None
-        key = (str(gpu["node"]), str(gpu["gpu_uuid"]))
-        skus[key] = sku
-        rows.append((key, sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu)))
-    table = pd.DataFrame(
-        [row[1:] for row in rows],
-        columns=["name", *PEAKS],
-        index=pd.MultiIndex.from_tuples([row[0] for row in rows], names=["node", "gpu_uuid"]) if rows else None,
-    )
-    table[list(PEAKS)] = table[list(PEAKS)].astype(float)
-    if rows:
-        table = table[~table.index.duplicated(keep="last")]
-    place = {key: n for n, key in enumerate(table.index)}
+        key = str(gpu["node"]), str(gpu["gpu_uuid"])
+        skus[key], table[key] = sku, (sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu))
+        if gpu["kind"] == "mig" and (profile := text(gpu["mig_profile"])) is not None:
+            profiles[key] = profile
+    index = pd.MultiIndex.from_tuples(table, names=["node", "gpu_uuid"]) if table else None
+    peaks = pd.DataFrame(list(table.values()), columns=["name", *PEAKS], index=index)
+    peaks[list(PEAKS)] = peaks[list(PEAKS)].astype(float)
+    place = {key: n for n, key in enumerate(table)}
     known = np.array([place.get(key, -1) for key in frame.gpu_keys.keys], dtype=np.intp)
-    at_rows = SkuRows(table, known[frame.gpu_keys.number], frame.gpu.index)
-    cut = [one for one in records(frame.gpus) if one["kind"] == "mig"]
-    named = {(str(one["node"]), str(one["gpu_uuid"])): text(one["mig_profile"]) for one in cut}
-    profiles = {key: name for key, name in named.items() if name is not None}
+    rows = SkuRows(peaks, known[frame.gpu_keys.number], frame.gpu.index)
     slices = {key: slices_of(profiles.get(key), skus.get(gpu) or skus.get(key)) for key, gpu in frame.parents.items()}
-    return GpuIndex(table, at_rows, skus, tuple(unknown), profiles, slices)
+    return GpuIndex(peaks, rows, skus, tuple(unknown), profiles, slices)
 
 
 def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
-    achieved = sku.achieved if sku else None
-    limit = _number(gpu["power_limit_watts"]) or (sku.tdp_watts if sku else None)
+    """`PEAKS` of a GPU; None: not known."""
+    limit, links = _number(gpu["power_limit_watts"]), _number(gpu["nvlink_bytes_per_second"])
+    if sku is None:
+        return None, None, links, None, limit, None, None, None, None
     return (
-        sku.tensor_reference_hertz if sku else None,
-        sku.boost_hertz if sku else None,
+        sku.tensor_reference_hertz, sku.boost_hertz,
         # The driver's own count of links is the truth of this node; a bridge may be missing that the SKU could have.
-        _number(gpu["nvlink_bytes_per_second"]) or (sku.nvlink_bytes_per_second if sku else None),
-        sku.pcie_bytes_per_second if sku else None,
-        limit,
-        sku.tdp_watts if sku else None,
-        achieved.bf16_gemm if achieved else None,
-        achieved.mem if achieved else None,
-        achieved.link_allreduce if achieved else None,
-    )
+        links or sku.nvlink_bytes_per_second, sku.pcie_bytes_per_second, limit or sku.tdp_watts, sku.tdp_watts,
+        sku.achieved.bf16_gemm, sku.achieved.mem, sku.achieved.link_allreduce,
+    )  # fmt: skip
 
 
 def _number(value: object) -> float | None:
