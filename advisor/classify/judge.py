@@ -123,22 +123,15 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     energy = row_energy(frame, index)
     places = energy_by_place(frame, inventory, attribution, rows["idle"], parts, energy, workloads)
     return Verdicts(
-        window=frame.window,
-        workloads=tuple(workloads),
-        nodes=nodes,
+        window=frame.window, workloads=tuple(workloads), nodes=nodes,
         bare=bare_gpus(frame, index, attribution, rows, parts, doubts),
-        occupancy=occupancy(places, frame, inventory),
-        usage=usage_of(attribution.workload_rows, inputs),
-        energy=places,
-        tokens=token_energy(frame, attribution, parts, energy),
-        power=node_power(frame, inventory, index, energy),
+        occupancy=occupancy(places, frame, inventory), energy=places,
+        usage=usage_of(attribution.workload_rows, inputs), tokens=token_energy(frame, attribution, parts, energy),
+        power=node_power(frame, inventory, index, energy), notes=(*frame.notes, *_notes(measured)),
         waste_ready={v.id: hours.get(v.series_id, 0.0) >= book.floor_hours for v in workloads},
-        notes=(*frame.notes, *_notes(measured)),
-        inventory=inventory,
-        instances=instances(frame, attribution, index),
-        doubts=doubts,
+        inventory=inventory, instances=instances(frame, attribution, index), doubts=doubts,
         rest_levels=rest_levels(frame, index, rows),
-    )
+    )  # fmt: skip
 
 
 def _notes(measured: MeasuredRows) -> Iterator[CodedText]:
@@ -170,22 +163,16 @@ def merged(groups: Sequence[Verdicts]) -> Verdicts:
         return pd.concat([t for one in groups if len(t := getattr(one, name))] or [getattr(groups[0], name)])
 
     return Verdicts(
-        window=groups[0].window,
-        workloads=rows("workloads", lambda w: (-w.gpu_hours, w.id)),
-        nodes=rows("nodes", lambda node: node.node),
-        bare=rows("bare", lambda gpu: gpu.node),
-        occupancy=table("occupancy").reset_index(drop=True),
-        usage=_joined([one.usage for one in groups]),
-        waste_ready=entries("waste_ready"),
-        notes=tuple(dict.fromkeys(note for one in groups for note in one.notes)),
-        energy=table("energy").sort_values(KEYS, ignore_index=True),
-        tokens=entries("tokens"),
-        power=entries("power"),
+        window=groups[0].window, workloads=rows("workloads", lambda w: (-w.gpu_hours, w.id)),
+        nodes=rows("nodes", lambda node: node.node), bare=rows("bare", lambda gpu: gpu.node),
+        occupancy=table("occupancy").reset_index(drop=True), usage=_joined([one.usage for one in groups]),
+        waste_ready=entries("waste_ready"), notes=tuple(dict.fromkeys(note for one in groups for note in one.notes)),
+        energy=table("energy").sort_values(KEYS, ignore_index=True), tokens=entries("tokens"), power=entries("power"),
         inventory=merged_inventory([one.inventory for one in groups]),
         doubts=rows("doubts", lambda doubt: (doubt.node, doubt.gpu_uuid)),
         instances=rows("instances", lambda one: (one.node, one.parent_uuid, one.gpu_uuid)),
         rest_levels=rows("rest_levels", lambda level: (level.node, level.gpu_uuid)),
-    )
+    )  # fmt: skip
 
 
 def _compact(usage: ColumnRows) -> ColumnRows:

@@ -57,8 +57,9 @@ class JudgementInputs:
         """The inputs, their columns taken out once: every workload takes its rows from them. `rows`: the measures, with
         the label of each."""
         uuid = pd.factorize(frame.gpu["gpu_uuid"], sort=True)[0].astype(np.intp)
-        tables, by_name = RowTables(columns_of(frame.gpu), columns_of(rows), uuid), {node.node: node for node in nodes}
-        return cls(frame, index, by_name, book, tables, RowLabels.of(tables.measures), engine_facts(frame.serving))
+        tables = RowTables(columns_of(frame.gpu), columns_of(rows), uuid)
+        labels, engines = RowLabels.of(tables.measures), engine_facts(frame.serving)
+        return cls(frame, index, {node.node: node for node in nodes}, book, tables, labels, engines)
 
     def nodes_of(self, session: Session) -> list[NodeFacts]:
         return [self.nodes[node] for node in session.nodes if node in self.nodes]
@@ -124,11 +125,10 @@ def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
     dominant = book.bottlenecks["dominant_share_min"].value
     limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
     out = [Judgement(own, case.kind, limit) for own, case, limit in zip(told, cases, limits, strict=True)]
-    unsure = book.kinds["abstain_below"].value
-    return [
-        _less_sure(judged, unsure) if piece.session.basis == INFERRED else judged
-        for piece, judged in zip(pieces, out, strict=True)
-    ]
+    for n, piece in enumerate(pieces):
+        if piece.session.basis == INFERRED:
+            out[n] = _less_sure(out[n], book.kinds["abstain_below"].value)
+    return out
 
 
 def _less_sure(judged: Judgement, abstain_below: float) -> Judgement:

@@ -59,8 +59,6 @@ def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> 
     ]
     if not found:
         return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})
-    if len(found) == 1:
-        return found[0]
     # A table in which nobody holds anything has no text among its workloads.
     return pd.concat(found, ignore_index=True).infer_objects().sort_values(keys, ignore_index=True)
 

@@ -181,13 +181,8 @@ def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows
     """What each workload used in each of its rows (`Verdicts.usage`). `workload_rows`: the attribution's."""
     gpu, measures = inputs.tables.gpu, inputs.tables.measures
     own = {name: workload_rows[name].to_numpy() for name in ("workload_id", "seconds", "whole", "shared")}
-    told = {
-        **{name: gpu[name] for name in ("node", "gpu_uuid", "ts")},
-        **{name: measures[name] for name in _USAGE},
-        "bottleneck": measures["label"],
-        "mem_used_ratio": measures["mem"],
-        "power_watts": measures["power"],
-        # Work on several nodes without RDMA uses their Ethernet.
-        "u_i": measures["exchange"],
-    }
+    told = {name: gpu[name] for name in ("node", "gpu_uuid", "ts")} | {name: measures[name] for name in _USAGE}
+    # Work on several nodes without RDMA uses their Ethernet.
+    renamed = {"bottleneck": "label", "mem_used_ratio": "mem", "power_watts": "power", "u_i": "exchange"}
+    told |= {name: measures[measure] for name, measure in renamed.items()}
     return ColumnRows(own, np.arange(len(workload_rows)), told, workload_rows["row"].to_numpy(np.intp))

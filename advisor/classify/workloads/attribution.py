@@ -72,7 +72,7 @@ def attribute(frame: Frame) -> Attribution:
     begin, stop, observed = _row_bounds(frame)
     used = _uses_by_gpu(uses, ids, window)
     rows_of: dict[object, Ints] = dict(frame.gpu_keys.rows())
-    floats, ints, flags = np.empty(0), np.empty(0, dtype=np.intp), np.empty(0, dtype=np.bool_)
+    floats, ints, flags = np.empty(0), np.empty(0, dtype=np.intp), np.empty(0, dtype=np.bool_)  # of nothing
     nothing = _Uses(_Spans(floats, floats, ints), floats, ())
     workload_rows = [(ints, ints, floats, flags, flags, floats)]
     places = [(ints, ints, floats)]

@@ -99,7 +99,7 @@ class NodeInventory:
 class Inventory:
     """All nodes by name. `end`: the window's end, Unix seconds. `parents`: each MIG instance and the GPU it is a part
     of, by (node, id). `span_seconds`: from the fleet's first telemetry in the window to its end; `lacking`: how much of
-    the first and last row in it the GPU that observed most of it did not, seconds (None: no GPU has such a row);
+    the first and last row in it the GPU that observed most of it did not, seconds (inf: no GPU has such a row);
     `seconds_by_hour`: of each hour as much as its fullest GPU observed.
     """
 
@@ -107,13 +107,13 @@ class Inventory:
     end: float = 0.0
     parents: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     span_seconds: float = 0.0
-    lacking: tuple[float | None, float | None] = (None, None)
+    lacking: tuple[float, float] = (np.inf, np.inf)
     seconds_by_hour: Mapping[float, float] = field(default_factory=dict)
 
     @property
     def hours(self) -> float:
         """Hours in which a GPU can have been observed: the window that was asked for is no proof of data."""
-        return max(self.span_seconds - sum(one or 0.0 for one in self.lacking), 0.0) / HOUR_SECONDS
+        return max(self.span_seconds - sum(one for one in self.lacking if one < np.inf), 0.0) / HOUR_SECONDS
 
     @property
     def observed_hours(self) -> float:
@@ -153,10 +153,8 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
     nodes: dict[str, NodeInventory] = {}
     for row in records(frame.nodes):
         name, sku, declared = str(row["node"]), text(row["node_sku"]), row["gpu_count"]
-        gpus = [
-            covered.get((name, uuid)) or GpuCoverage(name, uuid, 0.0, np.nan, np.nan, {})
-            for uuid in named.get(name, {})
-        ]
+        unseen = (0.0, np.nan, np.nan, {})
+        gpus = [covered.get((name, uuid)) or GpuCoverage(name, uuid, *unseen) for uuid in named.get(name, {})]
         counts = {
             "node SKU": (gpus_of_sku(sku) if sku is not None else None) or 0,
             "declared": 0 if pd.isna(declared) else int(declared),
@@ -180,10 +178,7 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     """The inventory of a fleet from those of groups of its nodes."""
-    begin, end = (
-        min((one.lacking[n] for one in groups if one.lacking[n] is not None), default=None)  # type: ignore[type-var]
-        for n in (0, 1)
-    )
+    begin, end = (min(edge) for edge in zip(*(one.lacking for one in groups), strict=True))
     by_hour: dict[float, float] = {}
     for one in groups:
         for hour, seconds in one.seconds_by_hour.items():
@@ -194,7 +189,7 @@ def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     )  # fmt: skip
 
 
-def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float | None, float | None]:
+def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float, float]:
     """Seconds of the first and the last row that were not observed: they may begin and end within an hour; of them as
     much counts as the fullest GPU tells."""
     stop, length = seen["ts"].to_numpy(float), seen["interval_seconds"].to_numpy(float)
@@ -202,7 +197,7 @@ def _lacking(seen: pd.DataFrame, begin: float, end: float) -> tuple[float | None
     observed = np.minimum(seen["observed_seconds"].to_numpy(float), length)
     missing = np.clip(np.minimum(length, stop - begin) - observed, 0.0, None)
     first, last = (stop - length <= begin + 1.0) & (stop > begin + 1.0), stop >= end - 1.0
-    return tuple(float(missing[at].min()) if at.any() else None for at in (first, last))  # type: ignore[return-value]
+    return float(missing[first].min(initial=np.inf)), float(missing[last].min(initial=np.inf))
 
 
 def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFrame) -> dict[str, NodeInventory]:
@@ -218,7 +213,8 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
     last = rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max()
     edges = first.join(last).to_dict("index")
     ends: dict[str, float] = {}
-    for name, seen_last in zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True):
+    names = frame.nodes["node"].astype(str)
+    for name, seen_last in zip(names, frame.nodes["last_seen"].astype(float), strict=True):
         if np.isfinite(seen_last):
             stop, until = (edges[name]["ts"], edges[name]["until"]) if name in edges else (seen_last, seen_last)
             inside = stop - HOUR_SECONDS <= seen_last <= stop
@@ -227,15 +223,15 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
     whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []
     newest = min(max([*ends.values(), *whole], default=frame.window.end), frame.window.end)
     out = {}
-    for name, first_seen in zip(frame.nodes["node"].astype(str), frame.nodes["first_seen"].astype(float), strict=True):
-        left = [ends[name]] if ends.get(name, newest) < newest - LEFT_SECONDS else []
-        renamed = [end] if (end := nodes[name].end) is not None else []
-        end = min([*left, *renamed, frame.window.end])
+    for name, first_seen in zip(names, frame.nodes["first_seen"].astype(float), strict=True):
+        gone = [at for at in (ends.get(name, newest),) if at < newest - LEFT_SECONDS]
+        gone += [at for at in (nodes[name].end,) if at is not None]
+        end = min([*gone, frame.window.end])
         start = max(frame.window.start, first_seen)
         if name in edges and start > frame.window.start and edges[name]["begin"] <= start:
             start = max(start, edges[name]["since"])
         hours = max(end - start, 0.0) / HOUR_SECONDS
-        out[name] = replace(nodes[name], end=end if left or renamed else None, span_hours=hours)
+        out[name] = replace(nodes[name], end=end if gone else None, span_hours=hours)
     return out
 
 
@@ -259,13 +255,12 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
                 one for one in stays[gpu.gpu_uuid]
                 if one.node != name and one.first_ts >= gpu.last_ts - HOUR_SECONDS and one.last_ts > gpu.last_ts
             ]  # fmt: skip
-            later += [min(after, key=lambda one: one.first_ts)] if after else []
+            later += sorted(after, key=lambda one: one.first_ts)[:1]
+        out[name] = node
         if own and len(later) == len(own):
             first = min(later, key=lambda one: one.first_ts)
             end = max(first.first_ts, *(gpu.last_ts for gpu in own))
             out[name] = replace(node, moved_to=first.node, end=end)
-        else:
-            out[name] = node
     return out
 
 
