@@ -148,10 +148,11 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class TokenEnergy:
-    """Of one workload: `tokens` generated and `joules` drawn by all its GPUs in the same hours."""
+    """Of one workload: `tokens` generated and `joules` drawn by all its GPUs in the same `hours` of the clock."""
 
     tokens: float
     joules: float
+    hours: float
 
 
 @dataclass(frozen=True, slots=True)

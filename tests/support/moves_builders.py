@@ -170,7 +170,7 @@ def drawing(given: Verdicts, watts: float = 300.0, tokens_a_joule: float | None 
     table = pd.concat(rows, ignore_index=True)
     own = table[table["workload_id"].notna()].groupby("workload_id")["joules"].sum()
     tokens = {
-        str(key): TokenEnergy(float(joules) * tokens_a_joule, float(joules))
+        str(key): TokenEnergy(float(joules) * tokens_a_joule, float(joules), DAYS * 24.0)
         for key, joules in own.items()
         if tokens_a_joule is not None
     }

@@ -206,10 +206,10 @@ def token_energy(
 ) -> Mapping[str, TokenEnergy]:  # fmt: skip
     """Workload -> what it generated and drew. Those whose engines told nothing, or in no hour enough, are left out."""
     rows = _counted_rows(frame, attribution, parts, energy["measured"].to_numpy(), np.nan_to_num(energy["watts"]))
-    sums = rows.groupby("workload_id")[["generated_tokens", "joules"]].sum()
+    hours = rows.groupby(_WORK).agg({"generated_tokens": "sum", "joules": "sum", "wall": "max"})
     return {
-        str(key): TokenEnergy(float(tokens), float(joules))
-        for key, tokens, joules in sums.itertuples()
+        str(key): TokenEnergy(float(tokens), float(joules), float(wall) / HOUR)
+        for key, tokens, joules, wall in hours.groupby(level=0).sum().itertuples()
         if tokens > 0 and joules > 0
     }
 
@@ -229,15 +229,16 @@ def _counted_rows(
     frame: Frame, attribution: Attribution, parts: Floats, measured: Floats, watts: Floats
 ) -> pd.DataFrame:  # fmt: skip
     """Of the hours that count, ``workload_id, hour, node, day``: what engines told (``generated_tokens``), and what was
-    the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them). `parts`, `measured`, `watts`: of
-    every row of the frame's `gpu`, the part of a GPU that it is, the share of it that was measured, its power then.
+    the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them); ``wall``: seconds of the hour.
+    `parts`, `measured`, `watts`: of every row of the frame's `gpu`, the part of a GPU that it is, the share of it that
+    was measured, its power then.
 
     An hour counts where the workload's engines told their tokens, and its GPUs were its alone and measured, for nine
     tenths of it: where another workload held the same GPUs, an hour is not the workload's alone."""
     gpu, told = frame.gpu, frame.tokens
     told = told[told["generated_tokens"].notna()] if not told.empty else told
     if told.empty:
-        names = [*_WORK, "node", "day", "generated_tokens", "measured", "joules"]
+        names = [*_WORK, "node", "day", "generated_tokens", "measured", "joules", "wall"]
         return pd.DataFrame({name: pd.Series(dtype=float) for name in names})
     ids = set(told["workload_id"].astype(str))
     # Rows of some servers are longer than an hour, and so are the moments of their tokens.
@@ -269,7 +270,7 @@ def _counted_rows(
     good = hours["told"] >= BOTH_MIN * hours["engines"] * hours["wall"]
     good &= hours["alone"] >= BOTH_MIN * hours["held"]
     rows = pd.concat([told.reindex(columns=[*_WORK, "node", "generated_tokens"]), own])
-    rows = rows[pd.MultiIndex.from_frame(rows[_WORK]).isin(hours.index[good])]
+    rows = rows.join(hours.loc[good, ["wall"]], on=_WORK, how="inner")
     # The hour's middle, so that one which ends at midnight is of the day before.
     day = np.floor((rows["hour"].to_numpy(float) - 0.5) * step / DAY) * DAY
     return rows.assign(day=day).fillna({"generated_tokens": 0.0, "measured": 0.0, "joules": 0.0})
