@@ -45,6 +45,9 @@ _WORK = ["workload_id", "hour"]
 # The frameworks that generate by tokens (agent/inventory/processes/frameworks.py).
 GENERATES = frozenset({"vllm", "sglang", "tensorrt-llm", "text-generation-inference"})
 _HALVES: dict[str, EnergyPhase] = {"compute": "prefill", "hbm-bandwidth": "decode"}
+_PHASES: dict[str, EnergyPhase] = {
+    "training": "training", "fine-tuning": "training", "interactive": "interactive", "idle": "idle",
+}  # fmt: skip
 
 
 def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
@@ -129,15 +132,9 @@ def phase_name(phase: Phase, *, generates: bool) -> EnergyPhase:
     what the two halves of it are bound by. Other inference, and what something else holds back, is not told apart."""
     if any(one.code == "evaluates" for one in phase.evidence):
         return "evaluation"
-    match phase.kind:
-        case "training" | "fine-tuning":
-            return "training"
-        case "online-inference" | "batch-inference":
-            return _HALVES.get(phase.bottleneck, "inference") if generates else "inference"
-        case "interactive" | "idle":
-            return phase.kind
-        case _:
-            return "not-told"
+    if phase.kind in ("online-inference", "batch-inference"):
+        return _HALVES.get(phase.bottleneck, "inference") if generates else "inference"
+    return _PHASES.get(phase.kind, "not-told")
 
 
 def phases_of_rows(

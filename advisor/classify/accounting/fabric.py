@@ -52,18 +52,19 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
             out[node] = FabricFacts((), False, absent.text, None, None, 0.0, None, None, layer, code=absent.code)
             continue
         own = own[own["compute"]]
-        last, hours = _highest(own["last_active_ts"]), float(own["observed"].min()) / 3600
+        last, hours = own["last_active_ts"].max(), float(own["observed"].min()) / 3600
         if not history.empty:  # the road looks back beyond the window
-            told = by_node.get(node)
-            ever = [last, float(told["last_active_ts"].max())] if told is not None else []
-            last, hours = _highest(ever), float(told["hours"].min()) if told is not None else 0.0
+            told = by_node.get(node, history.iloc[:0])
+            last = np.fmax(last, told["last_active_ts"].max()) if len(told) else math.nan
+            hours = float(told["hours"].min()) if len(told) else 0.0
         reason, peak = _unreadable(own, absent), own["util_p995"]
         read, rate = own["seconds"] > 0, own["line_rate"]
         out[node] = FabricFacts(
             ports_compute=tuple(own["name"]), readable=reason is None,
             reason=reason.text if reason is not None else None, code=reason.code if reason is not None else None,
             util_p995=float(peak.max()) if reason is None and peak.notna().all() else None,
-            util_max=_highest(own["util_max"]), hours=float(own["seconds"].min()) / 3600, last_active_ts=last,
+            util_max=_known(own["util_max"].max()), last_active_ts=_known(last),
+            hours=float(own["seconds"].min()) / 3600,
             line_rate_bytes_per_second=None if rate.isna().any() else float(rate.sum()),
             link_layer=text(own["link_layer"].iloc[-1]), hours_known=hours,
             still_share=float((own["still"] / own["seconds"])[read].max()) if read.any() else 0.0,
@@ -144,8 +145,8 @@ def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, cou
     return total
 
 
-def _highest(values: pd.Series | list[float | None]) -> float | None:
-    return max((float(value) for value in values if value is not None and not math.isnan(value)), default=None)
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 def _absences(frame: Frame) -> dict[str, CodedText]:

@@ -25,10 +25,7 @@ BUSY_SHARE = 0.5
 BEYOND_MIN = 10.0
 _HOUR_SECONDS = 3600.0
 _SERVICE = "online-inference"
-# What engines counted, by the hour (its end, in hours since 1970) and measure.
-_Hours = dict[int, dict[str, Counts]]
-# Figures by measure, and how many hours they are of.
-_Measured = tuple[Mapping[str, LatencyFigures], int]
+_Hours = dict[int, dict[str, Counts]]  # what engines counted, by the hour (its end, in hours since 1970) and measure
 
 
 def with_latency(
@@ -49,7 +46,8 @@ def with_latency(
     return [replace(w, latency=_latency(w, *measured.get(keys[w.id], ({}, 0)), classes)) for w in workloads]
 
 
-def _measured(hours: _Hours) -> _Measured:
+def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
+    """Figures by measure, and how many hours they are of."""
     # Requests tell how busy an hour was; tokens where an engine does not count first tokens.
     by = next((m for m in MEASURES if any(m in hour for hour in hours.values())), MEASURES[0])
     sizes = {hour: sum(own.get(by, ())) for hour, own in hours.items()}

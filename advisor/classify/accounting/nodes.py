@@ -159,7 +159,14 @@ def bare_gpus(  # noqa: PLR0917
         "weight": seconds * parts[at], "part": parts[at], "unnamed": np.where(whole, seconds, 0.0),
         "ts": gpu["ts"].to_numpy(float),
     }  # fmt: skip
-    inferred = _inferred_busy_hours(frame, attribution, rows)
+    # A GPU works for somebody whom nothing names where it works for a workload that was inferred from its activity: what
+    # is left of it is at rest by construction, and may be held all the same.
+    held = places[
+        places["workload_id"].isin({one.workload_id for one in attribution.sessions if one.basis == INFERRED})
+    ]
+    of_held, keys = held["row"].to_numpy(int), frame.gpu_keys
+    worked = np.where(rows["idle"].to_numpy(bool)[of_held], 0.0, held["seconds"].to_numpy(float))
+    inferred = dict(zip(keys.keys, np.bincount(keys.number[of_held], worked, len(keys.keys)) / 3600, strict=True))
     out = []
     for (node, uuid), places_of in gpu.groupby(["node", "gpu_uuid"], sort=True).indices.items():
         key = str(node), str(uuid)
@@ -182,16 +189,6 @@ def bare_gpus(  # noqa: PLR0917
             parent_uuid=above[1] if above is not None else None, profile=index.profiles.get(key),
         ))  # fmt: skip
     return tuple(out)
-
-
-def _inferred_busy_hours(frame: Frame, attribution: Attribution, rows: pd.DataFrame) -> dict[Key, float]:
-    """(node, GPU) -> hours in which it worked for a workload that was inferred from its activity, and so for somebody
-    whom nothing names: what is left of such a GPU is at rest by construction, and may be held all the same."""
-    ids = {one.workload_id for one in attribution.sessions if one.basis == INFERRED}
-    held = attribution.places[attribution.places["workload_id"].isin(ids)]
-    at, keys = held["row"].to_numpy(int), frame.gpu_keys
-    seconds = np.where(rows["idle"].to_numpy(bool)[at], 0.0, held["seconds"].to_numpy(float))
-    return dict(zip(keys.keys, np.bincount(keys.number[at], seconds, len(keys.keys)) / 3600, strict=True))
 
 
 def _fault_words(key: Key, share: float, doubts: Sequence[Doubt]) -> str | None:
