@@ -159,11 +159,10 @@ def bare_gpus(  # noqa: PLR0917
         "weight": seconds * parts[at], "part": parts[at], "unnamed": np.where(whole, seconds, 0.0),
         "ts": gpu["ts"].to_numpy(float),
     }  # fmt: skip
-    # A GPU works for somebody whom nothing names where it works for a workload that was inferred from its activity: what
-    # is left of it is at rest by construction, and may be held all the same.
-    held = places[
-        places["workload_id"].isin({one.workload_id for one in attribution.sessions if one.basis == INFERRED})
-    ]
+    # A GPU works for somebody whom nothing names where it works for a workload that was inferred from its activity:
+    # what is left of it is at rest by construction, and may be held all the same.
+    unowned = {one.workload_id for one in attribution.sessions if one.basis == INFERRED}
+    held = places[places["workload_id"].isin(unowned)]
     of_held, keys = held["row"].to_numpy(int), frame.gpu_keys
     worked = np.where(rows["idle"].to_numpy(bool)[of_held], 0.0, held["seconds"].to_numpy(float))
     inferred = dict(zip(keys.keys, np.bincount(keys.number[of_held], worked, len(keys.keys)) / 3600, strict=True))
