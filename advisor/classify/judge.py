@@ -26,7 +26,7 @@ from ..rulebook import Rulebook
 from .accounting.energy import KEYS, energy_by_place, node_power, row_energy, token_energy
 from .accounting.hours import occupancy
 from .accounting.latency import with_latency
-from .accounting.nodes import bare_gpus, node_facts
+from .accounting.nodes import bare_gpus, instances, node_facts
 from .accounting.rest_levels import rest_levels
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
@@ -44,7 +44,7 @@ from .pieces import JudgementInputs, judge_pieces, pieces_of
 from .types import Verdicts
 from .workloads.attribution import Attribution, attribute
 from .workloads.inventory import Inventory, inventory_of, merged_inventory
-from .workloads.mig import instances, row_parts
+from .workloads.mig import row_parts
 from .workloads.sku_lookup import GpuIndex, index_gpus
 
 

@@ -1,4 +1,4 @@
-"""Facts of nodes: what they are, how long they were observed, what their links carried, and which GPUs nobody used."""
+"""Facts of nodes: what they are, how long they were observed, their links, and whose GPUs and instances are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...core.records import records, text
 from ...core.verdict_types import INFERRED
 from ..doubts import Doubt
 from ..features.soundness import CONTRADICTIONS
-from ..types import BareGpu, NodeFacts
+from ..types import BareGpu, MigInstance, NodeFacts
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
@@ -26,6 +26,8 @@ from .fabric import fabric_facts
 
 # A link that was read for less of its time is not known: what it carried in the rest may be all that it carries.
 KNOWN_MIN = 0.95
+# An instance that has no row in the last hours of the window is gone: its GPU was divided anew.
+PRESENT_SECONDS = 2 * 3600.0
 # Share of a GPU's memory that the driver and a display may take without any work on it.
 HELD_MEM_RATIO = 0.01
 FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
@@ -201,3 +203,21 @@ def _fault_words(key: Key, share: float, doubts: Sequence[Doubt]) -> str | None:
 def _average(values: Floats, weights: Floats) -> float | None:
     ok = ~np.isnan(values)
     return float(np.average(values[ok], weights=weights[ok])) if weights[ok].sum() > 0 else None
+
+
+def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[MigInstance, ...]:
+    """The MIG instances at the end of the window and who held them, by node, GPU and id."""
+    if not frame.parents or frame.gpu.empty:
+        return ()
+    end = frame.window.end - PRESENT_SECONDS
+    seen = frame.gpu[(frame.gpu["observed_seconds"] > 0) & (frame.gpu["ts"] > end)]
+    there = set(zip(seen["node"].astype(str), seen["gpu_uuid"].astype(str), strict=True))
+    late = [session for session in attribution.sessions if session.last_seen > end]
+    found = []
+    for key, (_, parent) in sorted(frame.parents.items(), key=lambda one: (one[0][0], one[1][1], one[0][1])):
+        if key in there:
+            slices, profile = index.slices[key], index.profiles.get(key, "unknown profile")
+            compute, memory = (slices.compute, slices.memory) if slices else (None, None)
+            held = tuple(session.workload_id for session in late if key in session.gpus)
+            found.append(MigInstance(*key, parent, profile, compute, memory, held))
+    return tuple(found)

@@ -14,12 +14,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.frame import Frame
-from ..types import MigInstance
-from .attribution import Attribution
 from .sku_lookup import GpuIndex
-
-# An instance that has no row in the last hours of the window is gone: its GPU was divided anew.
-PRESENT_SECONDS = 2 * 3600.0
 
 
 def whole_gpus(frame: Frame) -> pd.DataFrame:
@@ -58,21 +53,3 @@ def row_parts(frame: Frame, index: GpuIndex) -> npt.NDArray[np.float64]:
         part = part * np.where(used > length, length / used, 1.0)
         rest = np.where(seconds > 0, np.clip(length - np.minimum(used, length), 0.0, None) / seconds, 0.0)
     return np.where(cut, part, np.where(at_once(cut, "any"), np.minimum(rest, 1.0), 1.0))
-
-
-def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[MigInstance, ...]:
-    """The MIG instances at the end of the window and who held them, by node, GPU and id."""
-    if not frame.parents or frame.gpu.empty:
-        return ()
-    end = frame.window.end - PRESENT_SECONDS
-    seen = frame.gpu[(frame.gpu["observed_seconds"] > 0) & (frame.gpu["ts"] > end)]
-    there = set(zip(seen["node"].astype(str), seen["gpu_uuid"].astype(str), strict=True))
-    late = [session for session in attribution.sessions if session.last_seen > end]
-    found = []
-    for key, (_, parent) in sorted(frame.parents.items(), key=lambda one: (one[0][0], one[1][1], one[0][1])):
-        if key in there:
-            slices, profile = index.slices[key], index.profiles.get(key, "unknown profile")
-            compute, memory = (slices.compute, slices.memory) if slices else (None, None)
-            held = tuple(session.workload_id for session in late if key in session.gpus)
-            found.append(MigInstance(*key, parent, profile, compute, memory, held))
-    return tuple(found)
