@@ -178,17 +178,19 @@ def node_power(
             "watts": energy["watts"].to_numpy()[known],
         }
     )  # fmt: skip
-    at = rows.groupby(["node", "ts", "seconds"])
     # A GPU that has two rows for one interval is one GPU.
-    moments = at["watts"].sum().to_frame().assign(gpus=at["gpu"].nunique()).reset_index(["ts", "seconds"])
+    rows["gpus"] = ~rows.duplicated(["node", "ts", "seconds", "gpu"])
+    moments = rows.groupby(["node", "ts", "seconds"])[["watts", "gpus"]].sum().reset_index()
+    moments = moments.sort_values(["node", "watts"], kind="stable")
+    place, drawn, gpus, lengths = (moments[name].to_numpy() for name in ("node", "watts", "gpus", "seconds"))
     number, out = {str(name): n for n, name in enumerate(names)}, {}
     for node, counted in inventory.nodes.items():
-        own = limits.get(node, [])
+        own, n = limits.get(node, []), number.get(node, len(names))
         rated = float(sum(own)) if own and len(own) == counted.gpu_count and not np.isnan(own).any() else None
-        drawn = moments.loc[[number[node]]] if number.get(node) in moments.index else moments.iloc[:0]
-        drawn = drawn[drawn["gpus"] >= counted.gpu_count].sort_values("watts", kind="stable")
-        watts, seconds = drawn["watts"].to_numpy(), drawn["seconds"].to_numpy()
-        if not len(drawn) or counted.gpu_count <= 0:
+        at = np.arange(*np.searchsorted(place, [n, n + 1]))
+        at = at[gpus[at] >= counted.gpu_count]
+        watts, seconds = drawn[at], lengths[at]
+        if not len(at) or counted.gpu_count <= 0:
             out[node] = NodePower(None, None, None, rated, None)
             continue
         passed = np.cumsum(seconds)

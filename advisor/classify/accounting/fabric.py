@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
@@ -14,7 +14,7 @@ from ....agent.metrics import BIN_EDGES
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, Matrix, bins_quantile
-from ...core.records import records, text
+from ...core.records import Record, records, text
 from ..features.port_traffic import FAILED
 from ..types import FabricFacts
 
@@ -38,60 +38,53 @@ def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
     by_node = {str(node): rows for node, rows in beyond.groupby("node")} if not beyond.empty else {}
     out: dict[str, FabricFacts] = {}
     for node in {**dict.fromkeys(absences), **dict.fromkeys(ports)}:
-        absent, own = absences.get(node), ports.get(node)
-        if own is None or not own["compute"].any():
+        absent, every = absences.get(node), ports.get(node, [])
+        own = [port for port in every if port["compute"]]
+        if not own:
             layer = None
             if absent is None:  # then there are ports
-                count = len(ports[node])
-                which, one = ("its only port", "it") if count == 1 else (f"any of its {count} ports", "one")
+                which, one = ("its only port", "it") if len(every) == 1 else (f"any of its {len(every)} ports", "one")
                 reason = f"Unknown whether {which} belongs to a compute fabric. Set fabric_roles if {one} does."
-                absent, layer = (
-                    CodedText("no-compute-port", reason),
-                    "Ethernet" if ports[node]["ethernet"].all() else None,
-                )
+                absent = CodedText("no-compute-port", reason)
+                layer = "Ethernet" if all(port["ethernet"] for port in every) else None
             out[node] = FabricFacts((), False, absent.text, None, None, 0.0, None, None, layer, code=absent.code)
             continue
-        own = own[own["compute"]]
-        last, hours = own["last_active_ts"].max(), float(own["observed"].min()) / 3600
+        ever, hours = [port["last_active_ts"] for port in own], min(port["observed"] for port in own) / 3600
         if not history.empty:  # the road looks back beyond the window
             told = by_node.get(node, history.iloc[:0])
-            last = np.fmax(last, told["last_active_ts"].max()) if len(told) else math.nan
+            ever = [*ever, float(told["last_active_ts"].max())] if len(told) else []
             hours = float(told["hours"].min()) if len(told) else 0.0
-        reason, peak = _unreadable(own, absent), own["util_p995"]
-        read, rate = own["seconds"] > 0, own["line_rate"]
+        reason, peaks = _unreadable(own, absent), [port["util_p995"] for port in own]
+        rates = [port["line_rate"] for port in own]
         out[node] = FabricFacts(
-            ports_compute=tuple(own["name"]), readable=reason is None,
+            ports_compute=tuple(port["name"] for port in own), readable=reason is None,
             reason=reason.text if reason is not None else None, code=reason.code if reason is not None else None,
-            util_p995=float(peak.max()) if reason is None and peak.notna().all() else None,
-            util_max=_known(own["util_max"].max()), last_active_ts=_known(last),
-            hours=float(own["seconds"].min()) / 3600,
-            line_rate_bytes_per_second=None if rate.isna().any() else float(rate.sum()),
-            link_layer=text(own["link_layer"].iloc[-1]), hours_known=hours,
-            still_share=float((own["still"] / own["seconds"])[read].max()) if read.any() else 0.0,
+            util_p995=_highest(peaks) if reason is None and not np.isnan(peaks).any() else None,
+            util_max=_highest([port["util_max"] for port in own]), last_active_ts=_highest(ever),
+            hours=min(port["seconds"] for port in own) / 3600,
+            line_rate_bytes_per_second=None if np.isnan(rates).any() else sum(rates),
+            link_layer=text(own[-1]["link_layer"]), hours_known=hours,
+            still_share=max((port["still"] / port["seconds"] for port in own if port["seconds"] > 0), default=0.0),
         )  # fmt: skip
     return out
 
 
-def _unreadable(own: pd.DataFrame, absent: CodedText | None) -> CodedText | None:
+def _unreadable(own: Sequence[Record], absent: CodedText | None) -> CodedText | None:
     """Why the compute ports of a node cannot be judged; None: they can."""
-    down, unread = own[own["active"] < ACTIVE_SHARE_MIN], own[own["seconds"] <= 0]
-    unrated = own[own["line_rate"].isna()]
-    if len(down):
-        return coded(
-            "port-down", "Port {port} was ACTIVE only {share:.0%} of the time. A port that is down does not count as "
-                    "an idle fabric.",
-            port=down["name"].iloc[0], share=float(down["active"].iloc[0]),
-        )  # fmt: skip
-    if len(unread):
-        return absent or coded(
-            "port-counters-unread", "No counters available for port {port}.", port=unread["name"].iloc[0]
-        )
-    if len(unrated):
-        return coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated["name"].iloc[0])
-    return None
+    for port in own:
+        if port["active"] < ACTIVE_SHARE_MIN:
+            return coded(
+                "port-down", "Port {port} was ACTIVE only {share:.0%} of the time. A port that is down does not count "
+                "as an idle fabric.", port=port["name"], share=port["active"],
+            )  # fmt: skip
+    for port in own:
+        if port["seconds"] <= 0:
+            return absent or coded("port-counters-unread", "No counters available for port {port}.", port=port["name"])
+    unrated = [port["name"] for port in own if np.isnan(port["line_rate"])]
+    return coded("line-rate-unknown", "Unknown line rate of port {port}.", port=unrated[0]) if unrated else None
 
 
-def _ports(fabric: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def _ports(fabric: pd.DataFrame) -> dict[str, list[Record]]:
     """Node -> its ports by ``name``: whether it is one of a ``compute`` fabric in some row, and whether one of
     ``ethernet`` in all; and over its rows as such: ``seconds`` in which its traffic was counted (``observed``: in all),
     ``still`` without a byte, mean share of time in which it was ``active`` (0..1), ``line_rate`` (bytes a second),
@@ -125,7 +118,10 @@ def _ports(fabric: pd.DataFrame) -> dict[str, pd.DataFrame]:
     bins = cast("BinsArray", fabric["util_bins"].array).matrix
     seconds = _seconds_in_bins(rows, bins, np.flatnonzero(is_compute), port, len(ports))
     ports["util_p995"] = np.array([bins_quantile(own, 0.995) for own in seconds], dtype=float)
-    return {str(node): own.sort_values("name") for node, own in ports.groupby("node", sort=False)}
+    out: dict[str, list[Record]] = {}
+    for row in records(ports.sort_values("name", kind="stable")):
+        out.setdefault(row["node"], []).append(row)
+    return out
 
 
 def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, count: int) -> npt.NDArray[np.float64]:
@@ -145,8 +141,8 @@ def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, cou
     return total
 
 
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def _highest(values: Sequence[float]) -> float | None:
+    return max((value for value in values if not math.isnan(value)), default=None)
 
 
 def _absences(frame: Frame) -> dict[str, CodedText]:

@@ -172,10 +172,12 @@ def turns(
     path = _settled(path, states, held.sum(axis=1) > 0)
     side = _fabric_side(ts, seconds, fabric, hours)
     start = max(start, float(hours[0]) - HOUR)  # what it did before nobody saw
-    behaviours = [Behaviour(states[state], None if side is None else bool(side[n])) for n, state in enumerate(path)]
-    new = [n for n, behaviour in enumerate(behaviours) if n == 0 or behaviour != behaviours[n - 1]]
+    new = np.flatnonzero(np.diff(2 * path + (side if side is not None else 0), prepend=-1)).tolist()
     begins = [start, *(min(max(float(hours[n]) - HOUR, start), end) for n in new[1:]), end]
-    found = (Turn(*span, behaviours[n]) for n, span in zip(new, itertools.pairwise(begins), strict=True))
+    found = (
+        Turn(*span, Behaviour(states[path[n]], None if side is None else bool(side[n])))
+        for n, span in zip(new, itertools.pairwise(begins), strict=True)
+    )
     return tuple(turn for turn in found if turn.end > turn.start)
 
 
