@@ -111,7 +111,7 @@ def _answers(  # noqa: PLR0917
 ) -> list[tuple[str, Mask]]:
     """Every question with its answer per row; the first yes is the label."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        _, compute, memory = _busy_use(r)
+        compute, memory = _busy_use(r, t)
         most = np.fmax(compute, memory)
         # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
         coarse = r["sample_seconds"] > t["correlation_sample_max"]
@@ -131,8 +131,10 @@ def _answers(  # noqa: PLR0917
             ("straggler", _spin(r, t, links)),
             ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
             ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
+            ("compute", clear & _at_power_limit(r, t) & ((memory < t["hbm_util"]) | (compute >= memory))),
             ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
             ("network", _waits_on_wire(r, t, links) & (coarse | ~_overlapped(r, t))),
+            ("nvlink", _waits_on_nvlink(r, t, links)),
             ("pcie", _waits_on_pcie(r, t, links)),
             ("latency", _latency(r, t, links)),
             # What is used most by a clear margin, though below the level at which it surely is the limit.
@@ -144,7 +146,7 @@ def _answers(  # noqa: PLR0917
 def _throttled(r: Numbers, t: Mapping[str, float]) -> Mask:
     """Its clock is below what its specification counts on, for a reason that the driver tells; or, where no reason is
     told, so far below that only a fault or a setting explains it."""
-    busy, _, _ = _busy_use(r)
+    busy = _busy(r)
     # At its rated power a GPU gives all it has, and its clock is what that power allows. A small card is there by
     # design long before a mean over pauses shows it: what it drew at work counts, the most where its rest is not known.
     rest = np.nan_to_num(r["rated_power"] / r["power_over_idle"])
@@ -154,7 +156,7 @@ def _throttled(r: Numbers, t: Mapping[str, float]) -> Mask:
     at_work = (r["clock_ratio"] - (1 - busy) * t["throttled_resting_clock_min"]) / busy
     shown = (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
     alone = np.isnan(r["throttled"]) & shown
-    return free & (told | alone)
+    return free & (told | alone) & ~(r["g"] < t["busy_share_min"])
 
 
 def _network(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
@@ -198,11 +200,16 @@ def _pcie(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mas
     return (often | (coarse & _leads(r["p"], t, most))) & ~(r["sm"] >= t["pcie_sm_max"])
 
 
-def _busy_use(r: Numbers) -> tuple[Floats, Floats, Floats]:
-    """The share of time at work, and the use of compute and memory meanwhile: an hour that served for half of its time
-    used the memory twice as hard in that half."""
-    busy = np.clip(np.where(np.isnan(r["g"]), 1.0, r["g"]), 0.05, 1.0)
-    return busy, np.fmax(r["label_c"], r["v"]) / busy, r["label_m"] / busy
+def _busy(r: Numbers) -> Floats:
+    """The share of time at work; where nobody told it, all of it."""
+    return np.where(r["g"] > 0, r["g"], 1.0)
+
+
+def _busy_use(r: Numbers, t: Mapping[str, float]) -> tuple[Floats, Floats]:
+    """The use of compute and memory at work: an hour that served for half of its time used the memory twice as hard in
+    that half. NaN where it was seldom at work."""
+    busy = np.where(r["g"] < t["busy_share_min"], np.nan, _busy(r))
+    return np.fmax(r["label_c"], r["v"]) / busy, r["label_m"] / busy
 
 
 def _busiest(*levels: Floats) -> Floats:
@@ -214,7 +221,13 @@ def _starved(r: Numbers, t: Mapping[str, float]) -> Mask:
     """The engine rests while no link is seen in use. A collective keeps the engine busy, so links that nobody measured
     do not explain the rest: what is lacking is work."""
     busy = _busiest(r["n"], r["i"], r["p"]) >= t["host_link_max"]
-    return (r["g"] < t["host_engine_max"]) & ~busy
+    return (r["g"] < t["host_engine_max"]) & ~busy & _seen_waiting(r, t)
+
+
+def _seen_waiting(r: Numbers, t: Mapping[str, float]) -> Mask:
+    """Whether more than GPU use was measured of what it may wait for: SM activity, a link, or a host that is busy."""
+    known = ~np.isnan(r["sm"]) | ~np.isnan(_busiest(r["n"], r["i"], r["p"]))
+    return known | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
 
 
 def _host(r: Numbers, t: Mapping[str, float]) -> Mask:
@@ -243,13 +256,13 @@ def _quiet(links: Links, within_max: float) -> Mask:
 
 
 def _low(r: Numbers, t: Mapping[str, float]) -> Mask:
-    _, compute, memory = _busy_use(r)
+    compute, memory = _busy_use(r, t)
     return (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
 
 
 def _thin(r: Numbers, t: Mapping[str, float]) -> Mask:
     """Kernels that fill little of the GPU while it works: by its SMs, else its warps, else its power."""
-    busy, _, _ = _busy_use(r)
+    busy = _busy(r)
     # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
     by_warps = np.isnan(r["sm"]) & (r["o"] / busy < t["latency_occupancy_max"])
     # Where neither is told (an exporter's defaults), pipes that nobody measures may be full. They would draw power.
@@ -276,6 +289,17 @@ def _overlapped(r: Numbers, t: Mapping[str, float]) -> Mask:
     """Whether compute was seen to work in the very seconds in which the fabric is busy, of which there are others."""
     varies = (r["i_share"] >= t["network_share"]) & (r["i_share"] <= 1 - t["network_share"])
     return varies & (r["tensor_fabric_correlation"] > -t["network_correlation"])
+
+
+def _at_power_limit(r: Numbers, t: Mapping[str, float]) -> Mask:
+    return (r["rated_power"] >= t["compute_power_min"]) & (r["sm"] >= t["compute_power_sm_min"])
+
+
+def _waits_on_nvlink(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
+    """Nothing on the GPU is full, and NVLink carries what collectives of small tensors take much of the time for."""
+    compute, memory = _busy_use(r, t)
+    works = (r["g"] >= t["latency_engine_min"]) & (compute < t["latency_util_max"]) & (memory < t["hbm_util"])
+    return works & links.inside & (r["n"] >= t["nvlink_wait_min"])
 
 
 def _waits_on_pcie(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:

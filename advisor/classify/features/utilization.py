@@ -67,7 +67,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     # the activity is taken as it is, and its use is not known anyway.
     fastest = (sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0)
     ratio = out["clock_ratio"].fillna(fastest)
-    out["c"] = gpu["tensor_active_mean"] * ratio
+    out["c"] = gpu["tensor_active_mean"] / sku["tensor_active_at_peak"].fillna(1.0) * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
     mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
@@ -82,8 +82,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
     out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
     for name, eta, guess in (("c", "eta_c", sustained.compute), ("m", "eta_m", sustained.memory)):
-        # Without a reference clock the catalog lacks the SKU altogether, and nothing is assumed of it.
-        out[f"assumed_{name}"] = sku[eta].isna() & sku["tensor_reference_hertz"].notna() & ~np.isnan(guess)
+        # Activity is a share of what the GPU has, whether the catalog knows its rates or not.
+        out[f"assumed_{name}"] = sku[eta].isna() & ~np.isnan(guess)
         out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
@@ -104,7 +104,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"] = gpu["power_watts_mean"]
-    out["rated_power"] = out["power"] / sku["tdp"]
+    out["rated_power"] = out["power"] / sku["tdp"].fillna(sku["power_limit"])
     out["idle_power"] = _idle_power(out, sku)
     out["power_over_idle"] = out["power"] / out["idle_power"]
     busy = (out["g"] >= engine_max) | (out["sm"] >= engine_max) | (out["m"] >= level["idle_dram_max"])

@@ -16,7 +16,10 @@ from ....rules.catalog.types import GpuSku
 from ...core.frame import Frame
 from ...core.records import Record, records, text
 
-PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
+PEAKS = (
+    "tensor_reference_hertz", "boost_hertz", "tensor_active_at_peak", "nvlink", "pcie", "power_limit", "tdp", "eta_c",
+    "eta_m", "eta_link",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,7 @@ def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
     return (
         sku.tensor_reference_hertz if sku else None,
         sku.boost_hertz if sku else None,
+        sku.tensor_active_at_peak if sku else None,
         # The driver's own count of links is the truth of this node; a bridge may be missing that the SKU could have.
         _number(gpu["nvlink_bytes_per_second"]) or (sku.nvlink_bytes_per_second if sku else None),
         sku.pcie_bytes_per_second if sku else None,
