@@ -14,8 +14,8 @@ from ...core.column_rows import ColumnRows
 from ...core.frame import Window
 from ...core.timestamps import minute, span
 from ...core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
+from ..bottlenecks.evidence import tokens_of, with_capacity
 from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
-from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
 from ..features.piece_rows import PieceRows
 from ..workloads.attribution import Attribution
 from ..workloads.session import Session
@@ -89,13 +89,12 @@ def _verdict(  # noqa: PLR0917
     kind = _with_floor(judged.kind, session, hours, book.floor_hours, frame.window)
     bottleneck = _explained(judged.bottleneck, coverage)
     kv_full = book.bottlenecks["capacity_kv_p95_min"].value
-    capacity = capacity_of(frame.serving, session.workload_id)
-    bottleneck = with_capacity(bottleneck, capacity, kv_full)
+    bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, kv_full)
     features, tokens = judged.features, tokens_of(frame.serving, session.workload_id)
     if tokens is not None:
         features = {**features, "generated_tokens": tokens}
-    if capacity is not None and capacity.kv_p95 is not None:
-        features = {**features, "kv_cache_used_p95": capacity.kv_p95}
+    if kv_p95 is not None:
+        features = {**features, "kv_cache_used_p95": kv_p95}
     skus = [inputs.index.sku(*key) for key in session.gpus]
     names = {sku.name for sku in skus if sku is not None}
     node_skus = {node.node_sku for node in inputs.nodes_of(session)}

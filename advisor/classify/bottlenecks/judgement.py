@@ -23,9 +23,7 @@ from ..workloads.engine_facts import EngineFacts, engine_facts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from ..workloads.work_rows import WorkRows, rows_by_workload
-from .bottleneck_verdict import judge_bottlenecks
-from .case import Case
-from .row_labels import RowLabels
+from .bottleneck_verdict import Case, RowLabels, judge_bottlenecks
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9

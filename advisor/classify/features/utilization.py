@@ -64,10 +64,12 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["sm"], out["o"] = gpu["sm_active_mean"], gpu["sm_occupancy_mean"]
     out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
     # Without a clock the highest is assumed, so that use is never lower for want of it; of a GPU that the catalog lacks
-    # the activity is taken as it is, and its use is not known anyway.
-    fastest = (sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0)
-    ratio = out["clock_ratio"].fillna(fastest)
-    out["c"] = gpu["tensor_active_mean"] / sku["tensor_active_at_peak"].fillna(1.0) * ratio
+    # the activity is taken as it is.
+    ratio = out["clock_ratio"].fillna((sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0))
+    # Kernels that the SKU's limit does not hold (integers, accumulation in FP16) show above it: then it is the pipe's.
+    ceiling = sku["tensor_active_at_peak"].fillna(1.0)
+    unbound = gpu[["tensor_active_max", "tensor_active_mean"]].max(axis=1) > ceiling
+    out["c"] = gpu["tensor_active_mean"] / ceiling.mask(unbound, 1.0) * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
     mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ..bottlenecks.bottleneck_verdict import RowLabels
 from ..bottlenecks.judgement import Judgement, JudgementInputs, Piece
-from ..bottlenecks.row_labels import RowLabels
 from ..features.piece_rows import PieceRows
 from ..workloads.session import Session
 
