@@ -66,10 +66,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     # Without a clock the highest is assumed, so that use is never lower for want of it; of a GPU that the catalog lacks
     # the activity is taken as it is.
     ratio = out["clock_ratio"].fillna((sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0))
-    # Kernels that the SKU's limit does not hold (integers, accumulation in FP16) show above it: then it is the pipe's.
-    ceiling = sku["tensor_active_at_peak"].fillna(1.0)
-    unbound = gpu[["tensor_active_max", "tensor_active_mean"]].max(axis=1) > ceiling
-    out["c"] = gpu["tensor_active_mean"] / ceiling.mask(unbound, 1.0) * ratio
+    out["c"] = _tensor_use(gpu, sku) * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
     mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
@@ -117,6 +114,14 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["quiet"] = ~busy
     rows = with_one_nothing(pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1))
     return rows, with_one_nothing(_at_rows(gpu, ports))
+
+
+def _tensor_use(gpu: pd.DataFrame, sku: SkuRows) -> pd.Series:
+    """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels that the SKU's limit does not
+    hold (integers, FP16 accumulation) show above it, or as more than active SMs could do: then the peak is the pipe's."""
+    peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
+    unbound = (gpu["tensor_active_max"] > peak) | (tensor > peak * gpu["sm_active_mean"].fillna(1.0))
+    return tensor / peak.mask(unbound, 1.0)
 
 
 def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
