@@ -118,7 +118,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
 
 def _tensor_use(gpu: pd.DataFrame, sku: SkuRows) -> pd.Series:
     """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels that the SKU's limit does not
-    hold (integers, FP16 accumulation) show above it, or as more than active SMs could do: then the peak is the pipe's."""
+    hold (integers, FP16 accumulation) show above it, or above what active SMs could do: then the pipe's peak counts."""
     peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
     unbound = (gpu["tensor_active_max"] > peak) | (tensor > peak * gpu["sm_active_mean"].fillna(1.0))
     return tensor / peak.mask(unbound, 1.0)
