@@ -19,7 +19,7 @@ from ...core.verdict_types import BottleneckVerdict, KindVerdict
 from ..features.piece_rows import PieceRows, RowTables
 from ..kinds.clue import Clue
 from ..workloads.work_rows import WorkRows
-from .evidence import figures_behind, signatures, unsettled
+from .evidence import figures_behind, say, signatures, unsettled
 from .stragglers import suspect
 
 Ints = npt.NDArray[np.intp]
@@ -40,6 +40,9 @@ _WORTH_NAMING = 0.1
 # Confidence where use is held against an assumed efficiency, and where samples are longer than what they should show.
 # Judgements, not measurements: one in five such verdicts is expected to be wrong.
 _ASSUMED, _COARSE = 0.8, 0.8
+# The same where NVLink is named for what collectives of small tensors take: it was not seen busy for this share of the
+# seconds, nor at this level (`nvlink_share`, `link_level` of rules/bottlenecks.yaml).
+_INDIRECT, _BUSY_MIN, _LEVEL_MIN = 0.8, 0.1, 0.4
 _NAMES = {
     "compute": "Compute-bound",
     "hbm-bandwidth": "Memory-bandwidth-bound",
@@ -183,9 +186,7 @@ def _ruled(case: Case, seconds: Mapping[str, float], dominant: float) -> _Ruled 
     """What rules it; the verdict itself where it never was at work. `seconds`: of each label."""
     total = sum(seconds.values())
     if total <= 0:
-        return BottleneckVerdict(
-            "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "No data for this workload."),)
-        )
+        return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, (say("nothing-observed"),))
     exact = {label: value / total for label, value in seconds.items()}
     shares = {label: round(value, 4) for label, value in exact.items()}
     ruled = ruling(exact, dominant)
@@ -193,12 +194,11 @@ def _ruled(case: Case, seconds: Mapping[str, float], dominant: float) -> _Ruled 
     at_rest = case.kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
     if case.kind.label == "idle" or ruled == "idle" or at_rest:
         share = shares.get("idle", 0.0)
-        said = coded("idle-share", "Idle {share:.0%} of the time.", share=share)
-        return BottleneckVerdict("idle", _confidence(share, case.coverage), shares, (said,))
+        return BottleneckVerdict("idle", _confidence(share, case.coverage), shares, (say("idle-share", share=share),))
     busy = {label: value for label, value in exact.items() if label != "idle"}
     worked = sum(busy.values())
     if worked <= 0:
-        return BottleneckVerdict("unknown", 0.0, shares, (coded("never-at-work", "No activity observed."),))
+        return BottleneckVerdict("unknown", 0.0, shares, (say("never-at-work"),))
     return _Ruled(ruled, leading(busy), {label: value / worked for label, value in busy.items()}, shares)
 
 
@@ -224,15 +224,16 @@ def _confidence(share: float, coverage: float) -> float:
 
 def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[CodedText]]]:
     """Of each case a factor on its confidence, and a sentence for each reason, by the `rows` that carry its label:
-    whether efficiencies were assumed, and samples longer than the parts of a step."""
+    whether efficiencies were assumed, samples longer than the parts of a step, or a link was hardly seen busy."""
     segments = rows.segments
     assumed_c, assumed_m, coarse, several = (
         segments.any(rows.flags(name)).tolist() for name in ("assumed_c", "assumed_m", "coarse", "several")
     )
     seconds = segments.median(rows.measured("sample_seconds")).tolist()
     rival = np.fmax(np.fmax(rows.measured("i"), rows.measured("u_n")), rows.measured("wire"))
-    link, compute, sm = (
-        segments.mean(values).tolist() for values in (rival, rows.measured("label_c"), rows.measured("sm"))
+    link = segments.mean(rival).tolist()
+    compute, sm, shares, levels = (
+        segments.mean(rows.measured(name)).tolist() for name in ("label_c", "sm", "n_share", "u_n")
     )
     out = []
     for n, label in enumerate(labels):
@@ -240,40 +241,17 @@ def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[Co
         for what, assumed in (("compute", assumed_c[n]), ("memory bandwidth", assumed_m[n])):
             if assumed and label in _MASKS_HOST:
                 factor = _ASSUMED
-                said.append(
-                    coded(
-                        "efficiency-assumed",
-                        "Sustained {what} of this GPU has not been measured. The median of other GPUs is "
-                        "assumed for this verdict only.",
-                        what=what,
-                    )
-                )
+                said.append(say("efficiency-assumed", what=what))
+        if label == "nvlink" and not (shares[n] >= _BUSY_MIN or levels[n] >= _LEVEL_MIN):
+            factor *= _INDIRECT
+            said.append(say("waits-in-collectives"))
         if coarse[n] and label not in ("idle", "throttled"):
             factor *= _COARSE
-            said.append(
-                coded(
-                    "samples-are-means",
-                    "Samples of {seconds:.0f} s average over many steps: levels are visible, waits within a step are "
-                    "not.",
-                    seconds=seconds[n],
-                )
-            )
+            said.append(say("samples-are-means", seconds=seconds[n]))
             if label == "unknown" and link[n] >= 0.2:
-                said.append(
-                    coded(
-                        "compute-or-link",
-                        "Compute at {compute:.0%} and a link at {link:.0%}: either may be the bottleneck. "
-                        "Samples of 1 s would show which.",
-                        compute=compute[n], link=link[n],
-                    )
-                )  # fmt: skip
+                said.append(say("compute-or-link", compute=compute[n], link=link[n]))
             # Ranks with full SMs that do less than half of what they could: polling looks like that, too.
             elif label == "compute" and several[n] and sm[n] >= 0.8 and compute[n] < 0.5:
-                said.append(
-                    coded(
-                        "compute-or-rank",
-                        "Either compute-bound or waiting for one of its ranks. Samples of 1 s would show which.",
-                    )
-                )
+                said.append(say("compute-or-rank"))
         out.append((factor, said))
     return out

@@ -16,9 +16,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
-from ...core.coded_text import CodedText, coded
+from ...core.coded_text import CodedText
 from ...core.column_rows import ColumnRows
 from ...core.segments import Segments, runs
+from .evidence import say
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -113,32 +114,18 @@ def suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
     late = table.flags("late")
     by_gpu = seconds[late].groupby([table[name][late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
     if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
-        return [coded("no-single-suspect", "No single suspect: the late GPU changes over time.")]
+        return [say("no-single-suspect")]
     node, uuid, number = cast("tuple[str, str, float]", by_gpu.idxmax())
     one, others = table.where((table["gpu_uuid"] == uuid) & late), table.where(~late)
     waits, clock, held = ((one.mean(name), others.mean(name)) for name in ("waits", "clock_ratio", "throttled"))
     who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
+    differs = waits[1] - waits[0] >= _WAITS_MIN
     said = [
-        coded(
-            "suspect-waits-least",
-            "Suspect: GPU {gpu_index:.0f} of {node} ({gpu_uuid}). It waits {waits:.0%} of the time, the "
-            "other GPUs {others_wait:.0%}, for the same work.",
-            **who, waits=waits[0], others_wait=waits[1],
-        )
-        if waits[1] - waits[0] >= _WAITS_MIN
-        else coded(
-            "suspect-is-slower",
-            "Suspect: GPU {gpu_index:.0f} of {node} ({gpu_uuid}). It does the same work more slowly.",
-            **who,
-        )
-    ]  # fmt: skip
+        say("suspect-waits-least", **who, waits=waits[0], others_wait=waits[1])
+        if differs
+        else say("suspect-is-slower", **who)
+    ]
     if clock[0] < 0.95 * clock[1]:
-        said.append(
-            coded(
-                "suspect-is-throttled",
-                "SM clock of the suspect: {clock:.0%} of the other GPUs' clock. Throttled "
-                "{throttled:.0%} of the time, the others {others_throttled:.0%}.",
-                clock=clock[0] / clock[1], throttled=held[0], others_throttled=held[1],
-            )
-        )  # fmt: skip
+        ratio = clock[0] / clock[1]
+        said.append(say("suspect-is-throttled", clock=ratio, throttled=held[0], others_throttled=held[1]))
     return said

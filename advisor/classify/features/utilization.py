@@ -82,7 +82,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
     for name, eta, guess in (("c", "eta_c", sustained.compute), ("m", "eta_m", sustained.memory)):
         # Activity is a share of what the GPU has, whether the catalog knows its rates or not.
-        out[f"assumed_{name}"] = sku[eta].isna() & ~np.isnan(guess)
+        out[f"assumed_{name}"] = sku[eta].isna() & out[name].notna() & ~np.isnan(guess)
         out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
