@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from skuwise.agent.model import Gpu, Node, Tick, Workload
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.writer import Writer
 
-from ..scoring import Answer, accuracy, confusion, given
+from ..scoring import ABSTAINED, Answer, confusion, given
 from .labelled_csv import Row, rows_of
 
 # Column of the file -> metric of the agent and what one of its unit is in base units.
@@ -47,7 +46,7 @@ _END, _STEP, _TICKS = 1_790_000_000.0 // 3600 * 3600, 30.0, 240
 _NOISE = 0.01  # a value that repeats to the last digit was not measured
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Point:
     """A line with a known bottleneck (`truth`) and what was said of it; `is_full`: with all of `NEEDED`."""
 
@@ -106,20 +105,15 @@ def _ticks(row: Row, gpus: list[Gpu], start: float) -> Iterator[Tick]:
         yield Tick(start + n * _STEP, _STEP, {gpu.uuid: values for gpu in gpus})
 
 
-def tell(path: Path) -> list[str]:
-    """How often bottlenecks of the lines are right, those with all counters first, by source, and what is wrong."""
+def tell(path: Path) -> None:
+    """Print how often bottlenecks of the lines are right, those with all counters first, and what is wrong."""
     points = judge_points(path)
-    out = []
-    for view, chosen in (("with SM, tensor and DRAM activity", True), ("with GPU use and power alone", False)):
-        answers = [Answer(p.truth, p.said.label, p.said.confidence) for p in points if p.is_full is chosen]
-        right = sum(a.truth == a.verdict for a in answers)
-        out.append(f"points {view}: bottleneck right {right} of {len(answers)}, wrong {len(given(answers)) - right}")
-        by_source: dict[str, list[Answer]] = defaultdict(list)
-        for p in points:
-            if p.is_full is chosen:
-                by_source[f"{p.source} ({p.gpu})"].append(Answer(p.truth, p.said.label, p.said.confidence))
-        out += [f"  {source}: right {accuracy(own):.0%} of {len(own)}" for source, own in by_source.items()]
-        out.append(confusion(answers))
-    wrong = [p for p in points if p.said.label not in (p.truth, "unknown")]
-    out += [f"wrong: {p.workload} is {p.truth}, said {p.said.label} {p.said.confidence:.2f}" for p in wrong]
-    return out
+    for view, is_full in (("SM, tensor and DRAM activity", True), ("GPU use and power alone", False)):
+        answers = {p: Answer(p.truth, p.said.label, p.said.confidence) for p in points if p.is_full is is_full}
+        right = sum(a.truth == a.verdict for a in answers.values())
+        named = len(given(answers.values()))
+        print(f"\n== points with {view}: bottleneck right {right} of {len(answers)}, wrong {named - right}")
+        print(confusion(list(answers.values())))
+        for p, answer in answers.items():
+            if answer.verdict not in (answer.truth, ABSTAINED):
+                print(f"wrong: {p.source}, {p.gpu}, {p.workload}: {p.truth}, judged {answer.verdict}")

@@ -103,7 +103,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"] = gpu["power_watts_mean"]
-    out["rated_power"] = out["power"] / sku["tdp"].fillna(sku["power_limit"])
+    out["rated_power"] = out["power"] / sku["tdp"]
     out["idle_power"] = _idle_power(out, sku)
     out["power_over_idle"] = out["power"] / out["idle_power"]
     busy = (out["g"] >= engine_max) | (out["sm"] >= engine_max) | (out["m"] >= level["idle_dram_max"])
@@ -114,14 +114,6 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["quiet"] = ~busy
     rows = with_one_nothing(pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1))
     return rows, with_one_nothing(_at_rows(gpu, ports))
-
-
-def _tensor_use(gpu: pd.DataFrame, sku: SkuRows) -> pd.Series:
-    """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels that the SKU's limit does not
-    hold (integers, FP16 accumulation) show above it, or above what active SMs could do: then the pipe's peak counts."""
-    peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
-    unbound = (gpu["tensor_active_max"] > peak) | (tensor > peak * gpu["sm_active_mean"].fillna(1.0))
-    return tensor / peak.mask(unbound, 1.0)
 
 
 def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
@@ -184,6 +176,14 @@ def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
     """Smaller over larger direction of traffic."""
     both = pd.concat([tx, rx], axis=1)
     return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
+
+
+def _tensor_use(gpu: pd.DataFrame, sku: SkuRows) -> pd.Series:
+    """Tensor activity as a share of what the counter reads at the SKU's peak. Kernels that the SKU's limit does not
+    hold (integers, FP16 accumulation) show above it, or above what active SMs could do: then the pipe's peak counts."""
+    peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
+    unbound = (gpu["tensor_active_max"] > peak) | (tensor > peak * gpu["sm_active_mean"].fillna(1.0))
+    return tensor / peak.mask(unbound, 1.0)
 
 
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:

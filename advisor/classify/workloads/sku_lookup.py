@@ -101,7 +101,7 @@ def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
         _number(gpu["nvlink_bytes_per_second"]) or (sku.nvlink_bytes_per_second if sku else None),
         sku.pcie_bytes_per_second if sku else None,
         limit,
-        sku.tdp_watts if sku else None,
+        sku.tdp_watts if sku else limit,  # the best that is known of a GPU outside the catalog
         achieved.bf16_gemm if achieved else None,
         achieved.mem if achieved else None,
         achieved.link_allreduce if achieved else None,

@@ -123,13 +123,13 @@ def a10g(tensor: float, dram: float, watts: float, sm: float = 0.92) -> Mapping[
     return {"gpu_util": 1.0, "sm_active": sm, "tensor_active": tensor, "dram_active": dram, "power_watts": watts}
 
 
-RESTS = {name: value for name, value in (TRAINING | QUIET).items() if not name.startswith("period")} | {
+RESTS = {name: value for name, value in {**TRAINING, **QUIET}.items() if not name.startswith("period")} | {
     "gpu_util": 0.3, "sm_active": 0.25, "tensor_active": 0.22, "dram_active": 0.1,
 }  # fmt: skip
 # As an exporter without profiling shows it.
 USE_ALONE = {name: RESTS[name] for name in ("gpu_util", "mem_used_bytes", "power_watts")}
-CARD = TRAINING | QUIET | {"sm_clock_hertz": 1.75e9, "throttled_fraction": 0.6, "tensor_active": 0.7}
-FEW_WARPS = TRAINING | QUIET | {"tensor_active": 0.28, "sm_occupancy": 0.2, "sm_clock_hertz": 1.83e9}
+CARD = {**TRAINING, **QUIET} | {"sm_clock_hertz": 1.75e9, "throttled_fraction": 0.6, "tensor_active": 0.7}
+FEW_WARPS = {**TRAINING, **QUIET} | {"tensor_active": 0.28, "sm_occupancy": 0.2, "sm_clock_hertz": 1.83e9}
 # Tensor parallelism of a 3.4B model over 8 H100 (atharvanihalani/gpu-telemetry-exploration).
 SMALL = {"gpu_util": 0.99, "sm_active": 0.45, "tensor_active": 0.11, "dram_active": 0.32, "power_watts": 418.0,
          "nvlink_tx_bytes_per_second": 50e9, "nvlink_rx_bytes_per_second": 50e9}  # fmt: skip
@@ -154,9 +154,9 @@ SERVES = {"command": "vllm serve m", "framework": "vllm"}
         # Power at the limit says compute where the counters are between two levels, not where memory is saturated.
         ("NVIDIA A10G", "mixed", a10g(0.34, 0.5, 250.0)),
         ("NVIDIA A10G", "compute", a10g(0.34, 0.5, 295.0)),
-        ("H100-SXM5", "hbm-bandwidth", DECODE | {"power_watts": 690.0}),
+        ("H100-SXM5", "hbm-bandwidth", {**DECODE, "power_watts": 690.0}),
         # A share of a tiny busy share is none.
-        ("H100-SXM5", "unknown", DECODE | {"gpu_util": 0.06, "sm_active": 0.05, "dram_active": 0.05}),
+        ("H100-SXM5", "unknown", {**DECODE, "gpu_util": 0.06, "sm_active": 0.05, "dram_active": 0.05}),
     ],
 )
 def test_labels_of_one_gpu(name: str, label: str, values: Mapping[str, float]) -> None:
