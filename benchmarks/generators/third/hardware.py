@@ -13,8 +13,8 @@ class Part:
     """A GPU. Bandwidths are bytes per second one way; `context_watts`: least and most of a context without work.
 
     `reference_mhz`: the clock behind the tensor peak; `eta_compute`, `eta_hbm`: the sustained shares of the peaks.
-    `tensor_counter`: what the counter of tensor activity reads at that peak (A10G: 0.33 to 0.41 measured at 47 to 55 of 70
-    TFLOPS).
+    `tensor_counter`: what the counter of tensor activity reads at that peak (A10G: 0.33 to 0.41 measured at 47 to 55 of
+    70 TFLOPS).
     """
 
     model: str
