@@ -14,9 +14,7 @@ from ..core.column_rows import columns_of
 from ..core.frame import Frame
 from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
 from ..rulebook import Rulebook
-from .bottlenecks.bottleneck_verdict import judge_bottlenecks
-from .bottlenecks.case import Case
-from .bottlenecks.row_labels import RowLabels
+from .bottlenecks.bottleneck_verdict import Case, RowLabels, judge_bottlenecks
 from .features.features import Observed, features
 from .features.piece_rows import RowTables
 from .kinds.kind_metadata import metadata_clues

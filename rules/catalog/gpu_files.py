@@ -147,6 +147,7 @@ def _gpu(name: str, vendor: str, entry: Fields) -> tuple[GpuSku, GpuFacts, tuple
         min_limit_watts=entry.number_or_none("min_limit_watts", above=0, maximum=3000),
         xgmi_bytes_per_second=xgmi.number("gb_per_second_one_way", above=0) * 1e9 if xgmi else None,
         xgmi_links=xgmi.whole("links", minimum=1, maximum=64) if xgmi else None,
+        tensor_active_at_peak=tensor.number_or_none("active_at_peak", above=0, maximum=1) or 1.0,
     )
     unchecked = entry.table_or_none("unchecked")
     facts = GpuFacts(

@@ -56,6 +56,8 @@ class GpuSku:
     `mig_profiles`: empty where the GPU has no MIG, or nobody listed the SMs of its instances. `min_limit_watts`: the
     lowest power limit that its driver takes; None: nobody told it.
     `xgmi_bytes_per_second`: of Infinity Fabric between AMD GPUs of one node, as `nvlink_bytes_per_second`.
+    `tensor_active_at_peak`: what the counter of tensor activity reads at the dense 16-bit rate (0..1): below 1 where
+    the pipe could issue more than the product is allowed to.
     """
 
     name: str
@@ -81,6 +83,7 @@ class GpuSku:
     min_limit_watts: float | None = None
     xgmi_bytes_per_second: float | None = None
     xgmi_links: int | None = None
+    tensor_active_at_peak: float = 1.0
 
     @property
     def link_bytes_per_second(self) -> float | None:

@@ -16,7 +16,7 @@ from ...core.frame import Window
 from ...core.records import Record, records
 from ...core.timestamps import minute, span
 from ...core.verdict_types import Coverage, KindVerdict, Owner, Phase, WorkloadVerdict
-from ..bottlenecks.kv_cache import capacity_of, tokens_of, with_capacity
+from ..bottlenecks.evidence import tokens_of, with_capacity
 from ..features.piece_rows import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 from ..workloads.attribution import Attribution
@@ -91,12 +91,14 @@ def _verdict(  # noqa: PLR0917
             for name, reason in coverage.missing.items()
         )  # fmt: skip
         bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
-    capacity, tokens = capacity_of(frame.serving, session.workload_id), tokens_of(frame.serving, session.workload_id)
+    full = book.bottlenecks["capacity_kv_p95_min"].value
+    bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, full)
+    tokens = tokens_of(frame.serving, session.workload_id)
     features = dict(judged.features)
     if tokens is not None:
         features["generated_tokens"] = tokens
-    if capacity is not None and capacity.kv_p95 is not None:
-        features["kv_cache_used_p95"] = capacity.kv_p95
+    if kv_p95 is not None:
+        features["kv_cache_used_p95"] = kv_p95
     skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
     node_skus = {node.node_sku for node in inputs.nodes_of(session)}
     # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
@@ -114,7 +116,7 @@ def _verdict(  # noqa: PLR0917
         gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
         start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
         cost_usd=None, kind=_with_floor(judged.kind, session, hours, book.floor_hours, frame.window),
-        bottleneck=with_capacity(bottleneck, capacity, book.bottlenecks["capacity_kv_p95_min"].value), phases=phases,
+        bottleneck=bottleneck, phases=phases,
         coverage=coverage, features=features,
     )  # fmt: skip
 

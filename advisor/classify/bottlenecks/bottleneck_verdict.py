@@ -1,7 +1,4 @@
-"""From the labels of workloads' rows to their verdicts: shares of their time, how sure, and why, in words with figures.
-
-Figures are formed for all cases at once (`core.segments`), sentences only for what is told.
-"""
+"""From the labels of workloads' rows to their verdicts: shares of their time, how sure, and why."""
 
 from __future__ import annotations
 
@@ -11,35 +8,118 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from ....rules.policy.labels import KindLabel
 from ...core.coded_text import CodedText, Scalar, coded
-from ...core.column_rows import ColumnRows
+from ...core.column_rows import ColumnRows, Columns
 from ...core.dominant_label import leading, ruling
 from ...core.formatting import clause, percent
 from ...core.verdict_types import BottleneckVerdict, KindVerdict
 from ..features.piece_rows import PieceRows, RowTables
-from .case import Case
-from .figures_behind import figures_behind
-from .row_labels import RowLabels, labels_by_kind
-from .signatures import signatures
-from .suspects import suspect
-from .verdict_doubts import Grounds, doubts, unsettled
+from ..kinds.clue import Clue
+from ..workloads.work_rows import WorkRows
+from .evidence import figures_behind, say, signatures, unsettled
+from .stragglers import suspect
 
 Ints = npt.NDArray[np.intp]
 
 # Whose hosts write checkpoints.
 _TRAINING: tuple[KindLabel, ...] = ("training", "fine-tuning")
+# Work that waits for nobody's requests: where its engine rests, it is the host or the input that it waits for.
+_JOBS: tuple[KindLabel, ...] = (*_TRAINING, "batch-inference")
+# Work that waits for somebody's requests: where its engine rests, it lacks those, however busy the node's cores are.
+_ON_DEMAND: tuple[KindLabel, ...] = ("online-inference", "interactive")
+# What an engine that rests looks like while it works: the host shows in none of these.
+_MASKS_HOST = ("compute", "hbm-bandwidth", "mixed", "latency", "unknown")
+_ALWAYS = ("host-input", "idle", "latency", "unknown")
 # What a person works in rests while they think: from half of its time on that is what it mostly does.
 _PERSON_RESTS = 0.5
 # A second label is worth naming from this share of the busy time on.
 _WORTH_NAMING = 0.1
+# Confidence where use is held against an assumed efficiency, and where samples are longer than what they should show.
+# Judgements, not measurements: one in five such verdicts is expected to be wrong.
+_ASSUMED, _COARSE = 0.8, 0.8
+# The same where NVLink is named for what collectives of small tensors take: it was not seen busy for this share of the
+# seconds, nor at this level (`nvlink_share`, `link_level` of rules/bottlenecks.yaml).
+_INDIRECT, _BUSY_MIN, _LEVEL_MIN = 0.8, 0.1, 0.4
+_NAMES = {
+    "compute": "Compute-bound",
+    "hbm-bandwidth": "Memory-bandwidth-bound",
+    "nvlink": "NVLink-bound",
+    "network": "Bound by the network between nodes",
+    "pcie": "PCIe-bound",
+    "host-input": "Waiting for the host or its input",
+    "straggler": "Waiting in collectives",
+    "latency": "Bound by kernel launches and dependencies",
+    "throttled": "Throttled",
+    "mixed": "Bound by compute and memory bandwidth",
+    "unknown": "Unknown bottleneck",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A workload, or a part of its time, whose bottleneck is asked for. `kind`: what it is, or, where nothing is said
+    of that, what it is likelier to be, unless `clues` (what people and schedulers say of it) say otherwise.
+    `coverage`: share of its time that was observed."""
+
+    rows: WorkRows
+    kind: KindVerdict
+    clues: Sequence[Clue]
+    coverage: float
+
+    def likely(self, kinds: tuple[KindLabel, ...]) -> bool:
+        """Whether it is of one of these kinds, or likelier to be than not where its kind is open."""
+        if self.kind.label != "unknown":
+            return self.kind.label in kinds
+        said = {one: sum(clue.weights.get(one, 0.0) for clue in self.clues) for one in (*_JOBS, *_ON_DEMAND)}
+        if max(said.values()) > max(said[one] for one in kinds):
+            return False
+        return sum(other.confidence for other in self.kind.alternatives if other.label in kinds) > 0.5
+
+
+@dataclass(frozen=True)
+class RowLabels:
+    """The labels of rows as numbers. `names` in order; `own`, `hostless`: which of them each row of the frame's `gpu`
+    carries, with and without regard to the host."""
+
+    names: tuple[str, ...]
+    own: Ints
+    hostless: Ints
+
+    @classmethod
+    def of(cls, measures: Columns) -> RowLabels:
+        own, hostless = measures["label"], measures["hostless"]
+        codes, names = pd.factorize(np.concatenate([np.array(_ALWAYS, dtype=object), own, hostless]), sort=True)
+        codes = codes[len(_ALWAYS) :].astype(np.intp)
+        return cls(tuple(str(name) for name in names), codes[: len(own)], codes[len(own) :])
+
+    def code(self, name: str) -> int:
+        return self.names.index(name)
+
+    def by_kind(self, rows: PieceRows, cases: Sequence[Case]) -> Ints:
+        """The label of each row of the cases, as work of their kinds has it."""
+        whole = np.concatenate([np.empty(0, dtype=np.bool_), *(case.rows.whole for case in cases)])
+        found, hostless = self.own[rows.at], self.hostless[rows.at]
+        job = np.array([case.likely(_JOBS) for case in cases], dtype=np.bool_)
+        asked = ~job & np.array([case.likely(_ON_DEMAND) for case in cases], dtype=np.bool_)
+        known = asked & np.array([case.kind.label != "unknown" for case in cases], dtype=np.bool_)
+        job, asked, known = (rows.segments.spread(mask) for mask in (job, asked, known))
+        host, latency, unknown = (self.code(name) for name in ("host-input", "latency", "unknown"))
+        masked = np.isin(found, [n for n, name in enumerate(self.names) if name in _MASKS_HOST])
+        # In a row that it began or ended in, the engine also rested because it was not there.
+        found = np.where(job & whole & rows.flags("starved") & masked, host, found)
+        found = np.where(known & (found == host), hostless, found)
+        # Only its busy time counts: how seldom it is asked says nothing of what limits it then.
+        found = np.where(asked & (found == unknown) & rows.flags("thin"), latency, found)
+        return np.where((found == host) & ~whole, hostless, found)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ruled:
     """What rules a case that was at work: the label of its verdict, the one that most of its busy time carries
-    (`lead`), seconds of each label but idle, and the rounded shares of all."""
+    (`lead`), its `share` of that time, shares of the busy time by label, and the rounded shares of all time."""
 
     label: str
     lead: str
@@ -47,13 +127,8 @@ class _Ruled:
     shares: Mapping[str, float]
 
     @property
-    def worked(self) -> float:
-        return sum(self.busy.values())
-
-    @property
     def share(self) -> float:
-        """The lead's share of the busy time."""
-        return self.busy[self.lead] / self.worked
+        return self.busy[self.lead]
 
 
 def judge_bottlenecks(
@@ -61,21 +136,19 @@ def judge_bottlenecks(
 ) -> list[BottleneckVerdict]:
     """The verdict on each case. `dominant`: share of the busy time that a label needs to rule."""
     rows = PieceRows.of(tables, [case.rows for case in cases])
-    codes = labels_by_kind(labels, rows, cases)
-    seconds = _by_label(codes, rows, labels.names)
-    totals = rows.segments.total(rows.seconds).tolist()
-    first = [_ruled(case, held, total, dominant) for case, held, total in zip(cases, seconds, totals, strict=True)]
-    leads = [labels.code(one.lead) if isinstance(one, _Ruled) else -1 for one in first]
-    chosen = codes == rows.segments.spread(np.array(leads, dtype=np.intp))
-    ruling_rows = rows.where(chosen)
-    grounds = Grounds.of(ruling_rows)
-    worked = rows.segments.spread(np.array(leads, dtype=np.intp) >= 0)
+    codes = labels.by_kind(rows, cases)
+    first = [
+        _ruled(case, held, dominant) for case, held in zip(cases, _by_label(codes, rows, labels.names), strict=True)
+    ]
+    leads = np.array([labels.code(one.lead) if isinstance(one, _Ruled) else -1 for one in first], dtype=np.intp)
+    chosen = rows.where(codes == rows.segments.spread(leads))
     trains = np.array([case.kind.label in _TRAINING for case in cases], dtype=np.bool_)
-    signs = signatures(rows.where(worked & (codes != labels.code("idle"))), trains)
+    signs = signatures(rows.where(rows.segments.spread(leads >= 0) & (codes != labels.code("idle"))), trains)
+    doubts = _doubts(chosen, [one.label for one in first])
 
     @cache
     def means(name: str) -> list[float]:
-        return ruling_rows.mean(name).tolist()
+        return chosen.mean(name).tolist()
 
     out: list[BottleneckVerdict] = []
     for n, (case, one) in enumerate(zip(cases, first, strict=True)):
@@ -88,10 +161,9 @@ def judge_bottlenecks(
             evidence.extend(suspect(ColumnRows(tables.measures, rows.at[own]), rows.seconds[own]))
         evidence.extend(signs[n])
         if one.label == "unknown":
-            own = slice(ruling_rows.segments.bounds[n], ruling_rows.segments.bounds[n + 1])
-            lacks = set(map(str, tables.measures["lacks"][ruling_rows.at[own]]))
-            evidence.extend(unsettled(lacks, grounds.engine[n]))
-        doubt, said = doubts(one.label, grounds, n)
+            own = slice(chosen.segments.bounds[n], chosen.segments.bounds[n + 1])
+            evidence.extend(unsettled(set(map(str, tables.measures["lacks"][chosen.at[own]])), means("g")[n]))
+        doubt, said = doubts[n]
         confidence = round(doubt * _confidence(one.share, case.coverage), 3)
         out.append(BottleneckVerdict(one.label, confidence, one.shares, (*evidence, *said)))  # type: ignore[arg-type]
     return out
@@ -104,57 +176,45 @@ def _by_label(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[s
     sums = np.bincount(slot, weights=rows.seconds, minlength=count * width).reshape(count, width)
     occurs = np.bincount(slot, minlength=count * width).reshape(count, width) > 0
     order = np.argsort(-sums, axis=1, kind="stable")
-    found: list[dict[str, float]] = []
-    for total, ranked, there in zip(sums, order, occurs, strict=True):
-        found.append({names[int(code)]: float(total[code]) for code in ranked[there[ranked]]})
-    return found
+    return [
+        {names[int(code)]: float(total[code]) for code in ranked[there[ranked]]}
+        for total, ranked, there in zip(sums, order, occurs, strict=True)
+    ]
 
 
-def _ruled(case: Case, seconds: Mapping[str, float], total: float, dominant: float) -> _Ruled | BottleneckVerdict:
+def _ruled(case: Case, seconds: Mapping[str, float], dominant: float) -> _Ruled | BottleneckVerdict:
     """What rules it; the verdict itself where it never was at work. `seconds`: of each label."""
-    kind: KindVerdict = case.kind
+    total = sum(seconds.values())
     if total <= 0:
-        return BottleneckVerdict(
-            "unknown", 0.0, {"unknown": 1.0}, (coded("nothing-observed", "No data for this workload."),)
-        )
-    shares = {label: round(value / total, 4) for label, value in seconds.items()}
+        return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, (say("nothing-observed"),))
     exact = {label: value / total for label, value in seconds.items()}
+    shares = {label: round(value, 4) for label, value in exact.items()}
     ruled = ruling(exact, dominant)
     # Where somebody sits in front of it, most of the time is theirs: no limit of the GPU holds it back.
-    at_rest = kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
-    if kind.label == "idle" or ruled == "idle" or at_rest:
+    at_rest = case.kind.label == "interactive" and exact.get("idle", 0.0) >= _PERSON_RESTS
+    if case.kind.label == "idle" or ruled == "idle" or at_rest:
         share = shares.get("idle", 0.0)
-        said = coded("idle-share", "Idle {share:.0%} of the time.", share=share)
-        return BottleneckVerdict("idle", _confidence(share, case.coverage), shares, (said,))
-    busy = {label: value for label, value in seconds.items() if label != "idle"}
-    if sum(busy.values()) <= 0:
-        return BottleneckVerdict("unknown", 0.0, shares, (coded("never-at-work", "No activity observed."),))
-    lead = leading({label: value for label, value in exact.items() if label != "idle"})
-    return _Ruled(ruled, lead, busy, shares)
+        return BottleneckVerdict("idle", _confidence(share, case.coverage), shares, (say("idle-share", share=share),))
+    busy = {label: value for label, value in exact.items() if label != "idle"}
+    worked = sum(busy.values())
+    if worked <= 0:
+        return BottleneckVerdict("unknown", 0.0, shares, (say("never-at-work"),))
+    return _Ruled(ruled, leading(busy), {label: value / worked for label, value in busy.items()}, shares)
 
 
 def _shares_told(one: _Ruled, dominant: float) -> list[CodedText]:
     """What it waits for in its busy time."""
-    lead, busy, share = one.lead, one.busy, one.share
+
+    def told(code: str, words: str, shares: Mapping[str, Scalar]) -> CodedText:
+        names = ", ".join(f"{clause(_NAMES[label])} {percent(share)}" for label, share in shares.items())  # type: ignore[arg-type]
+        return CodedText(code, f"{words}: {names}.", shares)
+
+    lead, share = one.lead, one.share
     if share < dominant:
-        names = _in_words(busy, one.worked)
-        return [
-            CodedText("no-single-limit", f"No single bottleneck in its busy time: {names}.", _of_busy(busy, one.worked))
-        ]
-    evidence = [coded(f"limited-by-{lead}", f"{_NAMES[lead]}: {{share:.0%}} of its busy time.", share=share)]
-    others = {label: value for label, value in busy.items() if label != lead and value >= _WORTH_NAMING * one.worked}
-    if others:
-        names = _in_words(others, one.worked)
-        evidence.append(CodedText("other-limits", f"Other bottlenecks: {names}.", _of_busy(others, one.worked)))
-    return evidence
-
-
-def _in_words(seconds: Mapping[str, float], worked: float) -> str:
-    return ", ".join(f"{clause(_NAMES[label])} {percent(value / worked)}" for label, value in seconds.items())
-
-
-def _of_busy(seconds: Mapping[str, float], busy: float) -> dict[str, Scalar]:
-    return {label: value / busy for label, value in seconds.items()}
+        return [told("no-single-limit", "No single bottleneck in its busy time", one.busy)]
+    said = [coded(f"limited-by-{lead}", f"{_NAMES[lead]}: {{share:.0%}} of its busy time.", share=share)]
+    others = {label: value for label, value in one.busy.items() if label != lead and value >= _WORTH_NAMING}
+    return [*said, told("other-limits", "Other bottlenecks", others)] if others else said
 
 
 def _confidence(share: float, coverage: float) -> float:
@@ -162,17 +222,36 @@ def _confidence(share: float, coverage: float) -> float:
     return round(min(0.99, share * (0.5 + 0.5 * min(1.0, coverage))), 3)
 
 
-_NAMES = {
-    "compute": "Compute-bound",
-    "hbm-bandwidth": "Memory-bandwidth-bound",
-    "nvlink": "NVLink-bound",
-    "network": "Bound by the network between nodes",
-    "pcie": "PCIe-bound",
-    "host-input": "Waiting for the host or its input",
-    "straggler": "Waiting in collectives",
-    "latency": "Bound by kernel launches and dependencies",
-    "throttled": "Throttled",
-    "idle": "Idle",
-    "mixed": "Bound by compute and memory bandwidth",
-    "unknown": "Unknown bottleneck",
-}
+def _doubts(rows: PieceRows, labels: Sequence[str]) -> list[tuple[float, list[CodedText]]]:
+    """Of each case a factor on its confidence, and a sentence for each reason, by the `rows` that carry its label:
+    whether efficiencies were assumed, samples longer than the parts of a step, or a link was hardly seen busy."""
+    segments = rows.segments
+    assumed_c, assumed_m, coarse, several = (
+        segments.any(rows.flags(name)).tolist() for name in ("assumed_c", "assumed_m", "coarse", "several")
+    )
+    seconds = segments.median(rows.measured("sample_seconds")).tolist()
+    rival = np.fmax(np.fmax(rows.measured("i"), rows.measured("u_n")), rows.measured("wire"))
+    link = segments.mean(rival).tolist()
+    compute, sm, shares, levels = (
+        segments.mean(rows.measured(name)).tolist() for name in ("label_c", "sm", "n_share", "u_n")
+    )
+    out = []
+    for n, label in enumerate(labels):
+        factor, said = 1.0, list[CodedText]()
+        for what, assumed in (("compute", assumed_c[n]), ("memory bandwidth", assumed_m[n])):
+            if assumed and label in _MASKS_HOST:
+                factor = _ASSUMED
+                said.append(say("efficiency-assumed", what=what))
+        if label == "nvlink" and not (shares[n] >= _BUSY_MIN or levels[n] >= _LEVEL_MIN):
+            factor *= _INDIRECT
+            said.append(say("waits-in-collectives"))
+        if coarse[n] and label not in ("idle", "throttled"):
+            factor *= _COARSE
+            said.append(say("samples-are-means", seconds=seconds[n]))
+            if label == "unknown" and link[n] >= 0.2:
+                said.append(say("compute-or-link", compute=compute[n], link=link[n]))
+            # Ranks with full SMs that do less than half of what they could: polling looks like that, too.
+            elif label == "compute" and several[n] and sm[n] >= 0.8 and compute[n] < 0.5:
+                said.append(say("compute-or-rank"))
+        out.append((factor, said))
+    return out

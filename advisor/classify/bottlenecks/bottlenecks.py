@@ -33,6 +33,9 @@ _MEASURES = (
 )  # fmt: skip
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
 _UPPER = frozenset({"throttled_clock_ratio"})
+# Resolution is no level: a correlation is as good at leaving as at entering. Nor is the rated power: a small card
+# that once was below it would never be seen at it again.
+_ONE_LEVEL = frozenset({"correlation_sample_max", "throttled_power_max"})
 # Rows with these labels are what they are, however short.
 _LOOSE = ("idle", "unknown")
 
@@ -44,12 +47,11 @@ def label_rows(
     measured.
 
     With it what the judge of a workload needs beside them: `several`, `late`, `waiting` (flags) and `lost` (share of
-    time) of its rank beside the others, `starved` (an engine that rests although no link is in use), `thin` (it fills
-    little of the GPU while it works, however seldom), `hostless` (the label were it not for the host), `coarse`
-    (samples too long for correlations), `wire`, `wire_bytes` (of the node's busiest port), `nvlink_bytes` (bytes per
-    second, of the busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is unknown of
-    its links where that keeps it from a label), and which GPU it
-    is.
+    time) of its rank beside the others, `starved` (an engine that was seen to rest although no link is in use), `thin`
+    (it fills little of the GPU while it works, however seldom), `hostless` (the label were it not for the host),
+    `coarse` (samples too long for correlations), `wire`, `wire_bytes` (of the node's busiest port), `nvlink_bytes`
+    (bytes per second, of the busier direction), `exchange` (`i`, of Ethernet where the job uses that), `lacks` (what is
+    not known where that keeps it from a label: keys of `evidence.SETTLES`, with commas), and which GPU it is.
 
     `ranks`: who waits for whom in each row; `links`: what is known of what it may wait for.
     """
@@ -58,10 +60,14 @@ def label_rows(
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
     idle, fault = rows["idle"].to_numpy(bool), rows["fault"].to_numpy(bool)
-    entering, leaving = (_answers(r, levels, fault, idle, ranks, links) for levels in (t, _leaving(t)))
+    first = [("unknown", fault), ("idle", idle), ("straggler", ranks.waiting)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        entering, flags = _answers(r, t, links)
+        leaving, _ = _answers(r, _leaving(t), links)
     along = courses(gpu)
-    masks = [latched(enter, stay, along) for (_, enter), (_, stay) in zip(entering, leaving, strict=True)]
-    names = [*(name for name, _ in entering), "unknown"]
+    names = [*(name for name, _ in (*first, *entering)), "unknown"]
+    pairs = zip((*first, *entering), (*first, *leaving), strict=True)
+    masks = [latched(enter, stay, along) for (_, enter), (_, stay) in pairs]
     *codes, unknown = np.arange(len(names), dtype=np.int8)
     chosen = np.select(masks, codes, default=unknown)
     loose = np.isin(chosen, [n for n, name in enumerate(names) if name in _LOOSE])
@@ -69,82 +75,112 @@ def label_rows(
     rest = [code for code in codes if names[code] != "host-input"]
     hostless = np.select([masks[code] for code in rest], rest, default=unknown)
     words = np.array(names, dtype=object)
+    unsettled = (label == unknown) & ~fault & ~idle
+    blind = unsettled & np.logical_and.reduce([np.isnan(r[name]) for name in ("sm", "label_c", "label_m")])
+    lacks = np.where(flags.pop("works_thinly") & unsettled, links.lacks, "")
+    lacks = np.where(unsettled & (r["g"] < t["busy_share_min"]), "work", np.where(blind, "activity", lacks))
     about = {
         "label": words[label], "several": ranks.several,
         "late": ranks.late, "waiting": ranks.waiting, "lost": ranks.lost, "hostless": words[hostless],
-        "starved": _starved(r, t), "thin": _thinly_served(r, t, links) & ~idle & ~fault,
+        "starved": flags["starved"], "thin": flags["thin"] & ~idle & ~fault,
         "wire": links.wire, "wire_bytes": links.wire_bytes,
         "nvlink_bytes": gpu[[f"nvlink_{way}_bytes_per_second_mean" for way in ("tx", "rx")]].max(axis=1, skipna=False),
-        "exchange": r["i"],
-        "lacks": np.where(_works_thinly(r, t) & (label == unknown) & ~fault, links.lacks, ""),
+        "exchange": r["i"], "lacks": lacks,
         "coarse": r["sample_seconds"] > t["correlation_sample_max"],
         **{name: gpu[name] for name in ("node", "gpu_uuid", "gpu_index")},
     }  # fmt: skip
     return with_one_nothing(rows.assign(**about))
 
 
-def _thinly_served(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return _low(r, t) & _thin(r, t) & _still(t, links)
-
-
 def _leaving(t: Mapping[str, float]) -> dict[str, float]:
     """The levels at which an answer that was yes becomes no: each easier to meet than the level that made it yes."""
     share = t["leave_share"]
-    out = {}
-    for name, value in t.items():
-        if name in _UPPER:
-            out[name] = min(1.0, value / share)
-        elif name.endswith("_max"):
-            out[name] = value / share
-        else:
-            out[name] = value * share
-    # Resolution is no level: a correlation is as good at leaving as at entering. Nor is the rated power: a small card
-    # that once was below it would never be seen at it again.
-    for name in ("correlation_sample_max", "throttled_power_max"):
-        out[name] = t[name]
-    return out
+    easier = {
+        name: min(1.0, value / share) if name in _UPPER else value / share if name.endswith("_max") else value * share
+        for name, value in t.items()
+    }
+    return easier | {name: t[name] for name in _ONE_LEVEL}
 
 
-def _answers(  # noqa: PLR0917
-    r: Numbers, t: Mapping[str, float], fault: Mask, idle: Mask, ranks: Lateness, links: Links
-) -> list[tuple[str, Mask]]:
-    """Every question with its answer per row; the first yes is the label."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        _, compute, memory = _busy_use(r)
-        most = np.fmax(compute, memory)
-        # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
-        coarse = r["sample_seconds"] > t["correlation_sample_max"]
-        # A link that takes more of the time than anything on the GPU, though not by enough to be named: what waits for
-        # what nobody saw.
-        rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
-        clear = ~(coarse & (rival >= t["link_level"]) & (most < rival))
-        return [
-            ("unknown", fault),
-            ("idle", idle),
-            ("straggler", ranks.waiting),
-            ("throttled", _throttled(r, t)),
-            ("network", _network(r, t, most, coarse)),
-            ("nvlink", _nvlink(r, t, most, coarse)),
-            ("pcie", _pcie(r, t, most, coarse)),
-            ("host-input", _host(r, t)),
-            ("straggler", _spin(r, t, links)),
-            ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
-            ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
-            ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
-            ("network", _waits_on_wire(r, t, links) & (coarse | ~_overlapped(r, t))),
-            ("pcie", _waits_on_pcie(r, t, links)),
-            ("latency", _latency(r, t, links)),
-            # What is used most by a clear margin, though below the level at which it surely is the limit.
-            ("hbm-bandwidth", clear & (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)),
-            ("compute", clear & (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)),
-        ]  # fmt: skip
+def _answers(
+    r: Numbers, t: Mapping[str, float], links: Links
+) -> tuple[list[tuple[str, Mask]], dict[str, Mask]]:  # fmt: skip
+    """Every question with its answer per row; the first yes is the label. With them the flags `starved`, `thin` and
+    `works_thinly`, on which labels of a workload's kind rest."""
+    g, sm = r["g"], r["sm"]
+    # An hour that served for half of its time used the memory twice as hard in that half. Where it was seldom at work,
+    # a quotient of two small shares says nothing.
+    busy = np.where(g > 0, g, 1.0)
+    seldom = g < t["busy_share_min"]
+    compute = np.where(seldom, np.nan, np.fmax(r["label_c"], r["v"]) / busy)
+    memory = np.where(seldom, np.nan, r["label_m"] / busy)
+    most = np.fmax(compute, memory)
+    low = (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
+    works = g >= t["latency_engine_min"]
+    # Kernels that fill little of the GPU while it works: by its SMs, else its warps, else its power. Large matrix
+    # products fill the SMs with few warps: occupancy speaks only where SM activity does not. Where neither is told (an
+    # exporter's defaults), pipes that nobody measures may be full. They would draw power.
+    by_warps = np.isnan(sm) & (r["o"] / busy < t["latency_occupancy_max"])
+    by_power = np.isnan(sm) & np.isnan(r["o"]) & (r["rated_power"] < t["latency_power_max"])
+    thin = low & ((sm / busy < t["latency_sm_max"]) | by_warps | by_power)
+    # Coarse: what the link and the tensor cores do within a sample cannot be told apart by a correlation.
+    coarse = r["sample_seconds"] > t["correlation_sample_max"]
+    # A link that takes more of the time than anything on the GPU, though not by enough to be named: what waits for
+    # what nobody saw.
+    rival = np.fmax(np.nan_to_num(r["i"]), np.nan_to_num(r["u_n"]))
+    clear = ~(coarse & (rival >= t["link_level"]) & (most < rival))
+    # Whether everything that its work could wait for is known and next to unused; that no other's traffic is its own.
+    quiet = (~links.inside | (links.within < t["latency_link_max"])) & (~links.spans | links.wire_quiet)
+    foreign = (links.wire >= t["network_wait_min"]) & (links.inside | links.alone)
+    linked = np.fmax.reduce((r["n"], r["i"], r["p"]))  # the busiest; NaN where none is known
+    # The engine rests while no link is in use, and more than GPU use says so: SM activity, a link or a busy host. A
+    # collective keeps the engine busy, so links that nobody measured do not explain the rest: what lacks is work.
+    caused = (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
+    starved = (
+        (g < t["host_engine_max"]) & ~(linked >= t["host_link_max"]) & (~np.isnan(sm) | ~np.isnan(linked) | caused)
+    )
+    # Compute was seen to work in the very seconds in which the fabric is busy, of which there are others.
+    varies = (r["i_share"] >= t["network_share"]) & (r["i_share"] <= 1 - t["network_share"])
+    overlapped = varies & (r["tensor_fabric_correlation"] > -t["network_correlation"])
+    leads_memory = (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)
+    leads_compute = (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)
+    at_power = (r["rated_power"] >= t["compute_power_min"]) & (sm >= t["compute_power_sm_min"])
+    answers = [
+        ("throttled", _throttled(r, t, busy) & ~seldom),
+        ("network", _network(r, t, most, coarse)),
+        ("nvlink", _nvlink(r, t, most, coarse)),
+        ("pcie", _pcie(r, t, most, coarse)),
+        # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
+        ("host-input", starved & (caused | (r["period_strength"] >= t["host_period_min"]))),
+        # A rank that polls for another waits on a link that is silent, and that must have been seen.
+        ("straggler", (sm >= t["spin_sm_min"]) & (r["c"] < t["spin_tensor_max"]) & (r["m"] < t["spin_dram_max"])
+         & ~(r["v"] >= t["spin_dram_max"]) & ~(np.fmax(r["n"], r["i"]) >= t["spin_link_max"]) & quiet),
+        ("hbm-bandwidth", clear & (memory >= t["hbm_util"]) & ~(memory < t["hbm_dominance"] * compute)),
+        ("compute", clear & (compute >= t["compute_util"]) & ~(compute < t["compute_dominance"] * memory)),
+        # At its rated power the SMs are what takes it, unless memory is saturated.
+        ("compute", clear & at_power & ((memory < t["hbm_util"]) | (compute >= memory))),
+        ("mixed", clear & (compute >= t["mixed_util"]) & (memory >= t["mixed_util"])),
+        # Nothing on the GPU is used, and the wire is: that is what it waits for, whatever compute does by the second.
+        # Steps shorter than a sample show no correlation, and spinning that never ends does not vary.
+        ("network", works & low & (links.spans | links.alone) & (links.wire >= t["network_wait_min"])
+         & (coarse | ~overlapped)),
+        # Nothing on the GPU is full, and NVLink carries what collectives of small tensors take much of the time for.
+        ("nvlink", works & (compute < t["latency_util_max"]) & (memory < t["hbm_util"]) & links.inside
+         & (r["n"] >= t["nvlink_wait_min"])),
+        # The same of PCIe between GPUs that have nothing else: a collective there sustains a fraction of the link.
+        ("pcie", works & low & links.inside & ~links.bridged & (r["p"] >= t["pcie_wait_min"])),
+        # A link used as much as that may be what it waits for, and so may one that nobody saw.
+        ("latency", works & thin & ~(np.fmax(linked, r["u_n"]) >= t["latency_util_max"]) & quiet & ~foreign),
+        # What is used most by a clear margin, though below the level at which it surely is the limit.
+        ("hbm-bandwidth", clear & leads_memory),
+        ("compute", clear & leads_compute),
+    ]  # fmt: skip
+    return answers, {"starved": starved, "thin": thin & quiet & ~foreign, "works_thinly": works & thin}
 
 
-def _throttled(r: Numbers, t: Mapping[str, float]) -> Mask:
+def _throttled(r: Numbers, t: Mapping[str, float], busy: Floats) -> Mask:
     """Its clock is below what its specification counts on, for a reason that the driver tells; or, where no reason is
     told, so far below that only a fault or a setting explains it."""
-    busy, _, _ = _busy_use(r)
     # At its rated power a GPU gives all it has, and its clock is what that power allows. A small card is there by
     # design long before a mean over pauses shows it: what it drew at work counts, the most where its rest is not known.
     rest = np.nan_to_num(r["rated_power"] / r["power_over_idle"])
@@ -152,42 +188,37 @@ def _throttled(r: Numbers, t: Mapping[str, float]) -> Mask:
     told = (r["throttled"] / busy >= t["throttled_share"]) & (r["clock_ratio"] < t["throttled_clock_ratio"])
     # The clock may fall while the engine rests: the most that it can have been meanwhile counts.
     at_work = (r["clock_ratio"] - (1 - busy) * t["throttled_resting_clock_min"]) / busy
-    shown = (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
-    alone = np.isnan(r["throttled"]) & shown
+    alone = np.isnan(r["throttled"]) & (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
     return free & (told | alone)
 
 
 def _network(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
-    often = (r["i_share"] >= t["network_share"]) | (
-        (r["q_rank"] >= t["network_wait_decile"]) & (r["q"] > 0) & (r["i"] >= t["network_share"])
-    )
-    return _link(
-        (r["i"], r["i_share"], r["tensor_fabric_correlation"]), often, t["network_correlation"], t, most, coarse
-    )
+    crowded = (r["q_rank"] >= t["network_wait_decile"]) & (r["q"] > 0) & (r["i"] >= t["network_share"])
+    falls = r["tensor_fabric_correlation"] < t["network_correlation"]
+    often = (r["i_share"] >= t["network_share"]) | crowded
+    blind = coarse | np.isnan(r["tensor_fabric_correlation"])
+    return _binds(r["i"], r["i_share"], often & falls & ~coarse, blind, most, t)
 
 
 def _nvlink(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
-    often = r["n_share"] >= t["nvlink_share"]
-    link = (r["u_n"], r["n_share"], r["tensor_nvlink_correlation"])
-    return _link(link, often, t["nvlink_correlation"], t, most, coarse)
+    falls = r["tensor_nvlink_correlation"] < t["nvlink_correlation"]
+    blind = coarse | np.isnan(r["tensor_nvlink_correlation"])
+    return _binds(r["u_n"], r["n_share"], (r["n_share"] >= t["nvlink_share"]) & falls & ~coarse, blind, most, t)
 
 
-def _link(  # noqa: PLR0917
-    link: tuple[Floats, Floats, Floats], often: Mask, falls: float, t: Mapping[str, float], most: Floats, coarse: Mask
+def _binds(  # noqa: PLR0917
+    level: Floats, share: Floats, falls: Mask, blind: Mask, most: Floats, t: Mapping[str, float]
 ) -> Mask:
-    """A link binds where compute falls while it is busy, or, where nobody could see that, where it leads all else.
+    """A link binds where compute falls while it is busy (`falls`), or, where nobody could see that (`blind`: steps
+    shorter than the sampling show no correlation, and means over many steps a false one), where it leads all else.
 
-    `link`: its level, the share of busy seconds, and the correlation of tensor activity with it, which `falls` bounds.
+    `level`: its use; `share`: of busy seconds.
     """
-    level, share, correlation = link
     # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
-    seen = often & (correlation < falls) & ~(most > np.fmax(share, level))
-    # Steps shorter than the sampling show no correlation, and means over many steps a false one.
-    blind = coarse | np.isnan(correlation)
-    return (seen & ~coarse) | (blind & _leads(level, t, most))
+    return (falls & ~(most > np.fmax(share, level))) | (blind & _leads(level, most, t))
 
 
-def _leads(level: Floats, t: Mapping[str, float], most: Floats) -> Mask:
+def _leads(level: Floats, most: Floats, t: Mapping[str, float]) -> Mask:
     return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
 
 
@@ -195,101 +226,4 @@ def _pcie(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mas
     # The mean of an hour blurs copies that alternate with work: bursts at the limit, and enough of them.
     bursts = (r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= t["pcie_share"])
     often = ((r["p"] >= t["pcie_util"]) | bursts) & ~(most > np.fmax(r["p_share"], r["p"]))
-    return (often | (coarse & _leads(r["p"], t, most))) & ~(r["sm"] >= t["pcie_sm_max"])
-
-
-def _busy_use(r: Numbers) -> tuple[Floats, Floats, Floats]:
-    """The share of time at work, and the use of compute and memory meanwhile: an hour that served for half of its time
-    used the memory twice as hard in that half."""
-    busy = np.clip(np.where(np.isnan(r["g"]), 1.0, r["g"]), 0.05, 1.0)
-    return busy, np.fmax(r["label_c"], r["v"]) / busy, r["label_m"] / busy
-
-
-def _busiest(*levels: Floats) -> Floats:
-    """The highest level that is known; NaN where none is. Whether one that is not known matters, `Links` says."""
-    return np.fmax.reduce(levels)
-
-
-def _starved(r: Numbers, t: Mapping[str, float]) -> Mask:
-    """The engine rests while no link is seen in use. A collective keeps the engine busy, so links that nobody measured
-    do not explain the rest: what is lacking is work."""
-    busy = _busiest(r["n"], r["i"], r["p"]) >= t["host_link_max"]
-    return (r["g"] < t["host_engine_max"]) & ~busy
-
-
-def _host(r: Numbers, t: Mapping[str, float]) -> Mask:
-    # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
-    rhythm = r["period_strength"] >= t["host_period_min"]
-    cause = rhythm | (r["cpu"] >= t["host_cpu_min"]) | (r["io_wait"] >= t["host_io_wait_min"])
-    return _starved(r, t) & cause
-
-
-def _spin(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
-    busy = _busiest(r["n"], r["i"]) >= t["spin_link_max"]
-    return (
-        (r["sm"] >= t["spin_sm_min"])
-        & (r["c"] < t["spin_tensor_max"])
-        & ~(r["v"] >= t["spin_dram_max"])
-        & (r["m"] < t["spin_dram_max"])
-        & ~busy
-        # A rank that polls for another waits on a link that is silent, and that must have been seen.
-        & _quiet(links, t["latency_link_max"])
-    )
-
-
-def _quiet(links: Links, within_max: float) -> Mask:
-    """Whether everything that its work could wait for is known and next to unused."""
-    return (~links.inside | (links.within < within_max)) & (~links.spans | links.wire_quiet)
-
-
-def _low(r: Numbers, t: Mapping[str, float]) -> Mask:
-    _, compute, memory = _busy_use(r)
-    return (compute < t["latency_util_max"]) & (memory < t["latency_util_max"])
-
-
-def _thin(r: Numbers, t: Mapping[str, float]) -> Mask:
-    """Kernels that fill little of the GPU while it works: by its SMs, else its warps, else its power."""
-    busy, _, _ = _busy_use(r)
-    # Large matrix products fill the SMs with few warps: occupancy speaks only where SM activity does not.
-    by_warps = np.isnan(r["sm"]) & (r["o"] / busy < t["latency_occupancy_max"])
-    # Where neither is told (an exporter's defaults), pipes that nobody measures may be full. They would draw power.
-    by_power = np.isnan(r["sm"]) & np.isnan(r["o"]) & (r["rated_power"] < t["latency_power_max"])
-    return (r["sm"] / busy < t["latency_sm_max"]) | by_warps | by_power
-
-
-def _works_thinly(r: Numbers, t: Mapping[str, float], *, filled: bool = False) -> Mask:
-    """The engine is active and nothing that was measured on the GPU is used: launches, or a collective, take the time.
-
-    `filled`: whatever the SMs say, for a collective may fill them, and few exporters tell.
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return (r["g"] >= t["latency_engine_min"]) & _low(r, t) & (filled | _thin(r, t))
-
-
-def _waits_on_wire(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
-    """Nothing on the GPU is used, and the wire is: that is what it waits for, whatever compute does by the second.
-    Steps shorter than a sample show no correlation, and spinning that never ends does not vary."""
-    return _works_thinly(r, t, filled=True) & links.own_wire & (links.wire >= t["network_wait_min"])
-
-
-def _overlapped(r: Numbers, t: Mapping[str, float]) -> Mask:
-    """Whether compute was seen to work in the very seconds in which the fabric is busy, of which there are others."""
-    varies = (r["i_share"] >= t["network_share"]) & (r["i_share"] <= 1 - t["network_share"])
-    return varies & (r["tensor_fabric_correlation"] > -t["network_correlation"])
-
-
-def _waits_on_pcie(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
-    """The same of PCIe between GPUs that have nothing else: a collective there sustains a fraction of the link."""
-    return _works_thinly(r, t, filled=True) & links.inside & ~links.bridged & (r["p"] >= t["pcie_wait_min"])
-
-
-def _latency(r: Numbers, t: Mapping[str, float], links: Links) -> Mask:
-    # A link used as much as that may be what it waits for, and so may one that nobody saw.
-    busy = _busiest(r["n"], r["i"], r["p"], r["u_n"]) >= t["latency_util_max"]
-    return _works_thinly(r, t) & ~busy & _still(t, links)
-
-
-def _still(t: Mapping[str, float], links: Links) -> Mask:
-    """Whether neither the links inside nor the wire can be what it waits for."""
-    foreign = (links.wire >= t["network_wait_min"]) & (links.inside | links.alone)
-    return _quiet(links, t["latency_link_max"]) & ~foreign
+    return (often | (coarse & _leads(r["p"], most, t))) & ~(r["sm"] >= t["pcie_sm_max"])

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...core.segments import runs
+
 Mask = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.intp]
-Floats = npt.NDArray[np.float64]
 
 # Rows of one GPU further apart than this share of their own length do not follow one another.
 HOLE_SHARE = 0.5
@@ -25,24 +25,20 @@ class Courses:
     """How the rows of a table follow one another: `order` sorts them by GPU and time, `starts` marks (in that order)
     the first row of each GPU and the first after a hole, `seconds` is what each row observed (in that order)."""
 
-    order: Ints
+    order: npt.NDArray[np.intp]
     starts: Mask
-    seconds: Floats
+    seconds: npt.NDArray[np.float64]
 
 
 def courses(gpu: pd.DataFrame) -> Courses:
     """The courses of a frame's `gpu`: columns ``node, gpu_uuid, ts, interval_seconds, observed_seconds``."""
-    if gpu.empty:
-        return Courses(np.empty(0, dtype=np.intp), np.empty(0, dtype=np.bool_), np.empty(0))
     node, device = pd.factorize(gpu["node"])[0], pd.factorize(gpu["gpu_uuid"])[0]
     ts, length = gpu["ts"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
-    order = np.lexsort((ts, device, node))
-    same = np.zeros(len(order), dtype=np.bool_)
-    before, after = order[:-1], order[1:]
-    hole = ts[after] - length[after] - ts[before]
-    same[1:] = (node[before] == node[after]) & (device[before] == device[after]) & (hole <= HOLE_SHARE * length[after])
-    seconds = np.nan_to_num(gpu["observed_seconds"].to_numpy(float))[order]
-    return Courses(order.astype(np.intp), ~same, seconds)
+    order = np.lexsort((ts, device, node)).astype(np.intp)
+    after = order[1:]
+    hole = ts[after] - length[after] - ts[order[:-1]] > HOLE_SHARE * length[after]
+    starts = runs(node[order], device[order], breaks=hole) if len(order) else np.empty(0, dtype=np.bool_)
+    return Courses(order, starts, np.nan_to_num(gpu["observed_seconds"].to_numpy(float))[order])
 
 
 def latched(enter: Mask, stay: Mask, along: Courses) -> Mask:
@@ -50,9 +46,8 @@ def latched(enter: Mask, stay: Mask, along: Courses) -> Mask:
     came, kept = enter[along.order], stay[along.order]
     # A row that neither enters nor leaves answers as the last one that did, which a course's first row always does.
     said = came | ~kept | along.starts
-    last = np.maximum.accumulate(np.where(said, np.arange(len(said)), 0))
     out = np.empty(len(enter), dtype=np.bool_)
-    out[along.order] = came[last]
+    out[along.order] = came[np.maximum.accumulate(np.where(said, np.arange(len(said)), 0))]
     return out
 
 
@@ -64,13 +59,9 @@ def settled(labels: npt.NDArray, along: Courses, *, hold_seconds: float, loose: 
     if not len(labels):
         return labels.copy()
     own, free = labels[along.order], loose[along.order]
-    new = along.starts.copy()
-    new[1:] |= own[1:] != own[:-1]
-    new[1:] |= free[1:] != free[:-1]
-    run = np.cumsum(new) - 1
-    first = np.nonzero(new)[0]
-    lasted = np.bincount(run, weights=along.seconds)
-    stands = (lasted >= hold_seconds) | free[first] | along.starts[first]
+    new = runs(own, free, breaks=along.starts[1:])
+    run, first = np.cumsum(new) - 1, np.nonzero(new)[0]
+    stands = (np.bincount(run, weights=along.seconds) >= hold_seconds) | free[first] | along.starts[first]
     stands[1:] |= free[first[:-1]]
     last = np.maximum.accumulate(np.where(stands, np.arange(len(first)), 0))
     out = np.empty_like(labels)

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.coded_text import coded
 from ...core.frame import Frame
 from ...core.segments import grouped
 from ...rulebook import Rulebook
@@ -31,7 +30,6 @@ from ..workloads.sku_lookup import GpuIndex
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
-Texts = npt.NDArray[np.object_]
 
 # Schedulers that name all nodes of a job. A pod or a process may be one of several that work together.
 _WHOLE_JOBS = frozenset({"slurm"})
@@ -53,7 +51,8 @@ class Links:
     `wire_bytes`: bytes per second of the one that carries most; `ethernet`: the busiest of plain Ethernet, over its
     line rate. `wire_quiet`: whether every port was read, and carried next to nothing. `within`: NVLink
     where the GPU has it, else PCIe, as a share of what it sustains (NaN: not measured). `bridged`: whether the
-    GPU has NVLink. `lacks`: what is not known that would tell (keys of `SETTLES`, with commas), empty for nothing.
+    GPU has NVLink. `lacks`: what is not known that would tell (keys of `evidence.SETTLES`, with commas), empty for
+    nothing.
     """
 
     inside: Mask
@@ -66,92 +65,79 @@ class Links:
     wire_quiet: Mask
     within: Floats
     bridged: Mask
-    lacks: Texts
-
-    @property
-    def own_wire(self) -> Mask:
-        """Whether what the node's ports carry is this work's: it spans nodes, or nothing else works there."""
-        return self.spans | self.alone
+    lacks: npt.NDArray[np.object_]
 
 
 def links_of(  # noqa: PLR0917
     frame: Frame, index: GpuIndex, rows: pd.DataFrame, ports: pd.DataFrame, attribution: Attribution, book: Rulebook
 ) -> Links:
     """`rows`: the frame's measures; `ports`: what the ports of each row's node carried. Linear in the rows."""
-    level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
-    gpu = frame.gpu
     inside, spans, apart, job = _works(frame, attribution)
     found = {str(name): ports[name].to_numpy(float) for name in ports.columns}
-    known = found["known"] == 1.0
+    read, sure = found["ports"] > 0, found["sure"] == 1.0
     # RDMA ports that carry nothing of a job on several nodes are not the ones it uses; then Ethernet must be seen. And
     # little on RDMA is no silence where Ethernet may carry the rest.
     ethernet = found["has_ethernet"] == 1.0
-    used = (found["rdma"] >= level["network_used_min"]) | ethernet
-    known &= used | ~spans
+    used = (found["rdma"] >= book.bottlenecks["network_used_min"].value) | ethernet
+    known = (found["known"] == 1.0) & (used | ~spans)
     silent = known & (found["loud"] == 0.0)
     unseen = silent & spans & ~ethernet
     # Work that is surely on several nodes sends something: counters of which not one moves stand still.
     still = silent & apart & ethernet & (found["rdma"] == 0.0)
-    quiet = silent & ~unseen & ~still
     # What one node of a job does not tell, the others' silence does not either.
-    known, quiet = (_all_of(mask, gpu, job) for mask in (known, quiet))
-    sku = index.rows
-    has_nvlink = sku["nvlink"].notna().to_numpy(bool)
-    named = sku["pcie"].notna().to_numpy(bool)
+    known, quiet = (_all_of(mask, frame.gpu, job) for mask in (known, silent & ~unseen & ~still))
+    has_nvlink = index.rows["nvlink"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
-    within = np.where(has_nvlink, nvlink, np.where(named, pcie, np.nan))
+    within = np.where(has_nvlink, nvlink, np.where(index.rows["pcie"].notna().to_numpy(bool), pcie, np.nan))
     told = (
         ("nvlink", inside & has_nvlink & np.isnan(nvlink)),
         ("pcie", inside & ~has_nvlink & np.isnan(within)),
-        ("ports", spans & ~(found["ports"] > 0)),
-        ("rdma", spans & (found["ports"] > 0) & (found["sure"] != 1.0)),
-        ("ethernet", (spans & (found["sure"] == 1.0) & ~used) | unseen),
-        ("gap", spans & (found["sure"] == 1.0) & used & ~known),
+        ("ports", spans & ~read),
+        ("rdma", spans & read & ~sure),
+        ("ethernet", (spans & sure & ~used) | unseen),
+        ("gap", spans & sure & used & ~known),
         ("still", still),
     )
-    lacks = np.zeros(len(gpu), dtype=np.intp)  # bit by bit
-    for n, (_, mask) in enumerate(told):
-        lacks |= mask.astype(np.intp) << n
     words = [",".join(name for n, (name, _) in enumerate(told) if code >> n & 1) for code in range(1 << len(told))]
+    lacks = np.array(words, dtype=object)[
+        np.sum([mask.astype(np.intp) << n for n, (_, mask) in enumerate(told)], axis=0)
+    ]
     return Links(
         inside=inside, spans=spans, apart=apart, alone=_alone(frame, rows, attribution), wire=found["wire"],
         wire_bytes=found["bytes"], ethernet=found["ethernet"], wire_quiet=quiet, within=within,
-        bridged=has_nvlink, lacks=np.array(words, dtype=object)[lacks],
+        bridged=has_nvlink, lacks=lacks,
     )  # fmt: skip
 
 
 def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, Ints]:
     """Per row, whether its workload has several GPUs of this node, may span nodes, surely does, and then the number of
     its job (-1: none)."""
-    count = len(frame.gpu)
-    inside, spans, surely = (np.zeros(count, dtype=np.bool_) for _ in range(3))
-    job, numbers = np.full(count, -1, dtype=np.intp), {}
     own = attribution.workload_rows
     at, (codes, ids) = own["row"].to_numpy(np.intp), pd.factorize(own["workload_id"])
     node_codes, nodes = frame.gpu_keys.nodes()
     # Each workload on each of its nodes, and the rows of it there.
     pairs = grouped(codes, node_codes[at], len(ids))
-    mates = _mates(attribution.sessions)
+    mates, numbers = _mates(attribution.sessions), dict[str, int]()
     per_node = whole_gpus(frame).groupby("node").size().to_dict()
     found = np.zeros((len(pairs), 3), dtype=np.bool_)
     jobs = np.full(len(ids), -1, dtype=np.intp)
     sessions = {one.workload_id: one for one in attribution.sessions}
     for n, key in enumerate(map(str, ids)):
-        session = sessions.get(key)
-        if session is None:
+        if (session := sessions.get(key)) is None:
             continue
         held = Counter(name for name, _ in session.gpus)
         apart = len(session.nodes) > 1 or key in mates
-        whole = session.scheduler in _WHOLE_JOBS
         for pair in range(pairs.each.bounds[n], pairs.each.bounds[n + 1]):
             node = str(nodes[pairs.keys[pair]])
             several, filled = held[node] > 1, held[node] >= per_node.get(node, 1)
-            found[pair] = several, apart or (several and filled and not whole), apart
+            found[pair] = several, apart or (several and filled and session.scheduler not in _WHOLE_JOBS), apart
         if apart:
             jobs[n] = numbers.setdefault(mates.get(key, key), len(numbers))
+    inside, spans, surely = (np.zeros(len(frame.gpu), dtype=np.bool_) for _ in range(3))
     for column, out in enumerate((inside, spans, surely)):
         out[at[found[pairs.of_row, column]]] = True
     # Of a row that several workloads share, the job of the last of them.
+    job = np.full(len(frame.gpu), -1, dtype=np.intp)
     order = np.argsort(codes, kind="stable")
     order = order[jobs[codes[order]] >= 0]
     job[at[order]] = jobs[codes[order]]
@@ -163,8 +149,6 @@ def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
     out = np.zeros(len(frame.gpu), dtype=np.bool_)
     own = attribution.workload_rows
     at = own["row"].to_numpy(int)
-    if not len(at):
-        return out
     works = ~rows["quiet"].to_numpy(bool)[at]
     at, code = at[works], pd.factorize(own["workload_id"])[0][works]
     # Rows of different lengths of one moment lie in the same hour.
@@ -182,8 +166,6 @@ def _alone(frame: Frame, rows: pd.DataFrame, attribution: Attribution) -> Mask:
 def _all_of(mask: Mask, gpu: pd.DataFrame, job: Ints) -> Mask:
     """Whether it holds in all rows of the same job and moment; a row without a job speaks for itself."""
     at = np.nonzero(job >= 0)[0]
-    if not len(at):
-        return mask
     keys = [job[at], *(gpu[name].to_numpy(float)[at] for name in ("ts", "interval_seconds"))]
     out = mask.copy()
     out[at] = pd.Series(mask[at]).groupby(keys).transform("min").to_numpy(bool)
@@ -201,49 +183,8 @@ def _mates(sessions: Sequence[Session]) -> dict[str, str]:
         if one.scheduler not in _WHOLE_JOBS:
             by_name.setdefault((one.namespace, PART.sub("", one.name)), []).append(one)
     found: dict[str, str] = {}
-    for key, group in by_name.items():
-        if len({one.nodes for one in group}) < 2:
-            continue
-        group.sort(key=lambda one: one.first_seen)
-        for before, after in itertools.pairwise(group):
+    for (namespace, name), group in by_name.items():
+        for before, after in itertools.pairwise(sorted(group, key=lambda one: one.first_seen)):
             if after.first_seen - before.first_seen <= _TOGETHER_SECONDS and set(before.nodes) != set(after.nodes):
-                found |= dict.fromkeys((before.workload_id, after.workload_id), f"{key[0]}/{key[1]}")
+                found |= dict.fromkeys((before.workload_id, after.workload_id), f"{namespace}/{name}")
     return found
-
-
-# What would settle it, by what is lacking. The names are those of the exporters' own options and counters.
-SETTLES = {
-    "nvlink": coded(
-        "missing-nvlink",
-        "No NVLink traffic data. Add DCGM_FI_PROF_NVLINK_TX_BYTES and DCGM_FI_PROF_NVLINK_RX_BYTES to "
-        "dcgm-exporter's counters CSV (-f), or run the agent.",
-    ),
-    "pcie": coded(
-        "missing-pcie",
-        "No PCIe traffic data. Add DCGM_FI_PROF_PCIE_TX_BYTES and DCGM_FI_PROF_PCIE_RX_BYTES to "
-        "dcgm-exporter's counters CSV (-f), or run the agent.",
-    ),
-    "ports": coded(
-        "missing-ports",
-        "No network port data for its nodes. Run node_exporter with --collector.netdev, "
-        "--collector.netclass and --collector.infiniband, or run the agent.",
-    ),
-    "rdma": coded(
-        "missing-rdma",
-        "Unknown whether its nodes have InfiniBand. Run node_exporter with --collector.infiniband (and "
-        "keep node_scrape_collector_success), or label the nodes with their instance type.",
-    ),
-    "ethernet": coded(
-        "missing-ethernet",
-        "Its InfiniBand ports carry no traffic, and Ethernet is not measured. Run node_exporter with "
-        "--collector.netdev and --collector.netclass.",
-    ),
-    "still": coded(
-        "still-counters",
-        "Its nodes' InfiniBand counters do not move, and their Ethernet carries next to nothing: the counters may be "
-        "stuck.",
-    ),
-    "gap": coded(
-        "missing-gap", "Network port data of its nodes has gaps. Check that node_exporter is scraped all the time."
-    ),
-}

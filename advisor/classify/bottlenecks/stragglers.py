@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from ....rules.policy.thresholds import Threshold
+from ...core.coded_text import CodedText
+from ...core.column_rows import ColumnRows
+from ...core.segments import Segments, runs
+from .evidence import say
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.intp]
+
+# A GPU is the suspect where it was the late one for most of the time that somebody was.
+_SUSPECT_SHARE_MIN = 0.5
+# A difference in waiting is worth telling from this share of the time on.
+_WAITS_MIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +41,6 @@ class Lateness:
     lost: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
-    """Rows by workload and moment: `rows` sorted by group, the groups' first positions in it, and their sizes."""
-
-    rows: Ints
-    first: Ints
-    size: Ints
-
-    @property
-    def number(self) -> Ints:
-        """The group of each entry of `rows`."""
-        return np.repeat(np.arange(len(self.first)), self.size)
-
-
 def lateness(
     gpu: pd.DataFrame, rows: pd.DataFrame, workload_rows: pd.DataFrame, thresholds: Mapping[str, Threshold]
 ) -> Lateness:
@@ -57,92 +52,80 @@ def lateness(
     several, waiting, late = (np.zeros(len(gpu), dtype=np.bool_) for _ in range(3))
     share = np.full(len(gpu), np.nan)
     own = workload_rows[workload_rows["whole"].to_numpy(bool) & ~workload_rows["shared"].to_numpy(bool)]
-    groups = _groups(own, gpu, ~rows["idle"].to_numpy(bool) & ~rows["fault"].to_numpy(bool))
-    if len(groups.first):
-        apart, lost = _apart(groups, rows, t)
-        slowed = ~np.isnan(lost)[groups.number]
-        several[groups.rows] = True
-        waiting[groups.rows], late[groups.rows] = slowed & ~apart, slowed & apart
-        share[groups.rows] = lost[groups.number]
-    return Lateness(several, waiting, late, share)
-
-
-def _apart(groups: _Groups, rows: pd.DataFrame, t: Mapping[str, float]) -> tuple[Mask, Floats]:
-    """Which entries are late, and per group what the others lose (NaN: nobody is late)."""
-    values = {name: rows[name].to_numpy(float)[groups.rows] for name in ("waits", "c", "g", "clock_ratio")}
-    values |= {"clock": values["clock_ratio"], "engine": values["g"]}
-    late = np.zeros(len(groups.rows), dtype=np.bool_)
-    lost = np.full(len(groups.first), np.nan)
-    # Waiting counts before the rest: it shows what is lost whatever makes the rank late.
-    for signal in ("engine", "clock", "waits"):
-        one, share = _one_apart(groups, values, signal, t)
-        found = ~np.isnan(share)
-        late = np.where(found[groups.number], one, late)
-        lost = np.where(found, share, lost)
-    return late, lost
-
-
-def _groups(own: pd.DataFrame, gpu: pd.DataFrame, busy: Mask) -> _Groups:
-    at = own["row"].to_numpy(int)
-    keep = busy[at]
-    at, code = at[keep], pd.factorize(own["workload_id"])[0][keep]
+    at, code = own["row"].to_numpy(int), pd.factorize(own["workload_id"])[0]
+    works = ~(rows["idle"].to_numpy(bool) | rows["fault"].to_numpy(bool))[at]
+    at, code = at[works], code[works]
     # Rows end on the minute or the hour: moments of nodes whose clocks differ a little fall together.
     moment, length = gpu["ts"].to_numpy(float)[at], gpu["interval_seconds"].to_numpy(float)[at]
     order = np.lexsort((length, moment, code))
-    at, code, moment, length = at[order], code[order], moment[order], length[order]
-    new = np.ones(len(at), dtype=np.bool_)
-    new[1:] = (np.diff(code) != 0) | (np.diff(moment) != 0) | (np.diff(length) != 0)
-    first = np.nonzero(new)[0]
-    size = np.diff(np.append(first, len(at)))
-    many = size >= 2
-    inside = np.repeat(many, size)
-    size = size[many]
-    return _Groups(at[inside].astype(np.intp), (np.cumsum(size) - size).astype(np.intp), size.astype(np.intp))
+    at = at[order]
+    if len(at):
+        first = np.nonzero(runs(code[order], moment[order], length[order]))[0]
+        size = np.diff(np.append(first, len(at)))
+        at, ranks = at[np.repeat(size >= 2, size)], Segments.of_lengths(size[size >= 2])
+        values = {name: rows[name].to_numpy(float)[at] for name in ("waits", "c", "g", "clock_ratio")}
+        apart, lost = np.zeros(len(at), dtype=np.bool_), np.full(len(ranks), np.nan)
+        # Waiting counts before the rest: it shows what is lost whatever makes the rank late.
+        for signal in ("g", "clock_ratio", "waits") if len(ranks) else ():
+            behind, loses = _one_apart(ranks, values, signal, t)
+            apart = np.where(ranks.spread(~np.isnan(loses)), behind, apart)
+            lost = np.where(np.isnan(loses), lost, loses)
+        slowed = ranks.spread(~np.isnan(lost))
+        several[at] = True
+        waiting[at], late[at] = slowed & ~apart, slowed & apart
+        share[at] = ranks.spread(lost)
+    return Lateness(several, waiting, late, share)
 
 
 def _one_apart(
-    groups: _Groups, values: Mapping[str, Floats], signal: str, t: Mapping[str, float]
+    ranks: Segments, values: Mapping[str, Floats], signal: str, t: Mapping[str, float]
 ) -> tuple[Mask, Floats]:
-    """Which entries stand apart as late by one signal, and per group the share of time that the others lose.
+    """Which ranks stand apart as late by one signal, and per moment the share of time that the others lose.
 
-    waits: the others wait for a fifth of the time more than the late ones. clock: the late ones run at so much less of
-    the others' clock. engine: the late ones' engine rests so much more, for want of their host, while the others spin,
-    which means of any length show. NaN: nobody stands apart, too many do, or they do not share their steps.
+    waits: the others wait for a fifth of the time more than the late ones. clock_ratio: the late ones run at so much
+    less of the others' clock. g: the late ones' engine rests so much more, for want of their host, while the others
+    spin, which means of any length show. NaN: nobody stands apart, too many do, or they do not share their steps.
     """
-    number = groups.number
-    level = values[signal]
-    order = np.lexsort((level, number))
-    ranked = level[order]  # NaN last within its group
-    n = groups.size
-    lowest = ranked[groups.first]
-    usual = ranked[groups.first + 1 + (n - 2) // 2]  # the middle one of the others
-    lost = 1 - lowest / usual if signal == "clock" else usual - lowest
-    known = np.add.reduceat((~np.isnan(level)).astype(float), groups.first) >= n
-    middle = (usual + lowest) / 2
-    late = level < middle[number]
-    few = np.add.reduceat(late.astype(float), groups.first) <= np.maximum(1, n * t["straggler_late_share_max"])
-    apart = known & (lost >= t["straggler_wait_min"]) & few
-    if signal == "waits":
-        apart &= usual >= t["straggler_wait_min"]
-    if signal == "engine":
-        apart &= usual >= t["spin_engine_min"]
-    together = _alike(groups, values["c"], late, t["straggler_work_within"])
+    level, count, first = values[signal], ranks.lengths, ranks.bounds[:-1]
+    ranked = level[np.lexsort((level, ranks.number))]  # NaN last
+    lowest, usual = ranked[first], ranked[first + 1 + (count - 2) // 2]  # the middle one of the others
+    lost = 1 - lowest / usual if signal == "clock_ratio" else usual - lowest
+    late = level < ranks.spread((usual + lowest) / 2)
+    known = np.logical_and.reduce([~np.isnan(values[name]) for name in (signal, "c", "g")])
+    apart = ranks.all(known) & (lost >= t["straggler_wait_min"])
+    apart &= ranks.count(late) <= np.maximum(1, count * t["straggler_late_share_max"])
+    apart &= usual >= {"waits": t["straggler_wait_min"], "g": t["spin_engine_min"]}.get(signal, 0.0)
+    (work, busy), (work_of_others, busy_of_others) = (
+        [ranks.mean(np.where(chosen, values[name], np.nan)) for name in ("c", "g")] for chosen in (late, ~late)
+    )
+    within = t["straggler_work_within"]
+    apart &= np.abs(work - work_of_others) <= within * np.maximum(work, work_of_others)
     # The others do not finish early and rest: they are as busy as the late one, in a collective.
-    least = 1 - t["straggler_work_within"]
-    together &= _others(groups, values["g"], late) >= least * _mean(groups, values["g"], late)
-    return late, np.where(apart & together, lost, np.nan)
+    apart &= busy_of_others >= (1 - within) * busy
+    return late, np.where(apart, lost, np.nan)
 
 
-def _alike(groups: _Groups, work: Floats, late: Mask, within: float) -> Mask:
-    one, others = _mean(groups, work, late), _others(groups, work, late)
-    return np.asarray(np.abs(one - others) <= within * np.maximum(one, others))
-
-
-def _mean(groups: _Groups, values: Floats, chosen: Mask) -> Floats:
-    count = np.add.reduceat(chosen.astype(float), groups.first)
-    total = np.add.reduceat(np.where(chosen, values, 0.0), groups.first)
-    return np.divide(total, count, out=np.full(len(count), np.nan), where=count > 0)
-
-
-def _others(groups: _Groups, values: Floats, late: Mask) -> Floats:
-    return _mean(groups, values, ~late)
+def suspect(rows: ColumnRows, weights: Floats) -> list[CodedText]:
+    """Which GPU the others wait for: the one that waits least, or does the same work at a lower clock."""
+    slowed = rows.flags("late") | rows.flags("waiting")
+    if not slowed.any():
+        return []
+    table, seconds = rows.where(slowed), pd.Series(weights[slowed])
+    late = table.flags("late")
+    by_gpu = seconds[late].groupby([table[name][late] for name in ("node", "gpu_uuid", "gpu_index")]).sum()
+    if by_gpu.empty or by_gpu.max() < _SUSPECT_SHARE_MIN * by_gpu.sum():
+        return [say("no-single-suspect")]
+    node, uuid, number = cast("tuple[str, str, float]", by_gpu.idxmax())
+    one, others = table.where((table["gpu_uuid"] == uuid) & late), table.where(~late)
+    waits, clock, held = ((one.mean(name), others.mean(name)) for name in ("waits", "clock_ratio", "throttled"))
+    who = {"gpu_index": float(number), "node": str(node), "gpu_uuid": str(uuid)}
+    differs = waits[1] - waits[0] >= _WAITS_MIN
+    said = [
+        say("suspect-waits-least", **who, waits=waits[0], others_wait=waits[1])
+        if differs
+        else say("suspect-is-slower", **who)
+    ]
+    if clock[0] < 0.95 * clock[1]:
+        ratio = clock[0] / clock[1]
+        said.append(say("suspect-is-throttled", clock=ratio, throttled=held[0], others_throttled=held[1]))
+    return said

@@ -64,10 +64,9 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["sm"], out["o"] = gpu["sm_active_mean"], gpu["sm_occupancy_mean"]
     out["clock_ratio"] = gpu["sm_clock_hertz_mean"] / sku["tensor_reference_hertz"]
     # Without a clock the highest is assumed, so that use is never lower for want of it; of a GPU that the catalog lacks
-    # the activity is taken as it is, and its use is not known anyway.
-    fastest = (sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0)
-    ratio = out["clock_ratio"].fillna(fastest)
-    out["c"] = gpu["tensor_active_mean"] * ratio
+    # the activity is taken as it is.
+    ratio = out["clock_ratio"].fillna((sku["boost_hertz"] / sku["tensor_reference_hertz"]).clip(lower=1.0).fillna(1.0))
+    out["c"] = _tensor_use(gpu, sku) * ratio
     out["v"] = gpu[["fp32_active_mean", "fp64_active_mean"]].max(axis=1) * ratio
     top = gpu["mem_clock_hertz_mean"].groupby(sku["name"]).transform("max") if len(gpu) else gpu["mem_clock_hertz_mean"]
     mem_clock = (gpu["mem_clock_hertz_mean"] / top).fillna(1.0).clip(upper=1.0)
@@ -82,8 +81,8 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["nvlink_symmetry"] = _symmetry(tx, rx).where(out["n"] >= 0.005)
     out["u_c"], out["u_m"] = out["c"] / sku["eta_c"], out["m"] / sku["eta_m"]
     for name, eta, guess in (("c", "eta_c", sustained.compute), ("m", "eta_m", sustained.memory)):
-        # Without a reference clock the catalog lacks the SKU altogether, and nothing is assumed of it.
-        out[f"assumed_{name}"] = sku[eta].isna() & sku["tensor_reference_hertz"].notna() & ~np.isnan(guess)
+        # Activity is a share of what the GPU has, whether the catalog knows its rates or not.
+        out[f"assumed_{name}"] = sku[eta].isna() & out[name].notna() & ~np.isnan(guess)
         out[f"label_{name}"] = out[f"u_{name}"].fillna((out[name] / guess).where(out[f"assumed_{name}"]))
     # All-reduce is the only link figure that is measured; where it is not, NVLink and PCIe are held against the peak.
     eta_link = sku["eta_link"].fillna(1.0)
@@ -177,6 +176,17 @@ def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
     """Smaller over larger direction of traffic."""
     both = pd.concat([tx, rx], axis=1)
     return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
+
+
+def _tensor_use(gpu: pd.DataFrame, sku: SkuRows) -> pd.Series:
+    """Tensor activity as a share of what the counter reads at the SKU's peak.
+
+    Kernels that the SKU's limit does not hold (integers, FP16 accumulation) show above it, or above what active SMs, or
+    the power that is drawn, could do: then the pipe's peak counts. (A10G under vLLM: at 0.3 no less than 0.8 of 300 W.)
+    """
+    peak, tensor = sku["tensor_active_at_peak"].fillna(1.0), gpu["tensor_active_mean"]
+    most = gpu["sm_active_mean"].fillna(gpu["power_watts_mean"] / sku["tdp"]).fillna(1.0)
+    return tensor / peak.mask((gpu["tensor_active_max"] > peak) | (tensor > peak * most), 1.0)
 
 
 def _fabric(frame: Frame, link_busy: float) -> pd.DataFrame:

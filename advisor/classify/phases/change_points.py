@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..bottlenecks.row_labels import RowLabels
+from ..bottlenecks.bottleneck_verdict import RowLabels
 from ..features.piece_rows import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 

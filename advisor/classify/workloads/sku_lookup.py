@@ -17,7 +17,10 @@ from ...core.frame import Frame
 from ...core.records import Record, records, text
 
 Key = tuple[str, str]
-PEAKS = ("tensor_reference_hertz", "boost_hertz", "nvlink", "pcie", "power_limit", "tdp", "eta_c", "eta_m", "eta_link")
+PEAKS = (
+    "tensor_reference_hertz", "boost_hertz", "tensor_active_at_peak", "nvlink", "pcie", "power_limit", "tdp", "eta_c",
+    "eta_m", "eta_link",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,10 +85,10 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
 def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
     """`PEAKS` of a GPU; None: not known."""
     limit, links = _number(gpu["power_limit_watts"]), _number(gpu["nvlink_bytes_per_second"])
-    if sku is None:
-        return None, None, links, None, limit, None, None, None, None
+    if sku is None:  # its limit is the best that is known of its power
+        return None, None, None, links, None, limit, limit, None, None, None
     return (
-        sku.tensor_reference_hertz, sku.boost_hertz,
+        sku.tensor_reference_hertz, sku.boost_hertz, sku.tensor_active_at_peak,
         # The driver's own count of links is the truth of this node; a bridge may be missing that the SKU could have.
         links or sku.nvlink_bytes_per_second, sku.pcie_bytes_per_second, limit or sku.tdp_watts, sku.tdp_watts,
         sku.achieved.bf16_gemm, sku.achieved.mem, sku.achieved.link_allreduce,

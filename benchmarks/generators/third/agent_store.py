@@ -99,7 +99,8 @@ class _Seconds:
         level = np.float32(rng.normal(1, 0.015))
         for name, channel in _RATIO.items():
             noise = jitter(rng, count, 0.02) * (1 if channel == "engine" else level)
-            self.gpus[name][index, here] = np.clip(load.of(channel, rank) * noise, 0, 1)
+            counted = np.float32(part.tensor_counter if channel == "tensor" else 1)
+            self.gpus[name][index, here] = np.clip(load.of(channel, rank) * noise, 0, 1) * counted
         for channel in BYTES[:4]:
             name = f"{channel}_bytes_per_second"
             if name in self.gpus:
@@ -121,7 +122,7 @@ class _Seconds:
 
     def figures(self) -> Figures:
         part, g = self.machine.part, {name: _half_minutes(values) for name, values in self.gpus.items()}
-        compute = g["tensor_active"] / part.eta_compute * (part.boost_mhz / part.reference_mhz)
+        compute = g["tensor_active"] / part.tensor_counter / part.eta_compute * (part.boost_mhz / part.reference_mhz)
         nvlink = g["nvlink_tx_bytes_per_second"] / part.nvlink if part.nvlink else np.zeros_like(compute)
         pcie = np.maximum(g["pcie_tx_bytes_per_second"], g["pcie_rx_bytes_per_second"]) / part.pcie
         most = np.maximum.reduce([compute, g["dram_active"] / part.eta_hbm, nvlink, pcie])

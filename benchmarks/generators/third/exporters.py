@@ -201,6 +201,7 @@ class _Reading:
             names = [name for name in MEANS if self._machine.part.nvlink or not name.startswith("nvlink")]
             read = {name: _means(load.of(name, rank), past, INTERVAL) for name in names}
             read["engine_now"] = load.of("engine", rank)[past]
+            read["tensor"] = read["tensor"] * np.float32(self._machine.part.tensor_counter)
             read["memory"], read["clock"] = load.of("memory", rank)[past], load.of("clock", rank)[past]
             read["watts"] = power(self._machine.part, load, rank, self._machine.context_share, past)
             self._read[key] = read
@@ -226,7 +227,8 @@ class _Hosted:
 
 def _figures(parts: dict[str, list[F]], machine: Machine, seen: Seen, out: Observed, span: tuple[int, int]) -> None:
     part, here, v = machine.part, slice(*span), seen.values
-    compute = v["tensor"][here] / part.eta_compute * v["clock"][here] * (part.boost_mhz / part.reference_mhz)
+    tensor = v["tensor"][here] / part.tensor_counter
+    compute = tensor / part.eta_compute * v["clock"][here] * (part.boost_mhz / part.reference_mhz)
     nvlink = np.maximum(v["nvlink_tx"], v["nvlink_rx"])[here] / (part.nvlink or np.inf)
     pcie = np.maximum(v["pcie_tx"], v["pcie_rx"])[here] / part.pcie
     shape = machine.shape

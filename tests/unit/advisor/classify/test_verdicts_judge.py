@@ -89,7 +89,7 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so() -> None:
     verdict = verdicts.workloads[0]
     assert verdict.gpu_sku is None
     assert "X9000" in verdict.coverage.missing["sku"]
-    assert verdict.bottleneck.label == "unknown"
+    assert verdict.bottleneck.label == "compute"  # activity is a share of what any GPU has
     assert "tensor_of_sustained" not in verdict.features
     assert any("X9000" in note.text for note in verdicts.notes)
 

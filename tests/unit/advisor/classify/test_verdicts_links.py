@@ -115,11 +115,11 @@ def test_a_job_whose_ethernet_is_busy_waits_for_it(carries: float, rate: float |
 
 @pytest.mark.parametrize("pods", [False, True])
 def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
-    quiet = label([*(ib(0.006, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
+    quiet = label([*(ib(0.004, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
     assert quiet.label == "latency"
     assert any("nearly silent" in sentence.text for sentence in quiet.evidence)
     assert label([eth(2e7)], ALL, sku=WITHOUT, pods=pods).label == "latency"
-    assert label([eth(2e7, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
+    assert label([eth(6e6, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, failed=True, pods=pods).label == "unknown"
 
@@ -139,8 +139,8 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
         ([eth(3e6)], ALL, None, "--collector.infiniband"),
         ([ib(0.0)], ALL, WITH_RDMA, "--collector.netdev"),
         ([ib(0.0), eth(3e6)], ALL, WITH_RDMA, "counters do not move"),
-        ([ib(0.006)], ALL, WITH_RDMA, "--collector.netdev"),  # what TCP carries beside it is not seen
-        ([ib(0.006), eth(3e6)], {**THIN, **PCIE}, WITH_RDMA, "DCGM_FI_PROF_NVLINK_RX_BYTES"),
+        ([ib(0.004)], ALL, WITH_RDMA, "--collector.netdev"),  # what TCP carries beside it is not seen
+        ([ib(0.004), eth(3e6)], {**THIN, **PCIE}, WITH_RDMA, "DCGM_FI_PROF_NVLINK_RX_BYTES"),
     ],
 )
 def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
@@ -150,4 +150,6 @@ def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, floa
 
 
 def test_between_quiet_and_busy_nothing_is_named() -> None:
-    assert label([*(ib(0.12, n) for n in range(8)), eth(3e6)], ALL).label == "unknown"
+    """Pipeline parallelism over two nodes of 8 H100 carries 0.0054 of the line rate on two of eight ports."""
+    for share in (0.0054, 0.12):
+        assert label([*(ib(share, n) for n in range(8)), eth(3e6)], ALL).label == "unknown"

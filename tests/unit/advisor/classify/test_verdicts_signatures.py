@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.bottlenecks.signatures import signatures
+from skuwise.advisor.classify.bottlenecks.evidence import signatures
 from skuwise.advisor.classify.features.piece_rows import PieceRows, RowTables
 from skuwise.advisor.core.column_rows import columns_of
 from skuwise.advisor.core.segments import Segments

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.classify.bottlenecks.kv_cache import tokens_of
+from skuwise.advisor.classify.bottlenecks.evidence import tokens_of
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Node, ServingSample, Workload
 from skuwise.agent.statistics.latency_bins import decode
