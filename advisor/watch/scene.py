@@ -1,10 +1,11 @@
-"""What every check of the watch is given: the reading, its signs, the limits, and how a sighting is made of them."""
+"""What every check of the watch is given: the reading, its signs, what it is judged by, and how a sighting is made."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..core.coded_text import CodedText
 from ..core.ids import stable_id
 from ..core.incident_types import IncidentKind, Sighting, Subject
 from ..core.recent import Hold, HolderKind, Recent, RecentGpu, RecentNode
+from ..rulebook import Rulebook
 from .holds import HoldSigns
 from .signs import GpuSigns
 from .timeline import Floats, Timeline
@@ -23,9 +25,26 @@ MINUTE, HOUR = 60.0, 3600.0
 _MANY_GPUS = 8
 
 
+class Limits(Protocol):
+    """Limits by kind of holder; the settings are one such thing."""
+
+    def limit_seconds(self, holder: HolderKind) -> float:
+        """How long this kind may hold GPUs without using them, seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a reading is judged by. `rules`: thresholds (rules/watch.yaml); `book`: what rest is."""
+
+    limits: Limits
+    rules: WatchRules
+    book: Rulebook
+
+
 @dataclass(frozen=True)
 class Scene:
-    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading. `rested_since`: of
+    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading. `rested_before`: of
     each GPU, since when it rested before the reading's first row (NaN: not known)."""
 
     recent: Recent
@@ -35,7 +54,7 @@ class Scene:
     limits: Mapping[HolderKind, float]
     rules: WatchRules
     fresh: frozenset[str]
-    rested_since: Floats
+    rested_before: Floats
 
     @property
     def end(self) -> float:

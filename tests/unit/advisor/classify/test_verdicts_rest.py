@@ -75,7 +75,6 @@ def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
     worked = (frame.gpu["gpu_util_mean"] >= WORKS).to_numpy()
     after = measured(replaced(frame, metric, how))
     assert not after["idle"].to_numpy(bool)[worked].any()
-    assert not after["free"].to_numpy(bool)[worked].any()
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
@@ -104,8 +103,6 @@ def test_the_level_is_the_gpus_own_apart_with_memory_and_without() -> None:
     assert found["rest_power"].iloc[0] == pytest.approx(131)
     assert found["rest_power"].iloc[-1] == pytest.approx(90)
     assert np.isnan(found["rest_free_power"].iloc[-1])
-    assert found["rest_watts"].iloc[0] == pytest.approx(1.25 * 131)
-    assert found["rest_watts"].iloc[-1] == pytest.approx(1.25 * 121.7)
     assert found["idle"].all()
 
 
