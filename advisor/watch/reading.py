@@ -13,6 +13,7 @@ import pandas as pd
 from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.mig import slices_of
+from ..classify.features.soundness import examine
 from ..core.frame import Frame
 from ..core.recent import (
     COARSE_SECONDS,
@@ -68,16 +69,20 @@ def read_recent(
     now = now if until is None else until
     minutes = _MINUTES_SECONDS_OF_SERVER if isinstance(source, PrometheusServer) else _MINUTES_SECONDS
 
+    def believed(since: float, until: float | None, resolution: float, gpus: Collection[str] = ()) -> Frame:
+        frame = source.read(book.catalog, since=since, until=until, now=now, resolution=resolution, wanted_gpus=gpus)
+        return examine(frame).frame
+
     def read(since: float, until: float | None, resolution: float, gpus: Collection[str] = ()) -> Frame | None:
         try:
-            return source.read(book.catalog, since=since, until=until, now=now, resolution=resolution, wanted_gpus=gpus)
+            return believed(since, until, resolution, gpus)
         except NothingToDo:
             return None
 
     fine = read(min(minutes, lookback_seconds), until, FINE_SECONDS)
     if fine is None:
         # The newest data may be older: raises where there is none.
-        coarse = source.read(book.catalog, since=lookback_seconds, until=until, now=now, resolution=COARSE_SECONDS)
+        coarse = believed(lookback_seconds, until, COARSE_SECONDS)
         return _recent(_Part(None, coarse.window.end, FINE_SECONDS), _Part.of(coarse), book, now)
     begin = math.ceil(fine.window.start / COARSE_SECONDS) * COARSE_SECONDS
     newest = _Part(fine, begin, FINE_SECONDS, round((fine.window.end - begin) / FINE_SECONDS))
@@ -102,7 +107,17 @@ def _rested_throughout(recent: Recent) -> bool:
 
 def _hours(past: Frame, gpus: Sequence[RecentGpu]) -> Rows:
     """GPU measures by the hour: the most that any row of an hour shows."""
-    names = [*{*_GPU.values(), "gpu_util_max", "sm_active_max", "mem_used_bytes_mean", "mem_total_bytes"}]
+    names = [
+        *{
+            *_GPU.values(),
+            "gpu_util_max",
+            "gpu_util_p95",
+            "sm_active_max",
+            "sm_active_p95",
+            "mem_used_bytes_mean",
+            "mem_total_bytes",
+        }
+    ]
     keys = ["node", "gpu_uuid", "ts"]
     by_hour = past.gpu.assign(ts=np.ceil(past.gpu["ts"] / HOUR_SECONDS) * HOUR_SECONDS).groupby(keys)
     table = by_hour[names].max().assign(observed_seconds=by_hour["observed_seconds"].sum()).reset_index()
@@ -280,6 +295,7 @@ def _gpu_values(part: _Part, frame: Frame, keys: pd.Index) -> dict[str, Values]:
         "observed": (table["observed_seconds"] / part.step).clip(0.0, 1.0),
         "engine": np.fmax(table["gpu_util_mean"], table["sm_active_mean"]),
         "engine_max": np.fmax(table["gpu_util_max"], table["sm_active_max"]),
+        "engine_p95": np.fmax(table["gpu_util_p95"], table["sm_active_p95"]),
         "mem_used_ratio": table["mem_used_bytes_mean"] / table["mem_total_bytes"],
     }
     if part.step > FINE_SECONDS:

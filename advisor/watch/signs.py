@@ -55,7 +55,7 @@ def gpu_signs(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules)
     """The signs of all GPUs of a reading."""
     count = len(recent.gpus)
     shape = (count, line.count)
-    names = ("util", "engine_max", "sm", "tensor", "dram", "power_watts", "mem_used_ratio", "observed")
+    names = ("util", "engine_max", "engine_p95", "sm", "tensor", "dram", "power_watts", "mem_used_ratio", "observed")
     measures = {name: joined(recent.gpu, name, count, line) for name in (*names, "links_bytes_per_second")}
     flat = {name: measures[name].ravel().astype(np.float64) for name in names}
     limit = np.array([gpu.power_limit_watts or np.nan for gpu in recent.gpus], dtype=np.float64)
@@ -70,7 +70,7 @@ def gpu_signs(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules)
     rest = judge_rest(
         Activity(
             gpu=each(np.arange(count)), observed=is_observed(flat["observed"]), util=flat["util"],
-            engine_max=flat["engine_max"], engine_p95=missing, sm=flat["sm"], sm_p95=missing, pipes=flat["tensor"],
+            engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing, pipes=flat["tensor"],
             dram=flat["dram"], power=flat["power_watts"], power_p95=missing, memory=flat["mem_used_ratio"],
             sku=each(sku), low=each(low), high=each(high), limit=each(limit), instance=each(instance),
         ),

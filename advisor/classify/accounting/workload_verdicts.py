@@ -24,7 +24,7 @@ from .missing_metrics import AbsenceReasons, unseen_metrics
 HOUR = 3600.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
-    "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "g_max", "lost",
+    "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "rests", "g_max", "lost",
 )  # fmt: skip
 
 

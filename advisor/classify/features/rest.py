@@ -35,8 +35,6 @@ _REST_ROWS_MIN = 3
 _REST_QUANTILE, _MEDIAN = 0.1, 0.5
 # A GPU's own level this far above what any context draws is no rest: its counters stand still while it works.
 _OWN_OVER_TABLE_MAX = 1.25
-# Share of the seconds that lie above the 95th percentile.
-_P95_REST = 0.05
 
 
 @dataclass(frozen=True)
@@ -107,8 +105,9 @@ def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) 
     """The state of every row. `contradicted`: rows whose counters contradict one another; they are never rest."""
     with np.errstate(invalid="ignore"):
         engine = np.fmax(a.util, a.sm)
-        p95 = p95_at_most(a.engine_p95, a.engine_max, engine)
-        worked = (np.fmax.reduce([engine, a.pipes, p95]) >= rules.work_engine_min) | (a.dram >= rules.work_dram_min)
+        worked = (np.fmax.reduce([engine, a.pipes, a.engine_p95]) >= rules.work_engine_min) | (
+            a.dram >= rules.work_dram_min
+        )
         traces = (
             (engine > _noise(engine, a.gpu, rules.work_engine_min, rules.trace_engine_min, rules.trace_engine_max, rules))
             | (a.dram > _noise(a.dram, a.gpu, rules.trace_dram_max, rules.trace_dram_min, rules.trace_dram_max, rules))
@@ -140,12 +139,6 @@ def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) 
     state[s.known & s.quiet & traces] = TRACED
     state[s.known & ~s.quiet] = WORKED
     return Rest(state, idle, suspect, own_held, own_free, most)
-
-
-def p95_at_most(p95: Floats, most: Floats, mean: Floats) -> Floats:
-    """The 95th percentile; where nobody told it, the most that it can have been by the maximum and the mean, a twentieth
-    of which it would be if all other seconds were at rest. NaN: neither is known."""
-    return np.where(np.isnan(p95), np.fmin(most, mean / _P95_REST), p95)
 
 
 def rest_bounds(

@@ -12,6 +12,7 @@ from ..doubts import Doubt, by_gpu, doubts_of, percent
 from ..workloads.sku_lookup import GpuIndex
 from .rest import WORKED, Activity, judge_rest, rest_bounds
 from .soundness import POWER
+from .utilization import p95_at_most
 
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.intp]
@@ -59,11 +60,11 @@ def activity(frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook) -
         moment = at.groupby(list(at), sort=False, dropna=False).ngroup().to_numpy(np.intp)
     limit = sku["power_limit"].to_numpy(float)
     low, high = rest_bounds(sku["name"], limit, book.resting_power)
-    # Where the driver's utilization is not read, its SMs' activity says how high and how long the engine ran.
-    top, p95 = (gpu[f"gpu_util_{one}"].fillna(gpu[f"sm_active_{one}"]).to_numpy(float) for one in ("max", "p95"))
+    # Where the driver's utilization is not read, the activity of SMs says how high and how long the engine ran.
+    p95 = p95_at_most(gpu, "gpu_util").fillna(out["sm_p95"]).to_numpy(float)
     measured = {name: out[column].to_numpy(float) for name, column in _MEASURES.items()}
     return Activity(
-        gpu=number, observed=np.ones(len(gpu), dtype=np.bool_), util=gpu["gpu_util_mean"].to_numpy(float), engine_max=top,
+        gpu=number, observed=np.ones(len(gpu), dtype=np.bool_), util=gpu["gpu_util_mean"].to_numpy(float), engine_max=out["g_max"].to_numpy(float),
         engine_p95=p95, pipes=out[["c", "v"]].max(axis=1).to_numpy(float), power_p95=gpu["power_watts_p95"].to_numpy(float),
         sku=pd.factorize(sku["name"])[0].astype(np.intp), low=low, high=high, limit=limit, instance=instance,
         moment=moment, **measured,

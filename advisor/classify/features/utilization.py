@@ -19,7 +19,6 @@ from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex, SkuRows
 from .assumed_efficiency import assumed
-from .rest import p95_at_most
 
 _FABRIC = [
     "node", "ts", "interval_seconds", "util_mean", "util_p95", "util_bins", "xmit_wait_per_second_mean",
@@ -36,6 +35,8 @@ IDLE_POWER_SHARE = 0.125
 # No GPU idles above this share of its limit (L4 comes nearest, 16 of 72 W): power beyond it was not idle power, and
 # must not become the measure of idleness.
 IDLE_POWER_SHARE_MAX = 0.3
+# Share of the seconds that lie above the 95th percentile.
+P95_REST = 0.05
 # Tensor or memory activity that never exceeds this is too little to tell work from waiting by its swing.
 SWING_P95_MIN = 0.05
 
@@ -105,9 +106,16 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["idle_power"] = _idle_power(out, sku, book.rest.memory_held_min)
     out["power_over_idle"] = out["power"] / out["idle_power"]
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
-    out["sm_p95"] = p95_at_most(*(gpu[f"sm_active_{one}"].to_numpy(float) for one in ("p95", "max", "mean")))
+    out["sm_p95"] = p95_at_most(gpu, "sm_active")
     rows = with_one_nothing(pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1))
     return rows, with_one_nothing(_at_rows(gpu, ports))
+
+
+def p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
+    """The 95th percentile; where nobody told it, the most that it can have been by the maximum and the mean, a
+    twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
+    bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
+    return gpu[f"{name}_p95"].fillna(pd.Series(bound, index=gpu.index))
 
 
 def _share_above(column: pd.Series, level: pd.Series) -> pd.Series:
