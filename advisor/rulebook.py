@@ -35,8 +35,8 @@ class Rulebook:
     the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
     `bottlenecks`: thresholds of the verdicts; `reporting`: of what lists and mails show. `kind_priors`: what names
     and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
-    say. `resting_power`: what GPUs draw at rest, `rest`: what rest is; `move_model`: what predictions of moves were worth;
-    `served_models`: what names of language models tell."""
+    say. `resting_power`: what GPUs draw at rest; `rest`: what rest is; `move_model`: what predictions of moves were
+    worth; `served_models`: what names of language models tell."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]

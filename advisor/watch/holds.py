@@ -63,7 +63,7 @@ def _any(mask: Mask, flat: npt.NDArray[np.intp], sizes: Sequence[int]) -> Mask:
     out = np.zeros((len(sizes), mask.shape[1]), dtype=np.bool_)
     filled = np.flatnonzero(sizes)
     if len(filled):
-        starts = np.cumsum(sizes) - sizes
+        starts = (np.cumsum(sizes) - sizes).astype(np.intp)
         out[filled] = np.logical_or.reduceat(mask[flat], starts[filled], axis=0)
     return out
 

@@ -159,7 +159,7 @@ def _busy(scene: Scene, holds: Sequence[int], longer_than_seconds: float) -> Cod
 
 def _newest(mask: Mask, holds: Sequence[int], scene: Scene) -> float | None:
     """The end of the last span that is true for any of these holds."""
-    ends = last_true(mask[list(holds)].any(axis=0)[None, :], scene.line)
+    ends = last_true(np.logical_or.reduce(mask[list(holds)], axis=0, keepdims=True), scene.line)
     return float(ends[0]) if np.isfinite(ends[0]) else None
 
 
@@ -170,7 +170,8 @@ def _why_unknown(scene: Scene, holds: Sequence[int], found: dict[int, Rest], lon
         return coded("idle-node-silent", "No fresh data from one of its nodes.")
     newest = scene.line.since(scene.end - longer_than_seconds)
     at = sorted({gpu for hold in missing for gpu in hold.gpus})
-    blind = ~(scene.gpus.rest | scene.gpus.work | scene.gpus.spin | scene.gpus.contradicted)[at][:, newest]
+    signs = scene.gpus
+    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted)[at][:, newest]
     held = (blind & scene.gpus.held[at][:, newest]).mean() > _MOSTLY
     if held and not (scene.gpus.active[at][:, newest] & blind).any():
         return coded("held-without-activity", "Memory is held, and no activity metric is available: not judged.")

@@ -59,8 +59,9 @@ def gpu_signs(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules)
     measures = {name: joined(recent.gpu, name, count, line) for name in (*names, "links_bytes_per_second")}
     flat = {name: measures[name].ravel().astype(np.float64) for name in names}
     limit = np.array([gpu.power_limit_watts or np.nan for gpu in recent.gpus], dtype=np.float64)
-    low, high = rest_bounds([gpu.sku for gpu in recent.gpus], limit, book.resting_power)
-    sku = pd.factorize(pd.Series([gpu.sku or "" for gpu in recent.gpus], dtype=object))[0]
+    skus = pd.Series([gpu.sku or "" for gpu in recent.gpus], dtype=object)
+    low, high = rest_bounds(skus, limit, book.resting_power)
+    sku = pd.factorize(skus)[0]
     instance = np.array([gpu.part < 1.0 for gpu in recent.gpus], dtype=np.bool_)
 
     def each(values: np.ndarray) -> np.ndarray:
@@ -69,10 +70,11 @@ def gpu_signs(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules)
     missing = np.full(count * line.count, np.nan)
     rest = judge_rest(
         Activity(
-            gpu=each(np.arange(count)), observed=is_observed(flat["observed"]), util=flat["util"],
-            engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing, pipes=flat["tensor"],
-            dram=flat["dram"], power=flat["power_watts"], power_p95=missing, memory=flat["mem_used_ratio"],
-            sku=each(sku), low=each(low), high=each(high), limit=each(limit), instance=each(instance),
+            gpu=each(np.arange(count)), observed=is_observed(measures["observed"]).ravel(), util=flat["util"],
+            engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing,
+            pipes=flat["tensor"], dram=flat["dram"], power=flat["power_watts"], power_p95=missing,
+            memory=flat["mem_used_ratio"], sku=each(sku), low=each(low), high=each(high), limit=each(limit),
+            instance=each(instance),
         ),
         book.rest,
     )  # fmt: skip
@@ -106,7 +108,9 @@ def since_of(ends: Floats, seconds: Floats, active: Mask, rests: Mask, gap_secon
     """`rested_since` of each row of masks over the same spans."""
     count, spans = active.shape
     subject, begin, end = np.repeat(np.arange(count), spans), np.tile(ends - seconds, count), np.tile(ends, count)
-    return rested_since(subject, begin, end, active.ravel(), rests.ravel(), count, gap_seconds)
+    return rested_since(
+        subject, begin, end, active=active.ravel(), rests=rests.ravel(), count=count, gap_seconds=gap_seconds
+    )
 
 
 def _spins(active: Mask, measures: dict[str, Values], rules: WatchRules, trace_tensor: float) -> Mask:

@@ -11,11 +11,12 @@ import numpy as np
 
 from ..core.advice_types import Evidence
 from ..core.coded_text import coded
+from ..core.formatting import counted
 from ..core.incident_types import Sighting, Subject
 from ..core.recent import RecentNode
 from ..core.timestamps import minute, rfc3339, span
 from .scene import MINUTE, Scene
-from .words import gpu_word, named, who
+from .words import named, who
 
 # Power must contradict the counters in this share of the newest spans.
 _STUCK_SHARE = 0.9
@@ -80,7 +81,7 @@ def _node(scene: Scene, node: RecentNode) -> Sighting:
         ),
         text=coded(
             "node-silent", "No telemetry from {node} ({gpus}) for {age}, since {since}.{held}", node=named(node.node),
-            gpus=gpu_word(count), age=span(age), since=minute(last), held=held,
+            gpus=counted(count, "GPU"), age=span(age), since=minute(last), held=held,
         ),
         do_next=coded(
             "node-silent-check", "Check that {node} is up, and that its agent or exporter runs.", node=named(node.node)

@@ -11,7 +11,6 @@ memory held and without. The catalog's bounds (`rules/resting_power.yaml`) stand
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,8 +70,8 @@ class Activity:
 
 @dataclass(frozen=True)
 class Rest:
-    """`state`: of each row. `idle`: rows whose time counts as idle: at rest, or with a trace of work at most. `suspect`:
-    rows whose power only work explains while all counters are silent. `held_watts`, `free_watts`: the GPU's own level
+    """`state`: of each row. `idle`: rows whose time counts as idle: at rest, or with a trace of work. `suspect`: rows
+    whose power only work explains while all counters are silent. `held_watts`, `free_watts`: the GPU's own level
     at rest with memory held and without (NaN: it never rested so); `most_watts`: the most that rest explains."""
 
     state: States
@@ -90,8 +89,8 @@ class Rest:
 
 @dataclass(frozen=True)
 class _Sources:
-    """What can be said of each row. `known`: anything; `engine`: whether the engine ran; `two`: counters of two sources;
-    `others_work`: rows of an instance beside others that work, whose power is theirs."""
+    """What can be said of each row. `known`: anything; `engine`: whether the engine ran; `two`: by counters of two
+    sources; `others_work`: rows of an instance beside others that work, whose power is theirs."""
 
     quiet: Mask
     known: Mask
@@ -105,14 +104,16 @@ def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) 
     """The state of every row. `contradicted`: rows whose counters contradict one another; they are never rest."""
     with np.errstate(invalid="ignore"):
         engine = np.fmax(a.util, a.sm)
-        worked = (np.fmax.reduce([engine, a.pipes, a.engine_p95]) >= rules.work_engine_min) | (
-            a.dram >= rules.work_dram_min
-        )
-        traces = (
-            (engine > _noise(engine, a.gpu, rules.work_engine_min, rules.trace_engine_min, rules.trace_engine_max, rules))
-            | (a.dram > _noise(a.dram, a.gpu, rules.trace_dram_max, rules.trace_dram_min, rules.trace_dram_max, rules))
-            | (a.engine_max >= rules.kernel_min) | (a.pipes > rules.trace_tensor_min)
-        )  # fmt: skip
+        busiest = np.fmax.reduce([engine, a.pipes, a.engine_p95])
+        worked = (busiest >= rules.work_engine_min) | (a.dram >= rules.work_dram_min)
+        traces = (a.engine_max >= rules.kernel_min) | (a.pipes > rules.trace_tensor_min)
+        # What a GPU shows at rest, noise or a kernel that keeps a process alive, is no trace; within limits.
+        for values, quiet, least, most in (
+            (engine, rules.work_engine_min, rules.trace_engine_min, rules.trace_engine_max),
+            (a.dram, rules.trace_dram_max, rules.trace_dram_min, rules.trace_dram_max),
+        ):
+            floor = _level(values, a.gpu, values < quiet, _MEDIAN, 1)
+            traces |= values > np.clip(np.nan_to_num(rules.noise_times * floor), least, most)
         s = _sources(a, ~worked)
         free = a.memory < rules.memory_held_min
         resting = s.quiet & s.known
@@ -141,24 +142,12 @@ def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) 
     return Rest(state, idle, suspect, own_held, own_free, most)
 
 
-def rest_bounds(
-    names: Sequence[str | None] | pd.Series, limit: Floats, resting: RestingPowers
-) -> tuple[Floats, Floats]:
-    """Lowest and highest power of a context at rest, watts: by SKU, else by power limit, NaN where neither is known."""
-    table = pd.Series(names, dtype=object)
-    low, high = (
-        table.map({name: getattr(one, bound) for name, one in resting.gpus.items()}).to_numpy(float)
-        for bound in ("low_watts", "high_watts")
-    )
-    return np.where(np.isnan(low), resting.low_share * limit, low), np.where(
-        np.isnan(high), resting.high_share * limit, high
-    )
-
-
-def _noise(values: Floats, gpu: Ints, quiet: float, least: float, most: float, rules: RestRules) -> Floats:
-    """What each row must exceed to be a trace: multiples of what its GPU shows at rest, within limits."""
-    floor = _level(values, gpu, values < quiet, _MEDIAN, 1)
-    return np.clip(np.nan_to_num(rules.noise_times * floor), least, most)
+def rest_bounds(names: pd.Series, limit: Floats, resting: RestingPowers) -> tuple[Floats, Floats]:
+    """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
+    low = names.map({name: one.low_watts for name, one in resting.gpus.items()}).to_numpy(float)
+    high = names.map({name: one.high_watts for name, one in resting.gpus.items()}).to_numpy(float)
+    by_limit = resting.low_share * limit, resting.high_share * limit
+    return np.where(np.isnan(low), by_limit[0], low), np.where(np.isnan(high), by_limit[1], high)
 
 
 def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -> Floats:
@@ -238,8 +227,8 @@ class Since:
     newest: Floats
 
 
-def rested_since(  # noqa: PLR0917
-    subject: Ints, begin: Floats, end: Floats, active: Mask, rests: Mask, count: int, gap_seconds: float = np.inf
+def rested_since(
+    subject: Ints, begin: Floats, end: Floats, *, active: Mask, rests: Mask, count: int, gap_seconds: float = np.inf
 ) -> Since:
     """Since when `count` subjects have rested. Rows in any order, of each its subject's number.
 

@@ -156,11 +156,11 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
     return (engine - filled).clip(lower=0)
 
 
-def _idle_power(out: pd.DataFrame, sku: SkuRows, free: float) -> pd.Series:
-    """Idle power of each row's SKU: the lowest decile of its rows that were free (memory below that share), else a share
-    of the power limit."""
+def _idle_power(out: pd.DataFrame, sku: SkuRows, memory_held: float) -> pd.Series:
+    """Idle power of each row's SKU: the lowest decile of its rows with a smaller share of memory than `memory_held`,
+    else a share of the power limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
-    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < free) & plausible)
+    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < memory_held) & plausible)
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
     # A row far below what the prior says is nearer the truth than the prior.
     lowest = out["power"].groupby(sku["name"]).transform("min") if len(out) else free
