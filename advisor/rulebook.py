@@ -23,6 +23,7 @@ from ..rules.policy.custom import CustomRules
 from ..rules.policy.exceptions import Exceptions
 from ..rules.policy.kind_priors import KindPriors
 from ..rules.policy.latency_classes import LatencyClasses
+from ..rules.policy.rest import RestRules
 from ..rules.policy.thresholds import SITE, Threshold, WasteRule
 
 MIN_SAVING, MIN_SAVING_SHARE = "min_saving_usd_per_month", "min_saving_share_of_spend"
@@ -34,8 +35,8 @@ class Rulebook:
     the hour, from its settings and flags; `energy`: what the site says of power, PUE and carbon. `kinds`,
     `bottlenecks`: thresholds of the verdicts; `reporting`: of what lists and mails show. `kind_priors`: what names
     and owners say of kinds. `latency_classes`: how long those who ask a service may wait. `kind_model`: what shapes
-    say. `resting_power`: what GPUs draw at rest; `move_model`: what predictions of moves were worth;
-    `served_models`: what names of language models tell."""
+    say. `resting_power`: what GPUs draw at rest; `rest`: what rest is; `move_model`: what predictions of moves were
+    worth; `served_models`: what names of language models tell."""
 
     catalog: Catalog
     rules: Mapping[str, WasteRule]
@@ -47,6 +48,7 @@ class Rulebook:
     latency_classes: LatencyClasses
     kind_model: KindModel
     resting_power: RestingPowers
+    rest: RestRules
     move_model: MoveModel
     served_models: ServedModels = field(default_factory=ServedModels)
     reporting: Mapping[str, Threshold] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ..classify.features.rest import rested_since
 from ..classify.types import Verdicts
 from ..core.card_types import COURSE_SPANS, Course, Use
 from ..core.frame import Frame
@@ -23,7 +24,8 @@ _FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class Rests:
-    """GPU-hours of rest, the last moment of work where it rests now (Unix seconds), and GPUs that never worked."""
+    """GPU-hours of rest, since when it has rested without a trace of work (Unix seconds; None: it works), and how many
+    GPUs never worked."""
 
     gpu_hours: float
     since: float | None
@@ -52,22 +54,23 @@ def use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
 
 def rests_of(verdicts: Verdicts, w: WorkloadVerdict) -> Rests | None:
     """When its GPUs rested; None: nothing tells, or signals contradict one another."""
-    rows = verdicts.usage_of([w.id], "idle", "g", "seconds", "gpu_uuid", "ts")
+    rows = verdicts.usage_of([w.id], "idle", "rests", "g", "seconds", "gpu_uuid", "ts")
     if rows.empty or w.features.get("fault_share", 0.0) > 0.0:
         return None
-    known = rows["idle"].to_numpy(bool) | rows["g"].notna().to_numpy(bool)
-    if not known.any():
+    rows = rows[rows["idle"] | rows["g"].notna()]
+    if rows.empty:
         return None
-    rows = rows[known]
-    idle = rows["idle"].to_numpy(bool)
-    seconds = rows["seconds"].to_numpy(float)
-    busy = rows[~idle]
-    never = set(w.gpus) - set(busy["gpu_uuid"])
-    # A row that is idle as a whole ends a work that may have lasted until it began.
-    last = float(busy["ts"].max()) if len(busy) else w.start
-    end = float(rows["ts"].max())
-    rests = end - last > 1.0
-    return Rests(float(seconds[idle].sum()) / 3600 * w.gpu_part, last if rests else None, len(never))
+    idle, rest = rows["idle"].to_numpy(bool), rows["rests"].to_numpy(bool)
+    seconds, end = rows["seconds"].to_numpy(float), rows["ts"].to_numpy(float)
+    # A row at rest ends a work that may have lasted until it began.
+    found = rested_since(np.zeros(len(rows), dtype=np.intp), end - seconds, end, active=~rest, rests=rest, count=1)
+    since = float(found.since[0])
+    never = set(w.gpus) - set(rows["gpu_uuid"][~idle])
+    return Rests(
+        float(seconds[idle].sum()) / 3600 * w.gpu_part,
+        max(since, w.start) if since < end.max() - 1.0 else None,
+        len(never),
+    )
 
 
 def course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:

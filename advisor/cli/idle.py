@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
     from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
     from ..incidents.settings import WatchSettings  # noqa: PLC0415
     from ..watch.idle_answer import idle_answer, target_of, targets  # noqa: PLC0415
-    from ..watch.limits import Criteria  # noqa: PLC0415
     from ..watch.reading import read_recent  # noqa: PLC0415
+    from ..watch.scene import Criteria  # noqa: PLC0415
 
     if not _LEAST_SECONDS <= options.longer_than <= _MOST_SECONDS:
         raise UsageError("--longer-than is out of range.", "Use 5m to 3d.")
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         if len(found) > 1:
             raise AmbiguousError(options.target, found, lambda one: f"skuwise idle {one} ...")
         chosen = found[0]
-    criteria = Criteria(WatchSettings(), load_watch_rules(options.rules), book.resting_power)
+    criteria = Criteria(WatchSettings(), load_watch_rules(options.rules), book)
     answer = idle_answer(recent, target_of(recent, chosen), options.longer_than, criteria)
     if options.format == "json":
         told = {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..incidents.transitions import Advance
     from ..rulebook import Rulebook
     from ..telemetry.source import Source
-    from ..watch.limits import Criteria
+    from ..watch.scene import Criteria
 
 SCHEMA = "skuwise.watch/1"
 
@@ -172,10 +172,10 @@ class _Watcher:
 def _judged_by(options: argparse.Namespace, settings: WatchSettings, now: float) -> tuple[Rulebook, Criteria]:
     """The rules and prices of a look: read anew each time, so that a changed file counts at the next one."""
     from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-    from ..watch.limits import Criteria  # noqa: PLC0415
+    from ..watch.scene import Criteria  # noqa: PLC0415
 
     book = rulebook_of(options, now)
-    return book, Criteria(settings, load_watch_rules(options.rules), book.resting_power)
+    return book, Criteria(settings, load_watch_rules(options.rules), book)
 
 
 def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:

@@ -32,8 +32,9 @@ class Rows:
 
     Of a GPU or MIG instance: ``observed``, the share of the row that was observed (0..1); ``engine``, the mean share of
     time in which any kernel ran, by the best of GR_ENGINE_ACTIVE, SM_ACTIVE and GPU utilization, and ``engine_max``,
-    its highest sample; ``util``, the driver's utilization alone, the second opinion; ``sm``, ``tensor``, ``dram``,
-    ``power_watts``, ``mem_used_ratio``, ``sm_clock_hertz``; ``links_bytes_per_second``, PCIe and NVLink, both ways;
+    its highest sample, and ``engine_p95``, its 95th percentile; ``util``, the driver's utilization alone, the second
+    opinion; ``sm``, ``tensor``, ``dram``, ``power_watts``, ``mem_used_ratio``, ``sm_clock_hertz``;
+    ``links_bytes_per_second``, PCIe and NVLink, both ways;
     ``throttled``, the share of the row with a fault's throttle reason (hardware slowdown, thermal, power brake).
 
     Of a node: ``cpu_util``, ``disk_bytes_per_second``; ``fabric_bytes_per_second``, all compute ports, both ways;

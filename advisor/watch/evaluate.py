@@ -12,9 +12,8 @@ from .fabric_silent import fabric_silent
 from .fault_clock import fault_clocks
 from .held_idle import held_idle
 from .holds import hold_signs
-from .limits import Criteria
-from .scene import MINUTE, Scene
-from .signs import gpu_signs, rested_since
+from .scene import MINUTE, Criteria, Scene
+from .signs import gpu_signs, rested_before
 from .silent_telemetry import silent_telemetry, stale_source
 from .stopped import stopped
 from .timeline import timeline_of
@@ -23,15 +22,15 @@ from .timeline import timeline_of
 def scene_of(recent: Recent, criteria: Criteria) -> Scene:
     """A reading with its signs."""
     line, rules = timeline_of(recent.gpu), criteria.rules
-    gpus = gpu_signs(recent, line, criteria.resting, rules)
+    gpus = gpu_signs(recent, line, criteria.book, rules)
     fresh = frozenset(
         node.node
         for node in recent.nodes
         if node.last_seen is not None and line.end - node.last_seen <= rules.fresh_minutes * MINUTE
     )
     own = {kind: criteria.limits.limit_seconds(kind) for kind in get_args(HolderKind)}
-    rested = rested_since(recent, line, criteria.resting, rules)
-    return Scene(recent, line, gpus, hold_signs(recent, line, gpus, rules), own, rules, fresh, rested)
+    before = rested_before(recent, line, criteria.book, rules)
+    return Scene(recent, line, gpus, hold_signs(recent, line, gpus, rules), own, rules, fresh, before)
 
 
 def evaluate(recent: Recent, criteria: Criteria) -> WatchPass:

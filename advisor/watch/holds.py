@@ -20,7 +20,7 @@ _HOST = ("disk_bytes_per_second", "network_bytes_per_second")
 @dataclass(frozen=True)
 class HoldSigns:
     """Masks of (holds, spans) from each hold's begin on: `work`: a GPU worked, or its engine had requests; `progress`:
-    work beyond a spin; `rest`: every GPU rested; `stall`: every GPU rested or spun; `known`: any of these. `host`: its
+    work beyond a spin; `rest`: every GPU rested; `stall`: every GPU rested or spun. `host`: its
     hosts were busy with what nobody else on them explains. `queue`: its engine had requests waiting or running.
     `host_known`: of each hold, whether its hosts are measured at all. `fabric`: share of line rate of the compute
     ports of all of its nodes (NaN: not measured). `free`: no GPU of it held memory."""
@@ -39,21 +39,7 @@ class HoldSigns:
 
 def hold_signs(recent: Recent, line: Timeline, gpus: GpuSigns, rules: WatchRules) -> HoldSigns:
     """The signs of all holds of a reading."""
-    count, shape = len(recent.holds), (len(recent.holds), line.count)
-    if not count:
-        none = np.zeros(shape, dtype=np.bool_)
-        return HoldSigns(
-            none,
-            none,
-            none,
-            none,
-            none,
-            none,
-            none,
-            np.zeros(shape, dtype=np.float32),
-            np.zeros(0, dtype=np.bool_),
-            none,
-        )
+    count = len(recent.holds)
     flat = np.array([gpu for hold in recent.holds for gpu in hold.gpus], dtype=np.intp)
     sizes = [len(hold.gpus) for hold in recent.holds]
     working = _any(gpus.work, flat, sizes)
@@ -62,7 +48,7 @@ def hold_signs(recent: Recent, line: Timeline, gpus: GpuSigns, rules: WatchRules
     spin = _any(gpus.spin, flat, sizes)
     held = _any(gpus.held, flat, sizes)
     queue = _queue(recent, line)
-    inside = np.array([line.ends > hold.since + 1e-6 for hold in recent.holds])
+    inside = line.ends > np.array([[hold.since] for hold in recent.holds]).reshape(count, 1) + 1e-6
     work = (working | spin | queue) & inside
     host, host_known, fabric = _hosts(recent, line, working | spin, rules)
     return HoldSigns(
@@ -74,21 +60,17 @@ def hold_signs(recent: Recent, line: Timeline, gpus: GpuSigns, rules: WatchRules
 
 def _any(mask: Mask, flat: npt.NDArray[np.intp], sizes: Sequence[int]) -> Mask:
     """Of each hold, whether any of its GPUs; of one without GPUs, no."""
-    return _reduced(np.logical_or, mask, flat, sizes)
+    out = np.zeros((len(sizes), mask.shape[1]), dtype=np.bool_)
+    filled = np.flatnonzero(sizes)
+    if len(filled):
+        starts = (np.cumsum(sizes) - sizes).astype(np.intp)
+        out[filled] = np.logical_or.reduceat(mask[flat], starts[filled], axis=0)
+    return out
 
 
 def _all(mask: Mask, flat: npt.NDArray[np.intp], sizes: Sequence[int]) -> Mask:
-    return ~_reduced(np.logical_or, ~mask, flat, sizes) & (np.array(sizes) > 0)[:, None]
-
-
-def _reduced(how: np.ufunc, mask: Mask, flat: npt.NDArray[np.intp], sizes: Sequence[int]) -> Mask:
-    out = np.zeros((len(sizes), mask.shape[1]), dtype=np.bool_)
-    filled = [n for n, size in enumerate(sizes) if size]
-    if not filled:
-        return out
-    starts = np.concatenate([[0], np.cumsum([sizes[n] for n in filled])[:-1]]).astype(np.intp)
-    out[filled] = how.reduceat(mask[flat], starts, axis=0)
-    return out
+    """Of each hold, whether all of its GPUs; of one without GPUs, no."""
+    return ~_any(~mask, flat, sizes) & (np.array(sizes, dtype=np.intp) > 0)[:, None]
 
 
 def _queue(recent: Recent, line: Timeline) -> Mask:

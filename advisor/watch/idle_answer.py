@@ -19,14 +19,16 @@ from ..core.timestamps import minute, span
 from ..core.verdict_types import Owner
 from .evaluate import scene_of
 from .holds import last_true
-from .limits import Criteria
 from .rests import Rest, given_time, rests
-from .scene import MINUTE, Scene
+from .scene import MINUTE, Criteria, Scene
+from .timeline import Mask
 from .words import named
 
 IdleState = Literal["idle", "busy", "unknown"]
 # A rest may be shorter by this: work ended somewhere within a span.
 _TOLERANCE_SECONDS = 150.0
+# Share of the asked time that must be without a verdict for its reason to be told.
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,8 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
     gpus = target.gpus or tuple(gpu for n in target.holds for gpu in recent.holds[n].gpus)
     count = sum(recent.gpus[gpu].part for gpu in gpus)
     found = rests(scene, max(longer_than_seconds - _TOLERANCE_SECONDS, MINUTE))
-    since = _latest(found, holds)
-    last = _last_work(scene, holds)
+    since = max((found[n].since for n in holds if n in found), default=None)
+    last = _newest(scene.holds.work, holds, scene)
 
     def answer(state: IdleState, reason: CodedText) -> IdleAnswer:
         return IdleAnswer(state, target.what, count, since if state == "idle" else None, last, scene.end, reason)
@@ -107,7 +109,7 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
     busy = _busy(scene, holds, longer_than_seconds)
     if busy is not None:
         return answer("busy", busy)
-    if len([n for n in holds if n in found]) < len(holds):
+    if any(n not in found for n in holds):
         return answer("unknown", _why_unknown(scene, holds, found, longer_than_seconds))
     return answer(
         "idle",
@@ -142,31 +144,23 @@ def _longer(rows: Rows) -> Rows:
 
 def _busy(scene: Scene, holds: Sequence[int], longer_than_seconds: float) -> CodedText | None:
     """The last sign of work within the time, and what it is; None: there is none."""
-    line, signs = scene.line, scene.holds
-    begin = line.end - longer_than_seconds + _TOLERANCE_SECONDS
-    at = np.array(holds, dtype=np.intp)
-    given = given_time(scene, last_true(signs.work, line))
-    named_signs = (
+    signs = scene.holds
+    begin = scene.end - longer_than_seconds + _TOLERANCE_SECONDS
+    for code, text, mask in (
         ("gpu-activity", "GPU activity at {at}.", signs.work & ~signs.queue),
         ("requests", "Its engine had requests at {at}.", signs.queue),
-        ("host-activity", "Its hosts were loading or writing data at {at}.", given),
-    )
-    for code, text, mask in named_signs:
-        ends = last_true(mask[at], line)
-        newest = float(np.nanmax(ends)) if np.isfinite(ends).any() else None
+        ("host-activity", "Its hosts were loading or writing data at {at}.", given_time(scene)),
+    ):
+        newest = _newest(mask, holds, scene)
         if newest is not None and newest > begin:
             return coded(code, text, at=minute(newest))
     return None
 
 
-def _latest(found: dict[int, Rest], holds: Sequence[int]) -> float | None:
-    since = [found[n].since for n in holds if n in found]
-    return max(since) if since else None
-
-
-def _last_work(scene: Scene, holds: Sequence[int]) -> float | None:
-    ends = last_true(scene.holds.work[np.array(holds, dtype=np.intp)], scene.line) if holds else np.array([np.nan])
-    return float(np.nanmax(ends)) if np.isfinite(ends).any() else None
+def _newest(mask: Mask, holds: Sequence[int], scene: Scene) -> float | None:
+    """The end of the last span that is true for any of these holds."""
+    ends = last_true(np.logical_or.reduce(mask[list(holds)], axis=0, keepdims=True), scene.line)
+    return float(ends[0]) if np.isfinite(ends[0]) else None
 
 
 def _why_unknown(scene: Scene, holds: Sequence[int], found: dict[int, Rest], longer_than_seconds: float) -> CodedText:
@@ -174,7 +168,19 @@ def _why_unknown(scene: Scene, holds: Sequence[int], found: dict[int, Rest], lon
     missing = [scene.recent.holds[n] for n in holds if n not in found]
     if any(not scene.is_fresh(hold) for hold in missing):
         return coded("idle-node-silent", "No fresh data from one of its nodes.")
+    newest = scene.line.since(scene.end - longer_than_seconds)
+    at = sorted({gpu for hold in missing for gpu in hold.gpus})
+    signs = scene.gpus
+    blind = np.logical_not(signs.rest | signs.work | signs.spin | signs.contradicted)[at][:, newest]
+    held = (blind & scene.gpus.held[at][:, newest]).mean() > _MOSTLY
+    if held and not (scene.gpus.active[at][:, newest] & blind).any():
+        return coded("held-without-activity", "Memory is held, and no activity metric is available: not judged.")
+    if held:
+        return coded(
+            "held-not-confirmed",
+            "Memory is held, GPU activity is 0, and neither power nor profiling metrics confirm it: not judged.",
+        )
     young = [hold for hold in missing if hold.since > scene.end - longer_than_seconds]
     if young:
         return coded("too-young", "It started only {age} ago.", age=span(scene.end - max(h.since for h in young)))
-    return coded("too-little-observed", "Too little of that time was observed, or by one source alone.")
+    return coded("too-little-observed", "Too little of that time was observed, or by one source alone: not judged.")

@@ -13,6 +13,7 @@ import pandas as pd
 from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.mig import slices_of
+from ..classify.features.soundness import examine
 from ..core.frame import Frame
 from ..core.recent import (
     COARSE_SECONDS,
@@ -30,7 +31,7 @@ from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source
 from .holders import current_holds
 from .prices import priced
-from .timeline import timeline_of
+from .timeline import joined, timeline_of
 
 Floats = npt.NDArray[np.float64]
 # Rows of a minute are read of so long. More of them cost a server with a thousand GPUs seconds.
@@ -68,41 +69,49 @@ def read_recent(
     now = now if until is None else until
     minutes = _MINUTES_SECONDS_OF_SERVER if isinstance(source, PrometheusServer) else _MINUTES_SECONDS
 
+    def believed(since: float, until: float | None, resolution: float, gpus: Collection[str] = ()) -> Frame:
+        frame = source.read(book.catalog, since=since, until=until, now=now, resolution=resolution, wanted_gpus=gpus)
+        return examine(frame).frame
+
     def read(since: float, until: float | None, resolution: float, gpus: Collection[str] = ()) -> Frame | None:
         try:
-            return source.read(book.catalog, since=since, until=until, now=now, resolution=resolution, wanted_gpus=gpus)
+            return believed(since, until, resolution, gpus)
         except NothingToDo:
             return None
 
     fine = read(min(minutes, lookback_seconds), until, FINE_SECONDS)
     if fine is None:
         # The newest data may be older: raises where there is none.
-        coarse = source.read(book.catalog, since=lookback_seconds, until=until, now=now, resolution=COARSE_SECONDS)
+        coarse = believed(lookback_seconds, until, COARSE_SECONDS)
         return _recent(_Part(None, coarse.window.end, FINE_SECONDS), _Part.of(coarse), book, now)
     begin = math.ceil(fine.window.start / COARSE_SECONDS) * COARSE_SECONDS
     newest = _Part(fine, begin, FINE_SECONDS, round((fine.window.end - begin) / FINE_SECONDS))
     since = round((begin - fine.window.end + lookback_seconds) / COARSE_SECONDS) * COARSE_SECONDS
     quiet = _quiet_gpus(fine, book.catalog)
-    needs_past = quiet or _has_silent_fabric(fine) or _has_silent_nodes(fine)
-    coarse = read(since, begin, COARSE_SECONDS, quiet) if since > 0 and needs_past else None
+    coarse = read(since, begin, COARSE_SECONDS, quiet) if since > 0 and (quiet or _has_silence(fine)) else None
     recent = _recent(newest, _Part.of(coarse) if coarse else _Part(None, begin, COARSE_SECONDS), book, now)
-    if not past_seconds or isinstance(source, PrometheusServer) or not _rested_throughout(recent):
+    line = timeline_of(recent.gpu)
+    is_busy = (joined(recent.gpu, "engine", len(recent.gpus), line) > _BUSY).any(axis=1)
+    if not past_seconds or isinstance(source, PrometheusServer) or is_busy.all():
         return recent
-    start = timeline_of(recent.gpu).observed_from
+    start = line.observed_from
     past = read(past_seconds, math.ceil(start / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
     return recent if past is None else replace(recent, past=_hours(past, recent.gpus))
 
 
-def _rested_throughout(recent: Recent) -> bool:
-    """Whether some GPU did next to nothing in all rows."""
-    engine = [rows.of("engine", len(recent.gpus)) for rows in (recent.gpu.coarse, recent.gpu.fine)]
-    busy = np.concatenate(engine, axis=1) > _BUSY
-    return not bool(busy.any(axis=1).all())
-
-
 def _hours(past: Frame, gpus: Sequence[RecentGpu]) -> Rows:
     """GPU measures by the hour: the most that any row of an hour shows."""
-    names = [*{*_GPU.values(), "gpu_util_max", "sm_active_max", "mem_used_bytes_mean", "mem_total_bytes"}]
+    names = [
+        *{
+            *_GPU.values(),
+            "gpu_util_max",
+            "gpu_util_p95",
+            "sm_active_max",
+            "sm_active_p95",
+            "mem_used_bytes_mean",
+            "mem_total_bytes",
+        }
+    ]
     keys = ["node", "gpu_uuid", "ts"]
     by_hour = past.gpu.assign(ts=np.ceil(past.gpu["ts"] / HOUR_SECONDS) * HOUR_SECONDS).groupby(keys)
     table = by_hour[names].max().assign(observed_seconds=by_hour["observed_seconds"].sum()).reset_index()
@@ -147,20 +156,17 @@ def _quiet_gpus(frame: Frame, catalog: Catalog) -> frozenset[str]:
     return frozenset(gpu.uuid for gpu in _gpus([frame.gpus], catalog, {}) if (gpu.node, gpu.uuid) not in busy)
 
 
-def _has_silent_fabric(frame: Frame) -> bool:
-    """Whether a port of a compute fabric is silent under a workload on several nodes."""
+def _has_silence(frame: Frame) -> bool:
+    """Whether a port of a compute fabric is silent under a workload on several nodes, or a database has no rows."""
+    databases = frame.source.get("databases", ())
+    if isinstance(databases, (list, tuple)) and len(databases) > frame.gpu["node"].nunique():
+        return True
     ports = frame.fabric[
         (frame.fabric["role"] == "compute") & (frame.fabric["ts"] > frame.window.end - _NEWEST_SECONDS)
     ]
     traffic = ports["tx_bytes_per_second_mean"] + ports["rx_bytes_per_second_mean"]
     nodes = frame.uses.groupby("workload_id")["node"].nunique()
     return bool((traffic < _SILENT_BYTES).any() and (nodes > 1).any())
-
-
-def _has_silent_nodes(frame: Frame) -> bool:
-    """Whether a database has no rows in these minutes."""
-    databases = frame.source.get("databases", ())
-    return isinstance(databases, (list, tuple)) and len(databases) > frame.gpu["node"].nunique()
 
 
 def _recent(fine: _Part, coarse: _Part, book: Rulebook, now: float) -> Recent:
@@ -280,6 +286,7 @@ def _gpu_values(part: _Part, frame: Frame, keys: pd.Index) -> dict[str, Values]:
         "observed": (table["observed_seconds"] / part.step).clip(0.0, 1.0),
         "engine": np.fmax(table["gpu_util_mean"], table["sm_active_mean"]),
         "engine_max": np.fmax(table["gpu_util_max"], table["sm_active_max"]),
+        "engine_p95": np.fmax(table["gpu_util_p95"], table["sm_active_p95"]),
         "mem_used_ratio": table["mem_used_bytes_mean"] / table["mem_total_bytes"],
     }
     if part.step > FINE_SECONDS:

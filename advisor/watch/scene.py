@@ -1,10 +1,12 @@
-"""What every check of the watch is given: the reading, its signs, the limits, and how a sighting is made of them."""
+"""What every check of the watch is given: the reading, its signs, what it is judged by, and how a sighting is made."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -13,7 +15,8 @@ from ..core.advice_types import Evidence, Severity
 from ..core.coded_text import CodedText
 from ..core.ids import stable_id
 from ..core.incident_types import IncidentKind, Sighting, Subject
-from ..core.recent import Hold, HolderKind, Recent, RecentGpu, RecentNode
+from ..core.recent import Hold, HolderKind, Recent, RecentNode
+from ..rulebook import Rulebook
 from .holds import HoldSigns
 from .signs import GpuSigns
 from .timeline import Floats, Timeline
@@ -23,9 +26,26 @@ MINUTE, HOUR = 60.0, 3600.0
 _MANY_GPUS = 8
 
 
+class Limits(Protocol):
+    """Limits by kind of holder; the settings are one such thing."""
+
+    def limit_seconds(self, holder: HolderKind) -> float:
+        """How long this kind may hold GPUs without using them, seconds."""
+        ...
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """What a reading is judged by. `rules`: thresholds (rules/watch.yaml); `book`: what rest is."""
+
+    limits: Limits
+    rules: WatchRules
+    book: Rulebook
+
+
 @dataclass(frozen=True)
 class Scene:
-    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading. `rested_since`: of
+    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading. `rested_before`: of
     each GPU, since when it rested before the reading's first row (NaN: not known)."""
 
     recent: Recent
@@ -35,7 +55,7 @@ class Scene:
     limits: Mapping[HolderKind, float]
     rules: WatchRules
     fresh: frozenset[str]
-    rested_since: Floats
+    rested_before: Floats
 
     @property
     def end(self) -> float:
@@ -48,11 +68,7 @@ class Scene:
     @cached_property
     def sharers(self) -> Mapping[int, int]:
         """How many workloads hold each GPU."""
-        found: dict[int, int] = {}
-        for hold in self.recent.holds:
-            for gpu in hold.gpus:
-                found[gpu] = found.get(gpu, 0) + 1
-        return found
+        return Counter(gpu for hold in self.recent.holds for gpu in hold.gpus)
 
     def at_gpu(self, gpu: int) -> tuple[int, ...]:
         """The workloads that hold a GPU, by place."""
@@ -95,17 +111,14 @@ class Scene:
 
     def of_gpu(self, place: int) -> Subject:
         """One GPU as the subject of a sighting, with whoever holds it alone."""
-        gpu: RecentGpu = self.recent.gpus[place]
+        gpu = self.recent.gpus[place]
         holder = next((hold for hold in self.recent.holds if place in hold.gpus and not hold.shared), None)
         node = self.nodes.get(gpu.node)
         named = f"GPU {gpu.index}" if gpu.index is not None else gpu.uuid
-        return Subject(
-            key=f"gpu:{gpu.node}/{gpu.uuid}", name=f"{named} of {gpu.node}", nodes=(gpu.node,), gpus=(gpu.uuid,),
-            gpu_count=gpu.part, gpu_sku=gpu.sku, node_sku=node.sku if node else None,
-            workload_id=holder.workload_id if holder else None, series_id=holder.series_id if holder else None,
-            holder=holder.holder if holder else None, scheduler=holder.scheduler if holder else None,
-            job_id=holder.job_id if holder else None, pod=holder.pod if holder else None,
-            **({"owner": holder.owner} if holder else {}),
+        return replace(
+            self.of_hold(holder) if holder else Subject("", ""), key=f"gpu:{gpu.node}/{gpu.uuid}",
+            name=f"{named} of {gpu.node}", nodes=(gpu.node,), gpus=(gpu.uuid,), gpu_count=gpu.part, gpu_sku=gpu.sku,
+            node_sku=node.sku if node else None,
         )  # fmt: skip
 
     def sighting(

@@ -5,17 +5,18 @@ Missing data is no idleness: all of these say that something is not known, and w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..core.advice_types import Evidence
+from ..core.advice_types import Evidence, Severity
 from ..core.coded_text import coded
+from ..core.formatting import counted
 from ..core.incident_types import Sighting, Subject
 from ..core.recent import RecentNode
 from ..core.timestamps import minute, rfc3339, span
 from .scene import MINUTE, Scene
-from .words import gpu_word, named, who
+from .words import named, who
 
 # Power must contradict the counters in this share of the newest spans.
 _STUCK_SHARE = 0.9
@@ -53,16 +54,17 @@ def silent_telemetry(scene: Scene) -> Iterator[Sighting]:
         if gpu.node in silent or home is None or home.drained:
             continue
         if gpu.last_seen is not None and scene.end - gpu.last_seen > scene.rules.fresh_minutes * MINUTE:
-            yield _gpu(scene, place)
+            yield _silent(
+                scene, scene.of_gpu(place), "gpu-missing", gpu.last_seen, (place,), "high",
+                "{name} has reported nothing for {age}, since {since}, while its node reports.",
+                "Check dmesg on {node} for XID errors, and whether nvidia-smi lists the GPU.",
+            )  # fmt: skip
     yield from _stuck(scene)
 
 
 def _node(scene: Scene, node: RecentNode) -> Sighting:
     gpus = [n for n, gpu in enumerate(scene.recent.gpus) if gpu.node == node.node]
-    at = set(gpus)
-    holders = [hold for hold in scene.recent.holds if at.intersection(hold.gpus)]
-    last = node.last_seen or scene.line.start
-    age = scene.end - last
+    holders = [hold for hold in scene.recent.holds if set(gpus).intersection(hold.gpus)]
     held = f" It was running {who(scene.of_hold(holders[0]))}." if len(holders) == 1 else (
         f" It was running {len(holders)} workloads." if holders else ""
     )  # fmt: skip
@@ -71,42 +73,28 @@ def _node(scene: Scene, node: RecentNode) -> Sighting:
         f"node:{node.node}", node.node, (node.node,), tuple(scene.recent.gpus[n].uuid for n in gpus), float(count),
         node_sku=node.sku,
     )  # fmt: skip
-    return scene.sighting(
-        "telemetry-dead", subject, code="node-silent", severity="medium" if holders else "low", since=last,
-        last_work=None, wasted_seconds=0.0, gpus=gpus,
-        evidence=(
-            Evidence("last_data", rfc3339(last), None, "time (UTC)"),
-            Evidence("silent_for", age / MINUTE, scene.rules.fresh_minutes, "minutes"),
-        ),
-        text=coded(
-            "node-silent", "No telemetry from {node} ({gpus}) for {age}, since {since}.{held}", node=named(node.node),
-            gpus=gpu_word(count), age=span(age), since=minute(last), held=held,
-        ),
-        do_next=coded(
-            "node-silent-check", "Check that {node} is up, and that its agent or exporter runs.", node=named(node.node)
-        ),
+    return _silent(
+        scene, subject, "node-silent", node.last_seen or scene.line.start, gpus, "medium" if holders else "low",
+        f"No telemetry from {{name}} ({counted(count, 'GPU')}) for {{age}}, since {{since}}.{{held}}",
+        "Check that {node} is up, and that its agent or exporter runs.", held=held,
     )  # fmt: skip
 
 
-def _gpu(scene: Scene, place: int) -> Sighting:
-    gpu, subject = scene.recent.gpus[place], scene.of_gpu(place)
-    last = gpu.last_seen or scene.line.start
+def _silent(  # noqa: PLR0917
+    scene: Scene, subject: Subject, code: str, last: float, gpus: Sequence[int], severity: Severity, text: str,
+    do_next: str, **fields: str,
+) -> Sighting:  # fmt: skip
+    """Something that has reported nothing since `last`."""
     age = scene.end - last
     return scene.sighting(
-        "telemetry-dead", subject, code="gpu-missing", severity="high", since=last, last_work=None,
-        wasted_seconds=0.0, gpus=(place,),
+        "telemetry-dead", subject, code=code, severity=severity, since=last, last_work=None, wasted_seconds=0.0,
+        gpus=gpus,
         evidence=(
             Evidence("last_data", rfc3339(last), None, "time (UTC)"),
             Evidence("silent_for", age / MINUTE, scene.rules.fresh_minutes, "minutes"),
         ),
-        text=coded(
-            "gpu-missing", "{gpu} has reported nothing for {age}, since {since}, while its node reports.",
-            gpu=named(subject.name), age=span(age), since=minute(last),
-        ),
-        do_next=coded(
-            "gpu-missing-check", "Check dmesg on {node} for XID errors, and whether nvidia-smi lists the GPU.",
-            node=named(gpu.node),
-        ),
+        text=coded(code, text, name=named(subject.name), age=span(age), since=minute(last), **fields),
+        do_next=coded(f"{code}-check", do_next, node=named(subject.nodes[0])),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Evidence
-from ..core.formatting import counted, listed
+from ..core.formatting import listed
 from ..core.incident_types import Subject
 from .scene import Scene, mean_of
 
@@ -41,17 +41,10 @@ def who(subject: Subject) -> str:
 
 
 def power_evidence(scene: Scene, gpus: Sequence[int], since: float) -> tuple[Evidence, ...]:
-    """Power and memory since a moment, with the GPUs' own level at rest."""
+    """Power since a moment, with the GPUs' own level at rest."""
     line = scene.line
     at, after = list(gpus), line.ends - line.seconds >= since - 1.0
     mask = np.broadcast_to(after, (len(at), len(after)))
     power = mean_of(scene.gpus.power[at], mask)
-    own = scene.gpus.rest_watts[at]
-    level = float(np.nanmean(own)) if np.isfinite(own).any() else None
-    found = [] if power is None else [Evidence("power", power, level, "watts per GPU")]
-    return tuple(found)
-
-
-def gpu_word(count: int) -> str:
-    """``1 GPU``, ``8 GPUs``."""
-    return counted(count, "GPU")
+    level = mean_of(own := scene.gpus.rest_watts[at], np.ones_like(own, dtype=np.bool_))
+    return () if power is None else (Evidence("power", power, level, "watts per GPU"),)

@@ -30,7 +30,7 @@ SUFFIXES = (".yaml", ".yml")
 FOLDERS = ("gpus", "nodes", "waste", "custom")
 FILES = (
     "bottlenecks.yaml", "exceptions.yaml", "kind_priors.yaml", "kinds.yaml",
-    "latency_classes.yaml", "premiums.yaml", "providers.yaml", "reporting.yaml", "watch.yaml",
+    "latency_classes.yaml", "premiums.yaml", "providers.yaml", "reporting.yaml", "rest.yaml", "watch.yaml",
 )  # fmt: skip
 TEAMS_FOLDER = "teams"
 TEAM_FILE = "team.yaml"

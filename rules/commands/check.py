@@ -28,6 +28,7 @@ from ..policy.thresholds import (
     load_bottleneck_thresholds,
     load_kind_thresholds,
     load_reporting_thresholds,
+    load_threshold_file,
     load_waste_rules,
 )
 
@@ -61,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         "kind priors": lambda: len(load_kind_priors(options.rules).every),
         "latency classes": lambda: len(load_latency_classes(options.rules).classes),
         "kind thresholds": lambda: len(load_kind_thresholds(options.rules)),
+        "thresholds of rest": lambda: len(load_threshold_file("rest.yaml", options.rules)),
         "bottleneck thresholds": lambda: len(load_bottleneck_thresholds(options.rules)),
         "thresholds of reporting": lambda: len(load_reporting_thresholds(options.rules)),
     }

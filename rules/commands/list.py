@@ -21,6 +21,7 @@ from ..policy.thresholds import (
     load_bottleneck_thresholds,
     load_kind_thresholds,
     load_reporting_thresholds,
+    load_threshold_file,
     load_waste_rules,
 )
 
@@ -41,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     groups = {
         "kinds": load_kind_thresholds(options.rules),
         "bottlenecks": load_bottleneck_thresholds(options.rules),
+        "rest": load_threshold_file("rest.yaml", options.rules),
         "reporting": load_reporting_thresholds(options.rules),
     }
     priors = load_kind_priors(options.rules)

@@ -14,13 +14,6 @@ FILE = "watch.yaml"
 class WatchRules:
     """Each number in the unit of its name; `rules/watch.yaml` has the reasons and the sources."""
 
-    trace_engine_min: float
-    work_engine_max: float
-    noise_times: float
-    kernel_min: float
-    dram_work_min: float
-    tensor_work_min: float
-    rest_power_margin: float
     observed_min: float
     gap_minutes: float
     fresh_minutes: float

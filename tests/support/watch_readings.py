@@ -11,15 +11,15 @@ from skuwise.advisor.core.recent import Detail, Hold, Recent, RecentGpu, RecentN
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.watch.evaluate import evaluate
-from skuwise.advisor.watch.limits import Criteria
-from skuwise.rules.models.resting_power import load_resting_power
+from skuwise.advisor.watch.scene import Criteria
 from skuwise.rules.policy.watch import load_watch_rules
+from skuwise.tests.support.rulebooks import rulebook
 
 END = 1_790_000_400.0
 HOURS = 13.5
 MINUTES = int(HOURS * 60)
 SKU = "H100-SXM5"
-CRITERIA = Criteria(WatchSettings(), load_watch_rules(), load_resting_power())
+CRITERIA = Criteria(WatchSettings(), load_watch_rules(), rulebook())
 
 # One minute of a GPU: training, at rest with a context, free, spinning in a collective.
 TRAINING = {

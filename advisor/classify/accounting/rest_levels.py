@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.frame import Frame
-from ..features.resting_power import FREE_MEM_RATIO
 from ..types import RestLevel
 from ..workloads.mig import whole_gpus
 from ..workloads.sku_lookup import GpuIndex
@@ -20,27 +19,27 @@ Floats = npt.NDArray[np.float64]
 def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:
     """Every whole GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in its order.
 
-    The watts are the GPU's own levels, low quantiles of its quiet rows (`features/resting_power.py`); the clocks are
+    The watts are the GPU's own levels, low quantiles of its rows at rest (`features/rest.py`); the clocks are
     medians of the same rows. GPUs that are cut into instances are left out: their instances share one clock.
     """
     if frame.gpu.empty:
         return ()
-    quiet = rows["quiet"].to_numpy(bool) & ~rows["fault"].to_numpy(bool)
-    memory, clock = rows["mem"].to_numpy(float), rows["clock_ratio"].to_numpy(float)
+    idle, memory_held = rows["idle"].to_numpy(bool), rows["held"].to_numpy(bool)
+    clock = rows["clock_ratio"].to_numpy(float)
     held, free = rows["rest_power"].to_numpy(float), rows["rest_free_power"].to_numpy(float)
     whole = set(whole_gpus(frame).itertuples(index=False, name=None)) - set(frame.parents.values())
     found = []
     for (node, uuid), at in sorted(frame.gpu_keys.rows(), key=lambda one: one[0]):
-        if (node, uuid) not in whole or not quiet[at].any():
+        if (node, uuid) not in whole or not idle[at].any():
             continue
         sku = index.sku(node, uuid)
-        resting = at[quiet[at]]
+        resting = at[idle[at]]
         found.append(
             RestLevel(
                 node, uuid, sku.name if sku else None,
                 _median(held[at]), _median(free[at]),
-                _median(clock[resting[memory[resting] >= FREE_MEM_RATIO]]),
-                _median(clock[resting[memory[resting] < FREE_MEM_RATIO]]),
+                _median(clock[resting[memory_held[resting]]]),
+                _median(clock[resting[~memory_held[resting]]]),
             )
         )  # fmt: skip
     return tuple(found)

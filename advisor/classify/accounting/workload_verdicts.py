@@ -25,7 +25,7 @@ from ..workloads.session import Session
 HOUR = 3600.0
 _USAGE = (
     "c", "m", "n", "i", "p", "u_c", "u_m", "u_n", "u_p", "g", "sm", "o", "duty", "i_share", "n_share", "p_share",
-    "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "g_max", "lost",
+    "tensor_nvlink_correlation", "tensor_fabric_correlation", "clock_ratio", "idle", "rests", "g_max", "lost",
 )  # fmt: skip
 # What a verdict wants to see of a workload, and the measure that shows it.
 _WANTED = {

@@ -23,7 +23,6 @@ from .at_work import bin_features, busy_features, memory_features
 from .course import Course, Figures, course_features, longest_rest
 from .hourly import hourly_features
 from .piece_rows import PieceRows, RowTables
-from .resting_power import FREE_MEM_RATIO
 
 Features = Mapping[str, float]
 Floats = npt.NDArray[np.float64]
@@ -103,7 +102,7 @@ def _of_shape(
     out = busy_features(shape.where(~idle & ~shape.flags("fault")), known["resolution_seconds"])
     out |= bin_features(shape, [_sustained(one.session.gpus, index) for one in observed])
     out |= memory_features(shape, idle, kinds)
-    out["rest_watts"] = shape.where(idle & (shape.measured("mem") >= FREE_MEM_RATIO)).mean("power")
+    out["rest_watts"] = shape.where(idle & shape.flags("held")).mean("power")
     out["idle_run_hours"] = shape.mean("idle_run_seconds") / 3600
     gpus = shape.segments.grouped(shape.uuid)
     out["idle_stretch_hours"] = longest_rest(gpus.of_row, gpus.each, idle, shape.seconds) / 3600

@@ -1,12 +1,12 @@
 """What of the telemetry can be believed: readings that cannot be measurements become missing, and are told.
 
 The one step before everything else: what follows sees a missing value instead of a wrong one. It knows no SKU; whether
-a GPU draws more than any rest explains is asked where its power at rest is known (`rest`).
+a GPU draws more than any rest explains is asked where its power at rest is known (`resting_power`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -50,6 +50,8 @@ _STATISTICS = ("mean", "p95", "max")
 # Rounding lifts a ratio this far above 1. Up to 8, which counting against a part of the GPU can give on MIG (DCGM#152),
 # it is taken for 1: busy, which claims least.
 _ROUNDED, _RATIO_MOST = 1.001, 8.0
+# What rounding of a stored mean can leave of a row whose other samples are 0.
+_LEFT_OVER = 2e-4
 # The most that can be a reading. The largest board draws 1.2 kW; PCIe 6 carries 0.13 TB/s one way, NVLink 5 0.9 TB/s.
 _MOST = {
     **dict.fromkeys(RATIOS, _RATIO_MOST), "power_watts": 3000.0, "mem_used_bytes": 1e13, "mem_total_bytes": 1e13,
@@ -74,13 +76,14 @@ CONTRADICTS_MIN = 0.2
 TRACE = 0.002
 # Bytes per second one way beside which those of the other way cannot be 0.
 ONE_WAY_MOST = 1e6
-# A repeated value: rows, samples in each and samples in all without a change in the last digit.
-_FROZEN_ROWS, _FROZEN_SAMPLES, _FROZEN_IN_ALL = 3, 3.0, 10.0
+# A repeated value: seconds, samples in each row and samples in all without a change in the last digit. A steady load
+# can repeat a whole percent for some minutes.
+_FROZEN_SECONDS, _FROZEN_SAMPLES, _FROZEN_IN_ALL = 3 * 3600.0, 3.0, 10.0
 # A utilization in whole percent stands at its top for hours while the GPU is saturated.
 _SATURATED = 0.97
 # The agent's tables keep ratios in steps of 1e-4 and their percentiles in 1e-3: there, only a row whose percentile and
 # maximum are its mean stands still, for longer, at a level whose noise would show in such steps.
-_STORED_STEP, _STORED_ROWS, _STORED_LEVEL = 1e-3, 6, 0.05
+_STORED_STEP, _STORED_SECONDS, _STORED_LEVEL = 1e-3, 6 * 3600.0, 0.05
 
 
 @dataclass(frozen=True)
@@ -92,17 +95,13 @@ class Soundness:
     contradicted: Mask
 
 
-def sound(frame: Frame) -> tuple[Frame, tuple[Doubt, ...]]:
-    """The frame without readings that cannot be measurements, and what they were."""
-    found = examine(frame)
-    return found.frame, found.doubts
-
-
 def examine(frame: Frame) -> Soundness:
-    """As `sound`, with the rows in which two signals contradict one another."""
+    """The frame without readings that cannot be measurements, what they were, and the rows in which two signals
+    contradict one another."""
     if frame.gpu.empty:
         return Soundness(frame, (), np.zeros(len(frame.gpu), dtype=np.bool_))
     table = _Table(frame)
+    _outliers(table)
     _impossible(table)
     _frozen(table)
     _one_way(table)
@@ -120,8 +119,8 @@ class _Table:
         self._touched: set[str] = set()
         self._no_bins: dict[str, Mask] = {}
         self.doubts: list[Doubt] = []
-        mig = frame.gpus[frame.gpus["kind"] == "mig"] if len(frame.gpus) else frame.gpus
         self.device = frame.gpu_keys.number
+        mig = frame.gpus[frame.gpus["kind"] == "mig"] if len(frame.gpus) else frame.gpus
         self.instance = frame.gpu_keys.among(zip(mig["node"], mig["gpu_uuid"], strict=True))
         self.stored = frame.source.get("kind") == "sqlite"
 
@@ -146,17 +145,11 @@ class _Table:
             none = self._no_bins.setdefault(_BINS[metric], np.zeros(len(self.gpu), dtype=np.bool_))
             self._no_bins[_BINS[metric]] = none | at
 
-    def of_instances(self, at: Mask) -> Mask:
-        """The rows of instances at the moments in which these are rows of their GPUs."""
-        of, out = self._frame.parents, np.zeros(len(at), dtype=np.bool_)
-        node, uuid, ts = (self.gpu[name].to_numpy() for name in ("node", "gpu_uuid", "ts"))
-        moments = {(node[n], uuid[n], ts[n]) for n in np.nonzero(at)[0]} if of else ()
-        for n in np.nonzero(self.instance)[0] if moments else ():
-            out[n] = (*of.get((node[n], uuid[n]), ("", "")), ts[n]) in moments
-        return out
-
-    def doubt(self, metric: str, code: str, at: Mask, sentence: str) -> None:
-        self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentences=_same(at, sentence))
+    def doubt(self, metric: str, code: str, at: Mask, sentence: str | Mapping[int, str]) -> None:
+        """One doubt for each GPU with rows `at`. `sentence`: of all, or by each GPU's first such row."""
+        if at.any():
+            said = dict.fromkeys(map(int, np.flatnonzero(at)), sentence) if isinstance(sentence, str) else sentence
+            self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentences=said)
 
     def frame(self) -> Frame:
         gpus = self._sizes()
@@ -189,11 +182,6 @@ class _Table:
         return gpus
 
 
-class _same(dict[int, str]):  # noqa: N801 - a mapping that answers every row alike
-    def __init__(self, at: Mask, sentence: str) -> None:
-        super().__init__(dict.fromkeys(map(int, np.nonzero(at)[0]), sentence))
-
-
 def _is_blank(values: Floats) -> Mask:
     """Which values are one of DCGM's blanks, in any unit."""
     out = np.zeros(len(values), dtype=np.bool_)
@@ -205,11 +193,27 @@ def _is_blank(values: Floats) -> Mask:
     return out
 
 
+def _outliers(table: _Table) -> None:
+    """One sample of the driver's utilization above 1 is none, and costs its row no more than that sample."""
+    most, count = table.get("gpu_util_max"), table.get("gpu_util_n")
+    with np.errstate(invalid="ignore"):
+        at = (most > _ROUNDED) & ~table.instance & ~_is_blank(most)
+        if not at.any():
+            return
+        mean = (table.get("gpu_util_mean") * count - most) / (count - 1)
+        # What rounding of the mean leaves over; more of them leave no mean.
+        mean = np.where(np.abs(mean) <= _LEFT_OVER, 0.0, mean)
+        mean = np.where((count > 1) & (mean >= 0) & (mean <= _ROUNDED), mean, np.nan)
+    table.put("gpu_util_mean", at, mean)
+    table.put("gpu_util_max", at, np.nan)
+    table.put("gpu_util_p95", at & (table.get("gpu_util_p95") > _ROUNDED), np.nan)
+    table.doubt("gpu_util", BEYOND, at, "GPU_UTIL: a sample above 100 %, left out,")
+
+
 def _impossible(table: _Table) -> None:
     for metric, most in _MOST.items():
-        names = [metric] if metric == "mem_total_bytes" else [f"{metric}_{one}" for one in _STATISTICS]
         gone = blank = clipped = np.zeros(len(table.gpu), dtype=np.bool_)
-        for n, name in enumerate(names):
+        for name in [metric] if metric == "mem_total_bytes" else [f"{metric}_{one}" for one in _STATISTICS]:
             values = table.get(name)
             if np.isnan(values).all():
                 continue
@@ -220,80 +224,58 @@ def _impossible(table: _Table) -> None:
                 wrong = (values < 0) | (values > most) | np.isinf(values)
                 if metric in _NEVER_ZERO:
                     wrong |= values == 0
-                if metric in RATIOS:
-                    above = ~wrong & ~empty & (values > 1.0)
-                    clipped = clipped | (above & (values > _ROUNDED))
-                    table.put(name, above, 1.0)
+                above = ~wrong & ~empty & (values > 1.0) & (metric in RATIOS)
+            clipped = clipped | (above & (values > _ROUNDED))
+            table.put(name, above, 1.0)
             table.put(name, empty | wrong, np.nan)
-            if n == 0:
+            if not name.endswith(("_p95", "_max")):
                 gone, blank = empty | wrong, empty
+        called = _NAMES.get(metric, metric)
         if gone.any():
             table.remove(metric, gone)
-            called = _NAMES.get(metric, metric)
-            table.doubt(metric, BLANK, gone & blank, f"{called}: DCGM blank value, not a reading,")
-            table.doubt(metric, BEYOND, gone & ~blank, f"{called}: outside the range that a GPU can report")
-        if clipped.any():
-            sentence = f"{_NAMES[metric]}: above 1, counted as 1,"
-            table.doubt(metric, CLIPPED, clipped, sentence)
-    used, total = table.get("mem_used_bytes_mean"), table.get("mem_total_bytes")
+        table.doubt(metric, BLANK, gone & blank, f"{called}: DCGM blank value, not a reading,")
+        table.doubt(metric, BEYOND, gone & ~blank, f"{called}: outside the range that a GPU can report")
+        table.doubt(metric, CLIPPED, clipped, f"{called}: above 1, counted as 1,")
     with np.errstate(invalid="ignore"):
-        over = used > 1.05 * total
+        over = table.get("mem_used_bytes_mean") > 1.05 * table.get("mem_total_bytes")
     if over.any():
         table.remove("mem_used_bytes", over)
         table.doubt("mem_used_bytes", BEYOND, over, "Memory in use above the memory size of the GPU")
 
 
-def _runs(order: Ints, gpu: Ints, values: Floats) -> tuple[Ints, Ints]:
-    """For each row its run of one repeated value, and how many rows that has."""
-    v, g = values[order], gpu[order]
-    with np.errstate(invalid="ignore"):
-        same = (g[1:] == g[:-1]) & (np.abs(v[1:] - v[:-1]) <= 1e-9 * np.abs(v[1:]))
-    run = np.concatenate(([0], np.cumsum(~same)))
-    back = np.empty(len(order), dtype=np.intp)
-    back[order] = run
-    return back, np.bincount(run)[back]
-
-
 def _frozen(table: _Table) -> None:
-    """Values that repeat to the last digit: the exporter says again what it read long ago."""
-    gpu = table.device
-    order = np.lexsort((table.gpu["ts"].to_numpy(float), gpu))
+    """Values that repeat to the last digit: the exporter says again what it read long ago. Repeated rest is rest."""
+    order = np.lexsort((table.gpu["ts"].to_numpy(float), table.device))
+    new_gpu = np.diff(table.device[order], prepend=-1) != 0
     counts = [table.get(f"{name}_n") for name in ("gpu_util", "tensor_active", "dram_active", "power_watts")]
     samples = np.nan_to_num(np.fmax.reduce(counts))  # without a count nothing is called frozen
-    found: dict[str, Mask] = {}
-    still: dict[str, tuple[Ints, Ints]] = {}
+    unused = np.fmax.reduce([table.get(f"{name}_{one}") for name in RATIOS for one in ("mean", "max")]) == 0
+    length = table.gpu["interval_seconds"].to_numpy(float)
+    least = _STORED_SECONDS if table.stored else _FROZEN_SECONDS
     for metric in ("power_watts", *RATIOS):
         if metric == "power_watts" and (table.stored or table.instance.all()):
             continue
         values = table.get(f"{metric}_mean")
-        run, length = still[metric] = _runs(order, gpu, values)
-        in_all = np.bincount(run, weights=samples)[run]
-        at = (length >= (_STORED_ROWS if table.stored else _FROZEN_ROWS)) & (samples >= _FROZEN_SAMPLES)
-        at &= (in_all >= _FROZEN_IN_ALL) & (values > 0)
+        if np.isnan(values).all():
+            continue
+        v = values[order]
+        with np.errstate(invalid="ignore"):
+            is_same = np.abs(np.diff(v, prepend=np.nan)) <= 1e-9 * np.abs(v)
+        run = np.empty(len(order), dtype=np.intp)
+        run[order] = np.cumsum(new_gpu | ~is_same) - 1
+        at = (np.bincount(run, weights=length)[run] >= least) & (samples >= _FROZEN_SAMPLES) & (values > 0) & ~unused
+        at &= np.bincount(run, weights=samples)[run] >= _FROZEN_IN_ALL
         if metric in RATIOS:
             at &= values < (_SATURATED if metric == "gpu_util" else 0.999)
+        near = _STORED_STEP if table.stored else 1e-9 * np.maximum(np.abs(values), 1.0)
         for one in ("p95", "max"):
             other = table.get(f"{metric}_{one}")
-            near = _STORED_STEP if table.stored else 1e-9 * np.maximum(np.abs(values), 1.0)
             at &= np.isnan(other) | (np.abs(other - values) <= near)
         if table.stored:
             at &= ~np.isnan(table.get(f"{metric}_p95")) & (values >= _STORED_LEVEL)
         if at.any():
-            found[metric] = at
-    if "power_watts" in found:
-        # Everything stands still: zeros are repeated as well, and no measurement either.
-        whole = found["power_watts"] & ~np.isnan(table.get("power_watts_mean"))
-        whole |= table.of_instances(whole)  # which have no power of their own
-        for metric in RATIOS:
-            values = table.get(f"{metric}_mean")
-            whole &= np.isnan(values) | (still[metric][1] >= _FROZEN_ROWS)
-        for metric in RATIOS:
-            at = whole & ~np.isnan(table.get(f"{metric}_mean"))
-            if at.any():
-                found[metric] = found.get(metric, at) | at
-    for metric, at in found.items():
-        table.remove(metric, at)
-        table.doubt(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
+            table.remove(metric, at)
+            table.doubt(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
 
 
 def _one_way(table: _Table) -> None:
@@ -334,20 +316,17 @@ def _zeros(table: _Table) -> Mask:
     if stuck.any() or low.any():
         table.remove("gpu_util", stuck | low)
         clear = stuck & (most >= WORKS_MIN)
-        sentences = {
-            first: f"GPU_UTIL 0 %, but {_against(table, rows, _PROFILED[:1] + _PROFILED[2:4])}"
-            for first, rows in by_gpu(table.gpu, clear).items()
+        against = _PROFILED[:1] + _PROFILED[2:4]
+        words = {
+            first: f"GPU_UTIL 0 %, but {_against(table, at, against)}" for first, at in by_gpu(table.gpu, clear).items()
         }
-        table.doubts += doubts_of(table.gpu, clear, metric="gpu_util", code=STUCK, sentences=sentences)
+        table.doubt("gpu_util", STUCK, clear, words)
     if silent.any():
-        sentences = {}
-        for first, rows in by_gpu(table.gpu, silent).items():
-            names = [
-                n for n in ("tensor_active", "dram_active", "sm_active") if not np.isnan(table.get(f"{n}_mean")[first])
-            ]
-            sentences[first] = f"GPU_UTIL {percent(util[rows])} (mean), but {_listed(names)} 0"
-        metrics = "tensor_active, dram_active, sm_active"
-        table.doubts += doubts_of(table.gpu, silent, metric=metrics, code=SILENT, sentences=sentences)
+        words = {
+            first: f"GPU_UTIL {percent(util[at])} (mean), but {_listed(table, first)} 0"
+            for first, at in by_gpu(table.gpu, silent).items()
+        }
+        table.doubt("tensor_active, dram_active, sm_active", SILENT, silent, words)
         for metric in _PROFILED:
             table.remove(metric, silent)
     for metric in ("sm_active", "dram_active"):
@@ -355,10 +334,8 @@ def _zeros(table: _Table) -> Mask:
         if at.any():
             table.remove(metric, at)
             table.doubt(metric, STUCK, at, f"{_NAMES[metric]}: 0 while the engine is active")
-    with np.errstate(invalid="ignore"):
-        unknown = _zero(table, "tensor_active") & works & np.isnan(np.fmax(*(
-            table.get(f"{name}_mean") for name in ("fp32_active", "fp64_active")
-        )))  # fmt: skip
+    other_pipes = np.fmax(table.get("fp32_active_mean"), table.get("fp64_active_mean"))
+    unknown = _zero(table, "tensor_active") & works & np.isnan(other_pipes)
     if unknown.any():
         table.remove("tensor_active", unknown)
         sentence = "Tensor activity 0 while the engine is active, and no other pipe is exported: compute use is unknown"
@@ -371,10 +348,10 @@ def _against(table: _Table, rows: Ints, names: Sequence[str]) -> str:
     return _joined(shown)
 
 
-def _listed(names: Sequence[str]) -> str:
-    """As in ``tensor, DRAM and SM activity``."""
-    short = [_NAMES[name].removesuffix(" activity") for name in names]
-    return f"{_joined(short)} activity"
+def _listed(table: _Table, row: int) -> str:
+    """The counters that are known in a row, as in ``tensor, DRAM and SM activity``."""
+    names = [n for n in ("tensor_active", "dram_active", "sm_active") if not np.isnan(table.get(f"{n}_mean")[row])]
+    return f"{_joined([_NAMES[name].removesuffix(' activity') for name in names])} activity"
 
 
 def _joined(words: Sequence[str]) -> str:

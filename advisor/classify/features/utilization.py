@@ -19,7 +19,6 @@ from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
 from ..workloads.sku_lookup import GpuIndex, SkuRows
 from .assumed_efficiency import assumed
-from .resting_power import FREE_MEM_RATIO
 
 _FABRIC = [
     "node", "ts", "interval_seconds", "util_mean", "util_p95", "util_bins", "xmit_wait_per_second_mean",
@@ -46,13 +45,12 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     """One row per row of the frame's `gpu`, in the same order; and what the ports of its node carried then (`ports`:
     `port_traffic`).
 
-    `quiet`: rows in which no known counter shows work; whether they are at rest is told by power (`resting_power`).
     `sm_p95`: of SM activity; where nobody told it, the most that it can have been. Where the catalog knows a GPU but
     nobody measured what it sustains, the middle of the others is assumed. A second counts as busy (`i_share`,
     `n_share`, `p_share`) from a share of the network's or PCIe's rate, or of what NVLink sustains, on.
     """
     level = {name: threshold.value for name, threshold in book.bottlenecks.items()}
-    engine_max, link_busy, pcie_busy = level["idle_engine_max"], level["network_util"], level["pcie_util"]
+    link_busy, pcie_busy = level["network_util"], level["pcie_util"]
     sustained = assumed(book.catalog.gpus.values())
     gpu = frame.gpu
     out = pd.DataFrame(index=gpu.index)
@@ -104,19 +102,15 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"] = gpu["power_watts_mean"]
     out["rated_power"] = out["power"] / sku["tdp"]
-    out["idle_power"] = _idle_power(out, sku)
+    out["idle_power"] = _idle_power(out, sku, book.rest.memory_held_min)
     out["power_over_idle"] = out["power"] / out["idle_power"]
-    busy = (out["g"] >= engine_max) | (out["sm"] >= engine_max) | (out["m"] >= level["idle_dram_max"])
-    busy |= (out["c"] >= engine_max) | (out["v"] >= engine_max)
     # A mean hides bursts: where a twentieth of the seconds worked, the GPU was in use.
-    out["sm_p95"] = _p95_at_most(gpu, "sm_active")
-    busy |= _p95_at_most(gpu, "gpu_util").fillna(out["sm_p95"]) >= engine_max
-    out["quiet"] = ~busy
+    out["sm_p95"] = p95_at_most(gpu, "sm_active")
     rows = with_one_nothing(pd.concat([out, _fabric(frame, link_busy), _host(frame)], axis=1))
     return rows, with_one_nothing(_at_rows(gpu, ports))
 
 
-def _p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
+def p95_at_most(gpu: pd.DataFrame, name: str) -> pd.Series:
     """The 95th percentile; where nobody told it, the most that it can have been by the maximum and the mean, a
     twentieth of which it would be if all other seconds were at rest. NaN: neither is known."""
     bound = np.fmin(gpu[f"{name}_max"].to_numpy(float), gpu[f"{name}_mean"].to_numpy(float) / P95_REST)
@@ -161,10 +155,11 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
     return (engine - filled).clip(lower=0)
 
 
-def _idle_power(out: pd.DataFrame, sku: SkuRows) -> pd.Series:
-    """Idle power of each row's SKU: the lowest decile of its rows that were free, else a share of the power limit."""
+def _idle_power(out: pd.DataFrame, sku: SkuRows, memory_held: float) -> pd.Series:
+    """Idle power of each row's SKU: the lowest decile of its rows with a smaller share of memory than `memory_held`,
+    else a share of the power limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
-    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < FREE_MEM_RATIO) & plausible)
+    free = out["power"].where((out["g"] < 0.01) & (out["mem"] < memory_held) & plausible)
     observed = free.groupby(sku["name"]).transform(lambda power: power.quantile(0.1)) if len(out) else free
     # A row far below what the prior says is nearer the truth than the prior.
     lowest = out["power"].groupby(sku["name"]).transform("min") if len(out) else free

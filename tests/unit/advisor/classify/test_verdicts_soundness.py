@@ -17,7 +17,6 @@ from skuwise.advisor.classify.features.soundness import (
     SILENT,
     STUCK,
     examine,
-    sound,
 )
 from skuwise.advisor.core.frame import Frame
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
@@ -27,6 +26,11 @@ BLANKS = [
     for base in (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
     for more in (0, 1, 3)
 ]
+
+
+def sound(frame: Frame) -> tuple[Frame, tuple[Doubt, ...]]:
+    found = examine(frame)
+    return found.frame, found.doubts
 
 
 def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> Frame:

@@ -125,7 +125,7 @@ def test_a_rest_that_began_before_the_view_is_followed_by_the_hours():
     recent = reading([Work("1", eight(), ((MINUTES, REST),), "process", started=30 * 24 * 60)])
     start = (recent.gpu.coarse.start // 3600 + 1 - 240) * 3600
     hours = {name: np.full((8, 240), REST[name], dtype=np.float32) for name in REST}
-    hours["engine"][:, :100] = TRAINING["engine"]
+    hours["util"][:, :100] = TRAINING["util"]
     (one,) = held_idle(scene_of(replace(recent, past=Rows(start, 3600.0, 240, hours)), CRITERIA))
     assert one.since == start + 100 * 3600 and one.gpu_hours == pytest.approx(8 * (END - one.since) / 3600)
     # A gap between the hours and the view may hide work.

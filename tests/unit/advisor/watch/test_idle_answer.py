@@ -79,6 +79,16 @@ def test_what_was_not_observed_is_not_known():
     assert state(reading([young]), "4711") == ("unknown", "too-young")
 
 
+@pytest.mark.parametrize(
+    ("known", "code"), [({"engine_max": 0.0, "util": 0.0}, "held-not-confirmed"), ({}, "held-without-activity")]
+)
+def test_held_memory_that_nothing_else_explains_is_not_judged(known, code):
+    blind = {"observed": 1.0, "mem_used_ratio": 0.8, **known}
+    answer = ask(reading([Work("4711", eight(), ((MINUTES, blind),))]), "4711")
+    assert (answer.state, answer.reason.code) == ("unknown", code)
+    assert answer.reason.text.endswith("not judged.")
+
+
 def test_an_empty_node_is_idle_and_a_node_without_gpus_is_not_known():
     recent = reading([], free=eight("n3"))
     assert state(recent, "n3") == ("idle", "idle")

@@ -1,0 +1,255 @@
+"""Rest, held and work: the one judge of every row of every GPU, for advice over weeks and for the watch over minutes.
+
+Pure: arrays in, states out. A trace of work by any counter is work. Rest is never told by one source alone: of the
+driver's utilization, the profiler's counters, memory that nobody holds and power at rest two must agree. Where the
+driver's utilization is the only counter, it must be 0 throughout while power is steady at a level that is no work's.
+
+A GPU with a CUDA context and nothing to do keeps its clocks up and draws a multiple of a free one (H100 72 to 122 W).
+So the level to compare power with is the GPU's own: a low quantile of its power while every counter is silent, with
+memory held and without. The catalog's bounds (`rules/resting_power.yaml`) stand in where it never rested.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from ....rules.models.resting_power import RestingPowers
+from ....rules.policy.rest import RestRules
+from .soundness import TRACE
+
+Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.intp]
+States = npt.NDArray[np.int8]
+
+# States of a row: not known; work; so little work that a twentieth of its seconds had none; counters at rest while
+# only work explains the power; rest with memory held; rest without (or where memory is not measured).
+UNKNOWN, WORKED, TRACED, CONTRADICTED, HELD, RESTED = range(6)
+# Rows of rest by which a GPU's own level is known: fewer may be a pause between two pieces of work.
+_REST_ROWS_MIN = 3
+_REST_QUANTILE, _MEDIAN = 0.1, 0.5
+# A GPU's own level this far above what any context draws is no rest: its counters stand still while it works.
+_OWN_OVER_TABLE_MAX = 1.25
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What rows show: one value each, NaN where missing; shares 0..1, watts.
+
+    `gpu`: the number of each row's GPU (of an instance: its parent's). `observed`: rows of which enough was observed.
+    `util`: the driver's utilization; `engine_max`, `engine_p95`: highest sample and 95th percentile of it, or of SM
+    activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes. `memory`: share in use. `sku`: the number of each
+    row's SKU; `low`, `high`: what it draws at rest (`rest_bounds`); `limit`: its power limit. `instance`: rows of MIG
+    instances; `moment`: the number of each row's GPU, time and length, by which rows of a GPU and of its instances
+    belong together (None: no parent of an instance has rows).
+    """
+
+    gpu: Ints
+    observed: Mask
+    util: Floats
+    engine_max: Floats
+    engine_p95: Floats
+    sm: Floats
+    sm_p95: Floats
+    pipes: Floats
+    dram: Floats
+    power: Floats
+    power_p95: Floats
+    memory: Floats
+    sku: Ints
+    low: Floats
+    high: Floats
+    limit: Floats
+    instance: Mask
+    moment: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Rest:
+    """`state`: of each row. `idle`: rows whose time counts as idle: at rest, or with a trace of work. `suspect`: rows
+    whose power only work explains while all counters are silent. `held_watts`, `free_watts`: the GPU's own level
+    at rest with memory held and without (NaN: it never rested so); `most_watts`: the most that rest explains."""
+
+    state: States
+    idle: Mask
+    suspect: Mask
+    held_watts: Floats
+    free_watts: Floats
+    most_watts: Floats
+
+    @property
+    def rests(self) -> Mask:
+        """Rows without a trace of work."""
+        return self.state >= HELD
+
+
+@dataclass(frozen=True)
+class _Sources:
+    """What can be said of each row. `known`: anything; `engine`: whether the engine ran; `two`: by counters of two
+    sources; `others_work`: rows of an instance beside others that work, whose power is theirs."""
+
+    quiet: Mask
+    known: Mask
+    engine: Mask
+    two: Mask
+    power: Floats
+    others_work: Mask
+
+
+def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) -> Rest:
+    """The state of every row. `contradicted`: rows whose counters contradict one another; they are never rest."""
+    with np.errstate(invalid="ignore"):
+        engine = np.fmax(a.util, a.sm)
+        busiest = np.fmax.reduce([engine, a.pipes, a.engine_p95])
+        worked = (busiest >= rules.work_engine_min) | (a.dram >= rules.work_dram_min)
+        traces = (a.engine_max >= rules.kernel_min) | (a.pipes > rules.trace_tensor_min)
+        # What a GPU shows at rest, noise or a kernel that keeps a process alive, is no trace; within limits.
+        for values, quiet, least, most in (
+            (engine, rules.work_engine_min, rules.trace_engine_min, rules.trace_engine_max),
+            (a.dram, rules.trace_dram_max, rules.trace_dram_min, rules.trace_dram_max),
+        ):
+            floor = _level(values, a.gpu, values < quiet, _MEDIAN, 1)
+            traces |= values > np.clip(np.nan_to_num(rules.noise_times * floor), least, most)
+        s = _sources(a, ~worked)
+        free = a.memory < rules.memory_held_min
+        resting = s.quiet & s.known
+        if contradicted is not None:
+            resting &= ~contradicted
+        whole = resting & ~s.others_work
+        own_free, own_held = (
+            _level(s.power, a.gpu, whole & part, _REST_QUANTILE, _REST_ROWS_MIN) for part in (free, ~free)
+        )
+        plausible = [np.where(own <= _OWN_OVER_TABLE_MAX * a.high, own, np.nan) for own in (own_free, own_held)]
+        level = np.fmax.reduce([a.high, *plausible])
+        most = rules.power_margin * level
+        fault = np.where(np.isnan(level), np.nan, np.fmax(most, rules.fault_power_share_min * a.limit))
+        suspect = resting & s.engine & ~a.instance & (s.power > fault)
+        sure = s.power <= rules.power_margin * np.fmax(a.low, np.where(own_free <= a.high, own_free, np.nan))
+        steady = _is_steady(a, s, np.where(free, own_free, own_held), worked, rules)
+        # The parent's power is the work of any of its instances.
+        explained = ~(s.power > most) | (a.instance & s.others_work)
+        idle = resting & s.engine & (s.two | free | sure | steady) & explained
+    state = np.full(len(a.gpu), UNKNOWN, dtype=np.int8)
+    state[idle] = RESTED
+    state[idle & (a.memory >= rules.memory_held_min)] = HELD
+    state[suspect] = CONTRADICTED
+    state[s.known & s.quiet & traces] = TRACED
+    state[s.known & ~s.quiet] = WORKED
+    return Rest(state, idle, suspect, own_held, own_free, most)
+
+
+def rest_bounds(names: pd.Series, limit: Floats, resting: RestingPowers) -> tuple[Floats, Floats]:
+    """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
+    low = names.map({name: one.low_watts for name, one in resting.gpus.items()}).to_numpy(float)
+    high = names.map({name: one.high_watts for name, one in resting.gpus.items()}).to_numpy(float)
+    by_limit = resting.low_share * limit, resting.high_share * limit
+    return np.where(np.isnan(low), by_limit[0], low), np.where(np.isnan(high), by_limit[1], high)
+
+
+def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -> Floats:
+    """A quantile of each GPU's values over these rows of it, at all of its rows; NaN where they are too few."""
+    chosen = at & ~np.isnan(values)
+    if not chosen.any():
+        return np.full(len(at), np.nan)
+    grouped = pd.Series(values[chosen]).groupby(gpu[chosen])
+    level = grouped.quantile(share).where(grouped.size() >= least_rows)
+    return np.asarray(level.reindex(gpu), dtype=np.float64)
+
+
+def _is_steady(a: Activity, s: _Sources, own: Floats, worked: Mask, rules: RestRules) -> Mask:
+    """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest. `own`: the low
+    quantile of the GPU's power while quiet."""
+    at_work = np.full(int(a.sku.max(initial=-1)) + 1, -np.inf)
+    drew = worked & ~np.isnan(s.power)
+    np.maximum.at(at_work, a.sku[drew], s.power[drew])
+    work = at_work[a.sku]  # -inf: none of its kind worked
+    unused = (a.util == 0) & ~(a.engine_max > 0)
+    flat = np.fmax(s.power, a.power_p95) <= rules.steady_power_ratio * own + rules.steady_power_watts
+    below_work = np.where(
+        np.isnan(a.memory), np.isfinite(work) & (own <= rules.rest_of_work * work),
+        ~(own > rules.rest_of_work_held * work) | np.isinf(work),
+    )  # fmt: skip
+    most = np.where(np.isnan(a.high), rules.unknown_rest_watts_max, a.high)
+    return ~a.instance & unused & flat & below_work & (own <= most)
+
+
+def _sources(a: Activity, quiet: Mask) -> _Sources:
+    driver, profiled = ~np.isnan(a.util), ~np.isnan(a.sm) | ~np.isnan(a.dram)
+    # Without the engine no counter may show a trace of work: a stuck one would hide it. SMs that wait show less than
+    # the memory they wait for, so both must be known. Nor may a twentieth of the seconds show one: the engine was busy
+    # for longer than any SM.
+    traceless = (a.sm < TRACE) & (a.dram < TRACE) & ~(a.pipes >= TRACE) & ~(a.sm_p95 >= TRACE)
+    none = np.zeros(len(quiet), dtype=np.bool_)
+    s = _Sources(
+        quiet, a.observed & (driver | profiled), driver | traceless, driver & profiled, a.power, none
+    )  # fmt: skip
+    if not a.instance.any():
+        return s
+    # An instance has no utilization of its own.
+    several = (~np.isnan(a.sm) | driver) & (~np.isnan(a.pipes) | ~np.isnan(a.dram))
+    s = replace(s, two=np.where(a.instance, several, s.two))
+    return s if a.moment is None else _joined(a, a.moment, s, several)
+
+
+def _joined(a: Activity, code: Ints, s: _Sources, several: Mask) -> _Sources:
+    """A GPU in instances is as busy as all of them, and they share its power."""
+    count = int(code.max()) + 1
+    working = a.instance & ~s.quiet
+    busy = np.bincount(code, weights=working, minlength=count)
+    sliced = np.bincount(code, weights=a.instance, minlength=count)[code] > 0
+    clear = np.bincount(code, weights=a.instance & ~(several & s.engine), minlength=count)[code] == 0
+    power = np.full(count, np.nan)
+    for mask in (a.instance, ~a.instance):  # the parent's own reading, where there is one, comes last
+        known = mask & ~np.isnan(a.power)
+        power[code[known]] = a.power[known]
+    # The parent's counters see nothing of its instances: these speak for it.
+    speaks = sliced & ~a.instance
+    return _Sources(
+        quiet=s.quiet & (a.instance | ~sliced | (busy[code] == 0)), known=s.known | speaks,
+        engine=np.where(speaks, clear, s.engine), two=np.where(speaks, clear, s.two),
+        power=np.where(sliced, power[code], a.power), others_work=a.instance & (busy[code] - working > 0),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Since:
+    """Since when each subject has rested. `since`: Unix seconds (NaN: no row of rest since its last work); `at_least`:
+    its rows show no work just before, so that it may have rested for longer; `last_work`, `newest`: the end of its
+    newest row of work (NaN: none) and of rest."""
+
+    since: Floats
+    at_least: Mask
+    last_work: Floats
+    newest: Floats
+
+
+def rested_since(
+    subject: Ints, begin: Floats, end: Floats, *, active: Mask, rests: Mask, count: int, gap_seconds: float = np.inf
+) -> Since:
+    """Since when `count` subjects have rested. Rows in any order, of each its subject's number.
+
+    It begins with the end of the last row of work, else with the first row. Rows that are neither `active` nor at rest,
+    and time without rows, may hide work: after more than `gap_seconds` of it in a row, rest is counted from its end.
+    """
+    last = np.full(count, -np.inf)
+    np.maximum.at(last, subject[active], end[active])
+    first = np.full(count, np.inf)
+    np.minimum.at(first, subject, begin)
+    since, is_worked = np.fmax(last, first), np.isfinite(last)
+    newest = since.copy()  # the end of the newest row of rest
+    np.maximum.at(newest, subject[rests], end[rests])
+    if np.isfinite(gap_seconds):
+        at = np.flatnonzero(rests & (end > since[subject] + 1e-6))
+        at = at[np.lexsort((end[at], subject[at]))]
+        who = subject[at]
+        before = np.concatenate([[0.0], end[at][:-1]])
+        before = np.where(np.concatenate([[True], who[1:] != who[:-1]]), since[who], before) if len(at) else before
+        late = begin[at] - before > gap_seconds + 1e-6
+        np.maximum.at(since, who[late], begin[at][late])
+    known = np.isfinite(since) & (newest > since)
+    at_least = ~is_worked | (since > last)
+    return Since(np.where(known, since, np.nan), at_least, np.where(is_worked, last, np.nan), newest)

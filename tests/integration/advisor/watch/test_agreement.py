@@ -1,0 +1,57 @@
+"""`advise`, `watch`, `idle` and `job` say the same of every GPU of the third generator's fleets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from skuwise.advisor.cards.measured import rests_of
+from skuwise.advisor.classify.judge import judge_rows
+from skuwise.advisor.classify.measured_rows import measured_rows
+from skuwise.advisor.telemetry.source import Databases
+from skuwise.advisor.watch.evaluate import scene_of
+from skuwise.advisor.watch.idle_answer import Target, idle_answer
+from skuwise.advisor.watch.reading import read_recent
+from skuwise.benchmarks.generators.third.agent_fleet import plan_series
+from skuwise.benchmarks.generators.third.agent_store import write_node
+from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.watch_readings import CRITERIA
+
+HOUR = 3600.0
+ASKED = 2 * HOUR
+BOOK = rulebook()
+FLEETS = {
+    fleet.workloads[0].archetype.name: fleet
+    for fleet in plan_series(1005, 1_789_999_200.0)
+    if fleet.workloads[0].archetype.name
+    in {"held", "never-used", "notebook", "dev-pair", "nightly", "lora", "embedding", "train-launch", "llm-no-nights"}
+}
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_all_commands_agree_on_every_gpu(name: str, tmp_path: Path) -> None:
+    fleet = FLEETS[name]
+    write_node(fleet, tmp_path)
+    end = fleet.start + fleet.seconds
+    source = Databases((tmp_path,))
+    measured = measured_rows(source.read(BOOK.catalog, since=fleet.seconds, until=end, now=end), BOOK)
+    recent = read_recent(
+        source, BOOK, lookback_seconds=ASKED + 2 * HOUR, now=end, until=end, past_seconds=fleet.seconds
+    )
+    scene = scene_of(recent, CRITERIA)
+    gpu, asked = measured.frame.gpu, scene.line.since(end - ASKED)
+    idle = {}
+    for place, one in enumerate(recent.gpus):
+        own = ((gpu["gpu_uuid"] == one.uuid) & (gpu["ts"] > end - ASKED)).to_numpy(bool)
+        advised = measured.rows[own]
+        answer = idle_answer(recent, Target(one.uuid, gpus=(place,)), ASKED, CRITERIA)
+        idle[one.uuid] = answer.state == "idle"
+        assert answer.state in {"idle", "busy"}
+        assert idle[one.uuid] == bool(advised["rests"].all()) == bool(scene.gpus.rest[place, asked].all())
+        assert idle[one.uuid] or not advised["idle"].all()
+    verdicts = judge_rows(measured, BOOK)
+    for workload in verdicts.workloads:
+        rests = rests_of(verdicts, workload)
+        if rests is not None and workload.end >= end - 60:
+            rested = rests.since is not None and rests.since <= end - ASKED
+            assert rested == all(idle[uuid] for uuid in workload.gpus)
