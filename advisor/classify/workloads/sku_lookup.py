@@ -68,7 +68,7 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
             unknown[words[-1]] = None
         key = (str(gpu["node"]), str(gpu["gpu_uuid"]))
         skus[key] = sku
-        rows.append((key, sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu)))
+        rows.append((key, sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu, catalog)))
     table = pd.DataFrame(
         [row[1:] for row in rows],
         columns=["name", *PEAKS],
@@ -87,9 +87,10 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     return GpuIndex(table, at_rows, skus, tuple(unknown), profiles, slices)
 
 
-def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
+def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | None, ...]:
     achieved = sku.achieved if sku else None
-    limit = _number(gpu["power_limit_watts"]) or (sku.tdp_watts if sku else None)
+    board = sku.tdp_watts if sku else catalog.board_watts(text(gpu["name"]) or "")
+    limit = _number(gpu["power_limit_watts"]) or board
     return (
         sku.tensor_reference_hertz if sku else None,
         sku.boost_hertz if sku else None,
