@@ -6,7 +6,7 @@
         labelled series of a folder or several (the format: docs/method.md), judged by the rules that ship
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
         predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
-        time and energy on a table of runs under power caps (docs/method.md)
+        time and energy on a table of runs under power caps; --points: bottlenecks of averages (docs/method.md)
 
 Seeds below 1000 are for reporting and are never looked at one by one. An abstention counts as not right.
 """
@@ -23,11 +23,12 @@ from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 
 from ..scoring import Answer
-from . import report, third
+from . import left_out, report, third
 from .decode import DECODE_TABLE
 from .decode import tell as tell_decode
 from .judged_series import judge_series, read_folder
 from .moves import tell as tell_moves
+from .points import tell as tell_points
 from .power_caps import tell as tell_caps
 
 
@@ -39,10 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--prometheus", action="store_true", help="judge them behind a real Prometheus (needs prometheus and promtool)")
     add("--basic", action="store_true", help="judge them by GPU use, memory and power alone")
     add("--repeat", type=float, metavar="HOURS", help="repeat steady series that are shorter, by the minute")
+    add("--window", type=float, default=0.0, metavar="HOURS", help="ask Prometheus for a window of at least so long")
     add("--picture", type=Path, metavar="FILE", help="draw their reliability diagram")
     add("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
     add("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
     add("--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else")
+    add("--points", type=Path, metavar="FILE", help="judge bottlenecks of this table of averages, and nothing else")
     add("--wrong", action="store_true", help="print every mistake, the most confident first")
     add("--processes", type=int, default=2)
     options = parser.parse_args(argv)
@@ -53,6 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             tell_decode(options.decode_pairs, wrong=options.wrong)
         elif options.power_caps is not None:
             tell_caps(options.power_caps)
+        elif options.points is not None:
+            tell_points(options.points)
         elif options.labelled:
             _tell_labelled(options)
         else:
@@ -68,7 +73,7 @@ def _tell_labelled(options: argparse.Namespace) -> None:
     every: list[Answer] = []
     for folder in options.labelled:
         series = read_folder(folder, basic=options.basic, repeat_hours=options.repeat)
-        judged = list(judge_series(series, behind_prometheus=options.prometheus))
+        judged = list(judge_series(series, behind_prometheus=options.prometheus, window_hours=options.window))
         kinds = [one.kind for one in judged]
         print("\n".join(report.summary(clean(folder), kinds)))
         print("\n".join(report.bottlenecks([found for one in judged if (found := one.bottleneck) is not None])))
@@ -82,7 +87,8 @@ def _tell_labelled(options: argparse.Namespace) -> None:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    """Every source in its turn."""
+    """Every source in its turn, real series first."""
+    left_out.tell(wrong=options.wrong)
     first, _, last = options.third_seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     views: dict[str, third.Result] = {}

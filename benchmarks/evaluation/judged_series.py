@@ -27,7 +27,7 @@ from skuwise.tests.support.prometheus_engines import prometheus
 
 from ..engine import frame_of
 from ..scoring import ABSTAINED, Answer, util_kind
-from .labelled import FABRIC_VALUES, GPU_VALUES, LabelledSeries, read_labels, read_series
+from .labelled import FABRIC_VALUES, FACTS, GPU_VALUES, LINE_RATE, LabelledSeries, read_labels, read_series
 
 WEEK, HOUR, ROW, MINUTE = 7 * 86400.0, 3600.0, 300.0, 60.0
 HOURLY_FROM = 12 * HOUR  # a window so long is read from a server in rows of an hour
@@ -129,9 +129,12 @@ def repeated(series: LabelledSeries, hours: float) -> LabelledSeries:
     return LabelledSeries(series.label, gpu, pd.concat(ports, ignore_index=True) if ports else series.fabric)
 
 
-def judge_series(series: Sequence[LabelledSeries], *, behind_prometheus: bool = False) -> Iterator[JudgedSeries]:
-    """The verdicts of the rules that ship. Raises UsageError."""
-    yield from (judge_served if behind_prometheus else judge_stored)(series, load_rulebook(None, None, 0.0))
+def judge_series(
+    series: Sequence[LabelledSeries], *, behind_prometheus: bool = False, window_hours: float = 0.0
+) -> Iterator[JudgedSeries]:
+    """The verdicts of the rules that ship. `window_hours`: the shortest window that a server is asked for."""
+    book = load_rulebook(None, None, 0.0)
+    yield from judge_served(series, book, window_hours) if behind_prometheus else judge_stored(series, book)
 
 
 def judge_stored(series: Iterable[LabelledSeries], book: Rulebook) -> Iterator[JudgedSeries]:
@@ -142,7 +145,7 @@ def judge_stored(series: Iterable[LabelledSeries], book: Rulebook) -> Iterator[J
             yield JudgedSeries(one, _verdict(read_frame([stored.database], stored.window), book))
 
 
-def judge_served(series: Sequence[LabelledSeries], book: Rulebook) -> Iterator[JudgedSeries]:
+def judge_served(series: Sequence[LabelledSeries], book: Rulebook, window_hours: float = 0.0) -> Iterator[JudgedSeries]:
     """All series in one Prometheus, each moved by whole weeks so that all end in one week; one window for each."""
     newest = max(one.end for one in series)
     moved = {one.label.digest: WEEK * math.floor((newest - one.end) / WEEK) for one in series}
@@ -152,8 +155,9 @@ def judge_served(series: Sequence[LabelledSeries], book: Rulebook) -> Iterator[J
     with tempfile.TemporaryDirectory() as scratch, prometheus(Path(scratch), metrics) as url:
         for one in series:
             shift = moved[one.label.digest]
-            row = HOUR if one.end - one.start >= HOURLY_FROM else ROW
-            start = math.floor((one.start + shift) / row) * row
+            asked = max(one.end - one.start, window_hours * HOUR)
+            row = HOUR if asked >= HOURLY_FROM else ROW
+            start = math.floor((one.end - asked + shift) / row) * row
             end = math.ceil((one.end + shift) / row) * row
             nodes = "|".join(sorted(set(one.gpu["node"])))
             try:
@@ -183,28 +187,16 @@ class Stored:
 def store_series(series: LabelledSeries, catalog: Catalog, database: Path) -> Stored:
     """A series' ticks, written and rolled up as the agent does, with one workload over its span on all its GPUs."""
     label, rows = series.label, series.gpu
-    sku = catalog.gpu(label.gpu) if label.gpu else None
     workload = Workload(f"w-{label.digest}", f"s-{label.digest}", f"series-{label.digest[:6]}", "process")
     with Writer.open(database, now=lambda: series.end) as writer:
         for node, own in rows.groupby("node"):
             begin = float((own["ts"] - own["interval_seconds"]).min())
-            totals: dict[str, float] = {}
-            if "mem_total_bytes" in own:
-                totals = own.groupby("gpu_uuid")["mem_total_bytes"].max().to_dict()  # type: ignore[assignment]
-            gpus = [
-                Gpu(
-                    uuid, int(index), sku.name if sku else label.gpu or "unknown GPU", sku=sku and sku.name,
-                    mem_total_bytes=int(totals[uuid]) if totals.get(uuid, 0.0) > 0 else sku and sku.mem_bytes,
-                    power_limit_watts=sku and sku.tdp_watts,
-                    nvlink_bytes_per_second=sku and sku.nvlink_bytes_per_second,
-                )
-                for uuid, index in dict(zip(own["gpu_uuid"], own["gpu_index"], strict=True)).items()
-            ]  # fmt: skip
+            gpus = list(_gpus(own, label.gpu, catalog))
             about = Node(str(node), "labelled", gpu_count=len(gpus))
             store = writer.for_node(about, begin)
             store.set_gpus(gpus, begin)
             ports = series.fabric[series.fabric["node"] == node]
-            rates = ports.groupby("device")["line_rate_bytes_per_second"].max().items()
+            rates = ports.groupby("device")[LINE_RATE].max().items()
             store.set_ports([FabricPort(str(name), 1, "compute", "InfiniBand", rate) for name, rate in rates], begin)
             store.put_ticks(_ticks(own, ports))
             for gpu in gpus:
@@ -212,6 +204,18 @@ def store_series(series: LabelledSeries, catalog: Catalog, database: Path) -> St
             store.set_node(about, series.end)
     RollupJob(database).run(series.end + 86400.0)  # long after the last tick every period is over
     return Stored(database, Window(series.start, series.end))
+
+
+def _gpus(rows: pd.DataFrame, name: str | None, catalog: Catalog) -> Iterator[Gpu]:
+    """A node's GPUs as its driver reports them; what the series does not say is the catalog's."""
+    sku = catalog.gpu(name) if name else None
+    about: dict[str, int | float | str | None] = {}
+    if sku is not None:
+        about = {"sku": sku.name, "mem_total_bytes": sku.mem_bytes, "power_limit_watts": sku.tdp_watts}
+        about["nvlink_bytes_per_second"] = sku.nvlink_bytes_per_second
+    for (uuid, index), own in rows.groupby(["gpu_uuid", "gpu_index"]):
+        facts = own[[fact for fact in FACTS if fact in own]].max().dropna().to_dict()
+        yield Gpu(uuid, int(index), sku.name if sku else name or "unknown GPU", **{**about, **facts})  # type: ignore[arg-type]
 
 
 def _ticks(gpus: pd.DataFrame, ports: pd.DataFrame) -> Iterator[Tick]:
@@ -224,9 +228,9 @@ def _ticks(gpus: pd.DataFrame, ports: pd.DataFrame) -> Iterator[Tick]:
 
 
 def _by_time(rows: pd.DataFrame, devices: pd.Series, names: Sequence[str]) -> dict[float, dict[str, dict[str, float]]]:
-    """What each device has at a moment; what is missing is left out, and so is the last name, a fact of the device."""
+    """What each device has at a moment; what is missing is left out."""
     out: dict[float, dict[str, dict[str, float]]] = {}
-    records = rows[[name for name in names[:-1] if name in rows]].to_dict("records")
+    records = rows[[name for name in names if name in rows]].to_dict("records")
     for ts, device, values in zip(rows["ts"], devices, records, strict=True):
         out.setdefault(ts, {})[device] = {str(name): value for name, value in values.items() if value == value}
     return out
@@ -254,5 +258,5 @@ def exported(series: LabelledSeries, shift: float) -> Iterator[Series]:
         for way, column in ways.items():
             counter = np.cumsum((rows[column] * rows["interval_seconds"]).to_numpy(float))
             yield Series(f"node_infiniband_port_data_{way}_bytes_total", labels, ts, counter)
-        for name, value in (("rate_bytes_per_second", rows["line_rate_bytes_per_second"].max()), ("state_id", 4.0)):
+        for name, value in (("rate_bytes_per_second", rows[LINE_RATE].max()), ("state_id", 4.0)):
             yield Series(f"node_infiniband_{name}", labels, ts, np.full(len(ts), value))

@@ -20,8 +20,8 @@ from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
 LABELS = "labels.csv"
 KINDS, BOTTLENECKS = get_args(KindLabel), get_args(BottleneckLabel)
-GPU_VALUES = (*(metric.name for metric in GPU_METRICS), "mem_total_bytes")
-FABRIC_VALUES = (*(metric.name for metric in FABRIC_METRICS), "line_rate_bytes_per_second")
+GPU_VALUES, FABRIC_VALUES = tuple(m.name for m in GPU_METRICS), tuple(m.name for m in FABRIC_METRICS)
+FACTS, LINE_RATE = ("mem_total_bytes", "power_limit_watts"), "line_rate_bytes_per_second"
 # The most that a value may be, by unit. A ratio may pass 1 (DCGM reports up to 1.2 on MIG instances); what is far above
 # is a percentage or a blank sentinel.
 _MOST: Mapping[str, float] = {
@@ -29,8 +29,9 @@ _MOST: Mapping[str, float] = {
     "bytes per second": 1e14, "ticks per second": 1e12,
 }  # fmt: skip
 _UNITS = {metric.name: metric.unit for metric in (*GPU_METRICS, *FABRIC_METRICS)} | {
-    "mem_total_bytes": "bytes", "line_rate_bytes_per_second": "bytes per second",
+    "mem_total_bytes": "bytes", "power_limit_watts": "watts", LINE_RATE: "bytes per second",
 }  # fmt: skip
+NO_FABRIC = pd.DataFrame(columns=["ts", "interval_seconds", "node", "device", *FABRIC_VALUES, LINE_RATE])
 _OTHER_NAMES = {"ts_seconds": "ts", "gpu": "gpu_index"}
 
 
@@ -68,8 +69,8 @@ class Label:
 @dataclass(frozen=True, slots=True)
 class LabelledSeries:
     """The rows of one label within its span. `gpu`: ts (Unix seconds, end of the interval), interval_seconds, node,
-    gpu_uuid, gpu_index and GPU_VALUES where the file has them; NaN: missing. `fabric`: ts, interval_seconds, node,
-    device and FABRIC_VALUES; empty where the node has no such file."""
+    gpu_uuid, gpu_index, and GPU_VALUES and FACTS where the file has them; NaN: missing. `fabric`: ts, interval_seconds,
+    node, device, FABRIC_VALUES and LINE_RATE; empty where the node has no such file."""
 
     label: Label
     gpu: pd.DataFrame
@@ -136,7 +137,7 @@ def read_series(label: Label) -> LabelledSeries:
     gpu = _read(label.file, {"ts"})
     if gpu.empty:
         raise UsageError(f"No rows in {name}.", "Add rows, or remove its label.")
-    gpu = _numbers(gpu, name, ("ts", "interval_seconds", "gpu_index", *GPU_VALUES))
+    gpu = _numbers(gpu, name, ("ts", "interval_seconds", "gpu_index", *GPU_VALUES, *FACTS))
     index = gpu.get("gpu_index", pd.Series(np.nan, gpu.index))
     uuid = gpu["gpu_uuid"] if "gpu_uuid" in gpu else index.map(lambda at: f"{at:.0f}", na_action="ignore")
     _refuse(name, uuid.isna(), "neither gpu_uuid nor gpu_index is set", "Set one of them in every row.")
@@ -160,8 +161,8 @@ def _read_fabric(label: Label, node: str) -> pd.DataFrame:
     """The ports of a node, of the file `NAME.fabric.csv` beside its series."""
     path = label.file.with_name(label.file.name.removesuffix(".gz").removesuffix(".csv") + ".fabric.csv")
     if not path.is_file():
-        return pd.DataFrame(columns=["ts", "node", "device", *FABRIC_VALUES])
-    return _numbers(_read(path, {"ts", "device"}), path.name, ("ts", *FABRIC_VALUES)).assign(node=node)
+        return NO_FABRIC
+    return _numbers(_read(path, {"ts", "device"}), path.name, ("ts", *FABRIC_VALUES, LINE_RATE)).assign(node=node)
 
 
 def _read(path: Path, required: set[str]) -> pd.DataFrame:
@@ -204,7 +205,7 @@ def _with_intervals(table: pd.DataFrame) -> pd.DataFrame:
     """With `interval_seconds` in every row: as told, else the step of its node's clock. A step much longer than the
     rest is a gap in the series, not a long interval."""
     if table.empty:
-        return table.assign(interval_seconds=[])
+        return table
     told = table.get("interval_seconds", pd.Series(np.nan, table.index))
     parts = []
     for _, rows in table.groupby("node"):

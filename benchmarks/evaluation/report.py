@@ -11,7 +11,8 @@ from ..scoring import ABSTAINED, Answer, abstention, accuracy, calibration, cali
 
 SURE = 0.8
 TRAININGS, SERVICE = ("training", "fine-tuning"), "online-inference"
-_BANDS = (0.0, 0.6, 0.7, 0.8, 0.9, 1.0001)
+BANDS = (0.0, 0.6, 0.7, 0.8, 0.9, 1.0001)
+SMALL_BAND = 8  # fewer verdicts say nothing of a band
 _BAR = 40
 
 
@@ -102,7 +103,7 @@ def _row(name: str, count: int, groups: Sequence[Sequence[Answer]]) -> str:
 def reliability(answers: Sequence[Answer]) -> Iterator[str]:
     """Calibration by band of confidence, with a bar of what is right and a mark at what is said."""
     yield f"calibration (expected error {calibration_error(answers):.3f}):"
-    for band in calibration(answers, _BANDS):
+    for band in calibration(answers, BANDS):
         at = round(band.said * _BAR)
         bar = ("=" * round(band.right * _BAR)).ljust(_BAR)
         yield (
@@ -131,7 +132,7 @@ def picture(answers: Sequence[Answer], file: Path) -> None:
     """Draw a reliability diagram."""
     import matplotlib.pyplot as plt
 
-    bands = calibration(answers, _BANDS)
+    bands = calibration(answers, BANDS)
     figure, axes = plt.subplots(figsize=(5, 5))
     axes.plot([0.5, 1], [0.5, 1], color="grey", linewidth=1)
     axes.scatter([b.said for b in bands], [b.right for b in bands], s=[8 * b.count for b in bands], alpha=0.6)
