@@ -21,7 +21,7 @@ import numpy.typing as npt
 import scipy
 from skuwise.advisor.classify.kinds.kind_signals import SHAPES, fingerprint, levels
 from skuwise.advisor.classify.kinds.kinds import WORKING
-from skuwise.rules.models.kind_model import FILE, SCHEMA
+from skuwise.rules.models.kind_model import FILE, SCHEMA, KindModel
 from skuwise.rules.policy.thresholds import load_kind_thresholds
 from threadpoolctl import threadpool_limits
 
@@ -32,6 +32,7 @@ from .kind_examples import GAPS, OTHER_AGES, UNEVEN_STEPS, Example, Fleet
 from .public_figures import FIGURES
 from .real_examples import VIEW as REAL_VIEW
 from .real_examples import real_examples
+from .real_series import Row
 
 Matrix = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -217,6 +218,17 @@ def _left_out(scores: Matrix, table: Table, temperature: float) -> str:
         return "none"
     said = answers(scores[mask], table.where(mask), temperature)
     return f"right {sum(a.truth == a.verdict for a in said) / len(said):.3f} of {len(said)}"
+
+
+def fit_rows(rows: Sequence[Row]) -> KindModel:
+    """The model of these real series alone."""
+    fitted = fit(table_of(Example(row.owner, REAL_VIEW, row.kind, "unknown", row.features) for row in rows))
+    return KindModel(
+        WORKING,
+        dict(zip(WORKING, fitted.intercepts.tolist(), strict=True)),
+        {shape.name: dict(zip(WORKING, fitted.weights[:, k].tolist(), strict=True)) for k, shape in enumerate(SHAPES)},
+        fitted.temperature, fingerprint(SHAPES), "", {},
+    )  # fmt: skip
 
 
 def inputs(fleets: Sequence[Fleet] = FLEETS) -> str:

@@ -94,8 +94,8 @@ HOUR = 3600
 START = 1_789_948_800
 
 
-def _folder(root: Path, hours: dict[str, float], parts: dict[str, str]) -> Path:
-    rows = ["file,kind,part,group,source"]
+def _folder(root: Path, hours: dict[str, float]) -> Path:
+    rows = ["file,kind,group,source"]
     for name, length in hours.items():
         lines = ["ts,node,gpu_index,gpu_util,mem_used_bytes,mem_total_bytes"]
         for n in range(int(length * HOUR / 300)):
@@ -104,19 +104,14 @@ def _folder(root: Path, hours: dict[str, float], parts: dict[str, str]) -> Path:
             )
         with gzip.open(root / f"{name}.csv.gz", "wt") as file:
             file.write("\n".join(lines) + "\n")
-        rows.append(f"{name}.csv.gz,online-inference,{parts[name]},{name},made up")
+        rows.append(f"{name}.csv.gz,online-inference,{name},made up")
     (root / "labels.csv").write_text("\n".join(rows) + "\n")
     return root
 
 
-def test_only_series_of_the_part_asked_for_become_examples_and_long_ones_in_several_windows(tmp_path: Path) -> None:
-    folder = _folder(
-        tmp_path, {"long": 20.0, "short": 5.0, "kept": 20.0, "silent": 5.0},
-        {"long": "fit", "short": "fit", "kept": "judge", "silent": ""},
-    )  # fmt: skip
-    found = list(real_examples(folder=folder))
+def test_real_series_become_examples_and_long_ones_in_several_windows(tmp_path: Path) -> None:
+    found = list(real_examples(_folder(tmp_path, {"long": 20.0, "short": 5.0})))
     assert Counter(one.group for one in found) == {"real/long": 4, "real/short": 1}
     assert {(one.view, one.kind, one.bottleneck) for one in found} == {(VIEW, "online-inference", "unknown")}
     elapsed = sorted(round(one.features["elapsed_hours"]) for one in found if one.group == "real/long")
     assert elapsed == [8, 12, 14, 20]
-    assert {one.group for one in real_examples("judge", folder)} == {"real/kept"}
