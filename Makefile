@@ -69,7 +69,7 @@ bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the t
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
 
-evaluate: setup ## verdicts on the third generator, moves on published pairs, power caps (about half an hour); THIRD_SEEDS
+evaluate: setup ## verdicts on real series by leave one owner out and on the third generator, moves on published pairs, power caps (about half an hour); THIRD_SEEDS
 	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS)
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml

@@ -56,7 +56,7 @@ def judge_features(features: Mapping[str, float], model: KindModel) -> KindVerdi
 
 
 def figures(answers: Sequence[Answer]) -> dict[str, float]:
-    """What a gate holds: shares of all answers, and the largest distance of a band of confidence from being right."""
+    """Shares of all answers, and the largest distance of a band of confidence from being right."""
     bands = [band for band in calibration(answers, report.BANDS) if band.count >= report.SMALL_BAND]
     rates = report.errors_that_matter(answers)
     return {
@@ -88,15 +88,21 @@ def tell(table: Path = TABLE, *, wrong: bool = False, picture: Path | None = Non
             mine = [answer for row, answer in judged if part(row) == name]
             print("\n".join(report.summary(f"real series, one owner left out, {name}", mine)))
     answers = [answer for _, answer in judged]
-    print("\n".join(report.summary("real series, one owner left out, all", answers)))
     if wrong:
         print("\n".join(report.mistakes(answers)))
     if picture is not None:
         report.picture(answers, picture)
     if write:
-        FIGURES.write_text(
-            json.dumps({name: round(value, 4) for name, value in figures(answers).items()}, indent=1) + "\n"
-        )
+        FIGURES.write_text(json.dumps(figures_by_window(judged), indent=1) + "\n")
+
+
+def figures_by_window(judged: Sequence[tuple[Row, Answer]]) -> dict[str, dict[str, float]]:
+    """What the gate of the tests holds."""
+    windows = dict.fromkeys(row.window for row, _ in judged)
+    return {
+        window: {k: round(v, 4) for k, v in figures([answer for row, answer in judged if row.window == window]).items()}
+        for window in windows
+    }
 
 
 if __name__ == "__main__":
