@@ -37,8 +37,11 @@ class Row:
     licence: str
     kind: str
     kinds: tuple[str, ...]
-    gpus: int
     features: Mapping[str, float] = field(hash=False)
+
+    @property
+    def gpus(self) -> int:
+        return int(self.features["gpus"])
 
 
 def make_rows(folder: Path) -> Iterator[Row]:
@@ -49,7 +52,7 @@ def make_rows(folder: Path) -> Iterator[Row]:
             label = one.series.label
             if one.verdict is not None:
                 about = (label.file.name, window, folder.name, label.owner, label.source, label.licence, label.kind)
-                yield Row(*about, kinds=label.kinds, gpus=one.series.gpus, features=one.verdict.features)
+                yield Row(*about, kinds=label.kinds, features=one.verdict.features)
 
 
 def read_rows(path: Path = TABLE) -> list[Row]:
@@ -59,8 +62,7 @@ def read_rows(path: Path = TABLE) -> list[Row]:
             Row(
                 *(row[name] for name in _ABOUT),
                 kinds=tuple(row["kind_accept"].split("|")),
-                gpus=int(row["gpus"]),
-                features={k: float(v) for k, v in row.items() if v and k not in (*_ABOUT, "kind_accept", "gpus")},
+                features={k: float(v) for k, v in row.items() if v and k not in (*_ABOUT, "kind_accept")},
             )
             for row in csv.DictReader(file)
         ]
@@ -70,10 +72,10 @@ def write_rows(rows: Sequence[Row], path: Path = TABLE) -> None:
     names = sorted({name for row in rows for name in row.features})
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*_ABOUT, "kind_accept", "gpus", *names))
+        writer.writerow((*_ABOUT, "kind_accept", *names))
         for row in rows:
             cells = (f"{row.features[name]:.5g}" if name in row.features else "" for name in names)
-            writer.writerow((*(getattr(row, name) for name in _ABOUT), "|".join(row.kinds), row.gpus, *cells))
+            writer.writerow((*(getattr(row, name) for name in _ABOUT), "|".join(row.kinds), *cells))
 
 
 def main() -> None:
