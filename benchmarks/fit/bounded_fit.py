@@ -29,7 +29,7 @@ def declared(shapes: Sequence[Shape], kinds: Sequence[str]) -> Matrix:
     )
 
 
-def bounded_fit(  # noqa: PLR0917
+def bounded_fit(
     x: Matrix, y: npt.NDArray[np.int64], weights: Matrix, shapes: Sequence[Shape], kinds: Sequence[str],
     *, centre: Matrix, offset: Matrix | None = None, penalty: float = 1.0, intercept_penalty: float = 1e-3,
 ) -> tuple[Matrix, Matrix]:  # fmt: skip

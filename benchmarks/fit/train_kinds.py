@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import sklearn
-from skuwise.advisor.classify.kinds.kinds import LEARNING, WORKING
+from sklearn.linear_model import LogisticRegression
+from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
 from skuwise.rules.models.kind_model import FILE, SCHEMA, KindModel
 from skuwise.rules.policy.thresholds import load_kind_thresholds
-from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
 from . import kind_examples
@@ -145,7 +145,9 @@ def _calibration(rows: Sequence[Row], x: Matrix, y: Labels, simulated: Matrix) -
         for at, p in zip(np.nonzero(out)[0], softmax(x[out] @ found.shapes.T + found.intercepts), strict=True):
             shares = dict(zip(WORKING, p.tolist(), strict=True))
             learning = sum(shares[kind] for kind in LEARNING)
-            label = max(WORKING, key=lambda kind, s=shares, both=learning: (both if kind in LEARNING else s[kind], s[kind]))
+            label = max(
+                WORKING, key=lambda kind, s=shares, both=learning: (both if kind in LEARNING else s[kind], s[kind])
+            )
             said[at] = learning if label in LEARNING else shares[label]
             right[at] = label in rows[at].kinds
     odds = np.log(np.clip(said, 1e-4, 1 - 1e-4)) - np.log1p(-np.clip(said, 1e-4, 1 - 1e-4))

@@ -98,12 +98,10 @@ def judge_kind(
         for label in LABELS:
             scores[label] += clue.weights.get(label, 0.0)
     confidences = softmax(scores)
-    learning = sum(confidences[name] for name in LEARNING)
     ranked: list[KindLabel] = sorted(LABELS, key=lambda name: -confidences[name])
-    label = max(ranked, key=lambda name: learning if name in LEARNING else confidences[name])
+    label, sure = likeliest(confidences)
     faulty = features.get("fault_share", 0.0)
     faulty = faulty if faulty >= _FAULTY else 0.0
-    sure = learning if label in LEARNING else confidences[label]
     sure = sure if label == "idle" else model.calibrated(sure)
     confidence = round(min(sure, ceiling) * (1 - 0.5 * faulty), 3)
     evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
@@ -113,6 +111,13 @@ def judge_kind(
         settling = settled_by(label, rivals[0], features, names, model) if label in WORKING else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)
+
+
+def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
+    """The kind to say and its share; that of training and fine-tuning together where it is one of them."""
+    learning = sum(shares[name] for name in LEARNING)
+    label = max(shares, key=lambda name: (learning if name in LEARNING else shares[name], shares[name]))
+    return label, learning if label in LEARNING else shares[label]
 
 
 def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:

@@ -12,7 +12,7 @@ from ...core.coded_text import CodedText, coded
 from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
 from ..features.features import Features
 from .clue import Clue
-from .shapes import SHAPES, is_fine
+from .shapes import is_fine
 
 # Log-odds that a scheduler's word for its work carries, at least; the priors are stated beside each.
 _OWNER_SAYS = 2.0
@@ -87,7 +87,9 @@ def settled_by(
         if not witness.lacking(features):
             continue
         gaps = [
-            abs(model.weights[s.name][first] - model.weights[s.name][second]) for s in SHAPES if s.name in witness.shapes
+            abs(model.weights[s.name][first] - model.weights[s.name][second])
+            for s in SHAPES
+            if s.name in witness.shapes
         ]
         gap = max(gaps, default=0.0)
         if gap >= _TELLING_MIN:
