@@ -18,7 +18,6 @@ IMAGE ?= yes
 THIRD_SEEDS ?= 0-3
 # Of the cases of property tests; a run prints it.
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d " "))
-WEEKS ?= 0-2
 # A worker without work takes it from the other: a test of minutes holds up nothing behind it.
 PARALLEL := -n 2 --dist worksteal
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' __init__.py)
@@ -70,8 +69,8 @@ bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the t
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.prometheus_fleet
 	$(BIN)/python -m skuwise.benchmarks.performance.advisor.screens
 
-evaluate: setup ## verdicts on real series and generators, two weeks' backtest, moves on published pairs, power caps (about half an hour); THIRD_SEEDS, WEEKS
-	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS) --weeks $(WEEKS)
+evaluate: setup ## verdicts on real series by leave one owner out and on the third generator, moves on published pairs, power caps (about half an hour); THIRD_SEEDS
+	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS)
 
 model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds

@@ -45,8 +45,8 @@ def load_rulebook(
     from ..rules.policy.kind_priors import load_kind_priors  # noqa: PLC0415
     from ..rules.policy.latency_classes import load_latency_classes  # noqa: PLC0415
     from ..rules.policy.rest import load_rest_rules  # noqa: PLC0415
-    from .classify.kinds.kind_signals import SHAPES, fingerprint  # noqa: PLC0415
     from .classify.kinds.kinds import WORKING  # noqa: PLC0415
+    from .classify.kinds.shapes import SHAPES, fingerprint  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
 
     catalog = load_catalog(rules_dir)

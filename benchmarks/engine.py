@@ -44,9 +44,9 @@ def victoria(folder: Path, lines: Iterable[str]) -> Iterator[tuple[str, int]]:
         yield url, engine.pid
 
 
-def frame_of(url: str, catalog: Catalog, start: float, end: float) -> Frame:
-    """The frame as `skuwise advise --prometheus` reads it."""
-    server = PrometheusServer(url, cached=False)
+def frame_of(url: str, catalog: Catalog, start: float, end: float, matches: tuple[str, ...] = ()) -> Frame:
+    """The frame as `skuwise advise --prometheus` reads it. `matches`: as of `--match`."""
+    server = PrometheusServer(url, matches, cached=False)
     return server.read(catalog, since=end - start, until=end, now=end)
 
 

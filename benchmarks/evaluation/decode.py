@@ -7,14 +7,12 @@ the times to first token of the same runs, where memory held all requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
 from skuwise.advisor.moves.base.sustained_rates import family
 from skuwise.advisor.moves.predict.sku_comparison import group_of
 from skuwise.rules.base.sanitize import clean
-from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.models.move_model import MoveModel, load_move_model, load_profiles
 
@@ -22,9 +20,7 @@ from ..fit.decode_pairs import DECODE_TABLE, DecodeRun, read_runs
 from ..fit.move_model import calibrate, look, measure
 from ..fit.sku_pairs import TABLE, read_pairs
 from ..fit.tables import refused_lines
-from .moves import Told, predict_pairs, row
-
-HEADER = ("moves", "pairs", "median error", "p90", "direction", "80 % interval")
+from .moves import Told, predict_pairs, report
 
 
 def held_out_runs(
@@ -77,30 +73,8 @@ def sections(path: Path, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[
     return out, refused
 
 
-def report(told: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterable[str]:
-    """Tables: in all, by group of moves, by family and by the GPUs."""
-    for name, lines in told.items():
-        if not lines:
-            yield f"\n== {name}: no pair"
-            continue
-        rows = [row("all", lines)]
-        for of in (_group, _family, _gpus):
-            for key in sorted({of(t) for t in lines}):
-                rows.append(row(key, [t for t in lines if of(t) == key]))
-        yield f"\n== {name}"
-        yield columns(HEADER, rows, right=range(1, 6))
-        each = [np.mean([t.covered for t in lines if _family(t) == key]) for key in sorted({_family(t) for t in lines})]
-        yield f"every family with one voice: {np.mean(each):.0%} covered"
-        if wrong:
-            yield from (_line(t) for t in sorted(lines, key=lambda t: -t.error)[:20])
-
-
 def _group(told: Told) -> str:
     return group_of(told.pair.question, told.pair.a, told.pair.b)
-
-
-def _family(told: Told) -> str:
-    return clean(told.pair.model)
 
 
 def _gpus(told: Told) -> str:
@@ -108,18 +82,9 @@ def _gpus(told: Told) -> str:
     return f"{told.pair.a.name} to {told.pair.b.name}{within}"
 
 
-def _line(told: Told) -> str:
-    question = told.pair.question
-    return (
-        f"  {_family(told)} {question.precision}, {question.gpus} GPUs, {question.tokens[0]} tokens in, "
-        f"{question.sequences} in flight, {told.pair.a.name} to {told.pair.b.name}: x{np.exp(told.pair.observed):.2f}, "
-        f"predicted x{np.exp(told.predicted):.2f}"
-    )
-
-
 def tell(path: Path, *, wrong: bool) -> None:
     """Print the section."""
     told, refused = sections(path, load_catalog())
-    print("\n".join(report(told, wrong=wrong)))
+    print("\n".join(report(told, (_group, lambda t: clean(t.pair.model), _gpus), wrong=wrong)))
     for line in refused_lines(refused):
         print(line)

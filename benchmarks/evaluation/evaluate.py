@@ -1,15 +1,14 @@
-"""How often verdicts are right, on data that no rule was made from: `make evaluate`. Real data stand first.
+"""How often verdicts and predictions are right, on data that nothing was fitted on: `make evaluate`.
 
-    python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 0-3 --weeks 0-2    all
-    python -m skuwise.benchmarks.evaluation.evaluate --no-real --third-seeds 1000 --wrong      for development
-    python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR  real labelled series (the format: docs/method.md)
+    python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 0-3    all: the third generator, moves, power caps
+    python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 1000 --wrong      for development
+    python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR [--prometheus] [--repeat HOURS] [--wrong]
+        labelled series of a folder or several (the format: docs/method.md), judged by the rules that ship
     python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
         predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
-        time and energy on a table of runs under power caps (docs/method.md)
+        time and energy on a table of runs under power caps; --points: bottlenecks of averages (docs/method.md)
 
-Sources come in the order of their worth: real series (real.py), the generator that nothing is fitted on (third.py), the
-first simulator over two weeks with a backtest (backtest.py). Seeds below 1000 are for reporting and are never looked at
-one by one. An abstention counts as wrong. The last table says what confidence was worth on each source.
+Seeds below 1000 are for reporting and are never looked at one by one. An abstention counts as not right.
 """
 
 from __future__ import annotations
@@ -17,38 +16,38 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
 
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.sanitize import clean
 
-from ..scoring import Score, told
-from . import real, sources, third
-from .backtest import Backtest, two_weeks
+from ..scoring import Answer
+from . import left_out, report, third
 from .decode import DECODE_TABLE
 from .decode import tell as tell_decode
-from .labelled import judged, score_of
+from .judged_series import judge_series, read_folder
 from .moves import tell as tell_moves
+from .points import tell as tell_points
 from .power_caps import tell as tell_caps
-
-T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--third-seeds", default="0-3", metavar="SEEDS", help="of the third generator (default: 0-3)")
-    parser.add_argument("--weeks", default="none", metavar="SEEDS", help="of the first simulator, two weeks each")
-    parser.add_argument("--no-real", action="store_true", help="leave out the real series")
-    parser.add_argument("--labelled", type=Path, metavar="DIR", help="judge this folder's series, and nothing else")
-    parser.add_argument("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
-    parser.add_argument("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
-    parser.add_argument(
-        "--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else"
-    )
-    parser.add_argument("--wrong", action="store_true", help="print every workload that is judged wrong")
-    parser.add_argument("--processes", type=int, default=2)
+    add = parser.add_argument
+    add("--third-seeds", default="0-3", metavar="SEEDS", help="of the third generator (default: 0-3)")
+    add("--labelled", type=Path, metavar="DIR", action="append", help="judge this folder's series (repeatable)")
+    add("--prometheus", action="store_true", help="judge them behind a real Prometheus (needs prometheus and promtool)")
+    add("--basic", action="store_true", help="judge them by GPU use, memory and power alone")
+    add("--repeat", type=float, metavar="HOURS", help="repeat steady series that are shorter, by the minute")
+    add("--window", type=float, default=0.0, metavar="HOURS", help="ask Prometheus for a window of at least so long")
+    add("--picture", type=Path, metavar="FILE", help="draw their reliability diagram")
+    add("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
+    add("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
+    add("--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else")
+    add("--points", type=Path, metavar="FILE", help="judge bottlenecks of this table of averages, and nothing else")
+    add("--wrong", action="store_true", help="print every mistake, the most confident first")
+    add("--processes", type=int, default=2)
     options = parser.parse_args(argv)
     try:
         if options.pairs is not None:
@@ -57,9 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             tell_decode(options.decode_pairs, wrong=options.wrong)
         elif options.power_caps is not None:
             tell_caps(options.power_caps)
-        elif options.labelled is not None:
-            view = f"labelled series of {clean(options.labelled)}"
-            _tell({view: score_of(judged(options.labelled))}, wrong=options.wrong)
+        elif options.points is not None:
+            tell_points(options.points)
+        elif options.labelled:
+            _tell_labelled(options)
         else:
             _evaluate(options)
     except SkuwiseError as error:
@@ -68,65 +68,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_DONE
 
 
+def _tell_labelled(options: argparse.Namespace) -> None:
+    """Each folder, and all of them together."""
+    every: list[Answer] = []
+    for folder in options.labelled:
+        series = read_folder(folder, basic=options.basic, repeat_hours=options.repeat)
+        judged = list(judge_series(series, behind_prometheus=options.prometheus, window_hours=options.window))
+        kinds = [one.kind for one in judged]
+        print("\n".join(report.summary(clean(folder), kinds)))
+        print("\n".join(report.bottlenecks([found for one in judged if (found := one.bottleneck) is not None])))
+        every += kinds
+    if len(options.labelled) > 1:
+        print("\n".join(report.summary("together", every)))
+    if options.wrong:
+        print("\n".join(report.mistakes(every)))
+    if options.picture is not None:
+        report.picture(every, options.picture)
+
+
 def _evaluate(options: argparse.Namespace) -> None:
-    """Every source in its turn, and what confidence was worth on each."""
-    every: dict[str, Score | third.Result] = {}
-    if not options.no_real:
-        every |= _real(wrong=options.wrong)
-    backtest = Backtest()
-    first: dict[str, Score] = {}
+    """Every source in its turn, real series first."""
+    left_out.tell(wrong=options.wrong)
+    first, _, last = options.third_seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    views: dict[str, third.Result] = {}
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        fleets = pool.imap_unordered(third.one_seed, _seeds(options.third_seeds))
-        views = {f"third generator, {view}": r for view, r in _views(_progress(fleets, "fleets")).items()}
-        _tell(views, wrong=options.wrong, say=third.told)
-        every |= views
-        for whole, part in _progress(pool.imap_unordered(two_weeks, _seeds(options.weeks)), "fleets of two weeks"):
-            first.setdefault("first simulator, 14 days at 1 s", Score()).add(whole)
-            backtest.add(part)
-    _tell(first, wrong=options.wrong)
-    every |= first
-    if backtest.fleets:
-        print("\n".join(backtest.told()))
+        for number, parts in enumerate(pool.imap_unordered(third.one_seed, seeds), 1):
+            print(f"{number} fleets judged", file=sys.stderr, flush=True)
+            for view, part in parts.items():
+                views.setdefault(view, third.Result()).add(part)
+    for view, result in views.items():
+        print("\n".join(third.told(f"third generator, {view}", result)))
+        if options.wrong:
+            print("\n".join(result.wrong))
     tell_moves(None, wrong=options.wrong)
     tell_decode(DECODE_TABLE, wrong=options.wrong)
     tell_caps(None)
-    print("\n".join(sources.table({name: score.kinds for name, score in every.items()})))
-
-
-def _real(*, wrong: bool) -> dict[str, Score]:
-    """The real series, told; returned is what is a source of its own: the part that nothing was fitted on."""
-    scores = real.parts(real.judge_real())
-    print("\n".join(real.table(scores)))
-    if wrong:
-        print("\n".join(scores[real.ALL].wrong))
-    return {f"real series, {real.JUDGED}": scores[real.JUDGED]}
-
-
-def _views(parts: Iterable[Mapping[str, third.Result]]) -> dict[str, third.Result]:
-    total: dict[str, third.Result] = {}
-    for views in parts:
-        for view, part in views.items():
-            total.setdefault(view, third.Result()).add(part)
-    return total
-
-
-def _seeds(text: str) -> list[int]:
-    """Seeds as in "0-3"."""
-    first, _, last = text.partition("-")
-    return [] if text == "none" else list(range(int(first), int(last or first) + 1))
-
-
-def _progress(parts: Iterable[T], what: str) -> Iterator[T]:
-    for number, part in enumerate(parts, 1):
-        print(f"{number} {what} judged", file=sys.stderr, flush=True)
-        yield part
-
-
-def _tell(views: Mapping[str, Any], *, wrong: bool, say: Callable[[str, Any], Iterable[str]] = told) -> None:
-    for view, result in views.items():
-        print("\n".join(say(view, result)))
-        if wrong:
-            print("\n".join(result.wrong))
 
 
 if __name__ == "__main__":

@@ -1,170 +1,220 @@
-"""Labelled series of any folder, stored and judged as an agent's own data, and held against their labels.
+"""Labelled series of any folder: `labels.csv`, and a CSV a series in DIR/series or DIR (the format: docs/method.md).
 
-    python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR
-
-The format of DIR stands in docs/method.md. What is wrong with it is said with file and line.
+What is wrong with a file is said with its name and line.
 """
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
-from skuwise.advisor.advise import load_rulebook
-from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.core.frame import Window
+import numpy as np
+import pandas as pd
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.agent.model import Gpu, Node, Workload
-from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.agent.store.writing.writer import Writer
-from skuwise.rules.base.errors import NothingToDo, UsageError
-from skuwise.rules.catalog.loader import Catalog
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS
+from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
-from ..scoring import Score
-from .labelled_csv import PACKED, Row, read_series, rows_of
-
-Part = Literal["fit", "judge"]
 LABELS = "labels.csv"
-_COLUMNS = {"file", "kind", "bottleneck", "start", "end", "gpu", "source", "part", "group"}
+KINDS, BOTTLENECKS = get_args(KindLabel), get_args(BottleneckLabel)
+GPU_VALUES, FABRIC_VALUES = tuple(m.name for m in GPU_METRICS), tuple(m.name for m in FABRIC_METRICS)
+FACTS, LINE_RATE = ("mem_total_bytes", "power_limit_watts"), "line_rate_bytes_per_second"
+# The most that a value may be, by unit. A ratio may pass 1 (DCGM reports up to 1.2 on MIG instances); what is far above
+# is a percentage or a blank sentinel.
+_MOST: Mapping[str, float] = {
+    "ratio": 1.5, "bytes": 1e16, "watts": 1e5, "joules": 1e9, "hertz": 1e11, "celsius": 200.0, "bitmask": 2.0**63,
+    "bytes per second": 1e14, "ticks per second": 1e12,
+}  # fmt: skip
+_UNITS = {metric.name: metric.unit for metric in (*GPU_METRICS, *FABRIC_METRICS)} | {
+    "mem_total_bytes": "bytes", "power_limit_watts": "watts", LINE_RATE: "bytes per second",
+}  # fmt: skip
+NO_FABRIC = pd.DataFrame(columns=["ts", "interval_seconds", "node", "device", *FABRIC_VALUES, LINE_RATE])
+_OTHER_NAMES = {"ts_seconds": "ts", "gpu": "gpu_index"}
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One line of labels.csv: what the series of `file` was.
+    """One line of labels.csv.
 
-    `start`, `end`: Unix seconds, None: from the first, to the last. `bottleneck` None: not scored. `gpu`: the GPU of a
-    series, as the driver or the catalog calls it. `where`: file and line, for errors. `part`: whether something may be
-    fitted on it or it is for judging alone; None: nothing was said. `group`: labels of one are left out together.
+    `kinds`, `bottlenecks`: what counts as right (`kind_accept`, `bottleneck_accept`); `bottleneck` None: not scored.
+    `owner`: whose series it is (`group`, else the source up to its first comma, else the file). `gpu`: as the driver or
+    the catalog calls it; None: not told. `start`, `end`: Unix seconds, None: the first or last row. `is_steady`: it did
+    one thing throughout, so that it may be repeated.
     """
 
     where: str
     file: Path
     kind: str
+    kinds: tuple[str, ...]
     bottleneck: str | None
+    bottlenecks: tuple[str, ...]
+    owner: str
+    gpu: str | None
     start: float | None
     end: float | None
-    gpu: str | None
     source: str
-    part: Part | None
-    group: str
+    licence: str
+    work: str
+    is_steady: bool
+
+    @property
+    def digest(self) -> str:
+        """A name for the series that gives nothing of it away."""
+        return sha256(f"{self.file.name}/{self.start}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A label and the verdict on its series. `verdict` None: nothing of it was seen. `about`: it, in a few words."""
+class LabelledSeries:
+    """The rows of one label within its span. `gpu`: ts (Unix seconds, end of the interval), interval_seconds, node,
+    gpu_uuid, gpu_index, and GPU_VALUES and FACTS where the file has them; NaN: missing. `fabric`: ts, interval_seconds,
+    node, device, FABRIC_VALUES and LINE_RATE; empty where the node has no such file."""
 
     label: Label
-    verdict: WorkloadVerdict | None
-    about: str
+    gpu: pd.DataFrame
+    fabric: pd.DataFrame
 
+    @property
+    def start(self) -> float:
+        """Unix seconds: the beginning of the first interval."""
+        return float((self.gpu["ts"] - self.gpu["interval_seconds"]).min())
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A database of its own for one label: `workload_id` in it, seen in `window`."""
+    @property
+    def end(self) -> float:
+        return float(self.gpu["ts"].max())
 
-    database: Path
-    window: Window
-    workload_id: str
+    @property
+    def gpus(self) -> int:
+        return int(self.gpu["gpu_uuid"].nunique())
 
 
 def read_labels(folder: Path) -> list[Label]:
-    """The labels of a folder. Raises UsageError."""
-    path = folder / LABELS
-    if not path.is_file():
+    """The labels of a folder; columns that nothing is known of are left alone. Raises UsageError."""
+    if not (folder / LABELS).is_file():
         raise UsageError(f"No {LABELS} in {folder}.", "See docs/method.md for the expected files.")
-    return [_label(folder, row) for row in rows_of(path, _COLUMNS, {"file", "kind"})]
+    table = _read(folder / LABELS, {"file", "kind"}).fillna("")
+    series = folder / "series" if (folder / "series").is_dir() else folder
+    return [_label(series, f"{LABELS}:{n}", dict(row)) for n, (_, row) in enumerate(table.iterrows(), 2)]
 
 
-def _label(folder: Path, row: Row) -> Label:
-    file = folder / row.text("file")
+def _label(folder: Path, where: str, row: Mapping[str, str]) -> Label:
+    def choices(name: str, allowed: Sequence[str], value: str) -> tuple[str, ...]:
+        for said in (found := tuple(part.strip() for part in value.split("|"))):
+            if said not in allowed or said == "unknown":
+                raise UsageError(f"{where}: {name} is {said[:40]!r}.", f"Choose one of {', '.join(allowed)}.")
+        return found
+
+    file = folder / row["file"]
     # A series lies in the folder itself: what leads out of it is refused.
-    if not file.name.removesuffix(PACKED).endswith(".csv") or file.resolve().parent != folder.resolve():
-        raise UsageError(
-            f"{row.where}: {row.text('file')!r} is no CSV file of this folder.", "Name one, without a path."
-        )
+    if not file.name.removesuffix(".gz").endswith(".csv") or file.resolve().parent != folder.resolve():
+        raise UsageError(f"{where}: {row['file']!r} is no CSV file of this folder.", "Name one, without a path.")
+    bottleneck, source = row.get("bottleneck", ""), row.get("source", "")
     return Label(
-        where=row.where,
+        where=where,
         file=file,
-        kind=_choice(row, "kind", get_args(KindLabel)) or "",
-        bottleneck=_choice(row, "bottleneck", get_args(BottleneckLabel)),
-        start=parse_moment(row.text("start")) if row.text("start") else None,
-        end=parse_moment(row.text("end")) if row.text("end") else None,
-        gpu=row.text("gpu") or None,
-        source=row.text("source"),
-        part=_choice(row, "part", get_args(Part)),  # type: ignore[arg-type]
-        group=row.text("group") or file.name,
+        kind=choices("kind", KINDS, row["kind"])[0],
+        kinds=choices("kind_accept", KINDS, row.get("kind_accept") or row["kind"]),
+        bottleneck=choices("bottleneck", BOTTLENECKS, bottleneck)[0] if bottleneck else None,
+        bottlenecks=choices("bottleneck_accept", BOTTLENECKS, row.get("bottleneck_accept") or bottleneck)
+        if bottleneck
+        else (),
+        owner=row.get("group") or source.partition(",")[0] or file.name,
+        gpu=row.get("gpu") or None,
+        start=parse_moment(row["start"]) if row.get("start") else None,
+        end=parse_moment(row["end"]) if row.get("end") else None,
+        source=source,
+        licence=row.get("licence", ""),
+        work=row.get("workload", ""),
+        is_steady=row.get("steady", "yes") != "no",
     )
 
 
-def _choice(row: Row, name: str, choices: tuple[str, ...]) -> str | None:
-    told = row.text(name)
-    if told == "unknown" or ((told or name == "kind") and told not in choices):
-        raise UsageError(f"{row.where}: {name} is {told[:40]!r}.", f"Choose one of {', '.join(choices)}.")
-    return told or None
+def read_series(label: Label) -> LabelledSeries:
+    """The rows of a label. Raises UsageError with file and line."""
+    name = label.file.name
+    gpu = _read(label.file, {"ts"})
+    if gpu.empty:
+        raise UsageError(f"No rows in {name}.", "Add rows, or remove its label.")
+    gpu = _numbers(gpu, name, ("ts", "interval_seconds", "gpu_index", *GPU_VALUES, *FACTS))
+    index = gpu.get("gpu_index", pd.Series(np.nan, gpu.index))
+    uuid = gpu["gpu_uuid"] if "gpu_uuid" in gpu else index.map(lambda at: f"{at:.0f}", na_action="ignore")
+    _refuse(name, uuid.isna(), "neither gpu_uuid nor gpu_index is set", "Set one of them in every row.")
+    gpu["gpu_uuid"] = "GPU-" + label.digest + "-" + uuid.astype(str).str.removeprefix("GPU-")
+    nodes = gpu["node"] if "node" in gpu else pd.Series("0", gpu.index)
+    gpu["node"] = f"node-{label.digest}-" + nodes.astype(str)
+    if "gpu_index" not in gpu:  # by the order in which a node's GPUs first occur
+        gpu["gpu_index"] = gpu.groupby("node")["gpu_uuid"].transform(lambda uuids: pd.factorize(uuids)[0])
+    fabric = _read_fabric(label, gpu["node"].iloc[0])
+    rises = gpu.groupby(["node", "gpu_uuid"])["ts"].diff().fillna(1.0) > 0
+    _refuse(name, ~rises, "ts of a GPU does not increase", "Sort the rows by time.")
+    gpu, fabric = _with_intervals(gpu), _with_intervals(fabric)
+    first, last = label.start or -np.inf, label.end or np.inf
+    gpu = gpu[(gpu["ts"] > first) & (gpu["ts"] <= last)]
+    if gpu.empty:
+        raise UsageError(f"{label.where}: no data in {name} for that time span.", "Correct start and end.")
+    return LabelledSeries(label, gpu, fabric[(fabric["ts"] > first) & (fabric["ts"] <= last)])
 
 
-def store_series(label: Label, catalog: Catalog, database: Path) -> Stored:
-    """A series' ticks in a database of its own, written and rolled up as the agent does, with one workload over the
-    label's span on all its GPUs. Its name tells nothing: a file called after its label must not give it away."""
-    series = read_series(label.file)
-    sku = catalog.gpu(label.gpu) if label.gpu else None
-    if label.gpu and sku is None:
-        raise UsageError(f"{label.where}: unknown GPU {label.gpu!r}.", "Run skuwise skus list for all names.")
-    ticks = {name: one.ticks for name, one in series.items()}
-    first = min(own[0].ts - own[0].interval_seconds for own in ticks.values())
-    last = max(own[-1].ts for own in ticks.values())
-    window = Window(max(first, label.start or first), min(last, label.end or last))
-    if window.end <= window.start:
-        raise UsageError(f"{label.where}: no data in {label.file.name} for that time span.", "Correct start and end.")
-    digest = sha256(f"{label.file.name}/{label.start}".encode()).hexdigest()[:16]
-    workload = Workload(f"w-{digest}", f"s-{digest}", f"series-{digest[:6]}", "process")
-    with Writer.open(database, now=lambda: last) as writer:
-        for name, one in series.items():
-            begin = ticks[name][0].ts - ticks[name][0].interval_seconds
-            gpus = [
-                Gpu(
-                    uuid, index, sku.name if sku else "unknown GPU", sku=sku.name if sku else None,
-                    mem_total_bytes=total or (sku.mem_bytes if sku else None),
-                    power_limit_watts=sku.tdp_watts if sku else None,
-                    nvlink_bytes_per_second=sku.nvlink_bytes_per_second if sku else None,
-                )
-                for uuid, (index, total) in one.gpus.items()
-            ]  # fmt: skip
-            node = Node(name, "labelled", gpu_count=len(gpus))
-            own = writer.for_node(node, begin)
-            own.set_gpus(gpus, begin)
-            own.put_ticks(ticks[name])
-            for gpu in gpus:
-                own.put_workload_use(workload, gpu.uuid, window.start, window.end, "allocation")
-            own.set_node(node, last)
-    RollupJob(database).run(last + 86400.0)  # long after the last tick every period is over
-    return Stored(database, window, workload.workload_id)
+def _read_fabric(label: Label, node: str) -> pd.DataFrame:
+    """The ports of a node, of the file `NAME.fabric.csv` beside its series."""
+    path = label.file.with_name(label.file.name.removesuffix(".gz").removesuffix(".csv") + ".fabric.csv")
+    if not path.is_file():
+        return NO_FABRIC
+    return _numbers(_read(path, {"ts", "device"}), path.name, ("ts", *FABRIC_VALUES, LINE_RATE)).assign(node=node)
 
 
-def judged(folder: Path) -> Iterator[Judged]:
-    """Everything that a folder labels, with the verdicts of the rules that ship. Raises UsageError."""
-    book = load_rulebook(None, None, 0.0)
-    with tempfile.TemporaryDirectory() as scratch:
-        for n, label in enumerate(read_labels(folder)):
-            stored = store_series(label, book.catalog, Path(scratch) / f"{n}.db")
-            try:
-                found = judge(read_frame([stored.database], stored.window), book).workloads
-            except NothingToDo:
-                found = ()
-            verdict = next((one for one in found if one.id == stored.workload_id), None)
-            yield Judged(label, verdict, f"{label.file.name} {label.source}")
+def _read(path: Path, required: set[str]) -> pd.DataFrame:
+    """A CSV file as text. Empty cells are NaN."""
+    try:
+        table = pd.read_csv(path, dtype=str, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
+    except (UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError, EOFError, OSError) as error:
+        raise UsageError(f"{path.name} cannot be read: {error}.", "Use CSV in UTF-8, packed by gzip or not.") from error
+    table = table if path.name == LABELS else table.rename(columns=_OTHER_NAMES)
+    if missing := sorted(required - set(table.columns)):
+        raise UsageError(f"{path.name}:1: column {missing[0]!r} is missing.", "Correct the header.")
+    return table
 
 
-def score_of(found: Iterable[Judged]) -> Score:
-    """Verdicts counted against their labels."""
-    out = Score()
-    for one in found:
-        out.count(one.label.kind, one.label.bottleneck, one.verdict, one.about)
+def _numbers(table: pd.DataFrame, name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """The table with these columns as numbers, those of them that it has, each within what its unit allows."""
+    limits = {"ts": (1e9, 4e9), "interval_seconds": (0.0, 86400.0), "gpu_index": (0.0, 4094.0)}
+    out = table.copy()
+    for column in columns:
+        if column not in table:
+            continue
+        unit = _UNITS.get(column, "")
+        low, high = limits.get(column) or (-100.0 if unit == "celsius" else 0.0, _MOST[unit])
+        values = pd.to_numeric(table[column], errors="coerce")
+        wrong = (table[column].notna() | (column == "ts")) & ~values.between(low, high)
+        for cell in table[column][wrong].head(1):
+            what = f"{column} is {str(cell)[:40]!r}, not a number from {low:g} to {high:g}"
+            hint = "Use the units of docs/metrics.md (ratios 0..1, bytes, seconds); leave a missing value empty."
+            _refuse(name, wrong, what, hint)
+        out[column] = values
     return out
+
+
+def _refuse(name: str, wrong: pd.Series, what: str, remedy: str) -> None:
+    if wrong.any():
+        raise UsageError(f"{name}:{int(np.flatnonzero(wrong.to_numpy())[0]) + 2}: {what}.", remedy)
+
+
+def _with_intervals(table: pd.DataFrame) -> pd.DataFrame:
+    """With `interval_seconds` in every row: as told, else the step of its node's clock. A step much longer than the
+    rest is a gap in the series, not a long interval."""
+    if table.empty:
+        return table
+    told = table.get("interval_seconds", pd.Series(np.nan, table.index))
+    parts = []
+    for _, rows in table.groupby("node"):
+        times = np.unique(rows["ts"])
+        steps = np.diff(times, prepend=np.nan)
+        usual = np.nanmedian(steps) if len(times) > 1 else np.nan
+        steps[~(steps <= 3 * usual)] = usual
+        parts.append(pd.Series(steps[np.searchsorted(times, rows["ts"])], rows.index))
+    interval = told.fillna(pd.concat(parts))
+    if interval.isna().any():
+        raise UsageError("A series of one row does not tell its interval.", "Add the column interval_seconds.")
+    return table.assign(interval_seconds=interval)

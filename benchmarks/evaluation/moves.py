@@ -110,25 +110,26 @@ def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     )
 
 
-def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterable[str]:
-    """Tables of every way to predict: in all, by source and by kind of work."""
+def report(
+    sections: Mapping[str, Sequence[Told]], groupings: Sequence[Callable[[Told], str]], *, wrong: bool
+) -> Iterable[str]:
+    """Tables of every way to predict: in all, and by each grouping."""
     header = ("moves", "pairs", "median error", "p90", "direction", "80 % interval")
     for name, told in sections.items():
         if not told:
             yield f"\n== {name}: no pair"
             continue
         rows = [row("all", told)]
-        for source in sorted({t.pair.source for t in told}):
-            rows.append(row(_short(source), [t for t in told if t.pair.source == source]))
-        for kind in sorted({kind_of(t.pair.question) for t in told}):
-            rows.append(row(kind, [t for t in told if kind_of(t.pair.question) == kind]))
+        for of in groupings:
+            rows += [row(key, [t for t in told if of(t) == key]) for key in sorted({of(t) for t in told})]
         yield f"\n== {name}"
         yield columns(header, rows, right=range(1, 6))
         if wrong:
             for t in sorted(told, key=lambda t: -t.error)[:20]:
+                question = t.pair.question
                 yield (
-                    f"  {clean(t.pair.model)} {t.pair.question.phase} {t.pair.a.name} to {t.pair.b.name}: "
-                    f"x{math.exp(t.pair.observed):.2f}, predicted x{math.exp(t.predicted):.2f}"
+                    f"  {clean(t.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
+                    f"{t.pair.a.name} to {t.pair.b.name}: x{math.exp(t.pair.observed):.2f}, predicted x{math.exp(t.predicted):.2f}"
                 )
 
 
@@ -171,6 +172,7 @@ def evaluate(path: Path | None, catalog: Catalog) -> tuple[dict[str, list[Told]]
 def tell(path: Path | None, *, wrong: bool) -> None:
     """Print the section."""
     sections, refused = evaluate(path, load_catalog())
-    print("\n".join(report(sections, wrong=wrong)))
+    groupings = (lambda t: _short(t.pair.source), lambda t: kind_of(t.pair.question))
+    print("\n".join(report(sections, groupings, wrong=wrong)))
     for line in refused_lines(refused):
         print(line)

@@ -145,14 +145,12 @@ def tell(path: Path | None) -> None:
     rows: list[tuple[str, ...]] = []
     if path is not None:
         model = load_power_model()
-        told = predict_lines(lines, model)
-        rows += _rows("as shipped", told)
+        rows += _rows("as shipped", predict_lines(lines, model))
         proposed = {"as shipped": proposals(lines, model)}
     else:
         by_network, by_gpu = held_out(lines, lambda c: c.network), held_out(lines, lambda c: c.gpu)
         rows += _rows("left out by network", by_network)
         rows += _rows("left out by GPU", by_gpu)
-        told = by_gpu
         proposed = {
             "left out by network": proposals_held_out(lines, lambda c: c.network),
             "left out by GPU": proposals_held_out(lines, lambda c: c.gpu),
@@ -161,7 +159,6 @@ def tell(path: Path | None) -> None:
     runs = len({c.full.run for c in lines})
     for name, found in proposed.items():
         print(proposed_words(name, found, runs))
-    print(knee_words(told))
 
 
 def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
@@ -181,29 +178,4 @@ def proposed_words(name: str, found: Sequence[Proposal], runs: int) -> str:
         f"{name}: a cap recommended for {len(found)} of {runs} runs, {sum(p.raises for p in found)} of which took more "
         f"energy; measured: {np.median(saved):.1%} saved at the median ({min(saved):.1%} to {max(saved):.1%}), "
         f"x{np.median(slower):.2f} the time (x{max(slower):.2f} at most)"
-    )
-
-
-def knee_words(told: Sequence[Told]) -> str:
-    """How near the predicted cap of least energy comes to the measured one, of runs whose energy rises again below."""
-    runs: dict[tuple[str, str, str, int], list[Told]] = {}
-    for t in told:
-        runs.setdefault(t.capped.full.run, []).append(t)
-    steps, dearer = [], []
-    for run in runs.values():
-        caps = sorted(run, key=lambda t: t.capped.under.limit_watts)
-        least = min(range(len(caps)), key=lambda n: caps[n].capped.joules)
-        # Energy that rises by less than this from one cap to the next is the spread of one epoch.
-        if least == 0 or caps[0].capped.joules < 1.1 * caps[least].capped.joules:
-            continue
-        said = min(range(len(caps)), key=lambda n: caps[n].joules)
-        steps.append(abs(said - least))
-        dearer.append(caps[said].capped.joules / caps[least].capped.joules - 1)
-    if not steps:
-        return "knee: no run whose energy rises again"
-    near = sum(step <= 1 for step in steps)
-    return (
-        f"knee: of {len(steps)} runs whose energy rises again by a tenth below some cap, the predicted cap of least "
-        f"energy is at most one measured step off in {near}, and takes {np.median(dearer):.1%} more than the least "
-        f"at the median ({max(dearer):.1%} at most)"
     )

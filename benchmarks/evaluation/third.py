@@ -40,7 +40,6 @@ from ..scoring import (
     abstention,
     accuracy,
     balanced_accuracy,
-    calibration,
     calibration_error,
     confusion,
     f1_by_label,
@@ -49,6 +48,7 @@ from ..scoring import (
     recall_by_label,
 )
 from ..withheld import hidden
+from .report import SURE, reliability, sure
 
 END = 1_790_000_000.0 - 1_790_000_000.0 % 3600
 BOOK = load_rulebook(None, None, END)
@@ -261,9 +261,8 @@ def told(view: str, r: Result) -> Iterable[str]:
         scores = f1_by_label(answers) if what == "kind" else recall_by_label(answers)
         yield f"  {'F1' if what == 'kind' else 'recall'} " + ", ".join(f"{k} {v:.2f}" for k, v in scores.items())
         yield confusion(answers)
-    yield "calibration of kinds:"
-    for low, high, n, said, right in calibration(r.kinds):
-        yield f"  confidence {low:.2f} to {min(high, 1.0):.2f}: n {n}, said {said:.2f}, right {right:.2f}"
+    yield f"kinds said with {SURE:g} or more, right: {sure(r.kinds)}"
+    yield from reliability(r.kinds)
     for rule, (right, missed, false, silent) in r.findings.items():
         recall = f"{right / (right + missed):.2f}" if right + missed else "-"
         precision = f"{right / (right + false):.2f}" if right + false else "-"

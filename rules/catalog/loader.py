@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..base.typed_fields import packaged_fields
 from .gpu_files import Accelerator, GpuLibrary, load_gpus, normalise
 from .node_files import ANY_REGION, load_nodes
 from .premiums import Prior, load_premiums
@@ -21,6 +22,7 @@ class Catalog:
     nodes: Mapping[str, NodeSku]
     premiums: Mapping[str, Prior]
     providers: Mapping[str, Provider] = field(default_factory=dict)
+    boards: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gpus(self) -> Mapping[str, GpuSku]:
@@ -34,6 +36,10 @@ class Catalog:
     def gpu(self, name: str) -> GpuSku | None:
         """The GPU of exactly this name or alias (as drivers say it); None where there is none: never the nearest."""
         return self.gpu_library.find(name)
+
+    def board_watts(self, name: str) -> float | None:
+        """Board power of a GPU outside the catalog, as the driver calls it; None: not known."""
+        return self.boards.get(normalise(name))
 
     def gpu_asked(self, name: str) -> GpuSku | None:
         """As `gpu`, and also what a person means by a bare ``H100``. Not for telemetry."""
@@ -92,7 +98,21 @@ class Catalog:
 def load_catalog(rules_dir: Path | None = None) -> Catalog:
     """The catalog that ships, with a site's own files over it. Raises RulesError with file, line and remedy."""
     library = load_gpus(rules_dir)
-    return Catalog(library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir), load_providers(rules_dir))
+    return Catalog(
+        library, load_nodes(rules_dir, library.gpus), load_premiums(rules_dir), load_providers(rules_dir), _boards()
+    )
+
+
+def _boards() -> Mapping[str, float]:
+    """Board power in watts by normalised name (``board_power.yaml``)."""
+    top = packaged_fields(None, "board_power.yaml")
+    top.text("source")
+    top.date("as_of")
+    watts = top.subtable("watts")
+    found = {normalise(name): watts.number(name, minimum=1, maximum=3000) for name in watts.table}
+    watts.done()
+    top.done()
+    return found
 
 
 def _is_twin(a: NodeSku, b: NodeSku) -> bool:

@@ -6,6 +6,7 @@ replace it; its own thresholds and priors are where a site has its say.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources.abc import Traversable
@@ -16,33 +17,32 @@ from ..base.sanitize import quoted
 from ..base.suggestions import suggest
 from ..base.typed_fields import Fields, packaged_fields
 
-SCHEMA = "skuwise.kind-model/1"
+SCHEMA = "skuwise.kind-model/2"
 FILE = "kind_model.yaml"
 WEIGHT_MAX = 20.0  # log-odds; nothing that was fitted with a penalty comes near
 
 
 @dataclass(frozen=True, slots=True)
 class KindModel:
-    """Log-odds of kinds: intercepts, and for each shape its weight at level 1. Both are divided by `temperature`.
+    """Log-odds of kinds: `intercepts`, and for each shape its `weights` at level 1.
 
+    `slope`, `offset`: turn the log-odds of a verdict into those of its being right, as found on owners left out.
     `fingerprint`: of the shapes it was made for, `inputs`: of what it was made from. `trained`: what was noted then.
     """
 
     labels: tuple[str, ...]
     intercepts: Mapping[str, float]
     weights: Mapping[str, Mapping[str, float]]
-    temperature: float
+    slope: float
+    offset: float
     fingerprint: str
     inputs: str
     trained: Mapping[str, str]
 
-    def weight(self, shape: str, label: str) -> float:
-        """Log-odds that a shape at level 1 adds to a kind."""
-        return self.weights[shape][label] / self.temperature
-
-    def intercept(self, label: str) -> float:
-        """Log-odds of a kind before anything is known of a workload."""
-        return self.intercepts[label] / self.temperature
+    def calibrated(self, likelihood: float) -> float:
+        """How often what is said with this likelihood (0..1) is right."""
+        held = min(max(likelihood, 1e-6), 1 - 1e-6)
+        return 1 / (1 + math.exp(-(self.slope * math.log(held / (1 - held)) + self.offset)))
 
 
 def load_kind_model(
@@ -70,9 +70,11 @@ def load_kind_model(
         raise fields.fault("fingerprint", "it was made for other shapes than this version knows", remedy)
     noted = fields.subtable("trained")
     trained = {name: noted.text(name) for name in noted.table}
+    told = fields.subtable("calibration")
+    slope, offset = told.number("slope", minimum=0.2, maximum=5.0), told.number("offset", minimum=-3.0, maximum=3.0)
     model = KindModel(
-        tuple(labels), intercepts, MappingProxyType(weights), fields.number("temperature", minimum=0.2, maximum=20.0),
-        own, fields.text("inputs"), MappingProxyType(trained),
+        tuple(labels), intercepts, MappingProxyType(weights), slope, offset, own, fields.text("inputs"),
+        MappingProxyType(trained),
     )  # fmt: skip
     fields.done()
     return model

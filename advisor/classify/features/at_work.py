@@ -55,7 +55,7 @@ def busy_features(busy: PieceRows, resolution: npt.NDArray[np.float64]) -> Figur
         "sm_active_cv", "nvlink_symmetry", "fabric_symmetry", "tensor_fabric_correlation", "tensor_nvlink_correlation",
     ):  # fmt: skip
         out[name] = segments.median(busy.measured(name))
-    out |= {name: busy.mean(name) for name in ("cpu", "io_wait", "clock_ratio")}
+    out |= {name: busy.mean(name) for name in ("cpu", "io_wait", "clock_ratio", "power_of_limit")}
     most = busy.measured("disk_write_max")
     burst = (most >= 2e8) & (most >= 5 * busy.measured("disk_write"))
     share = segments.mean(burst.astype(np.float64), weights)

@@ -54,7 +54,7 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
             if share * deviation / level[n] > best[n]:
                 best[n] = share * deviation / level[n]
                 wave["diurnal_share"][n], wave["diurnal_amplitude"][n] = share, deviation / level[n]
-    return {"swing": swing, "drift": drift, **wave, "sync": _syncs(shape, hours, several)}
+    return {"swing": swing, "drift": drift, **wave, **_together(shape, several)}
 
 
 def _long_enough(hours: Groups) -> Mask:
@@ -74,26 +74,32 @@ def _drift(each: Segments, values: Floats) -> Floats:
     return np.where((each.lengths >= DRIFT_HOURS_MIN) & varies, pairs.correlation(ones, others), np.nan)
 
 
-def _syncs(shape: PieceRows, hours: Groups, several: Mask) -> Floats:
+def _together(shape: PieceRows, several: Mask) -> Figures:
+    """How the GPUs of workloads with several of them move: the median correlation between them, and the least used
+    one's engine over the most used one's; NaN where too little is common to them."""
     segments = shape.segments
-    out = np.full(len(segments), np.nan)
+    out = {name: np.full(len(segments), np.nan) for name in ("sync", "evenness")}
     c, sm, g = (shape.measured(name) for name in ("c", "sm", "g"))
     told = [segments.spread(segments.any(~np.isnan(values))) for values in (c, sm)]
     activity = np.where(told[0], c, np.where(told[1], sm, g))
-    uuid = shape.uuid
-    for n in np.nonzero(several & (hours.each.lengths >= SYNC_ROWS_MIN))[0]:
+    ts, uuid = shape.gpu("ts"), shape.uuid
+    for n in np.nonzero(several)[0]:
         own = slice(segments.bounds[n], segments.bounds[n + 1])
-        first = hours.each.bounds[n]
-        out[n] = _sync(activity[own], hours.of_row[own] - first, int(hours.each.lengths[n]), uuid[own])
+        names, gpu = np.unique(uuid[own], return_inverse=True)
+        times, moment = np.unique(ts[own], return_inverse=True)
+        if len(names) < 2:
+            continue
+        wide = group_means(activity[own], moment * len(names) + gpu, len(times) * len(names))
+        wide = wide.reshape(len(times), len(names))[:, :16]  # as many tell it; pairs grow with the square
+        out["sync"][n] = _sync(wide)
+        level = np.nanmean(wide, axis=0) if not np.isnan(wide).all(axis=0).any() else np.full(1, np.nan)
+        out["evenness"][n] = level.min() / level.max() if level.max() > _LEVEL_MIN else np.nan
     return out
 
 
-def _sync(activity: Floats, hour: Ints, hours: int, uuid: Ints) -> float:
-    """Median correlation between the GPUs' hourly courses; NaN where too little is common to them."""
-    names, gpu = np.unique(uuid, return_inverse=True)
-    wide = group_means(activity, hour * len(names) + gpu, hours * len(names)).reshape(hours, len(names))
-    wide = wide[:, ~np.isnan(wide).all(axis=0)]
-    wide = wide[~np.isnan(wide).any(axis=1), :16]  # 16 GPUs tell whether they move together; pairs grow with the square
+def _sync(wide: Floats) -> float:
+    """Median correlation between columns over the rows in which all are known."""
+    wide = wide[~np.isnan(wide).any(axis=1)]
     if len(wide) < SYNC_ROWS_MIN:
         return math.nan
     moving = wide[:, wide.std(axis=0, ddof=1) > 1e-6]

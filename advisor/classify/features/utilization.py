@@ -101,6 +101,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     out["mem"] = gpu["mem_used_bytes_mean"] / gpu["mem_total_bytes"]
     out["mem_max"] = gpu["mem_used_bytes_max"] / gpu["mem_total_bytes"]
     out["power"] = gpu["power_watts_mean"]
+    out["power_of_limit"] = out["power"] / sku["power_limit"]
     out["rated_power"] = out["power"] / sku["tdp"]
     out["idle_power"] = _idle_power(out, sku, book.rest.memory_held_min)
     out["power_over_idle"] = out["power"] / out["idle_power"]

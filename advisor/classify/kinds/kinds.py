@@ -2,9 +2,12 @@
 
 A transparent additive model: every piece of evidence adds or takes log-odds and says why in words; the sum becomes
 confidences by a softmax. What people wrote speaks by priors stated by hand (kind_metadata.py); the shapes of the
-signals (kind_signals.py) speak by weights that were fitted on labelled examples and calibrated on sources left out
+signals (shapes.py) speak by weights that were fitted on real series and calibrated on owners left out
 (rules/kind_model.yaml, `make model`), each only ever for or against the kinds that it declares. It works from the
 shape alone where names say nothing, and where it abstains it says what would settle it (settling.py).
+
+Training and fine-tuning are told apart by length and number of GPUs alone. A verdict of either is as sure as that it is
+one of them; the likelier gives the label, and the other is named.
 """
 
 from __future__ import annotations
@@ -21,12 +24,14 @@ from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
 from ..features.features import Features
 from .clue import Clue
-from .kind_signal import derived, is_fine
-from .kind_signals import SHAPES
 from .settling import settled_by
+from .shapes import KINDS, SHAPES, derived, is_fine
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
-WORKING: tuple[KindLabel, ...] = ("training", "fine-tuning", "online-inference", "batch-inference", "interactive")
+WORKING: tuple[KindLabel, ...] = KINDS
+LEARNING: tuple[KindLabel, ...] = ("training", "fine-tuning")
+# From this share of the two on, the less likely of training and fine-tuning is said in words.
+_EITHER = 0.3
 LABELS: tuple[KindLabel, ...] = (*WORKING, "idle")
 # Below this many log-odds a shape is not worth a sentence.
 _WORTH_SAYING = 0.15
@@ -88,23 +93,44 @@ def judge_kind(
         scores["idle"] = _NOT_IDLE
         if measured:
             clues += _shape_clues(features, model)
-            scores |= {label: model.intercept(label) for label in WORKING}
+            scores |= {label: model.intercepts[label] for label in WORKING}
     for clue in clues:
         for label in LABELS:
             scores[label] += clue.weights.get(label, 0.0)
     confidences = softmax(scores)
     ranked: list[KindLabel] = sorted(LABELS, key=lambda name: -confidences[name])
-    label = ranked[0]
+    label, sure = likeliest(confidences)
     faulty = features.get("fault_share", 0.0)
     faulty = faulty if faulty >= _FAULTY else 0.0
-    confidence = round(min(confidences[label], ceiling) * (1 - 0.5 * faulty), 3)
-    evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label))
-    others = tuple(Alternative(n, round(confidences[n], 3)) for n in ranked[1:] if confidences[n] >= 0.05)
+    sure = sure if label == "idle" else model.calibrated(sure)
+    confidence = round(min(sure, ceiling) * (1 - 0.5 * faulty), 3)
+    evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
+    others = tuple(Alternative(n, round(confidences[n], 3)) for n in ranked if n != label and confidences[n] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
-        rivals: list[KindLabel] = [name for name in ranked[1:] if name in WORKING]
+        rivals = [n for n in ranked if n in WORKING and n != label and not (n in LEARNING and label in LEARNING)]
         settling = settled_by(label, rivals[0], features, names, model) if label in WORKING else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)
+
+
+def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
+    """The kind to say and its share; that of training and fine-tuning together where it is one of them."""
+    learning = sum(shares[name] for name in LEARNING)
+    label = max(shares, key=lambda name: (learning if name in LEARNING else shares[name], shares[name]))
+    return label, learning if label in LEARNING else shares[label]
+
+
+def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
+    """That the other of training and fine-tuning is nearly as likely."""
+    if label in LEARNING:
+        (other,) = (name for name in LEARNING if name != label)
+        share = confidences[other] / (confidences[other] + confidences[label])
+        if share >= _EITHER:
+            yield coded(
+                "training-or-fine-tuning",
+                "It may be {other} as well ({share:.0%}): only length and size distinguish the two.",
+                other=other, share=share,
+            )  # fmt: skip
 
 
 def softmax(scores: Mapping[KindLabel, float]) -> Mapping[KindLabel, float]:
@@ -158,12 +184,10 @@ def _same(reason: CodedText) -> CodedText:
 
 def _shape_clues(features: Features, model: KindModel) -> Iterator[_Heard]:
     known = {**features, **derived(features)}
-    scale = model.temperature
     for shape in SHAPES:
         level = shape.level(known)
         if level > 0:
-            # Divided first, as `KindModel.weight` does it.
-            weights = {label: level * (weight / scale) for label, weight in model.weights[shape.name].items()}
+            weights = {label: level * weight for label, weight in model.weights[shape.name].items()}
             yield _Heard(weights, partial(shape.told, known))
 
 

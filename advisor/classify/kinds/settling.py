@@ -12,8 +12,7 @@ from ...core.coded_text import CodedText, coded
 from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
 from ..features.features import Features
 from .clue import Clue
-from .kind_signal import is_fine
-from .kind_signals import SHAPES
+from .shapes import is_fine
 
 # Log-odds that a scheduler's word for its work carries, at least; the priors are stated beside each.
 _OWNER_SAYS = 2.0
@@ -35,19 +34,19 @@ _WITNESSES = (
         "settled-by-seconds",
         "samples one second apart (run the skuwise agent on its node)",
         lambda f: f.get("resolution_seconds", 1.0) > PERIOD_INTERVAL_MAX_SECONDS,
-        ("periodic", "aperiodic", "uneven-seconds", "even-seconds", "pauses"),
+        ("periodic", "aperiodic", "pauses"),
     ),
     _Witness(
         "settled-by-pipes",
         "tensor and memory activity (DCGM_FI_PROF_PIPE_TENSOR_ACTIVE and DCGM_FI_PROF_DRAM_ACTIVE)",
         lambda f: "tensor_utilization" not in f or "hbm_utilization" not in f,
-        ("bandwidth-bound", "compute-bound", "dense-seconds", "thin-seconds"),
+        ("bandwidth-bound", "compute-bound", "thin-seconds"),
     ),
     _Witness(
         "settled-by-nvlink",
         "NVLink traffic (DCGM_FI_PROF_NVLINK_TX_BYTES and RX_BYTES)",
         lambda f: "nvlink_utilization" not in f and f.get("gpus", 1.0) > 1,
-        ("collectives", "links-with-compute", "links-against-compute"),
+        ("collectives", "links-against-compute"),
     ),
     _Witness(
         "settled-by-fabric",
@@ -59,19 +58,19 @@ _WITNESSES = (
         "settled-by-memory",
         "memory in use (DCGM_FI_DEV_FB_USED)",
         lambda f: "mem_hourly_cv" not in f and "mem_level" not in f and not _young(f),
-        ("memory-pool", "memory-still", "memory-moves", "memory-breathes"),
+        ("memory-pool", "memory-still", "memory-moves"),
     ),
     _Witness(
         "settled-by-a-day",
         "one full day of data",
         lambda f: f.get("elapsed_hours", 0.0) < 20.0 and not f.get("ended"),
-        ("never-rests", "seldom-at-work", "rests-at-night", "on-or-off"),
+        ("never-rests", "seldom-at-work", "rests-at-night"),
     ),
     _Witness(
         "settled-by-days",
         "three days of data including a weekend",
         lambda f: f.get("elapsed_hours", 0.0) >= 20.0 and "weekend_level" not in f and not f.get("ended"),
-        ("same-hours", "working-hours", "daily", "weekends-off", "weekends-too"),
+        ("same-hours", "working-hours", "daily"),
     ),
 )  # fmt: skip
 
@@ -88,7 +87,9 @@ def settled_by(
         if not witness.lacking(features):
             continue
         gaps = [
-            abs(model.weight(s.name, first) - model.weight(s.name, second)) for s in SHAPES if s.name in witness.shapes
+            abs(model.weights[s.name][first] - model.weights[s.name][second])
+            for s in SHAPES
+            if s.name in witness.shapes
         ]
         gap = max(gaps, default=0.0)
         if gap >= _TELLING_MIN:

@@ -69,7 +69,10 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
         if sku is None and words:
             unknown[words[-1]] = None
         key = str(gpu["node"]), str(gpu["gpu_uuid"])
-        skus[key], table[key] = sku, (sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu))
+        skus[key], table[key] = (
+            sku,
+            (sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu, catalog)),
+        )
         if gpu["kind"] == "mig" and (profile := text(gpu["mig_profile"])) is not None:
             profiles[key] = profile
     index = pd.MultiIndex.from_tuples(table, names=["node", "gpu_uuid"]) if table else None
@@ -82,10 +85,11 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     return GpuIndex(peaks, rows, skus, tuple(unknown), profiles, slices)
 
 
-def _peaks(sku: GpuSku | None, gpu: Record) -> tuple[float | None, ...]:
+def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | None, ...]:
     """`PEAKS` of a GPU; None: not known."""
     limit, links = _number(gpu["power_limit_watts"]), _number(gpu["nvlink_bytes_per_second"])
     if sku is None:  # its limit is the best that is known of its power
+        limit = limit or catalog.board_watts(text(gpu["name"]) or "")
         return None, None, None, links, None, limit, limit, None, None, None
     return (
         sku.tensor_reference_hertz, sku.boost_hertz, sku.tensor_active_at_peak,

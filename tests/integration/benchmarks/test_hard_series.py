@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.benchmarks.evaluation import labelled
+from skuwise.benchmarks.evaluation.judged_series import judge_series, read_folder
 from skuwise.rules.policy.thresholds import load_kind_thresholds
 
 Floats = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ def judged(folder: Path, rows: Rows, step: int, kept: Mask | None = None) -> Wor
             lines.append(f"{MONDAY + (n + 1) * step},{step},n,0,{TOTAL},{told}")
     (folder / "s.csv").write_text("\n".join(lines) + "\n")
     (folder / "labels.csv").write_text("file,kind,gpu\ns.csv,training,H100-SXM5\n")
-    (one,) = labelled.judged(folder)
+    (one,) = judge_series(read_folder(folder))
     assert one.verdict is not None
     return one.verdict
 

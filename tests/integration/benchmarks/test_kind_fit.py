@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.classify.kinds.kind_signal import KINDS, KindSignal
-from skuwise.advisor.classify.kinds.kind_signals import PROBE
-from skuwise.advisor.classify.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.shapes import KINDS, PROBE, Shape
+from skuwise.advisor.classify.kinds.shapes import SHAPES as SHIPPED
 from skuwise.benchmarks.fit import train_kinds as trainer
-from skuwise.benchmarks.fit.bounded_fit import EXPECTED, MOST, bounded_fit
+from skuwise.benchmarks.fit.bounded_fit import EXPECTED, MOST, bounded_fit, declared
 from skuwise.benchmarks.fit.kind_examples import Example
-from skuwise.benchmarks.fit.real_examples import VIEW, real_examples
 
 T, F, O, B, I = range(5)  # noqa: E741
 
 
-def _shape(name: str, for_: tuple[int, ...], against: tuple[int, ...]) -> KindSignal:
-    return KindSignal(
+def _shape(name: str, for_: tuple[int, ...], against: tuple[int, ...]) -> Shape:
+    return Shape(
         name, lambda f: f.get(name, 0.0), "So.", tuple(KINDS[k] for k in for_), tuple(KINDS[k] for k in against)
     )
 
 
 # One that speaks as the examples below do, one that says the opposite of them, one of which they know nothing.
 SHAPES = (_shape("right", (T,), (O,)), _shape("round", (O,), (T,)), _shape("unseen", (B,), (I,)))
+
+
+CENTRE = declared(SHAPES, KINDS)
 
 
 def _examples(count: int = 400) -> tuple[np.ndarray, np.ndarray]:
@@ -38,7 +37,7 @@ def _examples(count: int = 400) -> tuple[np.ndarray, np.ndarray]:
 
 def test_signs_are_kept_whatever_examples_say() -> None:
     x, y = _examples()
-    weights, intercepts = bounded_fit(x, y, np.full(len(y), 5.0), SHAPES, KINDS)
+    weights, intercepts = bounded_fit(x, y, np.full(len(y), 5.0), SHAPES, KINDS, centre=CENTRE)
     assert weights.shape == (5, 3)
     for k, kind in enumerate(KINDS):
         for s, shape in enumerate(SHAPES):
@@ -52,7 +51,7 @@ def test_signs_are_kept_whatever_examples_say() -> None:
 
 def test_what_examples_do_not_show_says_what_was_declared() -> None:
     x, y = _examples()
-    weights, _ = bounded_fit(x, y, np.full(len(y), 5.0), SHAPES, KINDS)
+    weights, _ = bounded_fit(x, y, np.full(len(y), 5.0), SHAPES, KINDS, centre=CENTRE)
     assert weights[B, 2] == pytest.approx(EXPECTED, abs=1e-3)
     assert weights[I, 2] == pytest.approx(-EXPECTED, abs=1e-3)
     assert weights[T, 2] == weights[O, 2] == weights[F, 2] == 0.0
@@ -61,62 +60,33 @@ def test_what_examples_do_not_show_says_what_was_declared() -> None:
 def test_shuffled_labels_leave_a_shape_little_to_say() -> None:
     x, y = _examples()
     lost = np.random.default_rng(4).permutation(y)
-    taught, untaught = (bounded_fit(x[:, :1], k, np.full(len(y), 5.0), SHAPES[:1], KINDS)[0] for k in (y, lost))
+    taught, untaught = (
+        bounded_fit(x[:, :1], k, np.full(len(y), 5.0), SHAPES[:1], KINDS, centre=CENTRE[:, :1])[0] for k in (y, lost)
+    )
     assert untaught[T, 0] - untaught[O, 0] < 0.3 < taught[T, 0] - taught[O, 0]
 
 
-def _example(kind: str, *, real: bool, bottleneck: str = "compute", **features: float) -> Example:
-    group = "real/one" if real else "varied/1"
-    return Example(group, VIEW if real else "60 s", kind, bottleneck, {**PROBE, "idle_share": 0.0, **features})
+def test_every_owner_weighs_the_same_and_the_sample_does_not_set_the_prior() -> None:
+    """One owner of many services beside many of one training each: what nothing tells apart comes out as the site's."""
+    x = np.zeros((90, len(SHIPPED)))
+    y = np.array([O] * 80 + [T] * 10, dtype=np.int64)
+    owners = ["one"] * 80 + [f"owner {n}" for n in range(10)]
+    found = trainer.fit_real(x, y, owners, declared(SHIPPED, KINDS))
+    said = trainer.softmax(found.intercepts[None, :])[0]
+    assert said[T] / said[O] == pytest.approx(trainer.SITE["training"] / trainer.SITE["online-inference"], rel=0.2)
 
 
-def test_real_series_weigh_their_share_however_few_they_are() -> None:
-    made = [_example("training", real=False) for _ in range(300)]
-    made += [_example("online-inference", real=False) for _ in range(10)]
-    real = [_example("online-inference", real=True) for _ in range(3)] + [_example("training", real=True)]
-    table = trainer.table_of([*made, *real])
-    is_real = np.array([group.startswith("real/") for group in table.groups])
-    whole = table.weights.sum()
-    assert whole == pytest.approx(trainer.EFFECTIVE_EXAMPLES)
-    assert table.weights[is_real].sum() == pytest.approx(trainer.REAL_SHARE * whole)
-    for part in (is_real, ~is_real):  # every kind the same within each
-        of_kind = [table.weights[part & (table.y == WORKING.index(k))].sum() for k in ("training", "online-inference")]
-        assert of_kind[0] == pytest.approx(of_kind[1])
+def test_what_stood_idle_teaches_no_likeness() -> None:
+    assert trainer.works("training", {"idle_share": 0.0})
+    assert not trainer.works("interactive", {"idle_share": 1.0})
+    assert not trainer.works("idle", {})
 
 
-def test_what_stood_idle_or_is_called_so_teaches_no_likeness() -> None:
-    kept = _example("training", real=False)
-    idle = [_example("idle", real=False), _example("interactive", real=False, idle_share=1.0)]
-    assert len(trainer.table_of([kept, *idle]).y) == 1
-
-
-HOUR = 3600
-START = 1_789_948_800
-
-
-def _folder(root: Path, hours: dict[str, float], parts: dict[str, str]) -> Path:
-    rows = ["file,kind,part,group,source"]
-    for name, length in hours.items():
-        lines = ["ts,node,gpu_index,gpu_util,mem_used_bytes,mem_total_bytes"]
-        for n in range(int(length * HOUR / 300)):
-            lines.append(
-                f"{START + 300 * (n + 1)},n,0,{0.3 + 0.1 * (n * 7 % 5):.2f},{20e9 + n % 3 * 1e9:.0f},42000000000"
-            )
-        with gzip.open(root / f"{name}.csv.gz", "wt") as file:
-            file.write("\n".join(lines) + "\n")
-        rows.append(f"{name}.csv.gz,online-inference,{parts[name]},{name},made up")
-    (root / "labels.csv").write_text("\n".join(rows) + "\n")
-    return root
-
-
-def test_only_series_of_the_part_asked_for_become_examples_and_long_ones_in_several_windows(tmp_path: Path) -> None:
-    folder = _folder(
-        tmp_path, {"long": 20.0, "short": 5.0, "kept": 20.0, "silent": 5.0},
-        {"long": "fit", "short": "fit", "kept": "judge", "silent": ""},
-    )  # fmt: skip
-    found = list(real_examples(folder=folder))
-    assert Counter(one.group for one in found) == {"real/long": 4, "real/short": 1}
-    assert {(one.view, one.kind, one.bottleneck) for one in found} == {(VIEW, "online-inference", "unknown")}
-    elapsed = sorted(round(one.features["elapsed_hours"]) for one in found if one.group == "real/long")
-    assert elapsed == [8, 12, 14, 20]
-    assert {one.group for one in real_examples("judge", folder)} == {"real/kept"}
+def test_simulated_work_is_kept_and_read_again(tmp_path: Path) -> None:
+    made = [Example(f"varied/{n}", "60 s", KINDS[n % 5], "compute", {**PROBE, "idle_share": 0.0}) for n in range(20)]
+    found = trainer.fit_simulated(made)
+    trainer.write_simulated(found, tmp_path / "simulated.csv")
+    assert trainer.read_simulated(tmp_path / "simulated.csv") == pytest.approx(found.shapes, abs=1e-3)
+    (tmp_path / "other.csv").write_text("shape," + ",".join(KINDS) + "\nround,0,0,0,0,0\n")
+    with pytest.raises(ValueError, match="other shapes"):
+        trainer.read_simulated(tmp_path / "other.csv")

@@ -1,13 +1,15 @@
-"""Evaluating `--labelled` folders: series read strictly, stored and judged as an agent's own."""
+"""Evaluating `--labelled` folders: series read strictly, judged as an agent's own and behind a Prometheus."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from skuwise.benchmarks.evaluation import evaluate
-from skuwise.benchmarks.evaluation.labelled import judged
+from skuwise.benchmarks.evaluation.judged_series import judge_series, read_folder
 from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.prometheus_engines import needed
 
 EXAMPLE = Path(__file__).parents[3] / "tests/data/labelled"
 LABELS = "file,kind,bottleneck,start,end,gpu\n"
@@ -15,30 +17,28 @@ LABEL = "s.csv,training,compute,,,\n"
 HEADER = "ts,node,gpu_index,dram_active\n"
 
 
-def test_series_are_judged_and_what_is_wrong_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_series_are_judged_beside_the_baseline_and_mistakes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--labelled", str(EXAMPLE), "--wrong"]) == 0
     told = capsys.readouterr().out
-    assert "2 workloads" in told
-    assert "bottleneck: macro-F1 1.000, right 100.0% of 2, abstained 0.0%" in told
+    assert "2 series of 2 owners" in told
+    assert "bottleneck: right 100.0% of 2, abstained 0.0%" in told
 
 
 @pytest.mark.parametrize(
     ("labels", "series", "said"),
     [
         (None, None, "No labels.csv in"),
-        ("kind\n", None, "labels.csv:1: column 'file'"),
-        ("file,kind,colour\n", None, "labels.csv:1: column 'colour'"),
+        ("kind\n", None, "labels.csv:1: column 'file' is missing"),
         (LABELS + "s.csv,unknown,,,,\n", None, "labels.csv:2: kind is 'unknown'"),
+        ("file,kind,kind_accept\ns.csv,training,training|tuning\n", None, "labels.csv:2: kind_accept is 'tuning'"),
         (LABELS + "s.csv,training,slow,,,\n", None, "labels.csv:2: bottleneck is 'slow'"),
         (LABELS + "../s.csv,training,,,,\n", None, "labels.csv:2: '../s.csv' is no CSV file"),
         (LABELS + "s.csv,training,,2030-01-01,,\n", None, "labels.csv:2: no data in s.csv for that time span"),
-        (LABELS + "s.csv,training,,,,Z9000\n", None, "labels.csv:2: unknown GPU 'Z9000'"),
         (LABELS + LABEL, HEADER, "No rows in s.csv"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,50\n", "s.csv:2: dram_active is '50'"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,nan\n", "s.csv:2: dram_active is 'nan'"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,full\n", "s.csv:2: dram_active is 'full'"),
         (LABELS + LABEL, HEADER + "1790000060,n,,0.5\n", "s.csv:2: neither gpu_uuid nor gpu_index"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0,0.5\n" * 2, "s.csv:3: ts of GPU-0 does not increase"),
-        (LABELS + LABEL, HEADER + "1790000060,n,0\n", "s.csv:2: cells do not fit"),
+        (LABELS + LABEL, HEADER + "1790000060,n,0,0.5\n" * 2, "s.csv:3: ts of a GPU does not increase"),
         (LABELS + LABEL, HEADER + "1790000060,n,0,0.5\n", "A series of one row"),
         (LABELS + LABEL, "ts,node,\xff\n", "s.csv cannot be read"),
     ],
@@ -49,5 +49,50 @@ def test_what_is_wrong_with_a_folder_is_said(tmp_path: Path, labels: str | None,
     text = series if series is not None else HEADER + "1790000060,n,0,0.5\n1790000120,n,0,0.5\n"
     (tmp_path / "s.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError) as refused:
-        list(judged(tmp_path))
+        read_folder(tmp_path)
     assert str(refused.value).startswith(said)
+
+
+def _write_folder(folder: Path, minutes: int) -> None:
+    """Two GPUs of one owner at work at 30 s, of a GPU that the catalog does not have; fabric ports beside them."""
+    (folder / "series").mkdir()
+    (folder / "labels.csv").write_text(
+        "file,group,kind,kind_accept,bottleneck,gpu,steady,hours\n"
+        "a.csv,someone/project,fine-tuning,training|fine-tuning,,NVIDIA GeForce GTX 1080 Ti,yes,0.5\n"
+    )
+    rng, rows, ports = np.random.default_rng(4), [], []
+    for n in range(2 * minutes):
+        ts = 1_730_000_000 + 30 * n
+        use = 0.9 + 0.08 * rng.random()
+        for gpu in (0, 1):
+            rows.append(
+                f"{ts},{gpu},{use - 0.01 * gpu:.4f},0.4,{5.5e9 + 1e6 * (n % 7):.0f},11811160064,{180 + 40 * use:.1f}"
+            )
+        ports.append(f"{ts + 0.5},mlx5_0,50000000000,2.5e8,2.4e8")
+    header = "ts_seconds,gpu,gpu_util,mem_util,mem_used_bytes,mem_total_bytes,power_watts\n"
+    (folder / "series/a.csv").write_text(header + "\n".join(rows) + "\n")
+    header = "ts_seconds,device,line_rate_bytes_per_second,tx_bytes_per_second,rx_bytes_per_second\n"
+    (folder / "series/a.fabric.csv").write_text(header + "\n".join(ports) + "\n")
+
+
+def test_a_folder_of_runs_is_read_with_owner_accepted_kinds_and_ports(tmp_path: Path) -> None:
+    _write_folder(tmp_path, 30)
+    (series,) = read_folder(tmp_path)
+    assert (series.label.owner, series.label.kinds, series.gpus) == ("someone/project", ("training", "fine-tuning"), 2)
+    assert series.end - series.start == 1800
+    assert len(series.fabric) == 60 and series.fabric["tx_bytes_per_second"].iloc[0] == 2.5e8
+    (basic,) = read_folder(tmp_path, basic=True, repeat_hours=3)
+    assert "temperature_celsius" not in basic.gpu and basic.fabric.empty
+    assert basic.end == series.end and basic.end - basic.start == 3 * 3600
+    assert basic.gpu["gpu_util"].mean() == pytest.approx(series.gpu["gpu_util"].mean(), rel=0.01)
+
+
+def test_a_database_and_a_prometheus_give_the_same_features(tmp_path: Path) -> None:
+    needed("prometheus", "promtool")
+    _write_folder(tmp_path, 45)
+    series = read_folder(tmp_path)
+    (stored,), (served,) = (list(judge_series(series, behind_prometheus=b)) for b in (False, True))
+    assert stored.verdict is not None and served.verdict is not None
+    assert stored.kind.verdict == served.kind.verdict
+    for name in ("engine_active", "mem_level", "power_watts", "elapsed_hours", "hours", "gpus"):
+        assert served.verdict.features[name] == pytest.approx(stored.verdict.features[name], rel=0.12), name

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.classify.kinds.kind_signals import PROBE, SHAPES, fingerprint, levels
 from skuwise.advisor.classify.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, fingerprint, levels
 from skuwise.benchmarks.fit import train_kinds as trainer
+from skuwise.benchmarks.fit.real_series import Row, read_rows
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, load_kind_model
@@ -21,8 +22,8 @@ def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(
     model = rulebook().kind_model
     assert model.labels == WORKING
     assert set(model.weights) == set(NAMES)
-    assert model.inputs == trainer.inputs()
-    assert "scipy" in model.trained["libraries"]
+    assert model.inputs == trainer.inputs(read_rows())
+    assert "scikit-learn" in model.trained["libraries"]
 
 
 def _altered(old: str, new: str, tmp_path: Path) -> Path:
@@ -36,15 +37,15 @@ def _altered(old: str, new: str, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("  one-gpu:\n", "  one-gpus:\n", "unknown shape 'one-gpus'"),
-        ("schema: skuwise.kind-model/1", "schema: skuwise.kind-model/2", "the schema is not"),
+        ("  several-gpus: ", "  several-gpu: ", "unknown shape 'several-gpu'"),
+        ("schema: skuwise.kind-model/2", "schema: skuwise.kind-model/3", "the schema is not"),
         ('fingerprint: "', 'fingerprint: "0', "made for other shapes"),
         ("intercepts:\n", "intercepts:\n  sleeping: 1\n", "unknown key 'sleeping'"),
-        ("temperature:", "temperature: 0 #", "must be at least"),
+        ("{slope: ", "{slope: 0, slopes: ", "must be at least"),
         ("schema:", "schema: !!python/object/apply:os.system ['true'] #", "tags"),
         ("trained:\n", "extra: 1\ntrained:\n", "unknown key 'extra'"),
-        ("  one-gpu:\n    training: ", "  one-gpu:\n    training: .nan #", FILE),
-        ("  one-gpu:\n    training: ", "  one-gpu:\n    training: 21 #", FILE),
+        ("  periodic: {training: ", "  periodic: {training: .nan, more: ", FILE),
+        ("  periodic: {training: ", "  periodic: {training: 21, more: ", FILE),
     ],
 )
 def test_what_the_code_does_not_know_is_refused(old: str, new: str, part: str, tmp_path: Path) -> None:
@@ -52,10 +53,10 @@ def test_what_the_code_does_not_know_is_refused(old: str, new: str, part: str, t
         load_kind_model(WORKING, NAMES, fingerprint(SHAPES), _altered(old, new, tmp_path))
 
 
-def _made_up(count: int = 160) -> list[trainer.Example]:
-    """Workloads of two kinds that differ in rhythm and memory, in eight fleets."""
+def _made_up(count: int = 160) -> list[Row]:
+    """Series of two kinds that differ in rhythm and memory, of sixteen owners."""
     rng = np.random.default_rng(5)
-    out: list[trainer.Example] = []
+    out: list[Row] = []
     for n in range(count):
         trains = n % 2 == 0
         features = {
@@ -64,17 +65,18 @@ def _made_up(count: int = 160) -> list[trainer.Example]:
             "mem_flat": float(rng.random() < (0.1 if trains else 0.9)),
             "swing": float(rng.uniform(0, 0.1) if trains else rng.uniform(0.05, 0.5)),
         }  # fmt: skip
-        kind = "training" if trains else "online-inference"
-        out.append(trainer.Example(f"made/{n % 8}", "1 s", kind, "compute", features))
+        kind = "training" if trains ^ (n % 9 == 0) else "online-inference"  # some labels are wrong
+        out.append(Row(f"{n}.csv", "whole", "made", f"owner {n % 16}", "made up", "", kind, (kind,), features))
     return out
 
 
-def test_a_file_just_made_can_be_read(tmp_path: Path) -> None:
-    fitted, noted = trainer.train(_made_up())
+def test_a_file_just_made_can_be_read_and_is_calibrated(tmp_path: Path) -> None:
     path = tmp_path / FILE
-    path.write_text("\n".join(trainer.document(fitted, noted, "x")))
+    path.write_text("\n".join(trainer.document(trainer.fit_rows(_made_up()))))
     model = load_kind_model(WORKING, NAMES, fingerprint(SHAPES), path)
-    assert model.weight("periodic", "training") > 0.5 > model.weight("periodic", "online-inference")
+    assert model.weights["periodic"]["training"] > 0.5 > model.weights["periodic"]["online-inference"]
+    assert model.calibrated(0.9) > model.calibrated(0.5) > model.calibrated(0.1)
+    assert model.calibrated(1.0) <= 1.0
 
 
 def test_levels_are_shares_and_what_is_missing_speaks_for_nothing() -> None:
@@ -88,7 +90,7 @@ def test_levels_are_shares_and_what_is_missing_speaks_for_nothing() -> None:
 def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
     fine = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6})
     coarse = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6, "resolution_seconds": 60.0})
-    second_fine = ("periodic", "uneven-seconds", "pauses", "links-with-compute")
+    second_fine = ("periodic", "pauses", "links-against-compute")
     assert all(fine[name] > 0 for name in second_fine)
     assert all(coarse[name] == 0 for name in second_fine)
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 from skuwise.advisor.classify.kinds.clue import Clue
-from skuwise.advisor.classify.kinds.kind_signals import SHAPES, fingerprint
 from skuwise.advisor.classify.kinds.kinds import WORKING, judge_kind
 from skuwise.advisor.classify.kinds.settling import settled_by
+from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.rules.models.kind_model import KindModel
 from skuwise.rules.policy.thresholds import load_kind_thresholds
@@ -29,7 +29,7 @@ def model(**weights: float) -> KindModel:
         shape.name: {label: said.get(shape.name, 0.0) if label == "training" else 0.0 for label in WORKING}
         for shape in SHAPES
     }
-    return KindModel(WORKING, dict.fromkeys(WORKING, 0.0), table, 1.0, fingerprint(SHAPES), "x", {})
+    return KindModel(WORKING, dict.fromkeys(WORKING, 0.0), table, 1.0, 0.0, fingerprint(SHAPES), "x", {})
 
 
 def settling(features: Mapping[str, float], told: KindModel, *, named: bool = True) -> list[CodedText]:
@@ -57,7 +57,7 @@ def without(*names: str) -> dict[str, float]:
             "settled-by-memory", "DCGM_FI_DEV_FB_USED",
         ),
         ({**WHOLE, "elapsed_hours": 6.0}, {"rests_at_night": 2.0}, "settled-by-a-day", "one full day"),
-        (without("weekend_level"), {"weekends_off": 2.0}, "settled-by-days", "a weekend"),
+        (without("weekend_level"), {"working_hours": 2.0}, "settled-by-days", "a weekend"),
     ],
 )  # fmt: skip
 def test_what_is_missing_and_would_tell_is_named_with_its_odds(
@@ -71,7 +71,7 @@ def test_what_is_missing_and_would_tell_is_named_with_its_odds(
 
 
 def test_what_cannot_exist_is_not_asked_for() -> None:
-    telling = model(collectives=2.0, fabric_busy=2.0, weekends_off=2.0, rests_at_night=2.0)
+    telling = model(collectives=2.0, fabric_busy=2.0, working_hours=2.0, rests_at_night=2.0)
     assert settling({**without("weekend_level"), "ended": 1.0}, telling) == []  # it ended: no further day comes
     assert settling({**WHOLE, "elapsed_hours": 3.0, "ended": 1.0}, telling) == []
     assert settling({**WHOLE, "gpus": 1.0, "nodes": 1.0}, telling) == []
@@ -88,7 +88,7 @@ def test_whoever_runs_it_is_asked_for_where_no_name_says_anything() -> None:
 
 def test_the_two_most_telling_are_named_the_most_telling_first() -> None:
     features = {**without("tensor_utilization", "weekend_level"), "resolution_seconds": 60.0}
-    found = settling(features, model(periodic=1.0, compute_bound=3.0, weekends_off=2.5), named=False)
+    found = settling(features, model(periodic=1.0, compute_bound=3.0, working_hours=2.5), named=False)
     assert codes(found) == ["settled-by-pipes", "settled-by-days"]
     odds = [float(str(one.fields["odds"])) for one in found]
     assert odds == sorted(odds, reverse=True)
