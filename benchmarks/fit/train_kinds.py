@@ -30,9 +30,7 @@ from . import kind_examples
 from .bounded_fit import bounded_fit
 from .kind_examples import GAPS, OTHER_AGES, UNEVEN_STEPS, Example, Fleet
 from .public_figures import FIGURES
-from .real_examples import VIEW as REAL_VIEW
-from .real_examples import real_examples
-from .real_series import Row
+from .real_series import Row, read_rows
 
 Matrix = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
@@ -40,6 +38,7 @@ Labels = npt.NDArray[np.int64]
 EFFECTIVE_EXAMPLES = 3000.0  # what all examples weigh together, against an L2 penalty of 1
 REAL_SHARE = 0.2  # of that weight, the real series together: two metrics, one service and a benchmark
 FIGURE_SHARE = 0.01  # of that weight, the published figures together
+REAL_VIEW = "real"
 FOLDS = 5
 MIXED = ("varied", "fleet", "assorted", "small")  # scenarios that hold every kind
 CHANCE_TIMES = 1.6  # how far above chance shuffled labels may come: few fleets, and many rows of each workload
@@ -220,9 +219,13 @@ def _left_out(scores: Matrix, table: Table, temperature: float) -> str:
     return f"right {sum(a.truth == a.verdict for a in said) / len(said):.3f} of {len(said)}"
 
 
+def _real_example(row: Row) -> Example:
+    return Example(f"real/{row.owner}", REAL_VIEW, row.kind, "unknown", row.features)
+
+
 def fit_rows(rows: Sequence[Row]) -> KindModel:
     """The model of these real series alone."""
-    fitted = fit(table_of(Example(row.owner, REAL_VIEW, row.kind, "unknown", row.features) for row in rows))
+    fitted = fit(table_of(map(_real_example, rows)))
     return KindModel(
         WORKING,
         dict(zip(WORKING, fitted.intercepts.tolist(), strict=True)),
@@ -263,7 +266,7 @@ def main() -> None:
     options = parser.parse_args()
     examples = [
         *kind_examples.gather(FLEETS, options.processes, lambda line: print(line, file=sys.stderr)),
-        *real_examples(),
+        *map(_real_example, read_rows()),
     ]
     fitted, noted = train(examples)
     options.out.write_text("\n".join(document(fitted, noted, inputs())) + "\n")

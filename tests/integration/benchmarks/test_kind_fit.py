@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-from collections import Counter
-from pathlib import Path
-
 import numpy as np
 import pytest
 from skuwise.advisor.classify.kinds.kind_signal import KINDS, KindSignal
@@ -14,7 +10,7 @@ from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.bounded_fit import EXPECTED, MOST, bounded_fit
 from skuwise.benchmarks.fit.kind_examples import Example
-from skuwise.benchmarks.fit.real_examples import VIEW, real_examples
+from skuwise.benchmarks.fit.train_kinds import REAL_VIEW as VIEW
 
 T, F, O, B, I = range(5)  # noqa: E741
 
@@ -88,30 +84,3 @@ def test_what_stood_idle_or_is_called_so_teaches_no_likeness() -> None:
     kept = _example("training", real=False)
     idle = [_example("idle", real=False), _example("interactive", real=False, idle_share=1.0)]
     assert len(trainer.table_of([kept, *idle]).y) == 1
-
-
-HOUR = 3600
-START = 1_789_948_800
-
-
-def _folder(root: Path, hours: dict[str, float]) -> Path:
-    rows = ["file,kind,group,source"]
-    for name, length in hours.items():
-        lines = ["ts,node,gpu_index,gpu_util,mem_used_bytes,mem_total_bytes"]
-        for n in range(int(length * HOUR / 300)):
-            lines.append(
-                f"{START + 300 * (n + 1)},n,0,{0.3 + 0.1 * (n * 7 % 5):.2f},{20e9 + n % 3 * 1e9:.0f},42000000000"
-            )
-        with gzip.open(root / f"{name}.csv.gz", "wt") as file:
-            file.write("\n".join(lines) + "\n")
-        rows.append(f"{name}.csv.gz,online-inference,{name},made up")
-    (root / "labels.csv").write_text("\n".join(rows) + "\n")
-    return root
-
-
-def test_real_series_become_examples_and_long_ones_in_several_windows(tmp_path: Path) -> None:
-    found = list(real_examples(_folder(tmp_path, {"long": 20.0, "short": 5.0})))
-    assert Counter(one.group for one in found) == {"real/long": 4, "real/short": 1}
-    assert {(one.view, one.kind, one.bottleneck) for one in found} == {(VIEW, "online-inference", "unknown")}
-    elapsed = sorted(round(one.features["elapsed_hours"]) for one in found if one.group == "real/long")
-    assert elapsed == [8, 12, 14, 20]
