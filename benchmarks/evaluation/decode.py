@@ -1,13 +1,12 @@
 """How far the predicted time of a generated token is off on measured serving: one section of `make evaluate`.
 
 What predicts is `skuwise skus compare` at the batch that was run. Every model family is predicted with factors, offsets
-and errors calibrated on the others; so is every engine. A table given by path is predicted as shipped. Beside it stand
-the times to first token of the same runs, where memory held all requests.
+and errors calibrated on the others; so is every engine. A table given by path is predicted as shipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from skuwise.advisor.moves.base.sustained_rates import family
@@ -23,53 +22,26 @@ from ..fit.tables import refused_lines
 from .moves import Told, predict_pairs, report
 
 
-def held_out_runs(
-    runs: Sequence[DecodeRun],
-    by: Callable[[DecodeRun], str],
-    model_without: Callable[[str], MoveModel],
-    catalog: Catalog,
-) -> tuple[list[Told], list[Told]]:
-    """Every group predicted by the model without it: times of a token, and of the first."""
-    decode: list[Told] = []
-    first: list[Told] = []
-    for group in sorted({by(run) for run in runs}):
-        model = model_without(group)
-        own = [run for run in runs if by(run) == group]
-        tokens, firsts = predicted(own, model, catalog)
-        decode += tokens
-        first += firsts
-    return decode, first
-
-
-def predicted(runs: Iterable[DecodeRun], model: MoveModel, catalog: Catalog) -> tuple[list[Told], list[Told]]:
-    """What the model says of these runs: times of a token, and of the first."""
-    reference = catalog.gpus[model.profiles.reference]
-    runs = list(runs)
-    first = [run.prefill for run in runs if run.prefill is not None]
-    return predict_pairs([run.decode for run in runs], model, reference), predict_pairs(first, model, reference)
-
-
 def sections(path: Path, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[str, int]]:
     """Everything there is to say of a table, and what was refused of it."""
     runs, refused = read_runs(path, catalog)
-    if path.resolve() != DECODE_TABLE.resolve():
-        decode, first = predicted(runs, load_move_model(), catalog)
-        return {"time of a token, as shipped": decode, "time to first token, as shipped": first}, refused
     profiles = load_profiles()
     reference = catalog.gpus[profiles.reference]
+
+    def predicted(runs: Sequence[DecodeRun], model: MoveModel) -> list[Told]:
+        return predict_pairs([run.decode for run in runs], model, reference)
+
+    if path.resolve() != DECODE_TABLE.resolve():
+        return {"time of a token, as shipped": predicted(runs, load_move_model())}, refused
     published, _ = read_pairs(TABLE, catalog)
     seen = look(published, profiles, reference, load_move_model().decode)
-
-    def without(by: Callable[[DecodeRun], str]) -> Callable[[str], MoveModel]:
-        return lambda group: calibrate(
-            seen, measure([run for run in runs if by(run) != group], profiles, reference), profiles
-        )
-
     out: dict[str, list[Told]] = {}
-    for name, by in (("family", lambda run: run.family), ("engine", lambda run: run.engine)):
-        decode, first = held_out_runs(runs, by, without(by), catalog)
-        out[f"time of a token, held out by {name}"] = decode
-        out[f"time to first token, held out by {name}"] = first
+    for name in ("family", "engine"):
+        told = out[f"time of a token, held out by {name}"] = []
+        for group in sorted({getattr(run, name) for run in runs}):
+            others = measure([run for run in runs if getattr(run, name) != group], profiles, reference)
+            own = [run for run in runs if getattr(run, name) == group]
+            told += predicted(own, calibrate(seen, others, profiles))
     return out, refused
 
 

@@ -129,7 +129,8 @@ def report(
                 question = t.pair.question
                 yield (
                     f"  {clean(t.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
-                    f"{t.pair.a.name} to {t.pair.b.name}: x{math.exp(t.pair.observed):.2f}, predicted x{math.exp(t.predicted):.2f}"
+                    f"{t.pair.a.name} to {t.pair.b.name}: x{math.exp(t.pair.observed):.2f}, "
+                    f"predicted x{math.exp(t.predicted):.2f}"
                 )
 
 

@@ -2,8 +2,7 @@
 
 What predicts is what recommends (`predict_cap`), from the run at its highest limit alone. Every network, then every
 GPU, is predicted with the curve and its errors calibrated on the others; a table given by path is predicted as shipped,
-since it was no part of the calibration. Last, what would be recommended for every run, beside the energy that was
-measured under that cap.
+since it was no part of the calibration.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.moves.base.prediction import Refusal
-from skuwise.advisor.moves.predict.clock_model import ClockMove, Draw, best_cap, weigh_cap
+from skuwise.advisor.moves.predict.clock_model import ClockMove, Draw, weigh_cap
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.power_model import PowerModel, load_power_model
 from skuwise.rules.models.resting_power import load_resting_power
-from skuwise.rules.policy.thresholds import load_waste_rules
 
 from ..fit.power_caps import TABLE, Capped, read_caps
 from ..fit.power_model import calibrate
@@ -77,45 +74,6 @@ def held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Told]
     return out
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """What would be recommended for one run: the cap, what was predicted and what was measured under it."""
-
-    capped: Capped
-    move: ClockMove
-
-    @property
-    def raises(self) -> bool:
-        return self.capped.joules > 1.0
-
-
-def proposals(lines: Sequence[Capped], model: PowerModel) -> list[Proposal]:
-    """For each run the cap that the rule `energy` would choose among those it was measured under; none for many."""
-    rule = load_waste_rules()["energy"]
-    runs: dict[tuple[str, str, str, int], list[Capped]] = {}
-    for c in lines:
-        runs.setdefault(c.full.run, []).append(c)
-    out: list[Proposal] = []
-    for run in runs.values():
-        by_cap = {c.under.limit_watts: c for c in run}
-        found = best_cap(
-            run[0].full.gpu, draw_of(run[0]), model, most_loss=rule.value("cap_loss_max"),
-            most_loss_p90=rule.value("cap_loss_p90_max"), caps_watts=sorted(by_cap, reverse=True),
-        )  # fmt: skip
-        if not isinstance(found, Refusal) and 1 - found[0].joules_ratio >= rule.value("saving_min"):
-            out.append(Proposal(by_cap[found[1]], found[0]))
-    return out
-
-
-def proposals_held_out(lines: Sequence[Capped], by: Callable[[Capped], str]) -> list[Proposal]:
-    """As `proposals`, each group by what was calibrated on the others."""
-    out: list[Proposal] = []
-    for name in sorted({by(c) for c in lines}):
-        model = calibrate([c for c in lines if by(c) != name])
-        out += proposals([c for c in lines if by(c) == name], model)
-    return out
-
-
 def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     """The figures of some lines, as text."""
     if not told:
@@ -142,23 +100,12 @@ def tell(path: Path | None) -> None:
     if not lines:
         print("nothing to predict")
         return
-    rows: list[tuple[str, ...]] = []
     if path is not None:
-        model = load_power_model()
-        rows += _rows("as shipped", predict_lines(lines, model))
-        proposed = {"as shipped": proposals(lines, model)}
+        rows = _rows("as shipped", predict_lines(lines, load_power_model()))
     else:
-        by_network, by_gpu = held_out(lines, lambda c: c.network), held_out(lines, lambda c: c.gpu)
-        rows += _rows("left out by network", by_network)
-        rows += _rows("left out by GPU", by_gpu)
-        proposed = {
-            "left out by network": proposals_held_out(lines, lambda c: c.network),
-            "left out by GPU": proposals_held_out(lines, lambda c: c.gpu),
-        }
+        rows = _rows("left out by network", held_out(lines, lambda c: c.network))
+        rows += _rows("left out by GPU", held_out(lines, lambda c: c.gpu))
     print(columns(HEAD, rows, right=range(1, len(HEAD))))
-    runs = len({c.full.run for c in lines})
-    for name, found in proposed.items():
-        print(proposed_words(name, found, runs))
 
 
 def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
@@ -167,15 +114,3 @@ def _rows(name: str, told: Sequence[Told]) -> list[tuple[str, ...]]:
     networks = sorted({t.capped.network for t in told})
     rows += [row(f"  {clean(net)}", [t for t in told if t.capped.network == net]) for net in networks]
     return rows
-
-
-def proposed_words(name: str, found: Sequence[Proposal], runs: int) -> str:
-    """How many caps would be recommended, and what they did."""
-    if not found:
-        return f"{name}: no cap recommended for any of {runs} runs"
-    saved, slower = [1 - p.capped.joules for p in found], [p.capped.time for p in found]
-    return (
-        f"{name}: a cap recommended for {len(found)} of {runs} runs, {sum(p.raises for p in found)} of which took more "
-        f"energy; measured: {np.median(saved):.1%} saved at the median ({min(saved):.1%} to {max(saved):.1%}), "
-        f"x{np.median(slower):.2f} the time (x{max(slower):.2f} at most)"
-    )

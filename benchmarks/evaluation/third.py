@@ -8,9 +8,7 @@ looked at one by one; nothing is fitted or tuned on any of them.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,44 +182,26 @@ def _count(out: Result, truth: Truth, kind: Said, limit: Said, chief: WorkloadVe
 
 def exporter_fleet(seed: int) -> dict[str, Result]:
     """One fleet at 60 s, judged as it is and with names hidden."""
-    began = time.monotonic()
     fleet = plan(seed, END)
     with tempfile.TemporaryDirectory() as folder:
         # Which labels are deserved is known only after all has run; that is needed each time.
         observed = observe(fleet)
-        made = time.monotonic()
         truths = truths_of(fleet)
         with victoria(Path(folder), lines(observed)) as (url, _), no_garbage_collection():
-            filled = time.monotonic()
             frame = frame_of(url, BOOK.catalog, fleet.start, fleet.start + fleet.seconds)
-        read = time.monotonic()
-    out = {
+    return {
         "60 s": score(frame, truths, seed, "60s"),
         "60 s, names hidden": score(hidden(frame), truths, seed, "60s hidden"),
     }
-    steps = (made - began, filled - made, read - filled, time.monotonic() - read)
-    print(
-        f"seed {seed}: {len(fleet.machines)} nodes, {len(truths)} workloads, {fleet.seconds // 86400} days; "
-        + ", ".join(f"{what} {s:.0f} s" for what, s in zip(("made", "filled", "read", "judged"), steps, strict=True)),
-        file=sys.stderr, flush=True,
-    )  # fmt: skip
-    return out
 
 
 def agent_series(seed: int) -> dict[str, Result]:
     """Some eighty workloads at 1 s, judged as they are and with names hidden."""
-    began = time.monotonic()
     frame, truths = _agent_frame(seed)
-    read = time.monotonic()
-    out = {
+    return {
         "1 s": score(frame, truths, seed, "1s"),
         "1 s, names hidden": score(hidden(frame), truths, seed, "1s hidden"),
     }
-    print(
-        f"seed {seed}: {len(truths)} series at 1 s; made and read {read - began:.0f} s, judged "
-        f"{time.monotonic() - read:.0f} s", file=sys.stderr, flush=True,
-    )  # fmt: skip
-    return out
 
 
 def _agent_frame(seed: int) -> tuple[Frame, list[Truth]]:
