@@ -143,12 +143,7 @@ def _calibration(rows: Sequence[Row], x: Matrix, y: Labels, simulated: Matrix) -
         out = parts == number
         found = fit_real(x[~out], y[~out], owners[~out].tolist(), simulated)
         for at, p in zip(np.nonzero(out)[0], softmax(x[out] @ found.shapes.T + found.intercepts), strict=True):
-            shares = dict(zip(WORKING, p.tolist(), strict=True))
-            learning = sum(shares[kind] for kind in LEARNING)
-            label = max(
-                WORKING, key=lambda kind, s=shares, both=learning: (both if kind in LEARNING else s[kind], s[kind])
-            )
-            said[at] = learning if label in LEARNING else shares[label]
+            label, said[at] = likeliest(dict(zip(WORKING, p.tolist(), strict=True)))
             right[at] = label in rows[at].kinds
     odds = np.log(np.clip(said, 1e-4, 1 - 1e-4)) - np.log1p(-np.clip(said, 1e-4, 1 - 1e-4))
     fitted = LogisticRegression(C=10.0).fit(odds[:, None], right)

@@ -86,11 +86,7 @@ def settled_by(
     for witness in _WITNESSES:
         if not witness.lacking(features):
             continue
-        gaps = [
-            abs(model.weights[s.name][first] - model.weights[s.name][second])
-            for s in SHAPES
-            if s.name in witness.shapes
-        ]
+        gaps = [abs(model.weights[name][first] - model.weights[name][second]) for name in witness.shapes]
         gap = max(gaps, default=0.0)
         if gap >= _TELLING_MIN:
             found.append((gap, _said(witness.code, witness.what, gap, first, second)))
