@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import sklearn
 from sklearn.linear_model import LogisticRegression
-from skuwise.advisor.classify.kinds.kinds import WORKING
+from skuwise.advisor.classify.kinds.kinds import WORKING, likeliest
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint, levels
 from skuwise.rules.models.kind_model import FILE, SCHEMA, KindModel
 from skuwise.rules.policy.thresholds import load_kind_thresholds
