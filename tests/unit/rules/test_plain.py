@@ -1,14 +1,14 @@
 """What is printed for people: outside text without effect, aligned cells, values with their unit."""
 
-import json
-from importlib.resources import files
 from typing import get_args
 
 import pytest
+from skuwise.advisor.core.advice_types import Action
 from skuwise.agent.service.diagnostics.once import format_quantity
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
+from skuwise.tests.support.schemas import schema
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_quantities_carry_their_unit_and_missing_is_a_dash(value, unit, text):
 
 
 def test_the_labels_are_those_of_the_schema():
-    schema = json.loads(files("skuwise.advisor.render").joinpath("schema/advice-1.schema.json").read_text())
-    enums = [set(node["enum"]) for node in _nodes(schema) if "enum" in node]
+    enums = [set(node["enum"]) for node in _nodes(schema("advice")) if "enum" in node]
     assert set(get_args(KindLabel)) in enums
     assert set(get_args(BottleneckLabel)) in enums
+    assert set(get_args(Action)) in enums
 
 
 def _nodes(value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from skuwise.tui.kept_stylesheet import KeptStylesheet
+from skuwise.tui.app_pages import KeptStylesheet
 from textual.css.stylesheet import Stylesheet
 
 CSS = (("Static { color: $primary; }", "one"), ("Static.-wide { width: $wide; }", "two"))

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.views.move_words import waste_of
 from skuwise.tests.support.fleet_on_screen import HOURS, fleet
-from skuwise.tui.content.recommendation_rows import fold_words, recommendation_rows
 from skuwise.tui.content.waste_history import waste_history
+from skuwise.tui.screens.recommendations import fold_words, recommendation_rows
 from skuwise.tui.widgets.waste_chart import RuleWaste, WasteHistory, bands, per_cell
 
 

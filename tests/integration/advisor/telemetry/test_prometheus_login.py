@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.login import AZURE_SCOPE, GOOGLE_SCOPE
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.session import AZURE_SCOPE, GOOGLE_SCOPE
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.tests.support.fake_prometheus import FakeServer, Reply, Request, error, matrix, success, vector
 

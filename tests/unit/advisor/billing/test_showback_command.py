@@ -7,13 +7,12 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import jsonschema
 import pandas as pd
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.billing import showback_sums
-from skuwise.advisor.billing.showback_json import load_showback_schema
 from skuwise.tests.support.founding_database import founding  # noqa: F401 - a fixture
+from skuwise.tests.support.schemas import validate
 
 RATE = 98.32  # of a node with InfiniBand, list price, an hour
 
@@ -26,7 +25,7 @@ def written(fleet: Path, file: Path, form: str, *more: str) -> Path:
 def test_all_formats_tell_the_same_and_agree_with_the_advice(founding: Path, tmp_path: Path, capsys) -> None:  # noqa: F811
     flat = pd.read_csv(written(founding, tmp_path / "a.csv", "csv"))
     told = json.loads(written(founding, tmp_path / "a.json", "json").read_text("utf-8"))
-    jsonschema.validate(told, load_showback_schema())
+    validate(told, "showback")
     assert main(["advise", "--db", str(founding), "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
     parts = advice["summary"]["reconciliation"]

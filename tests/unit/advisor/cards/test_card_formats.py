@@ -9,9 +9,7 @@ import io
 import json
 import re
 from dataclasses import replace
-from importlib.resources import files
 
-import jsonschema
 import pytest
 from skuwise.advisor.cards.card_json import card_text as json_text
 from skuwise.advisor.core.card_types import Asked, Card
@@ -24,9 +22,7 @@ from skuwise.advisor.render.cards.text import card_text
 from skuwise.advisor.views.card_list import card_list, worst_first
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.card_cases import HOSTILE, card
-
-SCHEMA = json.loads(files("skuwise.advisor.render").joinpath("schema", "card-1.schema.json").read_text("utf-8"))
-
+from skuwise.tests.support.schemas import validate
 
 UNMEASURED = (
     "sm_active", "tensor_active", "engine_active", "mem_peak_bytes", "mem_total_bytes", "fabric", "nvlink", "cpu",
@@ -64,7 +60,7 @@ def test_text_has_at_most_25_lines_of_100_columns_and_no_control_characters(made
 @pytest.mark.parametrize("made", [card, hostile, bare])
 def test_json_is_what_its_schema_says(made) -> None:
     values = json.loads(json_text(made()))
-    jsonschema.validate(values, SCHEMA, format_checker=jsonschema.FormatChecker())
+    validate(values, "card")
     listed = json.loads(list_json([made()]))
     assert listed["schema"] == "skuwise.cards/1" and listed["cards"] == [values]
 

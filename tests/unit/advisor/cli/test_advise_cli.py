@@ -3,17 +3,16 @@
 import json
 import sqlite3
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.render.json import load_schema
+from skuwise.tests.support.schemas import validate
 
 
 def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
     assert main(["advise", "--db", str(founding), "--format", "json"]) == 0
     out = capsys.readouterr().out
     advice = json.loads(out)
-    jsonschema.validate(advice, load_schema())
+    validate(advice, "advice")
     found = [f for f in advice["findings"] if f["rule"] == "idle-fabric"]
     assert len(found) == 1
     assert found[0]["cost_usd"] > 0

@@ -9,14 +9,13 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.output import write_whole
 from skuwise.rules.base.yaml_loader import rules_root
+from skuwise.tests.support.schemas import validate
 
 PAYLOAD = "\x1b[2J\u202e\x9b31m[red]x[/red]<script>|=cmd|' /C calc'!A0[a](javascript:b)`x`'; DROP TABLE node;--\r\n# h"
 BINS = 21
@@ -57,7 +56,7 @@ def test_a_database_without_a_number_in_many_places_is_still_read(crafted, capsy
     path = crafted(*((f"UPDATE OR IGNORE {table} SET {column} = ?", value) for table, column in some))
     status, out, err = advise(path, capsys)
     assert status == 0, err
-    jsonschema.validate(json.loads(out), load_schema())
+    validate(json.loads(out), "advice")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +91,7 @@ def test_bins_that_are_none_count_as_missing(crafted, capsys) -> None:
     path = crafted(*((f"{one} {number})", bins) for number, bins in enumerate(BAD_BINS)))
     status, out, err = advise(path, capsys)
     assert status == 0, err
-    jsonschema.validate(json.loads(out), load_schema())
+    validate(json.loads(out), "advice")
     frame = read_frame([path])
     stamps = frame.gpu["ts"].unique()[: len(BAD_BINS)]
     assert frame.gpu.loc[frame.gpu["ts"].isin(stamps), "sm_active_bins"].isna().all()

@@ -9,12 +9,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.render.json import load_schema
 from skuwise.agent.statistics.latency_bins import encode, spread
+from skuwise.tests.support.schemas import validate
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 HOURS = 78
@@ -59,7 +58,7 @@ def scraped(plain: Path, folder: Path, first: Shares | None, token: Shares | Non
 def advised(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
     assert main(["advise", "--db", str(path), "--since", f"{HOURS}h", "--format", "json", *more]) == 0
     told = json.loads(capsys.readouterr().out)
-    jsonschema.validate(told, load_schema())
+    validate(told, "advice")
     return told
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.row_keys import GpuKeys
+from skuwise.advisor.core.frame import GpuKeys
 from skuwise.advisor.core.segments import Segments, group_highest, group_means, grouped, runs
 
 # Each draw has segments of no rows, of one, and of more than numpy sums in turn; and values that repeat or are missing.

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from skuwise.advisor.demo.builder import FleetPlan, Placed
-from skuwise.advisor.demo.counters import Counters
 from skuwise.advisor.demo.hardware import SimNode
 from skuwise.advisor.demo.seeded_rng import smooth, stream, uniform_at
-from skuwise.advisor.demo.writer import demand
+from skuwise.advisor.demo.writer import Counters, demand
 from skuwise.benchmarks.generators.first import SCENARIOS, plan_fleet
 from skuwise.benchmarks.generators.first.nodes import SensedNode, observe
 

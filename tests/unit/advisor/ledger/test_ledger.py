@@ -10,7 +10,6 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from skuwise.__main__ import main
@@ -20,11 +19,12 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
-from skuwise.advisor.render.json import load_schema, to_dict
+from skuwise.advisor.render.formats.json import to_dict
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.schemas import validate
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -160,7 +160,7 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
         assert "a warm standby" in told
     assert f"Decided: {len(counted)} {state}." in render(advice, "table")
     document = to_dict(advice)
-    jsonschema.validate(json.loads(render(advice, "json")), load_schema())
+    validate(json.loads(render(advice, "json")), "advice")
     assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
 
 

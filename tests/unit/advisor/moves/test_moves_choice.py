@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from skuwise.advisor.moves.choice import without_losers
+from skuwise.advisor.moves.recommender import without_losers
 
 
 def median(draws: list[np.ndarray]) -> float:

@@ -14,9 +14,8 @@ from skuwise.advisor.mail.delivery import Clocks
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.routes import Routes, TeamRoute
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.notify.batches import Batch, Untold, batches_of, key_of
 from skuwise.advisor.notify.desk import Desk, Recipient
-from skuwise.advisor.notify.quiet import waits
+from skuwise.advisor.notify.dispatch import Batch, Untold, batches_of, key_of, waits
 from skuwise.agent.model import Instant
 from skuwise.tests.support.incident_fixtures import NOW, ended, event, incident
 

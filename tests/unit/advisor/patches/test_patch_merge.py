@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.patches.merge import apply, difference, same
+from skuwise.advisor.patches.objects import apply, difference, same
 
 SCALARS = st.one_of(st.integers(-5, 5), st.booleans(), st.text(max_size=3))
 KEYS = st.sampled_from(["a", "b", "spec", "annotations", "env", "containers", "x"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.advisor.patches.slurm_script import BatchScript
+from skuwise.advisor.patches.slurm import BatchScript
 from skuwise.rules.base.errors import UsageError
 
 

@@ -6,16 +6,14 @@ import json
 import re
 import sqlite3
 from contextlib import closing
-from importlib.resources import files
 from pathlib import Path
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
 from skuwise.tests.support.founding_database import founding  # noqa: F401 - a fixture
+from skuwise.tests.support.schemas import validate
 
 PAYLOAD = "\x1b[2J\u202e[red]x[/red]<script>alert(1)</script>|=cmd|' /C calc'!A0[a](javascript:b)`x`"
-SCHEMA = json.loads(files("skuwise.advisor.render").joinpath("schema", "fleet-plan-1.schema.json").read_text("utf-8"))
 
 
 def plan(*arguments: str, capsys) -> tuple[int, str, str]:
@@ -30,7 +28,7 @@ def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
     status, out, err = plan("--db", str(founding), "--format", "json", "--output", str(path), capsys=capsys)
     assert (status, out) == (0, "") and "reading telemetry" in err and f"written to {path}" in err
     document = json.loads(path.read_text())
-    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    validate(document, "fleet-plan")
     assert len(document["returned"]) == len(document["rented"]) > 0
     assert document["cash"][-1]["saving_usd_per_month"]["p50"] > 0
     moved = [s for s in document["steps"] if s["action"] == "move-sku"]

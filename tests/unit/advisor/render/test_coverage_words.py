@@ -7,20 +7,19 @@ import csv
 import io
 import json
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary
 from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.render import render
-from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views import coverage
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.partly_observed import HOURS, advice, advised, azure, short
+from skuwise.tests.support.schemas import validate
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
 ZEROS = (
@@ -75,7 +74,7 @@ def test_a_week_of_15_hours_is_not_judged_and_states_no_zero(form: str) -> None:
     assert not [zero for zero in ZEROS if zero in text]
     assert minute(a.summary.judged_from) in text
     read = json.loads(render(a, "json"))
-    jsonschema.validate(read, load_schema())
+    validate(read, "advice")
     assert read["summary"]["wasted_usd"] is None
     assert read["summary"]["judged_gpu_count"] == 0
 

@@ -7,11 +7,10 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.doctor.json import load_diagnosis_schema
+from skuwise.tests.support.schemas import validate
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 
@@ -35,7 +34,7 @@ def document(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 
     capsys.readouterr()
     assert main(["doctor", *arguments, "--format", "json"]) == status
     found = json.loads(capsys.readouterr().out)
-    jsonschema.validate(found, load_diagnosis_schema())
+    validate(found, "doctor")
     return found
 
 

@@ -6,12 +6,11 @@ import json
 import unicodedata
 from dataclasses import replace
 
-import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.doctor.json import load_diagnosis_schema, render_diagnosis_json
+from skuwise.advisor.doctor.json import render_diagnosis_json
 from skuwise.advisor.doctor.text import render_diagnosis_text
 from skuwise.advisor.doctor.types import Diagnosis, MetricCoverage, TelemetryGap
 from skuwise.advisor.render import render
@@ -20,6 +19,7 @@ from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, d
 from skuwise.tests.support.frame_builder import FREE, FrameBuilder
 from skuwise.tests.support.partly_observed import advice, dark
 from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.schemas import validate
 
 BOOK = rulebook()
 
@@ -30,7 +30,7 @@ def measure(found: Diagnosis, name: str) -> MetricCoverage:
 
 def document(found: Diagnosis) -> dict:
     out = json.loads(render_diagnosis_json(found))
-    jsonschema.validate(out, load_diagnosis_schema())
+    validate(out, "doctor")
     return out
 
 

@@ -7,14 +7,12 @@ import json
 import re
 from dataclasses import replace
 
-import jsonschema
 import pytest
 from skuwise.advisor.core.advice_file import parse_advice
 from skuwise.advisor.core.energy_types import Energy, NodeEnergy, StatedFigure
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render import render
 from skuwise.advisor.render.html import mail_html
-from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.render.text import mail_text
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.views import energy as words
@@ -24,6 +22,7 @@ from skuwise.advisor.views.document.report_content import story_of
 from skuwise.advisor.views.document.truncate import Lengths
 from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
 from skuwise.tests.support.moves_builders import advice_of, drawing, founding, node, verdicts, workload
+from skuwise.tests.support.schemas import validate
 
 SITE = SiteEnergy(
     SiteFigure((0.10,), "utility bill", "2026-11-01"), SiteFigure((1.3,), "meter", "2026-10-01"),
@@ -54,7 +53,7 @@ def section_text(advice, **story):
 def test_the_json_keeps_its_schema_and_reads_back():
     advice = fleet()
     values = read(advice)
-    jsonschema.validate(values, load_schema())
+    validate(values, "advice")
     back = parse_advice(json.dumps(values).encode(), "a")
     assert read(back) == values
     e = values["summary"]["energy"]

@@ -11,8 +11,7 @@ import pytest
 from skuwise.advisor.cli.explain import queries_of
 from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.provenance import literals
-from skuwise.advisor.provenance.queries import numbers_of_finding, render_queries
-from skuwise.advisor.provenance.series import SERIES
+from skuwise.advisor.provenance.queries import SERIES, numbers_of_finding, render_queries
 from skuwise.agent.store.file.database import open_for_writing
 from skuwise.agent.store.reading.reader import open_reader
 from skuwise.rules.base.errors import UsageError

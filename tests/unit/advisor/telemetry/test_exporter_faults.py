@@ -9,8 +9,7 @@ import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.promql.promql import DcgmQueries
-from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows
-from skuwise.advisor.telemetry.prometheus.rows.faults import leave_out_impossible
+from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, leave_out_impossible
 from skuwise.advisor.telemetry.prometheus.rows.gpus import GpuRows
 
 HOUR = 3600.0

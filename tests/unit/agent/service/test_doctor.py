@@ -10,8 +10,8 @@ from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.diagnostics.doctor import not_configured, source_lines
+from skuwise.agent.sources.gpu_backends import Privileges, explain
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
-from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(

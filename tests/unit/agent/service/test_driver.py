@@ -10,8 +10,8 @@ from skuwise.agent.model import Absence
 from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
 from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.service.runtime.control import ControlServer
-from skuwise.agent.service.runtime.db_lock import DatabaseLock
 from skuwise.agent.service.runtime.notify import Notifier
+from skuwise.agent.service.runtime.run_database import DatabaseLock
 from skuwise.agent.service.runtime.supervisor import Supervisor
 from skuwise.agent.sources.gpu_backend import GpuBackend
 from skuwise.tests.support.hanging_driver import Gpus, Session, at, reasons

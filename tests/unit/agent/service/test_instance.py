@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from skuwise.agent.service.runtime.db_lock import DatabaseLock, Holder, is_wedged
+from skuwise.agent.service.runtime.run_database import DatabaseLock, Holder, is_wedged
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from skuwise.agent.service.runtime.scheduler import Schedule, ScheduledJob, Timetable, every
+from skuwise.agent.service.runtime.jobs import Schedule, ScheduledJob, Timetable, every
 
 DAY = 86400.0
 MINUTELY = ScheduledJob(lambda: None, every(60))
