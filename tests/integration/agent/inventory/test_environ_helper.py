@@ -13,7 +13,7 @@ from skuwise.agent.inventory.processes.device_cgroup import read_majors
 from skuwise.agent.inventory.processes.environ_helper import HelperVariables, answer, listen, serve
 from skuwise.agent.inventory.processes.procfs import read_open_minors
 from skuwise.tests.support.sysfs_trees import Procfs, put
-from skuwise.tests.unit.agent.inventory.test_environ_helper import SLURM, proc
+from skuwise.tests.unit.agent.inventory.test_command_line import SLURM, proc
 
 
 @pytest.fixture

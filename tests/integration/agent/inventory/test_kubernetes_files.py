@@ -16,7 +16,8 @@ from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
-from skuwise.tests.unit.agent.inventory.test_kubernetes_files import UID, item, pod, written
+from skuwise.tests.unit.agent.inventory.test_pods import UID, item, written
+from skuwise.tests.unit.agent.inventory.test_pods import pod_files as pod
 
 
 @pytest.fixture

@@ -91,3 +91,117 @@ def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
     assert status == 2
     assert told in err
     assert "Traceback" not in err
+
+
+def test_json_has_the_agreed_shape(capsys):
+    status, out, _ = skus(
+        capsys, "compare", "H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B",
+        "--format", "json",
+    )  # fmt: skip
+    document = json.loads(out)
+    assert status == 0
+    assert list(document) == [
+        "from",
+        "to",
+        "phase",
+        "precision",
+        "time_ratio",
+        "blocked_by",
+        "basis",
+        "speedup",
+        "outside",
+    ]
+    assert list(document["time_ratio"]) == ["p10", "p50", "p90"]
+    assert document["time_ratio"]["p50"] > 3
+
+
+def test_a_batch_is_answered_by_the_token_and_says_what_lies_outside(capsys):
+    words = ("H100", "H200-SXM", "--phase", "decode", "--precision", "fp8", "--params", "5000B", "--gpus", "64")
+    status, out, _ = skus(capsys, "compare", *words, "--batch", "9999", "--attention-copies", "2",
+                          "--cache-precision", "bf16")  # fmt: skip
+    assert status == 0
+    assert "for each token" in out
+    assert "not 5,000 B: the interval is wider" in out
+    assert "times as many tokens a second" in out
+    status, out, _ = skus(capsys, "compare", *words, "--batch", "9999", "--format", "json")
+    document = json.loads(out)
+    assert {"size-not-calibrated", "batch-not-calibrated"} <= {one["code"] for one in document["outside"]}
+    assert document["speedup"] > 1  # more sequences in flight, though each of them waits longer
+
+
+def test_the_table_says_the_basis_and_what_forbids(capsys):
+    status, out, _ = skus(capsys, "compare", "H100", "L40S", "--phase", "decode", "--precision", "fp8", "--params",
+                         "70B", "--gpus", "4")  # fmt: skip
+    assert status == 0
+    assert "basis" in out
+    assert "only PCIe" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("H100", "H999"), "no GPU 'H999'"),
+        (("H100", "L40S", "--active-params", "13B"), "needs --params"),
+        (("H100", "L40S", "--params", "7B", "--active-params", "13B"), "larger than --params"),
+        (("H100", "L40S", "--params", "-3"), "not an amount"),
+        (("H100", "L40S", "--params", "1e99"), "not an amount"),
+        (("H100", "L40S", "--batch", "0"), "above zero"),
+        (("H100", "L40S", "--precision", "fp7"), "Invalid value"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence_compare(capsys, words, told):
+    status, _, err = skus(capsys, "compare", *words)
+    assert status == 2
+    assert told in err
+    assert "Traceback" not in err
+
+
+def document(capsys, *words):
+    status, out, _ = skus(capsys, "compare", *words, "--format", "json")
+    assert status == 0
+    return json.loads(out)
+
+
+def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
+    found = document(capsys, "H100", "H100", "--power-limit", "500W", "--phase", "prefill", "--power-at-work", "650")
+    assert list(found)[:7] == ["from", "to", "phase", "precision", "time_ratio", "blocked_by", "basis"]
+    assert 1.0 < found["time_ratio"]["p50"] < 1.2
+    assert found["watts"]["before"] == 650
+    assert found["watts"]["after"] < 500
+    assert found["watts"]["measured"]
+    assert found["joules_ratio"]["p50"] < 1
+    assert found["joules_a_unit"]["unit"] == "request"
+    ratio = found["joules_a_unit"]["after"] / found["joules_a_unit"]["before"]
+    assert ratio == pytest.approx(found["joules_ratio"]["p50"])
+    assert found["power_limit_watts"] == 500
+    assert found["blocked_by"] == []
+    assert "none on Hopper" in found["basis"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("H100", "H100", "--power-limit", "150"), "outside the 200 to 700 W"),
+        (("H100", "H100", "--power-limit", "701W"), "outside the 200 to 700 W"),
+        (("H100", "H100", "--power-limit", "210"), "the lowest cap with measurements"),
+        (("B200-SXM", "B200-SXM", "--power-limit", "300"), "Ask for 333 to 1000 W"),
+        (("H100", "H100", "--power-limit", "0"), "not a power"),
+        (("H100", "H100", "--power-limit", "-5"), "not a power"),
+        (("H100", "H100", "--power-limit", "nan"), "not a power"),
+        (("H100", "H100", "--power-limit", "5e2"), "not a power"),
+        (("H100", "L40S", "--power-limit", "300"), "are two"),
+        (("H100", "L40S", "--sm-clock", "1110MHz"), "are two"),
+        (("H100", "H100", "--sm-clock", "1110"), "not a clock"),
+        (("H100", "H100", "--sm-clock", "500MHz"), "outside the 990 to 1980 MHz"),
+        (("H100", "H100", "--sm-clock", "1110MHz", "--power-limit", "500"), "not allowed with"),
+        (("H100", "H100", "--power-at-work", "500"), "needs --power-limit or --sm-clock"),
+        (("H100", "H100", "--power-limit", "500", "--power-at-work", "900"), "at most 700 W"),
+        (("H100", "H100", "--power-limit", "500", "--power-at-work", "20"), "at rest"),
+    ],
+)
+def test_bad_input_is_refused_in_a_sentence_slower(capsys, words, told):
+    status, out, err = skus(capsys, "compare", *words)
+    assert status == 2
+    assert not out
+    assert told in err
+    assert "Traceback" not in err

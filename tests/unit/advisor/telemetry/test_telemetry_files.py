@@ -8,14 +8,24 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame, Window
+from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
+from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
+from skuwise.advisor.telemetry.prometheus.short_rows import short_asks
+from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.files import read_file
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, Gpu, Node, ServingSample, Tick, Workload
+from skuwise.agent.store.reading.queries import Query
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.node_writer import NodeWriter
 from skuwise.agent.store.writing.writer import Writer
@@ -135,3 +145,62 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     by_minute = gpu.loc[gpu["interval_seconds"] == 60, "ts"]
     assert sorted({(ts - T0 - 1) // HOUR for ts in by_minute}) == [40, 41]
     assert float(gpu["observed_seconds"].sum()) == 48 * HOUR
+
+
+QUERY = Query("", ("node",), ("ts",), ("x_bins",))
+
+
+def cell(seconds: float) -> np.ndarray:
+    return np.full(WIDTH, seconds)
+
+
+def test_rows_are_taken_sorted_and_joined_with_their_bins() -> None:
+    table = pd.DataFrame({"n": [2.0, 1.0, 3.0], "x_bins": BinsArray.of([cell(2), None, cell(3)])})
+    ordered = table.sort_values("n", ignore_index=True)
+    assert ordered["x_bins"].isna().tolist() == [True, False, False]
+    joined = concat([ordered, table[:1]], ["n", "x_bins"])
+    assert np.nansum(joined["x_bins"].array.matrix, axis=1).tolist() == [0, 2 * WIDTH, 3 * WIDTH, 2 * WIDTH]
+    pd.testing.assert_frame_equal(joined.copy(), joined)
+    assert joined[joined["n"] > 1]["x_bins"].array.matrix.shape == (3, WIDTH)
+
+
+_BAD = ("[]", "[1]", "", "x", "[1,2", '{"a": 1}', "[" + ",".join(["-1"] * WIDTH) + "]", "[" + ",".join(["NaN"] * WIDTH)
+        + "]", "[" + ",".join(["1"] * WIDTH) + "]\n[" + ",".join(["1"] * WIDTH) + "]", '"', "#", "1e999")  # fmt: skip
+_GOOD = st.lists(st.integers(0, 3600) | st.sampled_from((0.5, 7.5)), min_size=WIDTH, max_size=WIDTH)
+
+
+@given(st.lists(st.none() | _GOOD, max_size=8), st.sampled_from(_BAD) | st.integers() | st.binary(max_size=4))
+def test_cells_are_seconds_or_missing_and_all_are_missing_beside_a_bad_one(
+    cells: list[list[float] | None], bad: object
+) -> None:
+    told = [str(cell).replace(" ", "") if cell else None for cell in cells]
+    got = to_table([("n", 1.0, cell) for cell in told], QUERY)["x_bins"].tolist() if cells else []
+    assert [None if seconds is None else seconds.tolist() for seconds in got] == cells
+    assert to_table([("n", 1.0, cell) for cell in [*told, bad]], QUERY)["x_bins"].isna().all()
+
+
+MINUTE, FIVE = "[59s999ms]", "[299s999ms]"
+
+
+@pytest.mark.parametrize(
+    ("name", "query", "step", "wanted"),
+    [
+        # A row of a minute looks back for 2.5 scrapes, a rate for 4.
+        ("gpu_util_mean", f"avg_over_time(DCGM_FI_X{MINUTE})", 60, "avg_over_time(DCGM_FI_X[149s999ms])"),
+        ("fabric tx_mean", f"rate(node_x{MINUTE})", 60, "rate(node_x[239s999ms])"),
+        ("fabric active", "avg_over_time((node_x == bool 4)[60s:5m])", 60, None),
+        ("power_watts_mean", f"avg_over_time(a{FIVE})", 300, f"avg_over_time(a{FIVE})"),
+        ("pcie_tx_bytes_per_second_mean", f"avg_over_time(a{FIVE})", 300, None),
+        ("sm_active_p95", f"quantile_over_time(0.95, a{MINUTE})", 60, None),
+        ("vllm time_to_first_token buckets", f"increase(a{MINUTE})", 60, None),
+        ("sm_active", f"increase(a_bucket{MINUTE})", 60, None),
+    ],
+)  # fmt: skip
+def test_an_ask_gets_a_range_that_scrapes_fill_or_is_left_out(name, query, step, wanted):
+    asked = short_asks(step, 60.0)(Ask(name, query, ()))
+    assert (asked and asked.query) == wanted
+
+
+def test_some_gpus_are_chosen_by_id_where_that_needs_no_escaping():
+    assert of_gpus(("GPU-b", "GPU-a/gi1")) == ('UUID=~"GPU-a|GPU-b"',)
+    assert of_gpus(('GPU".*',)) == ()

@@ -8,7 +8,10 @@ import os
 import sqlite3
 from pathlib import Path
 
+import psutil
 import pytest
+from skuwise.agent.service.exporter.process_stats import resident_bytes, started_ts
+from skuwise.agent.service.runtime.notify import Notifier
 from skuwise.agent.service.runtime.run_database import DatabaseLock, Holder, is_wedged
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -100,3 +103,17 @@ def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> Non
     with DatabaseLock.take(database, sleep=sleep) as second:
         assert len(slept) == 3
         assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
+
+
+def test_memory_and_start_are_those_of_this_process() -> None:
+    own = psutil.Process()
+    assert resident_bytes() == pytest.approx(own.memory_info().rss, rel=0.1)
+    assert started_ts() == pytest.approx(own.create_time(), abs=2.0)  # psutil takes the boot's time in whole seconds
+
+
+def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
+    assert not Notifier({}).supervised
+    assert Notifier({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}).supervised
+    notifier = Notifier({"NOTIFY_SOCKET": "@nobody-listens"})
+    assert notifier.supervised
+    notifier.close()
