@@ -4,11 +4,22 @@ import json
 from dataclasses import replace
 
 import pytest
+from skuwise.__main__ import main
 from skuwise.advisor.moves.base.constraints import room_bytes
 from skuwise.advisor.moves.predict.capacity_plan import Wanted, plan_serving, plan_training
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model
-from skuwise.tests.support.in_process import skus
+
+
+def skus(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
+    """Status, stdout and stderr of `skuwise skus` with these words."""
+    try:
+        status = main(["skus", *words])
+    except SystemExit as stopped:
+        status = stopped.code
+    told = capsys.readouterr()
+    return status, told.out, told.err
+
 
 CATALOG = load_catalog()
 MODEL = load_move_model()
