@@ -1,4 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Dollars of moves: prices, cash, what excludes what; and the model, packing and contradictions behind them."""
 
 import math
 from dataclasses import replace
@@ -8,8 +9,6 @@ import pytest
 from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
-
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 from skuwise.advisor.moves.base.prediction import percentiles
 from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, reconcile, with_costs
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation

@@ -1,4 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""Options of a workload: which are told, and those that keep its GPU."""
 
 from dataclasses import replace
 

@@ -1,4 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Predicted times of moves, and the latency that a service may not lose."""
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,4 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportArgumentType=false, reportOperatorIssue=false
+"""Findings of waste, and clocks at rest."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,8 +9,6 @@ import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import RestLevel
 from skuwise.advisor.core.advice_types import Advice
-
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict, Phase
 from skuwise.advisor.moves.kinds.rest_clocks import RECOVERED
 from skuwise.rules.catalog.loader import load_catalog

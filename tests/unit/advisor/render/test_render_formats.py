@@ -1,4 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Every format of the advice: snapshots, the schema, hostile names."""
+
 import csv
 import io
 import json
