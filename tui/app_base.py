@@ -24,8 +24,8 @@ from ..rules.base.sanitize import clean
 from .data.background_jobs import Jobs
 from .data.preferences import Preferences, View
 from .screens.base_page import Page
-from .screens.dialogs.column_picker import ColumnPicker
 from .screens.dialogs.input_dialog import InputDialog
+from .screens.dialogs.picker import ColumnPicker
 from .state import State
 from .widgets.exportable import Sheet, Sheeted
 from .widgets.table import ItemTable

@@ -25,8 +25,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
-from skuwise.advisor.render.cards.listing import list_csv, list_json, list_text
-from skuwise.advisor.render.cards.markdown import card_markdown, list_markdown
+from skuwise.advisor.render.cards.listing import card_markdown, list_csv, list_json, list_markdown, list_text
 from skuwise.advisor.render.cards.text import card_text
 from skuwise.advisor.views.card_list import card_list, worst_first
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError

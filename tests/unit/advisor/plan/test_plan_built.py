@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.limits import PlanRequest
-from skuwise.advisor.plan.plan_json import plan_json
 from skuwise.advisor.plan.result import Plan
+from skuwise.advisor.render.plan import plan_json
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (

@@ -17,7 +17,7 @@ from skuwise.agent.inventory.processes.frameworks import framework_of
 from skuwise.agent.inventory.processes.plain_names import plain_name
 from skuwise.agent.model import Gpu, GpuProcess, Node
 from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 
