@@ -81,29 +81,6 @@ def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
         assert best["memory_bytes_per_gpu"]["needed"] <= best["memory_bytes_per_gpu"]["room"]
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ((), "--params"),
-        (("--params", "0"), "not an amount"),
-        (("--params", "7B", "--active-params", "9B"), "larger than --params"),
-        (("--params", "7B", "--load", "many"), "no rate"),
-        (("--params", "7B", "--load", "0rps"), "no rate"),
-        (("--params", "7B", "--latency", "soon"), "not a span of time"),
-        (("--params", "7B", "--context", "100000000"), "longer than any"),
-        (("--params", "7B", "--context", "8", "--output-tokens", "8"), "no room for a prompt"),
-        (("--params", "7B", "--train-time", "3d"), "needs --train-tokens"),
-        (("--params", "7B", "--provider", "nobody"), "no provider"),
-        (("--params", "7B", "--gpu", "H999"), "no GPU"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
-    status, _, err = skus(capsys, "plan", *words)
-    assert status == 2
-    assert told in err
-    assert "Traceback" not in err
-
-
 def test_json_has_the_agreed_shape(capsys):
     status, out, _ = skus(
         capsys, "compare", "H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B",
@@ -148,25 +125,6 @@ def test_the_table_says_the_basis_and_what_forbids(capsys):
     assert "only PCIe" in out
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("H100", "H999"), "no GPU 'H999'"),
-        (("H100", "L40S", "--active-params", "13B"), "needs --params"),
-        (("H100", "L40S", "--params", "7B", "--active-params", "13B"), "larger than --params"),
-        (("H100", "L40S", "--params", "-3"), "not an amount"),
-        (("H100", "L40S", "--params", "1e99"), "not an amount"),
-        (("H100", "L40S", "--batch", "0"), "above zero"),
-        (("H100", "L40S", "--precision", "fp7"), "Invalid value"),
-    ],
-)
-def test_bad_input_is_refused_in_a_sentence_compare(capsys, words, told):
-    status, _, err = skus(capsys, "compare", *words)
-    assert status == 2
-    assert told in err
-    assert "Traceback" not in err
-
-
 def document(capsys, *words):
     status, out, _ = skus(capsys, "compare", *words, "--format", "json")
     assert status == 0
@@ -192,27 +150,44 @@ def test_a_cap_is_answered_with_time_watts_and_joules(capsys):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("H100", "H100", "--power-limit", "150"), "outside the 200 to 700 W"),
-        (("H100", "H100", "--power-limit", "701W"), "outside the 200 to 700 W"),
-        (("H100", "H100", "--power-limit", "210"), "the lowest cap with measurements"),
-        (("B200-SXM", "B200-SXM", "--power-limit", "300"), "Ask for 333 to 1000 W"),
-        (("H100", "H100", "--power-limit", "0"), "not a power"),
-        (("H100", "H100", "--power-limit", "-5"), "not a power"),
-        (("H100", "H100", "--power-limit", "nan"), "not a power"),
-        (("H100", "H100", "--power-limit", "5e2"), "not a power"),
-        (("H100", "L40S", "--power-limit", "300"), "are two"),
-        (("H100", "L40S", "--sm-clock", "1110MHz"), "are two"),
-        (("H100", "H100", "--sm-clock", "1110"), "not a clock"),
-        (("H100", "H100", "--sm-clock", "500MHz"), "outside the 990 to 1980 MHz"),
-        (("H100", "H100", "--sm-clock", "1110MHz", "--power-limit", "500"), "not allowed with"),
-        (("H100", "H100", "--power-at-work", "500"), "needs --power-limit or --sm-clock"),
-        (("H100", "H100", "--power-limit", "500", "--power-at-work", "900"), "at most 700 W"),
-        (("H100", "H100", "--power-limit", "500", "--power-at-work", "20"), "at rest"),
+        (("plan",), "--params"),
+        (("plan", "--params", "0"), "not an amount"),
+        (("plan", "--params", "7B", "--active-params", "9B"), "larger than --params"),
+        (("plan", "--params", "7B", "--load", "many"), "no rate"),
+        (("plan", "--params", "7B", "--load", "0rps"), "no rate"),
+        (("plan", "--params", "7B", "--latency", "soon"), "not a span of time"),
+        (("plan", "--params", "7B", "--context", "100000000"), "longer than any"),
+        (("plan", "--params", "7B", "--context", "8", "--output-tokens", "8"), "no room for a prompt"),
+        (("plan", "--params", "7B", "--train-time", "3d"), "needs --train-tokens"),
+        (("plan", "--params", "7B", "--provider", "nobody"), "no provider"),
+        (("plan", "--params", "7B", "--gpu", "H999"), "no GPU"),
+        (("compare", "H100", "H999"), "no GPU 'H999'"),
+        (("compare", "H100", "L40S", "--active-params", "13B"), "needs --params"),
+        (("compare", "H100", "L40S", "--params", "7B", "--active-params", "13B"), "larger than --params"),
+        (("compare", "H100", "L40S", "--params", "-3"), "not an amount"),
+        (("compare", "H100", "L40S", "--params", "1e99"), "not an amount"),
+        (("compare", "H100", "L40S", "--batch", "0"), "above zero"),
+        (("compare", "H100", "L40S", "--precision", "fp7"), "Invalid value"),
+        (("compare", "H100", "H100", "--power-limit", "150"), "outside the 200 to 700 W"),
+        (("compare", "H100", "H100", "--power-limit", "701W"), "outside the 200 to 700 W"),
+        (("compare", "H100", "H100", "--power-limit", "210"), "the lowest cap with measurements"),
+        (("compare", "B200-SXM", "B200-SXM", "--power-limit", "300"), "Ask for 333 to 1000 W"),
+        (("compare", "H100", "H100", "--power-limit", "0"), "not a power"),
+        (("compare", "H100", "H100", "--power-limit", "-5"), "not a power"),
+        (("compare", "H100", "H100", "--power-limit", "nan"), "not a power"),
+        (("compare", "H100", "H100", "--power-limit", "5e2"), "not a power"),
+        (("compare", "H100", "L40S", "--power-limit", "300"), "are two"),
+        (("compare", "H100", "L40S", "--sm-clock", "1110MHz"), "are two"),
+        (("compare", "H100", "H100", "--sm-clock", "1110"), "not a clock"),
+        (("compare", "H100", "H100", "--sm-clock", "500MHz"), "outside the 990 to 1980 MHz"),
+        (("compare", "H100", "H100", "--sm-clock", "1110MHz", "--power-limit", "500"), "not allowed with"),
+        (("compare", "H100", "H100", "--power-at-work", "500"), "needs --power-limit or --sm-clock"),
+        (("compare", "H100", "H100", "--power-limit", "500", "--power-at-work", "900"), "at most 700 W"),
+        (("compare", "H100", "H100", "--power-limit", "500", "--power-at-work", "20"), "at rest"),
     ],
 )
-def test_bad_input_is_refused_in_a_sentence_slower(capsys, words, told):
-    status, out, err = skus(capsys, "compare", *words)
-    assert status == 2
-    assert not out
+def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
+    status, out, err = skus(capsys, *words)
+    assert (status, out) == (2, "")
     assert told in err
     assert "Traceback" not in err

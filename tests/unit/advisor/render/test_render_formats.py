@@ -92,15 +92,8 @@ def test_the_schema_itself_is_sound_and_refuses_what_is_missing():
         validate(data, "advice")
 
 
-def test_json_has_the_keys_of_the_contract():
+def test_every_price_that_is_named_is_listed():
     data = read(advice_of(founding()))
-    assert data["schema"] == "skuwise.advice/1"
-    assert data["window"]["end"].endswith("Z")
-    assert {"id", "rule", "severity", "workload", "node", "gpus", "evidence", "gpu_hours", "cost_usd", "price",
-            "confidence", "would_change_if", "text"} <= data["findings"][0].keys()  # fmt: skip
-    assert {"id", "findings", "workload", "action", "from", "to", "time_ratio", "saving_usd_per_month",
-            "freed_gpu_hours_per_month", "realisation", "risk", "blocked_by", "rejected", "would_change_if", "prices",
-            "text"} <= data["recommendations"][0].keys()  # fmt: skip
     known = {p["id"] for p in data["prices"]}
     assert {p for r in data["recommendations"] for p in r["prices"]} <= known
     assert {f["price"] for f in data["findings"]} <= known
