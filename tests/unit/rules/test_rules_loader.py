@@ -351,7 +351,7 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
     found = load_latency_classes(site_classes(tmp_path, SITE))
     assert list(found.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
     assert found.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
-    assert found.classes["documents"].origin == "site_classes"
+    assert found.classes["documents"].origin == "site"
     assert found.kinds["online-inference"] == "documents"
 
     def label(owner: Owner, name: str = "x", series: str = "s") -> str | None:

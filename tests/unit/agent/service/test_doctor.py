@@ -215,7 +215,7 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
 def proc_instance(
     root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = (), started: int = 777
 ) -> None:
-    """A process as /proc_instance shows it; the main thread in `state`, the others in `threads`' states."""
+    """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
     for number, one in enumerate((state, *threads)):
         task = root / str(pid) / "task" / str(pid + number)
         task.mkdir(parents=True)
@@ -257,10 +257,10 @@ def held_by(database: Path, holder: Holder) -> int:
 def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
     old = Writer.open(database)
-    proc_instance(tmp_path / "proc_instance", 40, state="S", pending=0x100, threads=("D",))
+    proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
     descriptor = held_by(database, Holder(40, 777))
     with DatabaseLock.take(
-        database, procfs=tmp_path / "proc_instance", wait_seconds=0.0, now=lambda: 1.8e9
+        database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9
     ) as instance:
         assert instance.aside is not None
         assert instance.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
@@ -268,7 +268,7 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
         with Writer.open(database):
             pass
         with pytest.raises(StoreError, match="Another agent"):
-            DatabaseLock.take(database, procfs=tmp_path / "proc_instance", wait_seconds=0.0)
+            DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0)
     os.close(descriptor)
     with pytest.raises(StoreError, match="replaced"):
         old.close()  # should it ever wake up, it writes nothing
