@@ -259,9 +259,7 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     old = Writer.open(database)
     proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
     descriptor = held_by(database, Holder(40, 777))
-    with DatabaseLock.take(
-        database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9
-    ) as instance:
+    with DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9) as instance:
         assert instance.aside is not None
         assert instance.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
         assert instance.restarted_at == 5.0  # what the lock remembered is not lost
