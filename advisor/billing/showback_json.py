@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from importlib.resources import files
 from typing import Any
 
 from ..core.coded_text import CodedText
@@ -15,11 +14,6 @@ from .showback import DIGITS, Category, Showback, ShowbackNode
 from .showback_sums import By, GroupSum, NodeCheck, Sum, groups_of, node_checks, sum_rows, unowned_of, whole_check
 
 SCHEMA = "skuwise.showback/1"
-
-
-def load_showback_schema() -> dict[str, Any]:
-    """The JSON Schema of showback, as the package carries it."""
-    return json.loads(files("skuwise.advisor.render").joinpath("schema", "showback-1.schema.json").read_text("utf-8"))
 
 
 def render_showback_json(showback: Showback, by: By, billing: Billing) -> str:

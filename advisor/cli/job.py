@@ -205,7 +205,7 @@ def _card_text(card: Card, options: argparse.Namespace) -> str:
 
             return json_text(card)
         case "markdown":
-            from ..render.cards.markdown import card_markdown  # noqa: PLC0415
+            from ..render.cards.listing import card_markdown  # noqa: PLC0415
 
             return card_markdown(card)
         case "html":
@@ -233,9 +233,7 @@ def _list_text(cards: tuple[Card, ...], options: argparse.Namespace) -> str:
         case "csv":
             return listing.list_csv(cards)
         case "markdown":
-            from ..render.cards.markdown import list_markdown  # noqa: PLC0415
-
-            return list_markdown(card_list(cards))
+            return listing.list_markdown(card_list(cards))
         case "html":
             from ..render.cards.html import list_html  # noqa: PLC0415
 

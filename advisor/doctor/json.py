@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 from ..core.timestamps import rfc3339
 from .types import Diagnosis, NodeState
 
 SCHEMA = "skuwise.doctor/1"
-
-
-def load_diagnosis_schema() -> dict[str, Any]:
-    """The JSON Schema of the diagnosis, as the package carries it."""
-    return json.loads(files("skuwise.advisor.render").joinpath("schema", "doctor-1.schema.json").read_text("utf-8"))
 
 
 def render_diagnosis_json(found: Diagnosis) -> str:

@@ -1,17 +1,167 @@
-"""Patches of Slurm: directives of a batch script."""
+"""Patches of Slurm: directives of a batch script.
+
+A Slurm batch script with other directives: as text, so that every byte that is not changed stays.
+
+Only ``#SBATCH`` lines before the first command count (sbatch(1)); of an option that is given twice the last one does.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..moves.kinds.rest_clocks import VARIABLE
 from .model import PatchFile, PatchPart, PatchSet
 from .names import slurm_name
-from .slurm_script import BatchScript
 from .subject import Subject
 from .text_diff import text_of, text_part
+
+_SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
+# Of those that can ask for other resources than GPUs too, what they ask for tells.
+_GPU_OPTIONS = ("gres", "gpus-per-node", "gpus", "gpus-per-task", "gpus-per-socket", "tres-per-task")
+_TIMES = {"gres": "nodes", "gpus-per-node": "nodes", "gpus": None, "gpus-per-task": "ntasks"}
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_DIRECTIVE = "#SBATCH"
+# A word of a directive: quotes as in a shell; the first '#' that begins a word begins a comment.
+_WORD = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*")+""")
+_COUNTED = re.compile(r"(?:(?P<kind>[A-Za-z][\w.+-]*|[1-7]g\.[0-9]+gb[\w.+]*):)?(?P<count>[0-9]{1,5})")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a directive: its value and where it stands in the text. `start` == `end`: an empty value."""
+
+    name: str
+    value: str
+    start: int
+    end: int
+
+
+class BatchScript:
+    """A script and the changes to it. Raises UsageError where it is none."""
+
+    def __init__(self, text: str) -> None:
+        if not text.startswith("#!"):
+            raise UsageError(
+                "The manifest is not a batch script: it does not begin with '#!'.", "Name a script for sbatch."
+            )
+        if re.search(rf"^{_DIRECTIVE}[ \t]+(?:hetjob|packjob)\b", text, re.MULTILINE):
+            raise UsageError("The script is a heterogeneous job, which has several parts.", "Change its parts by hand.")
+        self.text = text
+        self.newline = "\r\n" if "\r\n" in text.partition("\n")[0] + "\n" else "\n"
+        self._options = list(_options(text))
+
+    def value(self, name: str) -> str | None:
+        """The value that counts; None: not given."""
+        return next((one.value for one in reversed(self._options) if one.name == name), None)
+
+    def set(self, name: str, value: str) -> None:
+        """Give an option another value where it stands, or add a directive after the last one."""
+        own = [one for one in self._options if one.name == name]
+        if own:
+            at = own[-1]
+            self.text = f"{self.text[: at.start]}{value}{self.text[at.end :]}"
+        else:
+            self._insert(f"{_DIRECTIVE} --{name}={value}")
+        self._options = list(_options(self.text))
+
+    def export(self, name: str, value: str) -> None:
+        """Set a variable before the first command. Raises UsageError where that would not reach the work: another
+        language than that of a shell, or an --export that hands only some variables on."""
+        if self._interpreter() not in _SHELLS:
+            raise UsageError(
+                "The script is not one of sh, bash, dash, ksh or zsh, which 'export' needs.",
+                f"Submit it with 'sbatch --export=ALL,{name}={value}'.",
+            )
+        handed = self.value("export")
+        if handed is not None and handed.partition(",")[0] != "ALL":
+            raise UsageError(
+                "The script hands only some variables on, with --export.", f"Add {name}={value} to its --export."
+            )
+        self._insert(f"export {name}={value}")
+        self._options = list(_options(self.text))
+
+    def _interpreter(self) -> str:
+        """The program that runs it, without its folder: also after ``/usr/bin/env -S``."""
+        words = self.text.partition("\n")[0][2:].split()
+        if words and PurePath(words[0]).name == "env":
+            words = [one for one in words[1:] if not one.startswith("-") and "=" not in one]
+        return PurePath(words[0]).name if words else ""
+
+    def _insert(self, line: str) -> None:
+        ends = [end for _, end, text in _head(self.text) if text.startswith((_DIRECTIVE, "#!"))]
+        at = ends[-1]
+        before = self.text[:at]
+        gap = "" if before.endswith("\n") else self.newline
+        self.text = f"{before}{gap}{line}{self.newline}{self.text[at:]}"
+
+    def gpus(self) -> tuple[str, str | None, int, int] | None:
+        """How it asks for GPUs: the option, their type, their count in that option, and of how many nodes or tasks.
+        None: it asks for none, in several options at once, or in a way that is not understood."""
+        asking = [(name, told) for name in _GPU_OPTIONS if (told := self.value(name)) is not None]
+        asking = [(name, told) for name, told in asking if name.startswith("gpus") or re.search(r"\bgpu\b", told)]
+        if len(asking) != 1 or asking[0][0] not in _TIMES:
+            return None
+        ((name, told),) = asking
+        bare = re.sub(r"^gres[/:]gpu:|^gpu:", "", told) if name == "gres" else told
+        if name == "gres" and bare == told:
+            bare = "1" if told == "gpu" else ""
+        found = _COUNTED.fullmatch(bare)
+        per = _TIMES[name]
+        times = self.value(per) if per is not None else "1"
+        if found is None or (times is not None and not times.isdecimal()):
+            return None
+        return name, found["kind"], int(found["count"]), int(times or 1)
+
+    def set_gpus(self, option: str, kind: str | None, count: int) -> None:
+        value = f"{kind}:{count}" if kind else str(count)
+        self.set(option, f"gpu:{value}" if option == "gres" else value)
+
+
+def _head(text: str) -> Iterator[tuple[int, int, str]]:
+    """The lines before the first command: begin, end (with its line end), and the line."""
+    at = 0
+    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
+        bare = line.strip()
+        if bare and not bare.startswith("#"):
+            return
+        yield at, at + len(line), line
+        at += len(line)
+
+
+def _options(text: str) -> Iterator[Option]:
+    for start, _, line in _head(text):
+        if not line.startswith(_DIRECTIVE) or not line[len(_DIRECTIVE) : len(_DIRECTIVE) + 1].isspace():
+            continue
+        waiting: str | None = None
+        for word in _WORD.finditer(line, len(_DIRECTIVE)):
+            told, at = word[0], start + word.start()
+            given, waiting = waiting, None
+            if given is not None and not told.startswith(("-", "#")):
+                yield _option(given, told, at)
+            elif told.startswith("#"):
+                break
+            elif told.startswith("--"):
+                name, equals, value = told[2:].partition("=")
+                if equals:
+                    yield _option(name, value, at + 2 + len(name) + 1)
+                else:
+                    waiting = name
+            elif told.startswith("-") and told[1:2] in _SHORT:
+                if len(told) > 2:
+                    yield _option(_SHORT[told[1]], told[2:], at + 2)
+                else:
+                    waiting = _SHORT[told[1]]
+
+
+def _option(name: str, value: str, start: int) -> Option:
+    bare = value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
+    return Option(name, bare, start, start + len(value))
+
 
 _REMEDY = "Use --manifest FILE with the batch script."
 # The supported SM clocks of NVIDIA's data center GPUs are 15 MHz apart (nvidia-smi -q -d SUPPORTED_CLOCKS).

@@ -12,22 +12,118 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 from ...rules.base.suggestions import suggest
 from ..core.advice_types import Realisation
-from ..core.coded_text import CodedText
+from ..core.coded_text import CodedText, coded
+from ..core.formatting import counted
 from ..core.frame import Frame
 from ..pipeline import Reasoned
 from .build import Drafted, draft, with_reserve
-from .choices import IN_PLACE
+from .choices import IN_PLACE, LeftOut
 from .draws import brought, interval
-from .left_out import not_in_plan
 from .limits import NO_CHANGE, FleetChange, PlanRequest
-from .notes import plan_notes
-from .pool_plans import pool_plans
-from .problem import FOREVER, Layout, PlanNode, Problem, gap_of
-from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
+from .pool_plans import pool_name, pool_plans
+from .problem import FOREVER, Goal, Layout, PlanNode, Problem, gap_of
+from .result import CashDate, Move, NotInPlan, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import SolverBudget, solve
 from .steps import Step, sequence
 from .whatif import changed
 from .worth import HOURS_PER_MONTH, UNITS, month_usd, node_worth
+
+
+def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
+    problem = drafted.problem
+    own = [n for n in problem.nodes if n.is_today]
+    notes: list[CodedText] = []
+    held = [n for n in own if n.held is not None and n.held.code != "plan-excluded"]
+    if held:
+        notes.append(
+            coded("plan-nodes-held", "too little is known to empty or fill {nodes}", nodes=counted(len(held), "node"))
+        )
+    unpriced = [n for n in own if n.usd_per_hour is None]
+    if unpriced:
+        notes.append(
+            coded("plan-unpriced", "no price for {nodes}: no cash is counted", nodes=counted(len(unpriced), "node"))
+        )
+    forever = [n for n in own if n.bound_until == FOREVER and n.usd_per_hour is not None]
+    if forever:
+        notes.append(
+            coded(
+                "plan-bound", "{nodes} owned, or committed without a known end: capacity when emptied, not cash",
+                nodes=counted(len(forever), "node"),
+            )
+        )  # fmt: skip
+    if not any(n.host_mem_bytes for n in own) or not any(u.host_mem_bytes for s in problem.series for u in s.units):
+        notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
+    for pool, gpus in sorted(drafted.crowded.items()):
+        notes.append(
+            coded(
+                "plan-crowded-today",
+                "{pool}: jobs of the window would not fit beside the services of today: {gpus} too few at the peak",
+                pool=pool_name(problem.pools[pool][0]), gpus=counted(gpus, "GPU"),
+            )
+        )  # fmt: skip
+    for pool, gpus in sorted(drafted.reserve_lost.items()):
+        if pool in problem.reserve:
+            notes.append(
+                coded(
+                    "plan-reserve-lost",
+                    "{pool}: {gpus} fewer than today can be kept in reserve for failures",
+                    pool=pool_name(problem.pools[pool][0]), gpus=counted(gpus, "GPU"),
+                )
+            )  # fmt: skip
+    unknown = [
+        s.name for s in problem.series for u in s.units if u.fixed is not None and u.fixed.code == "plan-kind-unclear"
+    ]
+    if unknown:
+        notes.append(
+            coded(
+                "plan-kinds-unclear",
+                "the plan moves no work of unclear kind: {replicas}",
+                replicas=counted(len(unknown), "replica"),
+            )
+        )
+    return tuple(notes)
+
+
+_NOTHING: Mapping[Goal, str] = {
+    "cash": "within the plan it frees no whole node that is worth more than it costs",
+    "nodes": "within the plan it frees no whole node",
+    "capacity": "within the plan it frees no GPU",
+    "energy": "within the plan it saves no energy that was measured",
+}
+
+
+def not_in_plan(found: Reasoned, drafted: Drafted, layout: Layout, touched: int) -> tuple[NotInPlan, ...]:
+    """`touched`: workloads that the plan changes or moves."""
+    most = drafted.problem.max_moves
+    by_id = {o.recommendation.id: o.recommendation for o in found.options}
+    chosen = {o.id for o in layout.chosen.values()}
+    left = [one for one in drafted.left_out if one.why.code not in ("plan-in-place", "plan-by-layout")]
+    for o in drafted.problem.options:
+        if o.id in chosen or o.id not in by_id:
+            continue
+        taken = layout.chosen.get(o.series)
+        rival = taken if taken is not None else next((c for c in layout.chosen.values() if c.id in o.excludes), None)
+        if rival is not None:
+            why = coded("plan-other-chosen", "{other} of the same work is in the plan instead", other=rival.id)
+        elif most == 0:
+            why = coded("plan-nothing-touched", "no workload may be touched")
+        elif most is not None and touched >= most:
+            why = coded(
+                "plan-not-worth-a-move", "at most {most} may be touched, and other changes gain more",
+                most=counted(most, "workload"),
+            )  # fmt: skip
+        else:
+            why = coded("plan-brings-nothing", _NOTHING[drafted.problem.goal])
+        left.append(LeftOut(by_id[o.id], why))
+    out = [
+        NotInPlan(
+            one.recommendation.id, one.recommendation.action, one.recommendation.workload, one.why,
+            one.recommendation.risk,
+            one.recommendation.saving_usd_per_month.p50 if one.recommendation.saving_usd_per_month else None, one.risk,
+        )
+        for one in left
+    ]  # fmt: skip
+    return tuple(sorted(out, key=lambda n: (not n.risk_alone, -(n.would_bring_usd_per_month or 0.0), n.recommendation)))
 
 
 @dataclass(frozen=True)

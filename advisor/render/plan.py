@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from ..core.advice_json import CODEC
 from ..core.advice_types import Advice
-from ..plan.plan_json import plan_json
-from ..plan.result import Plan
+from ..plan.result import SCHEMA, Plan
 from ..views.document.page_options import Again
 from ..views.document.plan_document import plan_document
 from .formats.markdown import document_markdown
 from .html import page_html
 from .text import document_text
+
+
+def plan_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values, in the order of its fields."""
+    values = CODEC.encode(plan)
+    generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
+    return {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
+
+
+def plan_json(plan: Plan) -> str:
+    return json.dumps(plan_dict(plan), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def render_plan(

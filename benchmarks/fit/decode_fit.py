@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from skuwise.advisor.moves.base.sustained_rates import clock_ratio, rates_of
-from skuwise.advisor.moves.predict.decode_step import StepTerms, step_parts
-from skuwise.advisor.moves.predict.typical_work import Question, step_terms
+from skuwise.advisor.moves.predict.typical_work import Question, StepTerms, step_parts, step_terms
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.models.move_model import DecodeFactors, Profiles
 

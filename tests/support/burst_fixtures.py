@@ -21,7 +21,7 @@ from skuwise.agent.model import Instant, Reading
 from skuwise.agent.service.driver.bursts import MAX_GAP_SECONDS, Bursts
 from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
-from skuwise.agent.sources.nvidia.backend import NVIDIA
+from skuwise.agent.sources.gpu_backends import NVIDIA
 from skuwise.agent.sources.nvidia.driver import NvidiaDriver
 
 PERIOD_SECONDS, BUSY_SECONDS = 0.8, 0.5

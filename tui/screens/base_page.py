@@ -12,18 +12,40 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
+from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Static
 
+from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
 from ..state import Loaded, Look, State
 from ..widgets.key_footer import KeyFooter
-from ..widgets.notice import Notice
 from ..widgets.search_table import SearchTable
 from ..widgets.topbar import Header, TopBar
+
+
+class Notice(Static):
+    """Shown while there is no data."""
+
+    DEFAULT_CSS = """
+    Notice { height: 1fr; content-align: center middle; padding: 1 4; text-align: center; }
+    """
+
+    def set_data(self, state: State) -> None:
+        self.update(notice(state))
+
+
+def notice(state: State) -> Content:
+    if state.error is not None:
+        return lines(line("No data", "$error bold"), Content(""), line(state.error), Content(""), line("r reads again"))
+    if state.progress is not None:
+        return lines(line(f"{state.progress} ..."), Content(""), line("escape stops it", "$foreground-muted"))
+    return lines(line("Reading stopped."), Content(""), line("r reads"))
+
 
 _VAST = 200  # columns of a terminal in which a list and its details are side by side
 

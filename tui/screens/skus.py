@@ -19,7 +19,7 @@ from ..widgets.columns import Column
 from ..widgets.search_table import SearchTable
 from ..widgets.table import ItemTable
 from .base_page import Header, Page, ReadingWanted, WorkWanted
-from .dialogs.sku_compare import SkuComparisonDialog
+from .dialogs.text_viewer import SkuComparisonDialog
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog

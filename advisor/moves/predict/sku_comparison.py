@@ -3,18 +3,98 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import MoveModel, Residuals
+from ....rules.models.move_model import CalibratedRange, MoveModel, Residuals
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..base.constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes
 from ..base.prediction import Z90
 from ..base.sustained_rates import family, rates_of
-from .batch_memory import batch_too_large
-from .calibrated_range import WIDER, outside
 from .typical_work import Parts, Question, batch_on, parts_of, profile_of, sequences_held
+
+# Half as much again as the least and the most is still as calibrated: sizes come in steps (7 B, 13 B, 70 B).
+SLACK = 1.5
+# By how much the interval (of the log) widens for each way to lie outside. Stated: no line tells.
+WIDER = 1.25
+_SAME = {"fp16": "bf16"}  # one rate on every GPU here
+
+
+def outside(
+    question: Question, kind: str, known: CalibratedRange | None, source: GpuSku, target: GpuSku
+) -> tuple[CodedText, ...]:
+    """In which ways the question lies outside, with the figures; empty: in none. `kind`: the class of work."""
+    if known is None:
+        return (CodedText("class-not-calibrated", f"no published benchmark of {kind}", {"kind": kind}),)
+    return tuple(_ways(question, known, source, target))
+
+
+def _ways(question: Question, known: CalibratedRange, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
+    params, batch = question.params, question.sequences
+    if params is not None and known.params is not None and _beyond(params, known.params):
+        least, most = known.params
+        yield CodedText(
+            "size-not-calibrated",
+            f"published benchmarks cover {_size(least)} to {_size(most)} B parameters, not {_size(params)} B",
+            {"params": params, "least": least, "most": most},
+        )
+    if batch is not None and known.batch is not None and _beyond(batch, known.batch):
+        least, most = known.batch
+        yield CodedText(
+            "batch-not-calibrated",
+            f"published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}",
+            {"batch": batch, "least": least, "most": most},
+        )
+    precision = _SAME.get(question.precision, question.precision)
+    if precision not in {_SAME.get(one, one) for one in known.precisions}:
+        yield CodedText(
+            "precision-not-calibrated",
+            f"published benchmarks use {', '.join(sorted(p.upper() for p in known.precisions))}, not "
+            f"{question.precision.upper()}",
+            {"precision": question.precision},
+        )
+    for sku in (source, target):
+        if family(sku) not in known.architectures:
+            yield CodedText(
+                "architecture-not-calibrated",
+                f"no published benchmark of such work on {sku.architecture} ({sku.name})",
+                {"sku": sku.name, "architecture": family(sku)},
+            )
+
+
+def _size(params: float) -> str:
+    return f"{params / 1e9:,.0f}" if params >= 1e11 else f"{params / 1e9:.3g}"
+
+
+def _beyond(value: float, span: tuple[float, float]) -> bool:
+    return not span[0] / SLACK <= value <= span[1] * SLACK
+
+
+def batch_too_large(question: Question, target: GpuSku) -> CodedText | None:
+    """Why a batch that was asked about cannot be in flight on `target`; None: it can, or nobody told size and batch.
+
+    The cache is that of a dense model with grouped-query attention: smaller ones, of models that keep less, may fit.
+    """
+    if question.params is None or question.batch is None or question.phase == "training":
+        return None
+    context, each = sum(question.tokens), question.sequence_bytes / question.gpus
+    weights, room = question.weights_bytes / question.gpus, room_bytes(target.mem_bytes)
+    needed = weights + question.batch * each
+    if needed <= room or weights > room:
+        return None
+    most = math.floor((room - weights) / each)
+    return CodedText(
+        "batch-too-large",
+        f"{question.batch} sequences of {context} tokens and the weights need {needed / 1e9:,.0f} GB per GPU; "
+        f"{target.name} has room for {room / 1e9:.0f} GB, at most {most} sequences (dense model)",
+        {
+            "sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed,
+            "room_bytes": room, "cache_bytes_per_sequence": each,
+        },
+    )  # fmt: skip
+
 
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
 PCIE_GROUP_MAX = 3

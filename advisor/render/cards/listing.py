@@ -10,8 +10,10 @@ from ...cards.card_json import card_values
 from ...core.card_types import Card
 from ...core.timestamps import rfc3339
 from ...views.card_list import CardList
+from ...views.card_rows import card_rows, card_title, owner_line
 from ..formats.csv import csv_text
-from .text import clipped
+from ..formats.markdown import escape
+from .text import clipped, sparkline
 
 LIST_SCHEMA = "skuwise.cards/1"
 _WIDTHS = {"Job": 24, "Name": 24, "State": 20}
@@ -56,3 +58,24 @@ def list_json(cards: Sequence[Card]) -> str:
     """A document of all cards, in their order."""
     document = {"schema": LIST_SCHEMA, "cards": [card_values(card) for card in cards]}
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def card_markdown(card: Card) -> str:
+    """A table of two columns."""
+    lines = [f"# {escape(card_title(card))}", "", escape(owner_line(card)), "", f"Workload `{escape(card.id)}`", ""]
+    lines += ["| | |", "|---|---|"]
+    for row in card_rows(card):
+        course = sparkline(row.course, ascii_only=False)
+        lines.append(_row((row.label, f"{course} {row.text}" if course else row.text)))
+    return "\n".join(lines) + "\n"
+
+
+def list_markdown(listed: CardList) -> str:
+    """The list as a table."""
+    rules = "|".join("---:" if index in listed.right else "---" for index in range(len(listed.heads)))
+    lines = [_row(listed.heads), f"|{rules}|", *(_row(row) for row in listed.rows), "", escape(listed.total)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(escape(cell) for cell in cells)} |"

@@ -14,11 +14,44 @@ from ...core.frame import Frame, Window
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
 from .. import resolution as resolve
-from .activity import with_unnamed_work
+from ..activity import Device, DeviceSeries, engine_use, with_activity
+from ..resolution import MINUTE, concat
 from .database import Parts, span_of
 from .files import read_files
-from .join import join
-from .open import database_files, open_database
+from .join import believed_of, join
+from .open import database_files, open_database, read_tables
+
+# So many rows are read by the minute at most; of larger fleets one minute of several.
+MAX_ROWS = 1_200_000
+STEPS = (60.0, 120.0, 300.0, 600.0)
+
+
+def with_unnamed_work(frame: Frame, paths: Sequence[Path]) -> Frame:
+    """The frame with the work that nobody named, whose begin and end are known to the minute."""
+    believed = believed_of(frame.source, paths)
+
+    def minutes(devices: Sequence[Device], window: Window) -> list[DeviceSeries]:
+        most = len(devices) * window.seconds / MAX_ROWS
+        step = next((one for one in STEPS if one >= most), STEPS[-1])
+        span, wanted = {"start": window.start, "end": window.end, "every": step / MINUTE}, set(devices)
+        found: dict[Device, DeviceSeries] = {}
+        for path, nodes in believed.items():
+            try:
+                with open_database(path) as reader:
+                    table = concat(read_tables(reader, queries.ACTIVITY, span), queries.ACTIVITY.columns)
+            except SkuwiseError:
+                continue  # the frame was read from what can be read, and says so
+            table = table.assign(use=engine_use(table)).sort_values("ts")
+            for (node, uuid), rows in table.groupby(["node", "gpu_uuid"]):
+                device = (str(node), str(uuid))
+                is_believed = device in wanted and (nodes is None or node in nodes)
+                if is_believed and (device not in found or len(rows) > len(found[device].ts)):
+                    ts, use, mem = (rows[name].to_numpy(float) for name in ("ts", "use", "mem_used_bytes_mean"))
+                    found[device] = DeviceSeries(*device, ts, step, use, mem)
+        return [*found.values()]
+
+    return with_activity(frame, minutes)
+
 
 # A node's clock may be off by so much before its newest rows are taken for a fault of the clock.
 CLOCK_TOLERANCE_SECONDS = 3600.0

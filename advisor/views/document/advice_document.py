@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping
 
 from ...core.advice_types import Advice
 from .. import coverage
-from ..finding_groups import best, cases
-from ..titles import Titles, gain_text
 from . import advice_head as top
 from . import advice_page as page
 from . import advice_sections as parts
 from . import footer, sections
 from .energy_section import energy_section
-from .model import Bullets, Chart, Document, Section, section
+from .model import Chart, Document
 from .page_options import Again, PageOptions
 from .report_content import FABRIC, KINDS, MONEY, Story, story_of
-from .truncate import SCREEN, Lengths
+from .truncate import Lengths
 
 Draw = Callable[[Story], Mapping[str, Chart]]
 _WHOLE = PageOptions(whole=True)
@@ -54,25 +52,3 @@ def advice_document(
         ),
         footer=(footer.written(story),),
     )
-
-
-def overview_document(advice: Advice) -> Document:
-    """The first page: the money, the recommendations, the findings and the workloads."""
-    return page.advice_page(advice)
-
-
-def case_sections(advice: Advice, rule: str) -> tuple[Section, ...]:
-    """The dearest case of one rule as plain prose: what was found, each recommendation in a sentence. Empty: no such
-    case."""
-    found = [case for case in cases(advice) if case.finding.rule == rule]
-    if not found:
-        return ()
-    case, titles = max(found, key=lambda c: c.finding.cost_usd or 0.0), Titles(advice)
-    told = section(
-        f"The most expensive case of {rule}",
-        case.finding.text,
-        Bullets(tuple(f"{titles.of(way)} ({gain_text(way, advice)}): {way.text}" for way in case.recommendations)),
-        best(case),
-        sections.wrong_if(case.finding.would_change_if, SCREEN),
-    )
-    return (told,)

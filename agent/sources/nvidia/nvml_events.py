@@ -3,6 +3,11 @@
 Waiting for events blocks, so it happens on a thread of its own, in waits of a second: whoever wants the GPUs let
 go waits no longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else;
 what it had told before is kept.
+
+What XID errors mean, in a few words.
+
+From NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, tables of XID errors, seen in 2025). Only those
+whose meaning that page states in plain words; any other number is kept as a number.
 """
 
 from __future__ import annotations
@@ -16,11 +21,33 @@ from typing import Any
 
 import pynvml
 
-from ...base.xids import XID_MEANINGS
 from ...model import Absence, Capability, Event, EventKind, Instant, Probe, Reading
 from ..base import NOTHING_READ, STAYS_MISSING, Fault
 from .nvml_errors import FUNCTION_NOT_FOUND, NOT_SUPPORTED, TIMEOUT, code_of
 from .nvml_session import NvmlDevice, NvmlSession
+
+XID_MEANINGS: Mapping[int, str] = {
+    13: "graphics engine exception",
+    31: "GPU memory page fault",
+    32: "invalid or corrupted push buffer stream",
+    38: "driver firmware error",
+    43: "GPU stopped processing",
+    45: "preemptive cleanup, due to previous errors",
+    48: "double-bit ECC error",
+    62: "internal micro-controller halt",
+    63: "ECC page retirement or row remapping recorded",
+    64: "ECC page retirement or row remapping could not be recorded",
+    69: "graphics engine class error",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    92: "high single-bit ECC error rate",
+    94: "contained ECC error",
+    95: "uncontained ECC error",
+    109: "context switch timeout",
+    119: "GSP RPC timeout",
+    120: "GSP error",
+}
+
 
 WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
 # How long a session that closes waits for the thread: a wait ends in a second, unless the driver hangs.

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.core.simulated_ids import simulated_hex
-from skuwise.advisor.demo.counters import Array, Counters
-from skuwise.advisor.demo.counters import observe as observe_whole
 from skuwise.advisor.demo.hardware import SimGpu, SimNode
 from skuwise.advisor.demo.load import PER_GPU, Floats, Load, Model
+from skuwise.advisor.demo.writer import Array, Counters
+from skuwise.advisor.demo.writer import observe as observe_whole
 from skuwise.agent.model import Absence, Gpu
 
 # A dcgm-exporter that was set to one second, one at its own 30 s with all fields or with its default list, or the

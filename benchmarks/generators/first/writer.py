@@ -9,11 +9,11 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 from skuwise.advisor.demo.builder import Placed, PlannedNode
-from skuwise.advisor.demo.counters import Counters
 from skuwise.advisor.demo.hardware import SimNode
 from skuwise.advisor.demo.seeded_rng import stream
 from skuwise.advisor.demo.writer import (
     HOUR,
+    Counters,
     Stretch,
     demand,
     stretches,

@@ -82,3 +82,90 @@ def test_without_a_card_nothing_is_changed(controller: Controller, then: str) ->
 def test_without_settings_it_does_nothing(controller: Controller, conf: str) -> None:
     controller.conf.write_text(conf)
     assert controller.run("--now").returncode == 0 and controller.calls("skuwise") == []
+
+
+RECIPES = Path(__file__).parents[3] / "deploy/recipes"
+SOURCE = ("--prometheus", "http://127.0.0.1:9090")
+IDLE = "idle: job 4711. 8 GPUs not used for 3.0 h."
+BUSY = "busy: job 4711. GPU activity at 2026-11-24 09:00 UTC."
+UNKNOWN = "not known: job 4711. No fresh data from one of its nodes."
+# What skuwise answers, with its status; the last two are no answers.
+NOT_IDLE = [(4, BUSY), (5, UNKNOWN), (3, ""), (1, ""), (0, ""), (0, BUSY)]
+
+
+class Bench:
+    """Stand-ins for programs that note how they were called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.bin, self.calls = folder, folder / "bin", folder / "calls"
+        self.bin.mkdir()
+        self.calls.touch()
+
+    def program(self, name: str, body: str) -> None:
+        file = self.bin / name
+        file.write_text(f'#!/bin/sh\necho "{name} $*" >>"{self.calls}"\n{body}\n')
+        file.chmod(0o755)
+
+    def answers(self, answers: dict[str, tuple[int, str]], name: str = "skuwise", word: int = 2) -> None:
+        """A stand-in that answers by the target, which is its so-manieth word."""
+        cases = "\n".join(f"{target}) echo '{text}'; exit {status} ;;" for target, (status, text) in answers.items())
+        self.program(name, f"cat >/dev/null\ncase ${word} in\n{cases}\nesac\nexit 3")
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environ = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder)}
+        command = ["sh", str(RECIPES / script), *arguments]
+        return subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
+        )
+
+    def called(self, name: str) -> list[str]:
+        return [line for line in self.calls.read_text().splitlines() if line.split()[0] == name]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize(("status", "text"), [(0, IDLE), *NOT_IDLE])
+def test_a_command_is_run_on_an_idle_answer_alone(bench: Bench, status: int, text: str) -> None:
+    bench.answers({"4711": (status, text)})
+    bench.program("scancel", "exit 0")
+    done = bench.run("when-idle.sh", "4711", "2h", *SOURCE, "--", "scancel", "-v", "a b")
+    assert bench.called("skuwise") == [f"skuwise idle 4711 --longer-than 2h {' '.join(SOURCE)}"]
+    acts = (status, text) == (0, IDLE)
+    assert bench.called("scancel") == (["scancel -v a b"] if acts else [])
+    assert done.returncode == (0 if acts else {4: 4, 5: 5, 3: 5}.get(status, 1))
+
+
+def test_the_report_of_slurm_lists_idle_jobs_and_cancels_nothing(bench: Bench) -> None:
+    bench.program("squeue", "printf '%s\\n' '1 ann\n2 bob\n3 cy\n4 dee\n; reboot\n5 eve'")
+    bench.program("scancel", "exit 0")
+    bench.answers({"1": (0, IDLE), "2": (4, BUSY), "3": (5, UNKNOWN), "5": (0, IDLE)})
+    done = bench.run("slurm-idle-report.sh", "2h", *SOURCE)
+    assert (done.returncode, done.stdout) == (0, f"1\tann\t{IDLE}\n5\teve\t{IDLE}\n")
+    assert "not known: 2 jobs" in done.stderr
+    assert len(bench.called("skuwise")) == 5 and not bench.called("scancel")
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: bool) -> None:
+    notebooks = "team-a nb\nteam-b idle-one\nteam-c gone\n-n all\nteam-d $(reboot)"
+    bench.program("kubectl", f"[ \"$1\" != get ] || cat <<'END'\n{notebooks}\nEND")
+    bench.answers({"nb-0": (4, BUSY), "idle-one-0": (0, IDLE)})
+    done = bench.run("notebook-culler.sh", *(("--stop",) if stop else ()), "4h", *SOURCE)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{'stopped' if stop else 'would stop'} team-b/idle-one: {IDLE}\n"
+    annotated = [line for line in bench.called("kubectl") if " annotate " in line]
+    assert len(annotated) == stop and all("idle-one --namespace=team-b" in line for line in annotated)
+    assert [line.split()[2] for line in bench.called("skuwise")] == ["nb-0", "idle-one-0", "gone-0"]
+
+
+@pytest.mark.parametrize(("status", "text"), [(0, IDLE), *NOT_IDLE, (255, "")])
+def test_a_cluster_is_stopped_where_every_host_is_idle(bench: Bench, status: int, text: str) -> None:
+    bench.answers({"train": (0, IDLE), "train-worker1": (status, text)}, "ssh", 3)
+    bench.program("sky", "exit 0")
+    done = bench.run("sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
+    acts = (status, text) == (0, IDLE)
+    assert bench.called("sky") == (["sky stop --yes train"] if acts else [])
+    assert done.returncode == (0 if acts else {4: 4, 5: 5, 3: 5}.get(status, 1))

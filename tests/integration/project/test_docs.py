@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
 from skuwise.agent.metrics import BIN_EDGES, FABRIC_METRICS, GPU_METRICS, HOST_METRICS, SERVING_METRICS
+from skuwise.tests.nvmlstub import stub_env
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -66,3 +70,32 @@ def test_anchors_of_links_are_headings(page: Path) -> None:
 def test_commands_shown_are_commands_there_are(page: Path) -> None:
     shown = [line.split()[1] for block in code_blocks(page) for line in block if line.startswith("skuwise ")]
     assert [name for name in shown if name not in COMMANDS] == []
+
+
+def commands(page: Path) -> list[str]:
+    blocks = re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line.split("  #")[0].rstrip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith("skuwise ")]
+
+
+def test_the_readme_fits_one_screen_and_names_the_apt_line_and_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 60
+    blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    assert lines == ["sudo apt-get install git make python3-venv", "make demo", "make test"]
+    assert text.count("![") == 1
+
+
+def test_every_command_that_needs_no_gpu_works_as_shown(tmp_path: Path) -> None:
+    shown = commands(ROOT / "docs/README.md")
+    assert len(shown) >= 2
+    environment = stub_env(tmp_path, "[gpu 0-1]\nsm_active = 0.5\n")
+    for line in shown:
+        done = subprocess.run(
+            [sys.executable, "-m", "skuwise", *shlex.split(line)[1:]],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=400,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert done.stdout or done.stderr
+        assert "Traceback" not in done.stderr

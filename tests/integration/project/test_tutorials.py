@@ -4,15 +4,164 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import select
+import shlex
+import signal
 import subprocess
-from collections.abc import Iterator
-from dataclasses import replace
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from skuwise.tests.nvmlstub import stub_env
-from skuwise.tests.support.tutorial_pages import DOCS, Block, blocks_of, environment, run
-from skuwise.tests.support.tutorial_server import tutorial_server
+from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
+from skuwise.tests.server_metrics.prometheus_series import Series, merged
+from skuwise.tests.support.prometheus_engines import prometheus
+
+DOCS = Path(__file__).parents[2] / "docs"
+_BLOCK = re.compile(r"(<!-- interactive: press (\w+) -->\n)?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block to run; `key` ends it where it draws on a terminal until somebody quits."""
+
+    text: str
+    key: str | None = None
+
+    @property
+    def title(self) -> str:
+        return self.text.strip().splitlines()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a block printed, how it ended, and how long it took."""
+
+    block: Block
+    status: int
+    output: str
+    seconds: float
+
+
+def blocks_of(page: Path) -> tuple[Block, ...]:
+    """The blocks marked `sh`, in their order."""
+    return tuple(Block(text, key or None) for _, key, text in _BLOCK.findall(page.read_text()))
+
+
+def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """A new user's: an empty home, and `skuwise` on the PATH, which runs this tree."""
+    programs = folder / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    script = programs / "skuwise"
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m skuwise "$@"\n')
+    script.chmod(0o755)
+    own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
+    path = f"{programs}{os.pathsep}{base.get('PATH', os.defpath)}"
+    return {**base, **own, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
+
+
+def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows: str = "GPU") -> list[Ran]:
+    """Run each block where the one before left the shell: its folder and its exported variables.
+
+    `shows`: what a block on a terminal shows once it has its data.
+    """
+    done: list[Ran] = []
+    current = dict(environ)
+    for block in blocks:
+        began = time.monotonic()
+        if block.key is not None:
+            status, output = _on_a_terminal(block, folder, current, shows)
+        else:
+            after = folder / ".environment"
+            script = f"{block.text}\nstatus=$?\nenv -0 > {shlex.quote(str(after))}\nexit $status\n"
+            one = subprocess.run(
+                ["bash", "-c", script],
+                cwd=folder,
+                env=current,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=False,
+            )
+            status, output = one.returncode, one.stdout + one.stderr
+            current |= dict(pair.split("=", 1) for pair in after.read_text().split("\0") if "=" in pair)
+        done.append(Ran(block, status, output, time.monotonic() - began))
+    return done
+
+
+def _on_a_terminal(block: Block, folder: Path, environ: Mapping[str, str], shows: str) -> tuple[int, str]:
+    """Run a block on a terminal of its own; when the pages are there, press its key."""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.chdir(folder)
+        os.execve("/bin/bash", ["bash", "-c", f"stty rows 40 cols 120; {block.text}"], dict(environ))
+    shown, pressed, ends = b"", 0.0, time.monotonic() + 240
+    try:
+        while time.monotonic() < ends:
+            if select.select([terminal], [], [], 0.5)[0]:
+                try:
+                    shown += os.read(terminal, 65536)
+                except OSError:  # the program ended
+                    break
+            # Pressed again until it ends: a program that still starts may not have heard the first.
+            if shows.encode() in shown and time.monotonic() - pressed > 5:
+                os.write(terminal, (block.key or "q").encode())
+                pressed = time.monotonic()
+        else:
+            os.kill(child, signal.SIGKILL)
+    finally:
+        os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), shown.decode(errors="replace")
+
+
+DAYS, INTERVAL_S = 15.0, 300.0
+SERVES: Mapping[str, float] = {
+    **BUSY, "DCGM_FI_DEV_GPU_UTIL": 55, "DCGM_FI_DEV_POWER_USAGE": 280, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.55,
+    "DCGM_FI_PROF_DRAM_ACTIVE": 0.32, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.04, "DCGM_FI_PROF_SM_ACTIVE": 0.4,
+}  # fmt: skip
+RESTS: Mapping[str, float] = {
+    **dict.fromkeys(BUSY, 0.0), "DCGM_FI_DEV_FB_FREE": 80000, "DCGM_FI_DEV_POWER_USAGE": 70, "DCGM_FI_DEV_GPU_TEMP": 30,
+}  # fmt: skip
+# Two that serve on InfiniBand nodes, one that trains, and one that nobody uses.
+NODES = {"serve-01": SERVES, "serve-02": SERVES, "train-01": BUSY, "spare-01": RESTS}
+
+
+def fleet(end: float, seed: int) -> Iterator[Series]:
+    """Nodes of eight GPUs whose work follows the day. `end`: Unix seconds."""
+    rng = np.random.default_rng(seed)
+    ts = moments(end - DAYS * 86400, end, INTERVAL_S)
+    day = 1 + 0.3 * np.sin(2 * np.pi * ts / 86400)
+    sort = {"label_node_kubernetes_io_instance_type": "Standard_ND96isr_H100_v5",
+            "label_topology_kubernetes_io_region": "eastus"}  # fmt: skip
+    for node, values in NODES.items():
+        yield from host(node, ts, ports=8)
+        yield kube("kube_node_labels", 1, ts, node=node, **sort)
+        yield kube("kube_node_status_capacity", 8, ts, node=node, resource="nvidia_com_gpu", unit="integer")
+        pod = f"{node.partition('-')[0]}-7d9f8b6c5-{node[-2:]}x4z"
+        held = (
+            {} if values is RESTS else {"exported_pod": pod, "exported_namespace": "ml", "exported_container": "main"}
+        )
+        for index in range(8):
+            for one in gpu(node, f"GPU-{node}-{index}", ts, values, gpu=str(index), **held):
+                wave = day if values is SERVES and "FB_" not in one.name else 1.0
+                noise = 1 + 0.02 * rng.standard_normal(len(ts))
+                yield Series(one.name, one.labels, one.ts, np.round(one.values * wave * noise, 4))
+
+
+@contextmanager
+def tutorial_server(folder: Path, seed: int = 11) -> Iterator[str]:
+    """The address of a Prometheus whose newest sample is a few minutes old, as in a cluster that runs."""
+    end = time.time() // INTERVAL_S * INTERVAL_S
+    with prometheus(folder, merged(fleet(end, seed))) as url:
+        yield url
+
 
 ADDRESS = "http://127.0.0.1:9090"
 

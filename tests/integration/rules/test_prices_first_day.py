@@ -8,17 +8,16 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.render.json import load_schema
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
+from skuwise.tests.support.schemas import validate
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25
@@ -42,7 +41,7 @@ def founding(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     assert main(["advise", *arguments, "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
-    jsonschema.validate(advice, load_schema())
+    validate(advice, "advice")
     return advice
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from skuwise.rules.base.command import Command
-from skuwise.rules.base.command_registry import command_parser, configure_command
-from skuwise.rules.base.parser import argument_name
+from skuwise.rules.base.command_registry import argument_name, command_parser, configure_command
 
 
 class ParsedCommand(NamedTuple):

@@ -27,7 +27,7 @@ from skuwise.agent.inventory.slurm.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.choice import expand_node_list
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.store.retention.trusted_clock import trusted_now
+from skuwise.agent.store.retention.retention import trusted_now
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices

@@ -18,7 +18,7 @@ from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule
 from skuwise.agent.base.openmetrics import PLAIN, MetricFamily, MetricsText
 from skuwise.agent.model import Node
 from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
 from skuwise.tests.support.moves_builders import advice_of, founding
 
 ROOT = Path(__file__).parents[3]

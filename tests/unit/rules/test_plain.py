@@ -1,14 +1,17 @@
 """What is printed for people: outside text without effect, aligned cells, values with their unit."""
 
-import json
-from importlib.resources import files
+import io
+import re
 from typing import get_args
 
 import pytest
+from skuwise.advisor.core.advice_types import Action
 from skuwise.agent.service.diagnostics.once import format_quantity
+from skuwise.rules.base.progress import Progress
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
+from skuwise.tests.support.schemas import schema
 
 
 @pytest.mark.parametrize(
@@ -51,10 +54,10 @@ def test_quantities_carry_their_unit_and_missing_is_a_dash(value, unit, text):
 
 
 def test_the_labels_are_those_of_the_schema():
-    schema = json.loads(files("skuwise.advisor.render").joinpath("schema/advice-1.schema.json").read_text())
-    enums = [set(node["enum"]) for node in _nodes(schema) if "enum" in node]
+    enums = [set(node["enum"]) for node in _nodes(schema("advice")) if "enum" in node]
     assert set(get_args(KindLabel)) in enums
     assert set(get_args(BottleneckLabel)) in enums
+    assert set(get_args(Action)) in enums
 
 
 def _nodes(value):
@@ -65,3 +68,84 @@ def _nodes(value):
     elif isinstance(value, list):
         for item in value:
             yield from _nodes(item)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def shown(stream: io.StringIO) -> list[str]:
+    """The lines that stood there one after the other, each in place of the one before."""
+    return re.split(r"\r\x1b\[K", stream.getvalue())[1:]
+
+
+def test_without_a_terminal_there_is_one_line_whatever_happens() -> None:
+    stream, clock = io.StringIO(), Clock()
+    with Progress("reading telemetry", "databases", stream=stream, live=False, clock=clock) as progress:
+        for done in range(1, 63):
+            clock.now += 1.0
+            progress.step(done, 62)
+        progress.stage("evaluating workloads")
+    assert stream.getvalue() == "reading telemetry ...\n"
+
+
+def test_on_a_terminal_it_counts_with_percent_and_time_left_and_is_gone_at_the_end() -> None:
+    stream, clock = Terminal(), Clock()
+    with Progress("reading telemetry", "databases", stream=stream, live=True, clock=clock) as progress:
+        clock.now += 1.0
+        progress.step(1, 62)
+        clock.now += 0.1
+        progress.step(2, 62)  # too soon after the last to be shown
+        clock.now += 30.0
+        progress.step(31, 62)
+        clock.now += 31.0
+        progress.step(62, 62)
+        progress.stage("evaluating workloads")
+    assert shown(stream) == [
+        "reading telemetry ...", "reading telemetry: 1 of 62 databases, 1 %",
+        "reading telemetry: 31 of 62 databases, 50 %, 31 s left", "reading telemetry: 62 of 62 databases, 100 %",
+        "evaluating workloads ...", "",
+    ]  # fmt: skip
+
+
+def test_where_the_number_is_unknown_it_counts_alone_and_long_times_are_minutes() -> None:
+    stream, clock = Terminal(), Clock()
+    with Progress("reading", "measures", stream=stream, live=True, clock=clock) as progress:
+        clock.now += 10.0
+        progress.step(40, None)
+        clock.now += 50.0
+        progress.step(1, 11)
+    assert shown(stream)[1:3] == ["reading: 40 measures", "reading: 1 of 11 measures, 9 %, 10 min left"]
+
+
+def test_a_name_from_outside_has_no_effect_on_the_terminal() -> None:
+    stream = Terminal()
+    with Progress("reading \x1b[31mred\n", "nodes", stream=stream, live=True, clock=Clock()):
+        pass
+    assert "\x1b[31m" not in stream.getvalue() and "\n" not in stream.getvalue()
+
+
+def test_a_closed_stream_does_not_stop_the_work() -> None:
+    stream = Terminal()
+    with Progress("reading", "nodes", stream=stream, live=True, clock=Clock()) as progress:
+        stream.close()
+        progress.step(1, 1)
+        progress.stage("evaluating")
+        reached = True
+    assert reached
+
+
+def test_the_line_is_removed_where_the_work_fails() -> None:
+    stream = Terminal()
+    with pytest.raises(KeyError), Progress("reading", "nodes", stream=stream, live=True, clock=Clock()):
+        raise KeyError
+    assert stream.getvalue().endswith("\r\x1b[K")

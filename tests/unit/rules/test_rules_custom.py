@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.rules.base.errors import RulesError
+from skuwise.agent.config import load_config
+from skuwise.rules.base.errors import RulesError, UsageError
+from skuwise.rules.base.toml import TomlTable, line_of, read_toml
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
-from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
 
 RULE = """id: slow-input
 severity: medium
@@ -143,3 +148,184 @@ def test_a_wrong_exception_is_refused_with_its_line(tmp_path, name, text, part):
     with pytest.raises(RulesError) as caught:
         load_exceptions(folder(tmp_path, {name: text}), known_rules=KNOWN)
     assert part in str(caught.value)
+
+
+HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"
+
+
+def refused(root: Path, files: dict[str, str]) -> str:
+    with pytest.raises(RulesError) as caught:
+        load_waste_rules(folder(root, files))
+    assert caught.value.remedy
+    return str(caught.value)
+
+
+def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
+    rules = load_waste_rules(
+        folder(
+            tmp_path,
+            {
+                "waste/held.yaml": "id: held-idle\nthresholds:\n  sm_max: {value: 0.1}\n  minutes: {value: 60}\n",
+                "teams/search/waste/held.yaml": HELD % (0.2, "our probes"),
+                "teams/search/team.yaml": "namespace: [search, search-staging]\naccount: [srch]\n",
+            },
+        )
+    )
+    held = rules["held-idle"]
+    own = held.of(Owner(namespace="search"))
+    assert [r.value("sm_max") for r in (held, own)] == [0.1, 0.2]
+    assert own.value("minutes") == 60  # the site's, which the team left alone
+    assert [own.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == ["team search", "site", "shipped"]
+    assert own.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml:2), in place of 0.1")
+    assert held.of(Owner(namespace="Search")) is held  # names match whole and as they are
+    assert held.of(Owner(user="ann")) is held
+    assert rules["idle"].of(Owner(namespace="search")) is rules["idle"]
+
+
+def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(tmp_path):
+    files = {
+        "teams/a/team.yaml": "user: [ann]\nnamespace: [one]\n",
+        "teams/b/team.yaml": "account: [acc]\nnamespace: [two]\n",
+        "teams/a/waste/held.yaml": HELD % (0.2, "a"),
+        "teams/b/waste/held.yaml": HELD % (0.3, "b"),
+    }
+    held = load_waste_rules(folder(tmp_path, files))["held-idle"]
+    values = {
+        Owner(user="ann"): 0.2,
+        Owner(user="ann", account="acc"): 0.3,
+        Owner(user="ann", account="acc", namespace="one"): 0.2,
+        Owner(namespace="one", team="b"): 0.3,  # telemetry labels it with the team's name
+        Owner(): 0.05,
+    }
+    assert {owner: held.of(owner).value("sm_max") for owner in values} == values
+
+
+def test_two_teams_cannot_claim_one_owner(tmp_path):
+    files = {"teams/a/team.yaml": "user: [ann]\n", "teams/b/team.yaml": "account: [x]\nuser:\n  - ann\n"}
+    assert "teams/b/team.yaml:2: user 'ann' is already of team 'a'." in refused(tmp_path, files)
+
+
+@pytest.mark.parametrize(
+    ("files", "part"),
+    [
+        ({"teams/a/waste/x.yaml": "id: idel\n"}, "a/waste/x.yaml:1: unknown rule 'idel'"),
+        ({"teams/a/waste/x.yaml": "id: idle\n"}, "a/waste/x.yaml:1: findings are about nodes, which teams share, in"),
+        ({"teams/a/kinds.yaml": "thresholds: {}\n"}, "a/kinds.yaml: this is no part of the rules."),
+        ({"teams/a/gpus/x.yaml": "vendor: x\n"}, "a/gpus: this is no part of the rules."),
+        ({"teams/a.yaml": "user: [x]\n"}, "a.yaml: this is no part of the rules. A team has a folder"),
+        ({"teams/a/team.yaml": "users: [x]\n"}, "team.yaml:1: unknown key 'users' in team 'a'. Did you mean user?"),
+        ({"waste/deep/x.yaml": "id: idle\n"}, "waste/deep: a folder here is no part of the rules."),
+        (
+            {"waste/a.yaml": "id: idle\n", "waste/b.yaml": "\nid: idle\n"},
+            "b.yaml:2: {root}/waste/a.yaml sets rule 'idle' already",
+        ),
+    ],
+)
+def test_contradictions_and_strays_are_refused_with_file_and_line(tmp_path, files, part):
+    assert part.format(root=tmp_path) in refused(tmp_path, files)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("  mem_flat_level_min: {value: 0.98}\n", "kinds.yaml:2: mem_flat_level_min is 0.98, above mem_flat_level_max"),
+        ("  mem_flat_level_max: {value: 0.2}\n", "kinds.yaml:2: mem_flat_level_min is 0.85, above mem_flat_level_max"),
+    ],
+)
+def test_a_lower_bound_above_its_upper_bound_is_refused(tmp_path, text, part):
+    with pytest.raises(RulesError) as caught:
+        load_kind_thresholds(folder(tmp_path, {"kinds.yaml": f"thresholds:\n{text}"}))
+    assert part in str(caught.value)
+
+
+TEXT = '''# node = "in a comment"
+node = "a"  # and one behind it
+"db" = """
+cluster = "in a text of several lines"
+[report]
+"""
+cluster = '"#' # =
+a.b . 'c d' = 1
+names = [
+  "x = 1",
+  ["report"],
+  ["teams"]
+]
+
+[teams] # a table
+"\\u0061nn" = 1
+inline = { to = 1 }
+[ teams . "s.q" ]
+to = []
+[[lists]]
+to = 1
+[[lists]]
+to = 2
+[report]
+to = 3
+'''
+
+
+def refused_lines(work: Callable[[], object]) -> str:
+    with pytest.raises(UsageError) as error:
+        work()
+    return error.value.message
+
+
+def read(tmp_path: Path, text: str) -> TomlTable:
+    (tmp_path / "a.toml").write_text(text)
+    return read_toml(tmp_path / "a.toml", "it")
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        (("node",), 2), (("db",), 3), (("cluster",), 7), (("a",), 8), (("a", "b"), 8), (("a", "b", "c d"), 8),
+        (("names",), 9), (("teams",), 15), (("teams", "ann"), 16), (("teams", "inline"), 17),
+        (("teams", "inline", "to"), None), (("teams", "s.q"), 18), (("teams", "s.q", "to"), 19), (("lists",), 20),
+        (("report",), 24), (("report", "to"), 25), (("nothing",), None),
+    ],
+)  # fmt: skip
+def test_each_key_has_its_line(tmp_path: Path, path: tuple[str, ...], line: int | None) -> None:
+    table: object = read(tmp_path, TEXT)
+    for part in path[:-1]:
+        assert isinstance(table, dict)
+        table = table[part]
+    assert line_of(table, path[-1]) == (f":{line}" if line else "")
+
+
+def test_what_is_no_table_of_a_file_has_no_line() -> None:
+    assert line_of({"a": 1}, "a") == line_of(3, "a") == ""
+
+
+KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\\"), min_size=1, max_size=8)
+
+
+@pytest.mark.property
+@given(st.lists(KEYS, unique=True, max_size=8), st.lists(st.sampled_from(["", "# a = 1", "  "]), max_size=4))
+def test_keys_of_drawn_files_have_their_lines(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[str], between: list[str]
+) -> None:
+    quoted = ['"' + key.replace('"', '\\"') + '"' for key in keys]
+    lines = [line for key in quoted for line in (*between, f"{key} = '''\n{key} = 0'''")]
+    table = read(tmp_path_factory.mktemp("toml"), "\n".join(lines))
+    assert [line_of(table, key) for key in keys] == [
+        f":{(len(between) + 2) * at + len(between) + 1}" for at in range(len(keys))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('node = "a"\nnodee = "b"', "Unknown setting 'nodee' in {file}:2."),
+        ('\nkeep_raw = "soon"', "keep_raw in {file}:2: 'soon' is not a span of time."),
+        ('\n\nlisten = ":1"', "listen in {file}:3: ':1' is not an address to listen on."),
+        ("interval = 0.01", "interval in {file}:1 is outside 0.1 s to 60 s."),
+        ("[kubernetes]\nteam_labels = 3", "kubernetes_team_labels in {file}:2 must be labels of Kubernetes."),
+        ("\nnode = \n", "The configuration file {file} is not valid TOML: Invalid value (at line 2, column 8)."),
+    ],
+)
+def test_a_setting_that_is_wrong_is_named_with_its_line(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(text)
+    assert refused_lines(lambda: load_config({"config": file}, {})) == words.format(file=file)

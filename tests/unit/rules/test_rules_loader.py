@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from skuwise.advisor.core.verdict_types import Owner
+from skuwise.agent.statistics.latency_bins import LATENCY_EDGES, REACH_SECONDS
 from skuwise.rules.base.errors import RulesError
+from skuwise.rules.base.templates import check_template, fill
 from skuwise.rules.base.typed_fields import Fields
 from skuwise.rules.base.yaml_loader import MAX_BYTES, Items, Table, parse_table
+from skuwise.rules.policy.kind_priors import ABOUT, FILE, KindPriors, load_kind_priors
+from skuwise.rules.policy.latency_classes import load_latency_classes
+from skuwise.rules.policy.thresholds import load_bottleneck_thresholds, load_kind_thresholds, load_waste_rules
 
 
 def parse(text: str) -> Table:
@@ -135,3 +143,241 @@ def test_what_is_absent_reads_as_none_where_it_may_be():
     assert fields.text_or_none("y") is None
     assert fields.flag_or_none("y") is None
     assert fields.texts("y") == ()
+
+
+WASTE = load_waste_rules()
+
+
+def site(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return tmp_path
+
+
+def test_the_rules_ask_for_more_than_a_day_of_data():
+    assert WASTE["idle-fabric"].value("util_p995_max") == 0.01
+    assert WASTE["too-many-gpus"].value("u_p99_max") == 0.35
+    floors = [rule.thresholds.get("coverage_hours") for rule in WASTE.values()]
+    assert {floor.value for floor in floors if floor is not None} == {30.0}
+
+
+def test_kinds_and_bottlenecks_have_their_thresholds():
+    kinds, bottlenecks = load_kind_thresholds(), load_bottleneck_thresholds()
+    assert kinds["abstain_below"].value == 0.5
+    assert kinds["idle_share_min"].value == 0.95
+    assert bottlenecks["throttled_share"].value == 0.2
+    assert bottlenecks["network_correlation"].value == -0.3
+    assert bottlenecks["hbm_dominance"].value == 1.25
+
+
+def test_every_threshold_has_a_unit_a_reason_and_a_source():
+    everything = [*load_kind_thresholds().values(), *load_bottleneck_thresholds().values()]
+    everything += [threshold for rule in WASTE.values() for threshold in rule.thresholds.values()]
+    for threshold in everything:
+        assert threshold.unit
+        assert threshold.resolution in ("sample", "second", "minute", "hour", "window")
+        assert len(threshold.reason) > 10
+        assert threshold.source
+
+
+def test_every_rule_says_what_would_change_it():
+    for rule in WASTE.values():
+        assert rule.would_change_if
+        assert rule.exceptions
+        for sentence in (rule.text, *rule.would_change_if):
+            assert check_template(sentence, rule.thresholds) is None
+
+
+def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
+    text = "id: idle-fabric\nseverity: low\nthresholds: {util_p995_max: {value: 0.02, reason: our storage is chatty}}\n"
+    rule = load_waste_rules(site(tmp_path, "waste/ours.yaml", text))["idle-fabric"]
+    assert (rule.severity, rule.value("util_p995_max"), rule.value("coverage_hours")) == ("low", 0.02, 30)
+    assert rule.thresholds["util_p995_max"].reason == "our storage is chatty"
+    assert "in place of 0.01" in rule.thresholds["util_p995_max"].source
+    assert rule.text == WASTE["idle-fabric"].text
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "part"),
+    [
+        (
+            "waste/x.yaml",
+            "id: idle-fabrik\n",
+            "x.yaml:1: unknown rule 'idle-fabrik' in rule 'idle-fabrik'. Did you mean idle-fabric",
+        ),
+        ("waste/x.yaml", "id: idle\nseverity: grave\n", "x.yaml:2: 'severity' is 'grave'"),
+        ("waste/x.yaml", "id: idle\nwhen: engine < 1\n", "x.yaml:2: unknown key 'when' in rule 'idle'"),
+        ("waste/x.yaml", "id: idle\nthresholds: {engine_min: {value: 1}}\n", "unknown threshold 'engine_min'"),
+        ("waste/x.yaml", "id: idle\nthresholds: {engine_max: {value: -1}}\n", "impossible for unit ratio"),
+        ("waste/x.yaml", "id: idle\nthresholds: {engine_max: {value: 1, unit: hours}}\n", "cannot become hours"),
+        ("waste/x.yaml", "id: idle\nthresholds: {engine_max: {}}\n", "'value' is missing"),
+        (
+            "waste/x.yaml",
+            "id: idle\nthresholds: {engine_max: {value: .1, resolution: hour}}\n",
+            "'resolution' is 'hour'",
+        ),
+        ("waste/x.yaml", "id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
+        ("waste/x.yaml", "id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
+    ],
+)
+def test_a_wrong_site_file_is_refused(tmp_path, name, text, part):
+    rules_dir = site(tmp_path, name, text)
+    with pytest.raises(RulesError) as caught:
+        load_waste_rules(rules_dir)
+        load_kind_thresholds(rules_dir)
+        load_bottleneck_thresholds(rules_dir)
+    assert part in str(caught.value)
+
+
+def test_a_rules_folder_that_is_none_is_refused(tmp_path):
+    with pytest.raises(RulesError, match="is not a folder of rules"):
+        load_waste_rules(tmp_path / "none")
+
+
+def test_gaps_are_filled_once_and_nothing_is_evaluated():
+    values = {"workload": "{node} {0.__class__} %s", "node": "n1", "hours": 31.5}
+    assert fill("{workload} on {node} for {hours} h", values) == "{node} {0.__class__} %s on n1 for 31.5 h"
+
+
+LINE = """priors:
+  ours:
+    of: namespace
+    names: [prod-llm]
+    words: [llm*]
+    log_odds: {online-inference: 4.0, interactive: -2.0}
+    says: where only services run
+    reason: nothing else is admitted there
+"""
+
+
+def loaded(folder: Path, text: str) -> KindPriors:
+    (folder / FILE).write_text(text)
+    return load_kind_priors(folder)
+
+
+def test_every_subject_has_lines_and_every_line_its_reason() -> None:
+    shipped = load_kind_priors()
+    assert set(shipped.lines) == set(ABOUT)
+    assert all(len(line.reason) > 15 and line.says and line.log_odds for line in shipped.every)
+
+
+@pytest.mark.parametrize(
+    ("word", "text", "fits"),
+    [
+        ("vllm", "docker.io/vllm/vllm-openai", True),
+        ("vllm", "acme/notvllm", False),
+        ("vllm*", "vllmserver", True),
+        ("*fsdp*", "run_myfsdp2.py", True),
+        ("api-server", "python -m a.api_server --x", True),
+        ("api-server", "apiserver", False),
+        ("api-server", "api / --- server", False),
+        ("train", "pretraining", False),
+    ],
+)
+def test_a_word_fits_whole_words_whatever_parts_them(tmp_path: Path, word: str, text: str, fits: bool) -> None:
+    found = loaded(tmp_path, LINE.replace("[llm*]", f'["{word}"]')).first("namespace", text, 1.0)
+    assert (found is not None and found[0].name == "ours") == fits
+
+
+def test_a_sites_line_speaks_before_ours_replaces_one_of_its_name_and_silences_by_zeros(tmp_path: Path) -> None:
+    one = loaded(tmp_path, LINE).first("namespace", "Prod-LLM", 0.0)
+    assert one is not None
+    assert (one[0].name, one[0].origin, one[1]) == ("ours", "site", "prod-llm")
+    renamed = LINE.replace("ours:", "owner-kept:").replace("of: namespace", "of: owner").replace("prod-llm", "Widget")
+    own = loaded(tmp_path, renamed)
+    assert own.first("owner", "Deployment", 100.0)[0].name == "owner-kept-new"  # type: ignore[index]
+    assert own.first("owner", "Widget", 100.0)[0].name == "owner-kept"  # type: ignore[index]
+    silent = loaded(tmp_path, LINE.replace("{online-inference: 4.0, interactive: -2.0}", "{training: 0}"))
+    assert not any(silent.first("namespace", "llm-serving", 1.0)[0].log_odds.values())  # type: ignore[index]
+
+
+def test_a_line_may_ask_how_long_the_work_has_run() -> None:
+    priors = load_kind_priors()
+    kept = [priors.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
+    assert [one and one[0].name for one in kept] == ["owner-kept-new", "owner-kept"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("of: namespace", "of: colour", ":3: 'of' is 'colour', not one of engine, framework, image"),
+        ("interactive: -2.0", "interaktive: -2.0", "unknown kind 'interaktive'"),
+        ("interactive: -2.0", "idle: 2.0", "unknown kind 'idle'"),
+        ("interactive: -2.0", "interactive: -9", "'interactive' is -9 and must be at least -8"),
+        ("interactive: -2.0", "interactive: .inf", "must be a number"),
+        ("{online-inference: 4.0, interactive: -2.0}", "{}", "no kind is named"),
+        ("llm*", '"(a+)+$"', ":5: '(a+)+$' is no word"),
+        ("llm*", '"*"', "is no word"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in LINE
+    with pytest.raises(RulesError, match=FILE) as refused:
+        loaded(tmp_path, LINE.replace(old, new))
+    assert said in str(refused.value)
+
+
+def site_classes(folder: Path, text: str) -> Path:
+    (folder / "latency_classes.yaml").write_text(text)
+    return folder
+
+
+def test_those_that_ship_are_told_strictest_first_and_their_limits_are_edges_of_the_bins() -> None:
+    found = load_latency_classes()
+    assert list(found.classes) == ["interactive", "documents", "waited-for", "batch"]
+    assert found.classes["interactive"].limits == {
+        "first_token_p90_seconds": 0.1, "output_token_p90_seconds": 0.05, "first_token_p99_seconds": 2.0,
+    }  # fmt: skip
+    assert found.classes["batch"].limits == {}
+    limits = [limit for one in found.classes.values() for limit in one.limits.values()]
+    assert set(limits) <= set(LATENCY_EDGES)
+    assert max(limits) <= REACH_SECONDS
+    assert found.kinds == {"online-inference": "waited-for", "batch-inference": "batch"}
+    assert found.set_for(Owner(namespace="chat"), "chat", "s-1") is None
+
+
+SITE = """classes:
+  reads-along: {first_token_p90_seconds: 0.3, output_token_p90_seconds: 0.08, says: read as it comes, reason: agreed}
+  documents: {first_token_p90_seconds: 1.0, reason: our prompts are longer}
+services:
+  chat: {class: interactive, match: {namespace: [chat]}, reason: people type}
+  rest: {class: reads-along, match: {name: [api], series: [s-9], team: [assist]}, reason: agreed with them}
+kinds: {online-inference: documents}
+"""
+
+
+def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: Path) -> None:
+    found = load_latency_classes(site_classes(tmp_path, SITE))
+    assert list(found.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
+    assert found.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
+    assert found.classes["documents"].origin == "site"
+    assert found.kinds["online-inference"] == "documents"
+
+    def label(owner: Owner, name: str = "x", series: str = "s") -> str | None:
+        said = found.set_for(owner, name, series)
+        return said.label if said is not None else None
+
+    assert label(Owner(namespace="chat"), "api") == "interactive"  # the first that fits
+    assert {label(Owner(), "api"), label(Owner(), series="s-9"), label(Owner(team="assist"))} == {"reads-along"}
+    assert label(Owner(namespace="chat-2")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("services:\n  a: {class: interactve, match: {name: [x]}, reason: r}\n", "unknown class 'interactve'"),
+        ("services:\n  a: {class: batch, match: {}, reason: r}\n", "names no service"),
+        ("services:\n  a: {class: batch, match: {pod: [x]}, reason: r}\n", "pod"),
+        ("services:\n  a: {class: batch, match: {name: [x]}}\n", "reason"),
+        ("classes:\n  fast: {first_token_p90_seconds: 0, reason: r}\n", "at least 0.005"),
+        ("classes:\n  fast: {first_token_p90_seconds: 100 ms, reason: r}\n", "first_token_p90_seconds"),
+        ("classes:\n  fast: {first_token_p90_seconds: 90, reason: r}\n", "at most 20"),
+        ("classes:\n  fast: {first_token_p50_seconds: 0.1, reason: r}\n", "first_token_p50_seconds"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_file_and_line(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(RulesError) as refused:
+        load_latency_classes(site_classes(tmp_path, text))
+    assert said in str(refused.value)
+    assert "latency_classes.yaml" in str(refused.value)

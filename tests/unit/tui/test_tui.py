@@ -3,15 +3,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from threading import Event
 
+import pytest
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
+from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.cell_text import fit_middle
+from skuwise.tui.color_scale import UNOBSERVED
+from skuwise.tui.commands import has_colours
 from skuwise.tui.data.loaders import SourceLoader
 from skuwise.tui.screens.workload import WorkloadPage
+from skuwise.tui.widgets.columns import GAP, MARK_ROOM, Column, lay_out
 from textual.widgets import Input
 
 
@@ -115,3 +122,98 @@ def test_an_empty_database_and_one_that_is_not_there_are_told(tmp_path: Path) ->
         await s.shows("No data")
 
     drive(steps, SourceLoader(Databases((empty,)), ledger=None, clock=lambda: NOW), size=(200, 24))
+
+
+def test_a_window_of_ones_own_is_asked_for_read_and_named() -> None:
+    loader = HandLoader()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press("c", *"soon", "enter")
+        await s.shows("is not a span of time")
+        await s.press("escape", "c", *"3d", "enter")
+        await s.until(lambda: loader.windows[-1] == "3d" and s.app.state.progress is None)
+        await s.shows("window 3d")
+        await s.press("w")
+        await s.until(lambda: loader.windows[-1] == "7d")
+
+    drive(steps, loader)
+
+
+def test_a_terminal_that_nobody_knows_may_have_colours() -> None:
+    assert has_colours("xterm-256color")
+    assert has_colours("no-such-terminal")
+
+
+NAMES = ("training/llm-pretrain-a100-eu-01", "training/llm-pretrain-a100-eu-02")
+COLUMNS = (
+    Column("workload", 12, lambda row: row[0], grows=True, middle=True),
+    Column("saves/month", 11, lambda row: row[1], right=True),
+    Column("status", 10, lambda row: row[2]),
+    Column("node", 20, lambda row: row[3], middle=True),
+    Column("wasted", 7, lambda row: row[4], right=True),
+)
+ROWS = [(name, "$1,071,774", "capacity", "azure/Standard_ND96isr_H100_v5", "$12") for name in NAMES]
+NEEDS = [column.need(ROWS) for column in COLUMNS]
+
+
+@pytest.mark.parametrize("room", [20, 36, 60, 76, 96, 156, 196])
+def test_columns_fill_the_line_and_what_is_hidden_would_not_fit(room: int) -> None:
+    layout = lay_out(COLUMNS, range(len(COLUMNS)), 0, room, NEEDS)
+    used = sum(p.width for p in layout.places) + GAP * (len(layout.places) - 1)
+    if room > NEEDS[0]:
+        assert used == room - (MARK_ROOM if layout.hidden else 0)
+    for place in layout.places:
+        if COLUMNS[place.number].right:
+            assert place.width >= NEEDS[place.number]
+    if layout.hidden:
+        least = sum(min(NEEDS[p.number], max(COLUMNS[p.number].width, 12)) + GAP for p in layout.places)
+        following = COLUMNS[len(layout.places)]
+        assert least + min(NEEDS[len(layout.places)], following.width) > room - MARK_ROOM - GAP
+
+
+def test_a_column_needs_its_title_and_its_widest_cell() -> None:
+    assert COLUMNS[0].need([]) == len("workload") + 1
+    assert COLUMNS[0].need(ROWS) == len(NAMES[0])
+    assert COLUMNS[4].need(ROWS) == 7
+    assert COLUMNS[0].need([("数据",) * 5] * 10_000) == len("workload") + 1
+
+
+def test_names_that_differ_in_their_ends_keep_them_apart() -> None:
+    cut = [fit_middle(name, 16) for name in NAMES]
+    assert cut[0] != cut[1]
+    assert all(len(one) == 16 and "…" in one and one.startswith("trainin") for one in cut)
+
+
+WIDE = (120, 30)
+
+
+def test_the_map_shows_each_unobserved_gpu_with_its_reason_and_a_legend() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.press(KEY["fleet"])
+        await s.shows("4 nodes, 32 GPUs, 10 not observed")
+        await s.shows(f"{UNOBSERVED} not observed")
+        rows = [line for line in s.lines if re.match(r"\W*n[1-4]\b", line)]
+        assert sum(line.count(UNOBSERVED) for line in rows[:4]) == 10
+        await s.press("n")
+        await s.shows("n2 · GPU 0 H100-SXM5 · not observed")
+        await s.shows("The NVIDIA driver is not loaded. Load it.")
+        await s.press("left")
+        await s.shows("n1 · unnamed-1 · not observed")
+        await s.press("M")
+        await s.shows(f"{UNOBSERVED} not observed")
+        await s.press("enter")
+        await s.shows("1 GPU not observed (unnamed-1): The node's SKU has 8 GPUs")
+
+    drive(steps, HandLoader(loaded(dark())), WIDE)
+
+
+def test_the_overview_says_what_was_observed_and_judged() -> None:
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.shows("wasted $0 (judged on 14 of 32 GPUs)")
+        await s.shows("8 GPUs of n2 not observed: The NVIDIA driver")
+        await s.shows("not observed")
+
+    drive(steps, HandLoader(loaded(dark())), (160, 50))

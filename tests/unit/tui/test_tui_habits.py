@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet
+from skuwise.tui.app_base import markdown, path_of, render_export, tabbed
 from skuwise.tui.content.sku_comparison import compared
 from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
-from skuwise.tui.data.export import markdown, path_of, render_export, tabbed
 from skuwise.tui.data.preferences import SCHEMA, Preferences, View, keep, preferences_path, recall, source_key
 from skuwise.tui.screens.whatif import price_of
 from skuwise.tui.widgets.columns import Column, lay_out

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 from skuwise.advisor.telemetry.source import Databases
@@ -18,12 +21,14 @@ from skuwise.advisor.views.minutes import by_minute
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 from skuwise.rules.base.sanitize import clean
-from skuwise.tests.support.fleet_on_screen import HOSTILE
-from skuwise.tests.support.tui_session import Session, drive
+from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, HandLoader, fleet
+from skuwise.tests.support.tui_session import KEY, Session, drive
+from skuwise.tui.data.kept_look import SUFFIX, KeptLooks, basis_of
 from skuwise.tui.data.loaders import SourceLoader
-from skuwise.tui.state import FINDINGS_WINDOW
+from skuwise.tui.state import FINDINGS_WINDOW, WINDOWS, Loaded, Look
 
 T0 = 1_790_002_800.0  # a full hour
 SECONDS = 200
@@ -195,3 +200,159 @@ def test_without_live_data_the_newest_rows_are_shown_and_it_says_so() -> None:
         await s.shows("training, confidence")
 
     drive(steps, size=(120, 40))
+
+
+UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
+EARLIER_SECONDS = 7200.0
+
+
+def earlier() -> Look:
+    """What a run two hours ago saw: one workload less."""
+    loaded = fleet()
+    advice = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
+    return Look(FINDINGS_WINDOW, advice, advice, loaded.health, NOW - EARLIER_SECONDS)
+
+
+def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
+    gate = Event()
+
+    async def steps(s: Session) -> None:
+        await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
+        for told in ("$7,177 a month recoverable", "idle-fabric", "Drawn when the telemetry has been read."):
+            await s.shows(told)
+        assert s.app.state.loaded is None
+        await s.press(KEY["workloads"])
+        await s.shows("1 of 1 workloads")
+        gate.set()
+        await s.ready()
+        await s.shows("2 of 2 workloads")
+        await s.shows("window 14d · read 1 min ago")
+        await s.press(KEY["overview"])
+        await s.shows("Waste over time, 14d, by rule")
+        assert s.app.state.earlier is None
+
+    drive(steps, HandLoader(gate=gate, earlier=earlier()), size=(160, 50))
+
+
+def test_nothing_is_decided_on_what_an_earlier_run_saw() -> None:
+    gate = Event()
+    loader = HandLoader(gate=gate, earlier=earlier())
+
+    async def steps(s: Session) -> None:
+        await s.shows("idle-fabric")
+        await s.press(KEY["recommendations"])
+        await s.shows("Before and after")
+        await s.press("a")
+        await s.until(lambda: any("decide when the source" in one.message for one in s.app._notifications))
+        assert len(s.app.screen_stack) == 1
+        gate.set()
+        await s.ready()
+        await s.press("a")
+        await s.until(lambda: len(s.app.screen_stack) == 2)
+
+    drive(steps, loader, size=(120, 40))
+    assert loader.decided == []
+
+
+def test_the_next_run_over_a_database_begins_with_what_this_one_read(tmp_path: Path) -> None:
+    database, looks = tmp_path / "fleet.db", tmp_path / "looks"
+    simulate("founding", database, days=2, seed=3, until=UNTIL)
+
+    def loader(prices: Path | None = None) -> SourceLoader:
+        return SourceLoader(
+            Databases((database,)), ledger=None, looks=looks, prices=prices, clock=lambda: UNTIL + 60
+        )  # fmt: skip
+
+    read = loader().load(FINDINGS_WINDOW, None, lambda _: None)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    loader().keep(read)
+    kept = loader().recall(FINDINGS_WINDOW)
+    assert kept == Look(read.window, read.advice, read.shown, read.health, read.at)
+    assert read.advice.findings and read.advice.fleet is not None
+    assert loader(tmp_path / "prices.yaml").recall(FINDINGS_WINDOW) is None
+
+    # Another fleet, or nothing, at the same place: its own numbers come first, and nobody else's.
+    whole = database.read_bytes()
+    for name in (database.name, f"{database.name}-wal", f"{database.name}-shm"):
+        database.with_name(name).unlink(missing_ok=True)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    simulate("training", database, days=2, seed=3, until=UNTIL)
+    assert loader().recall(FINDINGS_WINDOW) is None
+    database.write_bytes(whole[:5000])
+    assert loader().recall(FINDINGS_WINDOW) is None
+    database.write_bytes(whole)
+    assert loader().recall(FINDINGS_WINDOW) == kept
+    for file in looks.iterdir():
+        file.unlink()
+
+    async def steps(s: Session) -> None:
+        await s.ready()
+        await s.until(lambda: any(looks.glob(f"*{SUFFIX}")))
+
+    drive(steps, loader(), clock=lambda: UNTIL + 120)
+
+
+def bare(look: Look) -> Look:
+    """A look without the telemetry behind it."""
+    return Look(look.window, look.advice, look.shown, look.health, look.at)
+
+
+def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
+    loaded, looks = fleet(), KeptLooks(tmp_path / "looks", "a")
+    assert looks.get(loaded.window) is None
+    looks.put(loaded)
+    back = looks.get(loaded.window)
+    assert back == bare(loaded) and back is not None
+    assert not isinstance(back, Loaded)
+    assert back.shown is back.advice  # one window: nothing says that another one was judged
+    # What the contract's JSON has not is there, too.
+    first = max(loaded.advice.workloads, key=lambda w: len(w.features))
+    kept = next(w for w in back.advice.workloads if w.id == first.id)
+    assert first.features and kept.features == first.features and kept.framework == first.framework
+    assert back.advice.standings == loaded.advice.standings != ()
+
+
+def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
+    loaded, looks = fleet(), KeptLooks(tmp_path, "a")
+    shown = replace(loaded.advice, workloads=loaded.advice.workloads[:1])
+    week = replace(loaded, window=WINDOWS[2], shown=shown)
+    looks.put(week)
+    back = looks.get(WINDOWS[2])
+    assert back == bare(week) and back is not None and back.shown is not back.advice
+    assert looks.get(WINDOWS[-1]) is None
+
+
+def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:
+    options = (("source", None, Path("prices.yaml")), ("source", Path("prices.yaml"), None), ("other", None, None))
+    bases = [basis_of(*one) for one in options]
+    assert len(set(bases)) == len(bases)
+    KeptLooks(tmp_path, bases[0]).put(fleet())
+    assert [KeptLooks(tmp_path, basis).get(fleet().window) is not None for basis in bases] == [True, False, False]
+
+
+def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
+    KeptLooks(tmp_path, "a", most_bytes=1000).put(fleet())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", "null", "{}", '{"at": NaN}', "[" * 100_000, '{"at": 1, "advice": {}, "shown": null, "health": 2}'],
+)
+def test_a_whole_file_that_holds_no_look_is_none(tmp_path: Path, content: str) -> None:
+    """As it would be if somebody with the owner's rights wrote it, digest and all."""
+    looks = KeptLooks(tmp_path, "a")
+    looks.put(fleet())
+    (file,) = tmp_path.iterdir()
+    form = file.read_bytes().partition(b"\n")[0] + b"\n"
+    file.write_bytes(form + hashlib.sha256(content.encode()).digest() + content.encode())
+    assert looks.get(fleet().window) is None
+
+
+def test_a_look_of_another_version_is_none(tmp_path: Path) -> None:
+    looks = KeptLooks(tmp_path, "a")
+    looks.put(fleet())
+    (file,) = tmp_path.iterdir()
+    form, _, rest = file.read_bytes().partition(b"\n")
+    file.write_bytes(form + b"9\n" + rest)
+    assert looks.get(fleet().window) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from rich.cells import cell_len
@@ -14,10 +15,12 @@ from skuwise.advisor.views.workload_series import history_of
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tui.app_pages import KeptStylesheet
 from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, line
 from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
 from skuwise.tui.widgets.topbar import standing_words
+from textual.css.stylesheet import Stylesheet
 
 
 @pytest.mark.parametrize("text", ["chat", HOSTILE, "数据处理数据处理", "a\tb\nc", ""])
@@ -143,3 +146,46 @@ def test_a_cost_fits_its_column_with_its_unit() -> None:
     cells = [cost_cell(None, hours) for hours in (0.4, 999.0, 1000.0, 9940.0, 9960.0, 268_800.0)]
     assert cells == ["0 GPU-h", "999 GPU-h", "1.0k GPU-h", "9.9k GPU-h", "10k GPU-h", "269k GPU-h"]
     assert max(map(len, cells)) <= 10
+
+
+CSS = (("Static { color: $primary; }", "one"), ("Static.-wide { width: $wide; }", "two"))
+
+Sheet = TypeVar("Sheet", bound=Stylesheet)
+
+
+def filled(sheet: Sheet) -> Sheet:
+    for css, name in CSS:
+        sheet.add_source(css, (name, ""))
+    sheet.reparse()
+    return sheet
+
+
+def look(primary: str) -> dict[str, str]:
+    return {"primary": primary, "wide": "3"}
+
+
+def test_another_theme_and_the_first_again_are_what_textual_reads() -> None:
+    kept, own = filled(KeptStylesheet(variables=look("red"))), filled(Stylesheet(variables=look("red")))
+    first = kept.rules
+    for primary in ("red", "blue", "red"):
+        kept.set_variables(look(primary))
+        own.set_variables(look(primary))
+        kept.reparse()
+        own.reparse()
+        assert kept.css == own.css
+    assert kept.rules is first
+
+
+def test_a_source_that_is_added_is_read_in_every_theme() -> None:
+    kept = filled(KeptStylesheet(variables=look("red")))
+    assert len(list(kept.read_ahead(look("blue")))) == len(CSS)
+    assert list(kept.read_ahead(look("blue"))) == []
+    kept.add_source("Input { color: $primary; }", ("three", ""))
+    kept.reparse()
+    assert "Input" in kept.css
+    kept.set_variables(look("blue"))
+    kept.reparse()
+    own = filled(Stylesheet(variables=look("blue")))
+    own.add_source("Input { color: $primary; }", ("three", ""))
+    own.reparse()
+    assert kept.css == own.css

@@ -6,15 +6,14 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import jsonschema
 import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.doctor.json import load_diagnosis_schema
 from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
+from skuwise.tests.support.schemas import validate
 
 HOUR = 3600.0
 END = 1_790_000_000.0 // HOUR * HOUR
@@ -54,7 +53,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         if status:
             return {"error": err}
         told = json.loads(out)
-        jsonschema.validate(told, load_diagnosis_schema())
+        validate(told, "doctor")
         return told
 
     yield ask

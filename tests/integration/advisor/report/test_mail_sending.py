@@ -15,7 +15,7 @@ from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import Envelope, compose, message_id
 from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
-from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS
+from skuwise.advisor.mail.rows import FIRST_PAUSE_SECONDS
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier, payload

@@ -17,7 +17,7 @@ from skuwise.agent.inventory.scheduler_claims import Devices, SchedulerState
 from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
-from skuwise.tests.unit.agent.inventory.test_claims import message
+from skuwise.tests.unit.agent.inventory.test_allocation import message
 
 grpc = pytest.importorskip("grpc")
 

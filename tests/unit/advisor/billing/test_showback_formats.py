@@ -7,7 +7,6 @@ import io
 import json
 import re
 
-import jsonschema
 import pandas as pd
 import pytest
 from skuwise.advisor.billing.billing_exports import Export
@@ -16,11 +15,12 @@ from skuwise.advisor.billing.focus_rows import COLUMNS, Billing, focus_rows
 from skuwise.advisor.billing.showback import Showback
 from skuwise.advisor.billing.showback_csv import showback_csv
 from skuwise.advisor.billing.showback_document import showback_document
-from skuwise.advisor.billing.showback_json import load_showback_schema, showback_dict
+from skuwise.advisor.billing.showback_json import showback_dict
 from skuwise.advisor.billing.showback_sums import BY
 from skuwise.advisor.render.text import document_text
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import FREE, FrameBuilder
+from skuwise.tests.support.schemas import schema, validate
 from skuwise.tests.support.showback_fleets import SKU, known, price, random_fleet, split, with_tokens
 
 NOBODY = Billing()
@@ -118,7 +118,7 @@ def test_hostile_names_are_harmless_in_every_format(name: str) -> None:
     for by in BY:
         page = document_text(showback_document(showback, by))
         assert all(line.isprintable() for line in page.split("\n"))
-        jsonschema.validate(showback_dict(showback, by, Billing(name)), load_showback_schema())
+        validate(showback_dict(showback, by, Billing(name)), "showback")
     told = json.dumps(showback_dict(showback, "team", NOBODY), ensure_ascii=True)
     assert told.isascii()
 
@@ -129,7 +129,7 @@ def test_json_follows_its_schema_and_sums_to_its_total(number, seed_of) -> None:
     showback = split(frame, *prices)
     for by in BY:
         found = showback_dict(showback, by, NOBODY)
-        jsonschema.validate(found, load_showback_schema())
+        validate(found, "showback")
         parts = [*found["groups"], *found["unowned"].values()]
         assert sum(one["gpu_hours"] for one in parts) == pytest.approx(found["total"]["gpu_hours"], abs=1e-4)
         assert sum(one["cost_usd"] or 0 for one in parts) == pytest.approx(found["total"]["cost_usd"] or 0, abs=1e-4)
@@ -139,7 +139,7 @@ def test_json_follows_its_schema_and_sums_to_its_total(number, seed_of) -> None:
 
 
 def test_the_schema_has_the_columns_of_a_row() -> None:
-    assert list(load_showback_schema()["$defs"]["row"]["properties"]) == list(COLUMNS)
+    assert list(schema("showback")["$defs"]["row"]["properties"]) == list(COLUMNS)
 
 
 def test_the_table_has_a_line_for_each_team_one_for_all_and_the_check(listed: Showback) -> None:

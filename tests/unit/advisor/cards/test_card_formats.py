@@ -8,25 +8,30 @@ import gzip
 import io
 import json
 import re
+import sqlite3
+import stat
 from dataclasses import replace
-from importlib.resources import files
+from pathlib import Path
 
-import jsonschema
 import pytest
+from skuwise.advisor.cards.build import with_kept
 from skuwise.advisor.cards.card_json import card_text as json_text
+from skuwise.advisor.cards.card_json import packed
+from skuwise.advisor.cards.kept import compared_with_kept
+from skuwise.advisor.cards.runs import Run, named_run
+from skuwise.advisor.cards.store import CardStore
 from skuwise.advisor.core.card_types import Asked, Card
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
-from skuwise.advisor.render.cards.listing import list_csv, list_json, list_text
-from skuwise.advisor.render.cards.markdown import card_markdown, list_markdown
+from skuwise.advisor.render.cards.listing import card_markdown, list_csv, list_json, list_markdown, list_text
 from skuwise.advisor.render.cards.text import card_text
 from skuwise.advisor.views.card_list import card_list, worst_first
-from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.card_cases import HOSTILE, card
-
-SCHEMA = json.loads(files("skuwise.advisor.render").joinpath("schema", "card-1.schema.json").read_text("utf-8"))
-
+from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
+from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card, window_of
+from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder
+from skuwise.tests.support.schemas import validate
 
 UNMEASURED = (
     "sm_active", "tensor_active", "engine_active", "mem_peak_bytes", "mem_total_bytes", "fabric", "nvlink", "cpu",
@@ -64,7 +69,7 @@ def test_text_has_at_most_25_lines_of_100_columns_and_no_control_characters(made
 @pytest.mark.parametrize("made", [card, hostile, bare])
 def test_json_is_what_its_schema_says(made) -> None:
     values = json.loads(json_text(made()))
-    jsonschema.validate(values, SCHEMA, format_checker=jsonschema.FormatChecker())
+    validate(values, "card")
     listed = json.loads(list_json([made()]))
     assert listed["schema"] == "skuwise.cards/1" and listed["cards"] == [values]
 
@@ -125,3 +130,162 @@ def test_the_compact_form_has_harmless_letters_alone() -> None:
         "SKW1:w=1f2e3d4c5b6a7988,gpus=8,h=16,idle=3.1,sm=42,tc=12,mem=72,kind=training,bn=host-input:62:compute:38,"
         "kwh=6.2,usd=197,next=host-input"
     )
+
+
+def test_a_job_that_works_has_nothing_to_change() -> None:
+    told = only_card(window_of(busy_then_idle(6, 0)))
+    assert told.next_step.code == "card-nothing"
+    assert told.gpu_hours == pytest.approx(48.0)
+    assert told.use.idle_gpu_hours == 0.0 and told.use.idle_since is None and told.use.unused == 0
+    assert told.use.sm_active == pytest.approx(0.85, abs=0.01)
+    assert told.cost_usd == pytest.approx(48 * 98.32 / 8, rel=0.01) and told.price is not None
+    assert "list price" in told.price.text and told.price.as_of in told.price.text
+
+
+def test_a_job_that_hangs_is_told_with_its_idle_hours_and_its_last_activity() -> None:
+    told = only_card(window_of(busy_then_idle(5, 3)))
+    assert told.state == "running" and told.next_step.code == "card-stopped"
+    assert told.use.idle_gpu_hours == pytest.approx(24.0, abs=0.5)
+    assert told.use.idle_since == pytest.approx(START + 5 * HOUR, abs=2 * MINUTE)
+    assert told.idle_usd == pytest.approx(24 * 98.32 / 8, rel=0.03)
+
+
+def test_gpus_that_did_nothing_are_counted() -> None:
+    told = only_card(window_of(busy_then_idle(2, 0, used=4)))
+    assert told.next_step.text == "Reduce to 4 GPUs: 4 of 8 did nothing."
+    assert told.use.idle_gpu_hours == pytest.approx(8.0)
+
+
+def test_forty_minutes_are_enough_for_facts_and_one_is_not() -> None:
+    built = FrameBuilder(hours=1)
+    uuids = built.node("n1", gpus=1)
+    built.use(TRAINING, uuid=uuids[0], interval=MINUTE)
+    built.work("w-1", [("n1", uuids[0])], end=40 / 60, scheduler="slurm", job_id="7")
+    told = only_card(window_of(built))
+    assert told.elapsed_seconds == pytest.approx(2400) and told.next_step.code == "card-nothing"
+    assert len(told.course.sm_active) == 40 and sum(told.judged.time_shares.values()) == pytest.approx(1)
+
+    built.workloads.clear()
+    built.uses.clear()
+    built.work("w-1", [("n1", uuids[0])], end=1 / 60, scheduler="slurm", job_id="7")
+    assert only_card(window_of(built)).next_step.code == "card-too-little"
+
+
+def test_missing_is_told_with_its_reason_and_is_no_zero() -> None:
+    built = FrameBuilder(hours=2)
+    uuids = built.node("n1", gpus=1, sku=None, name_of_gpu="Unknown GPU")
+    bare = {"gpu_util": 0.5, "mem_used_bytes": 1e9}
+    built.use(bare, uuid=uuids[0], interval=MINUTE)
+    built.work("w-1", [("n1", uuids[0])])
+    told = only_card(window_of(built))
+    assert told.use.sm_active is None and told.missing["sm_active"]
+    assert told.kwh is None and told.missing["kwh"]
+    assert told.cost_usd is None and told.idle_usd is None and told.missing["cost_usd"]
+    assert told.use.fabric is None and told.missing["fabric"]
+
+
+def test_kept_runs_of_the_series_count_where_telemetry_has_fewer() -> None:
+    now = card(compared=None)
+    before = [replace(now, id=f"w-{n}", start=now.start - n * HOUR, gpu_hours=float(n)) for n in (1, 2, 3)]
+    compared = with_kept(now, [now, *before]).compared
+    assert compared is not None and compared.runs == 3 and compared.gpu_hours == 2.0
+    assert with_kept(now, [now]).compared is None
+
+
+NOW = card().end + HOUR
+DAY = 86400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CardStore:
+    return CardStore(tmp_path / "state" / "cards.db")
+
+
+def test_a_card_comes_back_as_it_was_in_a_few_hundred_bytes(store: CardStore) -> None:
+    assert store.keep([card()], NOW) == 1
+    (kept,) = store.named("4711")
+    assert replace(kept, kept_at=None, course=card().course, price=card().price) == card()
+    assert kept.kept_at == NOW and len(packed(card())) < 700
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
+
+
+def test_a_job_that_runs_is_not_kept_nor_one_of_a_clock_that_is_ahead(store: CardStore) -> None:
+    assert store.keep([card(state="running"), card(state="unknown"), card(id="w-2", end=NOW + 9 * DAY)], NOW) == 0
+    assert not store.path.exists() and store.named("4711") == ()
+
+
+def test_a_card_of_a_part_of_its_life_does_not_replace_the_whole(store: CardStore) -> None:
+    store.keep([card()], NOW)
+    assert store.keep([card(gpu_hours=4.0)], NOW + DAY) == 0
+    assert store.named("4711")[0].gpu_hours == 16.0
+    assert compared_with_kept(store, card(gpu_hours=4.0)).gpu_hours == 16.0
+    assert store.keep([card(gpu_hours=17.0)], NOW + DAY) == 1
+
+
+def test_a_foreign_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE mine (x)")
+    before = path.read_bytes()
+    for act in (lambda: CardStore(path).keep([card()], NOW), lambda: CardStore(path).named("x")):
+        with pytest.raises(StoreError):
+            act()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE cards SET card = x'00ff'", "UPDATE cards SET card = zeroblob(60000)", "UPDATE cards SET card = 'text'",
+        "CREATE TRIGGER t AFTER INSERT ON cards BEGIN DELETE FROM cards; END", "UPDATE cards SET ended_at = 'soon'",
+    ],
+)  # fmt: skip
+def test_a_store_that_somebody_changed_is_refused_in_a_sentence(store: CardStore, change: str) -> None:
+    store.keep([card()], NOW)
+    with sqlite3.connect(store.path) as other:
+        other.execute(change)
+    with pytest.raises(StoreError):
+        store.named("4711")
+
+
+ONE = Run("w-1f2e3d4c", "s-1", "train-7b", 1000.0, 5000.0, "slurm", "4711", cluster="eu", nodes=("n1",))
+TASKS = [
+    replace(ONE, id=f"w-aaaa{n}", name="sweep", job_id=f"{4800 + n}", task=f"4800_{n}", array_job_id="4800")
+    for n in range(1, 4)
+]
+POD = Run("w-bbbb0001", "s-2", "chat", 0.0, 9.0, "kubernetes", namespace="ads", pod="chat-7f9c", nodes=("n2",))
+ALL = [ONE, *TASKS, POD]
+
+
+@pytest.mark.parametrize(
+    ("asked", "id_"),
+    [
+        ("w-1f2e3d4c", "w-1f2e3d4c"), ("1f2e", "w-1f2e3d4c"), ("4711", "w-1f2e3d4c"), ("eu/4711", "w-1f2e3d4c"),
+        ("4711@eu", "w-1f2e3d4c"), ("train-7b", "w-1f2e3d4c"), ("4800_2", "w-aaaa2"), ("4802", "w-aaaa2"),
+        ("chat-7f9c", "w-bbbb0001"), ("ads/chat-7f9c", "w-bbbb0001"), (" chat ", "w-bbbb0001"),
+    ],
+)  # fmt: skip
+def test_a_job_is_found_by_all_that_it_is_called(asked: str, id_: str) -> None:
+    assert named_run(asked, ALL, str).run.id == id_
+
+
+@pytest.mark.parametrize("asked", ["4800", "sweep"])
+def test_several_jobs_are_listed(asked: str) -> None:
+    with pytest.raises(AmbiguousError) as raised:
+        named_run(asked, ALL, str)
+    assert {one.id for one in raised.value.found} == {one.id for one in TASKS}
+
+
+def test_of_a_requeued_job_it_is_the_newest_run() -> None:
+    again = replace(ONE, id="w-2222", start=6000.0, end=7000.0)
+    chosen = named_run("4711", [ONE, again], str)
+    assert chosen.run.id == "w-2222" and [one.id for one in chosen.others] == [ONE.id]
+
+
+@pytest.mark.parametrize("asked", ["train-8b", "9999", "us/4711", "", "n1", "';DROP TABLE cards;--"])
+def test_what_names_nothing_is_nothing_to_work_on(asked: str) -> None:
+    with pytest.raises(NothingToDo) as raised:
+        named_run(asked, [], str, lambda: ALL)
+    assert raised.value.exit_status == 3
+    if asked == "train-8b":
+        assert "train-7b" in raised.value.remedy

@@ -9,10 +9,9 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.render.json import load_schema
+from skuwise.tests.support.schemas import validate
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +34,7 @@ def hall(founding: Path, tmp_path: Path) -> Path:
 def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
     assert main(["advise", *arguments, "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
-    jsonschema.validate(advice, load_schema())
+    validate(advice, "advice")
     return advice
 
 

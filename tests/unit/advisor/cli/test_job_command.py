@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import job
@@ -15,8 +13,8 @@ from skuwise.advisor.core.card_types import Card
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.tests.support.card_cases import HOUR, card
+from skuwise.tests.support.schemas import validate
 
-SCHEMA = json.loads(files("skuwise.advisor.render").joinpath("schema", "card-1.schema.json").read_text("utf-8"))
 NOW = card().end + HOUR
 DB = ("--db", "nodes")
 
@@ -64,7 +62,7 @@ def test_a_finished_job_is_kept_and_shown_without_telemetry(kept: Path, tmp_path
     assert (
         main(["job", "4711", *DB, "--format", "json", "--output", str(tmp_path / "card.json")]) == 0 and kept.exists()
     )
-    jsonschema.validate(json.loads((tmp_path / "card.json").read_text()), SCHEMA)
+    validate(json.loads((tmp_path / "card.json").read_text()), "card")
     capsys.readouterr()
     assert main(["job", "4711"]) == 0
     assert "from the card kept on" in capsys.readouterr().out

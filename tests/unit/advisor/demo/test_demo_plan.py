@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import get_args
 
 import numpy as np
 import pytest
 from skuwise.advisor import demo
-from skuwise.advisor.demo.builder import PlannedNode
-from skuwise.advisor.demo.seeded_rng import drawn
-from skuwise.advisor.demo.writer import HOUR, WINDOW_SECONDS, Stretch, stretches
+from skuwise.advisor.demo.builder import FleetPlan, Placed, PlannedNode
+from skuwise.advisor.demo.hardware import SimNode
+from skuwise.advisor.demo.seeded_rng import drawn, smooth, stream, uniform_at
+from skuwise.advisor.demo.writer import HOUR, WINDOW_SECONDS, Counters, Stretch, demand, stretches
 from skuwise.benchmarks.generators import first
+from skuwise.benchmarks.generators.first import SCENARIOS, plan_fleet
+from skuwise.benchmarks.generators.first.nodes import SensedNode, observe
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
@@ -138,3 +143,185 @@ def test_an_hour_without_an_agent_has_no_row():
     made = grid(4.0 * HOUR, (HOUR - 60, 2 * HOUR + 60))
     observed = {hour: seen for s in made for hour, seen in zip(s.hours, s.observed, strict=True)}
     assert observed == {HOUR: 3540, 3 * HOUR: 3540, 4 * HOUR: 3600}
+
+
+START = END - 6 * DAY
+SECONDS = 600
+RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active")
+
+
+@functools.cache
+def planned(scenario: str, seed: int = 1) -> FleetPlan:
+    return plan_fleet(scenario, seed=seed, start=START, end=END)
+
+
+def middle(placed: Placed) -> np.ndarray:
+    """Ten minutes amid a workload's longest run."""
+    begin, stop = max(placed.runs, key=lambda run: run[1] - max(run[0], START))
+    return np.floor((max(begin, START) + stop) / 2) + np.arange(1, SECONDS + 1)
+
+
+def seen(scenario: str, seed: int = 1) -> Iterator[tuple[SimNode, Placed, list[int], Counters]]:
+    """The last workloads of every node, with their GPUs and the node's counters while they ran."""
+    fleet = planned(scenario, seed)
+    for node in fleet.nodes:
+        sim = node.sim
+        last = fleet.on(sim.node.node)[-2:]
+        for placed in last:
+            counters = observe(demand(sim, last, middle(placed)), sim, stream(seed, "x"), SECONDS)
+            yield sim, placed, list(placed.nodes[sim.node.node]), counters
+
+
+def mean(counters: Counters, name: str, gpus: list[int]) -> float:
+    return float(np.nanmean(counters.gpus[name][gpus]))
+
+
+@pytest.mark.parametrize("scenario", sorted(set(SCENARIOS) - {"fleet"}))
+def test_no_counter_beats_its_sku_and_silent_fabrics_are_silent(scenario: str) -> None:
+    for sim, placed, _, counters in seen(scenario):
+        gpu, sku, seconds = sim.gpu, sim.gpu.sku, counters.gpus
+        for name in set(RATIOS) & seconds.keys():
+            assert 0 <= np.nanmin(seconds[name], initial=0) <= np.nanmax(seconds[name], initial=0) <= 1, name
+        if "tensor_active" in seconds:
+            reached = seconds["tensor_active"] * seconds["sm_clock_hertz"] / sku.tensor_reference_hertz
+            assert np.nanmax(reached, initial=0) <= gpu.eta_compute * 1.001
+        assert np.all(seconds["mem_used_bytes"] <= np.array([[float(g.mem_total_bytes or 0)] for g in sim.gpus]))
+        assert np.nanmax(seconds["power_watts"]) <= sku.tdp_watts * 1.0001
+        assert np.nanmin(seconds["power_watts"]) > 0.8 * gpu.idle_watts
+        assert np.nanmax(seconds["sm_clock_hertz"]) <= sku.boost_hertz + 15e6
+        assert np.nanmax(seconds["temperature_celsius"]) < 100
+        assert np.array_equal(seconds["energy_joules"], seconds["power_watts"], equal_nan=True)  # one second each
+        for way in ("tx", "rx"):
+            assert np.nanmax(seconds[f"pcie_{way}_bytes_per_second"]) <= sku.pcie_bytes_per_second
+            if gpu.nvlink:
+                assert np.nanmax(seconds[f"nvlink_{way}_bytes_per_second"]) <= gpu.nvlink
+            for traffic, port in zip(counters.fabric.get(f"{way}_bytes_per_second", ()), sim.ports, strict=False):
+                rate = port.line_rate_bytes_per_second or 0
+                assert 0 <= traffic.min() <= traffic.max() <= rate
+                if port.role == "compute" and "idle-fabric" in placed.truth.waste:
+                    assert traffic.max() < 0.001 * rate
+        for name in ("cpu_util", "io_wait"):
+            assert 0 <= counters.host[name].min() <= counters.host[name].max() <= 1
+
+
+def test_any_second_can_be_made_alone() -> None:
+    t = np.arange(1.7e9, 1.7e9 + 100)
+    assert np.array_equal(smooth(9, t, 30.0)[40:60], smooth(9, t[40:60], 30.0))
+    noise = uniform_at(7, np.arange(20_000))
+    assert 0 <= noise.min() < noise.max() < 1 and noise.mean() == pytest.approx(0.5, abs=0.01)
+    fleet = planned("founding")
+    sim = fleet.nodes[0].sim
+    t = END - 600 + np.arange(1.0, 601.0)
+    whole, part = (demand(sim, fleet.on(sim.node.node), at) for at in (t, t[100:200]))
+    assert np.array_equal(whole.memory[:, 100:200], part.memory)
+
+
+def test_collectives_are_symmetric_in_step_on_all_nodes_and_dip_the_tensor_cores() -> None:
+    fleet = planned("training")
+    placed = fleet.placed[-1]
+    t, sims = middle(placed)[0] + np.arange(1800.0), [n.sim for n in fleet.nodes][:2]
+    first, second = (observe(demand(sim, [placed], t), sim, stream(1, sim.node.node), 1800) for sim in sims)
+    traffic = [c.fabric["tx_bytes_per_second"][0] for c in (first, second)]
+    assert first.fabric["rx_bytes_per_second"][:8].sum() == pytest.approx(
+        first.fabric["tx_bytes_per_second"][:8].sum(), rel=0.02
+    )
+    assert np.corrcoef(*traffic)[0, 1] > 0.95
+    tensor = first.gpus["tensor_active"][0]
+    assert tensor[traffic[0] > 0.9 * traffic[0].max()].mean() < tensor.mean()
+    assert np.corrcoef(first.gpus["power_watts"][0], tensor)[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_founding_serves_from_flat_memory(seed: int) -> None:
+    for sim, placed, gpus, counters in seen("founding", seed):
+        memory = counters.gpus["mem_used_bytes"][gpus] / sim.gpu.sku.mem_bytes
+        assert np.all((memory > 0.849) & (memory < 0.951)) and memory.std(axis=1).max() < 1e-3
+        # Bound by memory: its use leads that of the tensor cores, both against what the SKU sustains.
+        used = mean(counters, "dram_active", gpus) / sim.gpu.eta_memory
+        assert used > 1.25 * mean(counters, "tensor_active", gpus) / sim.gpu.eta_compute
+        assert mean(counters, "nvlink_tx_bytes_per_second", gpus) > 0  # tensor parallelism inside the node
+        assert (placed.truth.kind, sim.node.region) == ("online-inference", "eastus")
+
+
+def test_held_gpus_draw_more_than_idle_ones() -> None:
+    fleet = planned("idle")
+    (idle,) = [n.sim for n in fleet.nodes if not fleet.on(n.sim.node.node)]
+    counters = observe(demand(idle, (), np.arange(END - 600, END)), idle, stream(1, "x"), SECONDS)
+    assert counters.gpus["power_watts"].mean() == pytest.approx(idle.gpu.idle_watts, rel=0.1)
+    for sim, _, gpus, held in seen("idle"):
+        ratio = held.gpus["power_watts"][gpus].mean(axis=1) / sim.gpu.idle_watts
+        assert np.all((ratio > 1.25) & (ratio < 1.65)) and held.gpus["sm_active"].max() < 0.05
+
+
+# Scenario, seeds, and (measure over its rate, least, most) of the GPUs of each workload.
+LIMITS = [
+    ("pcie-bound", "pcie_rx_bytes_per_second", 0.55, 1.0),
+    ("pcie-bound", "sm_active", 0.0, 0.5),
+    ("launch-bound", "gpu_util", 0.6, 1.0),
+    ("launch-bound", "sm_active", 0.0, 0.5),
+    ("launch-bound", "tensor_active", 0.0, 0.35),
+    ("input-bound", "gpu_util", 0.0, 0.7),
+    ("standby", "gpu_util", 0.0, 0.03),
+    ("light", "dram_active", 0.003, 0.35),
+    ("telemetry-fault", "sm_active", 0.0, 0.0),
+    ("telemetry-fault", "power_watts", 0.2, 1.0),
+]
+
+
+@pytest.mark.parametrize(("scenario", "measure", "least", "most"), LIMITS)
+def test_each_limit_is_where_the_label_says(scenario: str, measure: str, least: float, most: float) -> None:
+    for sim, _, gpus, counters in seen(scenario):
+        rate = {"pcie_rx_bytes_per_second": sim.gpu.sku.pcie_bytes_per_second, "power_watts": sim.gpu.sku.tdp_watts}
+        assert least <= mean(counters, measure, gpus) / rate.get(measure, 1.0) <= most
+
+
+@pytest.mark.parametrize("scenario", ["experts", "disaggregated", "rdma-storage", "ethernet"])
+def test_traffic_over_the_fabric_that_is_no_waste(scenario: str) -> None:
+    for sim, placed, _, counters in seen(scenario):
+        rate = sim.ports[sim.compute_ports[0]].line_rate_bytes_per_second or 1
+        both = np.maximum(counters.fabric["tx_bytes_per_second"], counters.fabric["rx_bytes_per_second"])
+        assert np.quantile(both[sim.compute_ports], 0.995) > 0.01 * rate
+        assert "idle-fabric" not in placed.truth.waste
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_late_rank_waits_least(seed: int) -> None:
+    found = 0
+    for sim, placed, gpus, counters in seen("straggler", seed):
+        uuids = [sim.gpus[g].uuid for g in gpus]
+        if (suspect := getattr(placed.truth, "suspect", None)) in uuids:
+            found += 1
+            # Waiting: the SMs hold warps or the engine runs while neither tensor cores nor memory work.
+            waits = (counters.gpus["dram_active"] < 0.05) & (counters.gpus["gpu_util"] > 0.9)
+            shares = waits[gpus].mean(axis=1)
+            others = np.delete(shares, uuids.index(suspect)).min()
+            assert shares[uuids.index(suspect)] < 0.5 * others and others > 0.15
+    assert found == 2
+
+
+def test_people_work_by_day_and_sleep_at_night() -> None:
+    fleet = planned("notebooks", 2)
+    noon = np.floor(END / DAY) * DAY - 2 * DAY
+    for placed in fleet.placed:
+        node = next(n.sim for n in fleet.nodes if n.sim.node.node in placed.nodes)
+        hours = [noon + 3600 * hour + np.arange(1, SECONDS + 1) for hour in range(24)]
+        gpus = list(placed.nodes[node.node.node])
+        active = [float((demand(node, [placed], t).engine[gpus] > 0.05).mean()) for t in hours]
+        assert sum(share == 0 for share in active) >= 10 and np.mean(active) < 0.2
+
+
+def test_instances_share_their_gpu_and_hide_what_the_driver_hides() -> None:
+    for sim, _, gpus, counters in seen("mig"):
+        assert all(sim.gpus[g].kind == "mig" for g in gpus)
+        assert np.isnan(counters.gpus["power_watts"][gpus]).all() and np.isnan(counters.gpus["tensor_active"][0]).all()
+        assert mean(counters, "power_watts", [0]) > sim.gpu.idle_watts
+        held = counters.gpus["mem_used_bytes"]
+        assert held[0] == pytest.approx(held[1:].sum(axis=0), rel=1e-4)
+
+
+def test_a_node_tells_only_what_its_sources_can() -> None:
+    told = {sim.sensing: c for sim, _, _, c in seen("single-gpu") if isinstance(sim, SensedNode)}
+    assert not {"sm_active", "tensor_active"} & told["nvml"].gpus.keys()
+    assert "sm_active" not in told["dcgm-default"].gpus
+    pages = ~np.isnan(told["dcgm-default"].gpus["tensor_active"][0])
+    assert np.flatnonzero(pages).tolist() == list(range(29, SECONDS, 30))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,19 @@ from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance, advance
 from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
-from skuwise.tests.support.incident_builders import DAY, HOSTILE, HOUR, NOW, opened, renamed, sighting
+from skuwise.tests.support.incident_builders import (
+    DAY,
+    GPUS,
+    HOSTILE,
+    HOUR,
+    MINUTE,
+    NOW,
+    RATE,
+    Watch,
+    opened,
+    renamed,
+    sighting,
+)
 
 
 @pytest.fixture
@@ -164,3 +178,211 @@ def test_a_cell_that_we_never_wrote_is_a_sentence(
         status = main(["incidents", *arguments, "--state", str(filled.path)])
         told = capsys.readouterr()
         assert status == (1 if table == "incidents" else 0) and "unexpected" not in told.err
+
+
+@pytest.fixture
+def store_command(tmp_path: Path) -> IncidentStore:
+    made = IncidentStore(tmp_path / "incidents.db")
+    done = opened(
+        sighting("cheap", hours=1.0), sighting("dear", hours=50.0), sighting("grave", severity="high", priced=False),
+        sighting("over"), renamed(sighting("odd", hours=2.0), HOSTILE),
+    )  # fmt: skip
+    made.commit(done)
+    over = replace(done.incidents[3], state="resolved", resolved_at=NOW, resolution="released", resolution_told=True)
+    made.commit(Advance((over,)))
+    return made
+
+
+def incidents(store_command: IncidentStore, *arguments: str) -> int:
+    return main(["incidents", *arguments, "--state", str(store_command.path)])
+
+
+def test_the_list_has_the_gravest_first_then_the_dearest(store_command: IncidentStore, capsys) -> None:
+    assert incidents(store_command, "list") == 0
+    shown = capsys.readouterr().out
+    lines = shown.splitlines()
+    order = [name for line in lines for name in ("grave", "dear", "odd", "cheap", "over") if f" {name}:" in line]
+    assert order == ["grave", "dear", "cheap"]
+    assert "dear: 8 H100s held but idle" in shown and "team search, user ann" in shown and "$150" in shown
+    assert lines[-2] == "Cost: at list price, 2026-09-19 (azure.com)."
+    assert lines[-1] == "1 resolved incident not listed; --all lists them."
+    assert "\x1b" not in shown and "\u202e" not in shown and "[red]x[/red]" in shown
+    assert incidents(store_command, "list", "--all") == 0
+    assert "resolved: GPUs released" in capsys.readouterr().out
+
+
+def test_json_has_every_figure_and_no_markup_of_its_own(store_command: IncidentStore, capsys) -> None:
+    assert incidents(store_command, "list", "--all", "--format", "json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "skuwise.incidents/1"
+    grave, dear, *_, over = document["incidents"]
+    assert (grave["cost_usd"], grave["severity"], grave["state"]) == (None, "high", "open")
+    assert (dear["gpu_hours"], dear["cost_usd"], dear["usd_per_hour"]) == (50.0, 150.0, 24.0)
+    assert dear["since"] == "2026-11-15T22:00:00Z" and dear["subject"]["owner"]["team"] == "search"
+    assert dear["text"]["code"] == "held-idle" and dear["evidence"][0]["threshold"] == 0.015
+    assert over["resolution"] == "released" and over["resolved_at"] == "2026-11-16T00:00:00Z"
+
+
+def test_show_names_the_evidence_the_cost_and_what_to_do(store_command: IncidentStore, capsys) -> None:
+    assert incidents(store_command, "show", "dear") == 0
+    shown = capsys.readouterr().out
+    for text in (
+        "dear: 8 H100s held but idle", "severity medium", "team search, user ann", "last work   2026-11-15 21:59 UTC",
+        "50.0 GPU-hours observed so far", "$150 so far, $24.00 an hour, at list price, 2026-09-19",
+        "engine 0.0004 ratio (threshold 0.015 ratio)", "Stop dear or cancel its job", "skuwise job dear SOURCE",
+    ):  # fmt: skip
+        assert text in " ".join(shown.split()) or text in shown, text
+    assert incidents(store_command, "show", "grave") == 0
+    assert "unknown: no price for these GPUs" in capsys.readouterr().out
+    assert incidents(store_command, "show", "dear", "--format", "json") == 0
+    one = json.loads(capsys.readouterr().out)
+    assert one["schema"] == "skuwise.incident/1" and one["incident"]["gpu_hours"] == 50.0
+
+
+def test_who_takes_it_and_how_long_it_waits_is_kept(store_command: IncidentStore, capsys) -> None:
+    assert incidents(store_command, "acknowledge", "dear", "--by", "Ann\x1b[2J") == 0
+    assert "is acknowledged by Ann\\x1b[2J." in capsys.readouterr().err
+    assert incidents(store_command, "snooze", "7cheap", "--until", "8h") == 0
+    assert "is snoozed until" in capsys.readouterr().err
+    now = {one.sighting.subject.name: one for one in store_command.listed()}
+    assert now["dear"].state == "acknowledged" and (now["dear"].acknowledged_by or "").startswith("Ann")
+    assert now["cheap"].snoozed_until == pytest.approx(time.time() + 8 * 3600, abs=60)
+    assert incidents(store_command, "list") == 0
+    assert "snoozed until" in (shown := capsys.readouterr().out) and "acknowledged by Ann\\x1b[2J" in shown
+    assert incidents(store_command, "acknowledge", "grave") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["show", "nothing"], 2, "No match for 'nothing'"),
+        (["show", "n1"], 2, "matches 4 items"),
+        (["acknowledge", "over"], 2, "was resolved on 2026-11-16 00:00 UTC"),
+        (["snooze", "dear", "--until", "2001-01-01"], 2, "2001-01-01 00:00 UTC is in the past"),
+        (["snooze", "dear", "--until", "soon"], 2, "Invalid end of a snooze 'soon'"),
+        (["snooze", "dear", "--until", "999999999w"], 2, "Invalid end of a snooze"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(store_command: IncidentStore, capsys, arguments, status: int, said: str) -> None:
+    assert incidents(store_command, *arguments) == status
+    assert said in capsys.readouterr().err
+
+
+BEGAN = NOW - 2 * HOUR
+
+
+def begun(**about) -> Watch:
+    watch = Watch(**about)
+    watch.take([watch.idle(BEGAN)])
+    return watch
+
+
+def test_a_sighting_opens_one_incident_with_what_it_cost_so_far() -> None:
+    watch = begun()
+    one = watch.only
+    assert watch.told() == [("opened", 0)]
+    assert (one.state, one.since, one.opened_at, one.last_seen_at) == ("open", BEGAN, NOW, NOW)
+    assert one.gpu_hours == 2 * GPUS and one.cost_usd == 2 * GPUS * RATE and one.id.startswith("i-")
+
+
+def test_a_price_that_becomes_known_counts_for_all_hours() -> None:
+    watch = Watch()
+    watch.take([watch.idle(BEGAN, priced=False)])
+    assert watch.only.cost_usd is None
+    watch.on(BEGAN)
+    assert watch.only.cost_usd == pytest.approx(watch.only.gpu_hours * RATE)
+
+
+@pytest.mark.parametrize("how", ["unknown", "dead"])
+def test_an_outage_of_three_hours_neither_resolves_nor_counts_nor_tells(how: str) -> None:
+    watch = begun()
+    before = watch.only
+    for _ in range(36):
+        watch.now += 5 * MINUTE  # the data end where the outage began
+        watch.take(unknown=["workload:train"] if how == "unknown" else [], live=["n1"] if how == "unknown" else [])
+    assert watch.told() == [("opened", 0)] and watch.only.gpu_hours == before.gpu_hours
+    assert watch.only.silent_since == NOW + 5 * MINUTE and watch.only.resolved_at is None
+    # Data are back: the idle time is counted anew, from after the outage, and is unknown until it is long enough.
+    back = watch.data = watch.now
+    for _ in range(24):
+        watch.step(unknown=["workload:train"])
+    watch.take([watch.idle(back)])
+    assert watch.told() == [("opened", 0)] and watch.only.silent_since is None
+    assert watch.only.since == BEGAN and watch.only.gpu_hours == pytest.approx(4 * GPUS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "held", "live", "resolution"),
+    [
+        ("held-idle", "workload:train", ["workload:train"], ["n1"], "works-again"),
+        ("held-idle", "workload:train", [], ["n1"], "released"),
+        ("held-idle", "workload:train", None, ["n1"], "cleared"),
+        ("stopped", "workload:train", ["workload:train"], ["n1"], "works-again"),
+        ("stopped", "workload:train", [], ["n1"], "released"),
+        ("fabric-silent", "workload:train", ["workload:train"], ["n1"], "cleared"),
+        ("fabric-silent", "workload:train", [], ["n1"], "released"),
+        ("fault-clock", "gpu:n1/GPU-1", [], ["n1"], "cleared"),
+        ("telemetry-dead", "node:n1", [], ["n1"], "data-back"),
+        ("telemetry-dead", "node:n1", [], [], "cleared"),  # it is expected no more
+        ("telemetry-dead", "gpu:n1/GPU-1", [], ["n1"], "data-back"),
+    ],
+)
+def test_it_is_over_when_not_found_for_its_time_and_how_is_told(kind, key, held, live, resolution) -> None:
+    watch = Watch()
+    watch.take([watch.idle(BEGAN, kind=kind, key=key)])
+    watch.step(held=held, live=live)
+    assert watch.only.resolved_at is None
+    watch.step(held=held, live=live)
+    one = watch.only
+    assert (one.state, one.resolution, one.resolved_at) == ("resolved", resolution, watch.now)
+    assert watch.told() == [("opened", 0), ("resolved", -1)]
+    watch.step(held=held, live=live)
+    assert len(watch.events) == 2
+
+
+def test_what_comes_back_within_the_hour_goes_on_and_is_told_once() -> None:
+    watch = begun()
+    watch.step()
+    watch.step()
+    assert watch.only.state == "resolved"
+    for _ in range(3):
+        watch.on(watch.data - 2 * HOUR)
+    assert watch.told() == [("opened", 0), ("resolved", -1), ("reminded", 1)]
+    assert watch.only.state == "open" and watch.only.resolution is None and watch.only.reopenings == 1
+    # The second end is told when it stayed so for an hour.
+    for _ in range(13):
+        watch.step()
+    assert watch.only.state == "resolved" and len(watch.events) == 3
+    watch.step()
+    assert watch.told()[-1] == ("resolved", -2) and len(watch.incidents) == 1
+    watch.on(watch.data - 2 * HOUR)
+    assert len(watch.incidents) == 2 and watch.told()[-1] == ("opened", 0)
+
+
+def test_reminders_come_by_their_schedule_while_it_is_open_alone() -> None:
+    watch = begun(settings=WatchSettings(remind_every_seconds=6 * HOUR))
+    for _ in range(12 * 24):
+        watch.on(BEGAN)
+    assert watch.told() == [("opened", 0), *(("reminded", n) for n in (1, 2, 3, 4))] and watch.only.reminders == 4
+    watch.incidents[watch.only.id] = replace(watch.only, state="acknowledged", acknowledged_at=watch.now)
+    for _ in range(12 * 24):
+        watch.on(BEGAN)
+    assert len(watch.events) == 5 and watch.only.state == "acknowledged"
+    watch.step()
+    watch.step()
+    assert watch.told()[5:] == [("resolved", -1)]
+
+
+@pytest.mark.parametrize(("first", "then"), [("stopped", "held-idle"), ("held-idle", "stopped")])
+def test_unused_gpus_of_a_workload_are_one_incident_however_they_are_found(first, then) -> None:
+    watch = Watch()
+    watch.take([watch.idle(BEGAN, kind=first)])
+    id_ = watch.only.id
+    for _ in range(12):
+        watch.live(5 * MINUTE)
+        watch.take([watch.idle(BEGAN, kind=then)], held=["workload:train"])
+    assert watch.told() == [("opened", 0)]
+    assert (watch.only.id, watch.only.sighting.kind, watch.only.since) == (id_, then, BEGAN)
+    assert watch.only.gpu_hours == pytest.approx(3 * GPUS)
+    watch.step([watch.idle(BEGAN, "other", kind=then), sighting(kind="fabric-silent")])
+    assert sorted(one.sighting.kind for one in watch.incidents.values()) == sorted([then, then, "fabric-silent"])

@@ -10,21 +10,23 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.advice_types import Advice, Decision
+from skuwise.advisor.core.advice_types import Advice, Decision, Fleet
 from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
+from skuwise.advisor.ledger.file.paths import ledger_of
 from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.identity import KnownFleet, file_stem, is_same
 from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
-from skuwise.advisor.render.json import load_schema, to_dict
+from skuwise.advisor.render.formats.json import to_dict
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
+from skuwise.tests.support.schemas import validate
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
@@ -160,7 +162,7 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
         assert "a warm standby" in told
     assert f"Decided: {len(counted)} {state}." in render(advice, "table")
     document = to_dict(advice)
-    jsonschema.validate(json.loads(render(advice, "json")), load_schema())
+    validate(json.loads(render(advice, "json")), "advice")
     assert {r["id"] for r in document["recommendations"] if r["decision"]} == counted
 
 
@@ -239,3 +241,59 @@ def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, argumen
     assert said in told
     assert len(told.splitlines()) == 1
     assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
+
+
+EU = Fleet(
+    "eu", False, (), frozenset({"eu"}), {f"GPU-{n}": f"n{n // 8}" for n in range(32)},
+    frozenset({"n0", "n1", "n2", "n3"}), frozenset({"a.db"}), "", {}, NOW - 14 * DAY, NOW,
+)  # fmt: skip
+NAMELESS = replace(EU, clusters=frozenset(), name="n0")
+US = replace(EU, clusters=frozenset({"us"}), members={f"GPU-us-{n}": "n0" for n in range(32)})
+
+
+def known(fleet: Fleet) -> KnownFleet:
+    return KnownFleet(
+        fleet.name, fleet.simulated, fleet.match, fleet.clusters, fleet.members, fleet.server, fleet.labels, fleet.end
+    )
+
+
+@pytest.mark.parametrize(
+    ("fleet", "recorded", "same"),
+    [
+        (EU, EU, True),
+        (replace(EU, members={"GPU-new": "n9"}), EU, True),  # all nodes replaced, the cluster's name stays
+        (EU, US, False),
+        (replace(US, members={**US.members, "GPU-3": "n0"}), EU, False),  # one GPU moved from there
+        (replace(EU, clusters=frozenset({"eu-1"})), EU, True),  # renamed
+        (replace(NAMELESS, members={"GPU-3": "n0", "GPU-new": "n9"}), NAMELESS, True),
+        (replace(NAMELESS, members={"GPU-new": "n0"}), NAMELESS, False),  # nodes of the same name
+        (NAMELESS, EU, True),  # the same GPUs, through exporters that tell no cluster
+        (replace(EU, simulated=True), EU, False),
+        (replace(EU, simulated=True, members={"GPU-new": "n0"}), replace(EU, simulated=True), False),
+        (replace(NAMELESS, members={"GPU-new": "n0"}, labels={"cluster": "x"}), NAMELESS, False),
+    ],
+)
+def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded: Fleet, same: bool) -> None:
+    assert is_same(fleet, known(recorded)) == same
+
+
+def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.db")
+    hostile = replace(EU, name="\x1b[31m'; DROP TABLE fleets; --", match=('a="\udcff"',))
+    ledger.begin(hostile)
+    (told,) = ledger.fleets()
+    assert told.members == EU.members and told.match == hostile.match and told.clusters == {"eu"}
+    ledger.propose((), NOW, fleet=replace(hostile, members={"GPU-new": "n9"}, end=NOW - DAY))
+    (told,) = ledger.fleets()
+    assert told.members == {**EU.members, "GPU-new": "n9"} and told.last_seen == NOW
+
+
+def test_of_several_that_share_gpus_the_one_with_most_is_taken(tmp_path: Path) -> None:
+    home = tmp_path / "ledgers"
+    few, many = (replace(NAMELESS, members={f"GPU-{n}": "n0" for n in range(start, 32)}) for start in (30, 8))
+    for fleet in (few, many):
+        path = home / f"{file_stem(fleet)}.db"
+        Ledger(path).begin(fleet)
+    assert ledger_of(home, NAMELESS) == (home / f"{file_stem(many)}.db", ())
+    part = replace(NAMELESS, match=('rack="1"',))
+    assert ledger_of(home, part)[0].name == f"{file_stem(part)}.db"  # what was asked for is part of who it is

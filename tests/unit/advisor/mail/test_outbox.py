@@ -12,8 +12,8 @@ from skuwise.advisor.mail.carriers import available_carriers
 from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError, Outbox
 from skuwise.advisor.mail.parcel import Parcel, Reply
-from skuwise.advisor.mail.patience import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, pause_seconds
 from skuwise.advisor.mail.routes import TeamRoute
+from skuwise.advisor.mail.rows import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, pause_seconds
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.agent.model import Instant
 from skuwise.rules.base.errors import StoreError

@@ -1,13 +1,24 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Dollars of moves: prices, cash, what excludes what; and the model, packing and contradictions behind them."""
+
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from skuwise.advisor.classify.types import MigInstance
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.moves.base.prediction import percentiles
 from skuwise.advisor.moves.base.pricing import PriceBook, cash_of, fabric_premium, reconcile, with_costs
 from skuwise.advisor.moves.context.move_context import DrawnRecommendation
-from skuwise.advisor.moves.recommender import recoverable_cash
+from skuwise.advisor.moves.predict.mig_packing import fits, pack
+from skuwise.advisor.moves.predict.sku_comparison import compare
+from skuwise.advisor.moves.predict.typical_work import Question, parts_of
+from skuwise.advisor.moves.recommender import recoverable_cash, without_losers
+from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.types import Price
+from skuwise.rules.models.move_model import load_move_model
 from skuwise.tests.support.moves_builders import (
     END,
     IB,
@@ -15,6 +26,7 @@ from skuwise.tests.support.moves_builders import (
     advice_of,
     bare,
     catalog,
+    fabric,
     founding,
     gpus_of,
     node,
@@ -128,3 +140,251 @@ def test_the_fleet_sum_is_the_best_of_each_group():
     swap = next(r for r in advice.recommendations if r.action == "swap-placement")
     assert swap.id in twin.excludes
     assert twin.id in swap.excludes
+
+
+CATALOG = load_catalog()
+MODEL = load_move_model()
+REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
+CHAT = {"params": 70e9, "gpus": 8, "input_tokens": 1024, "output_tokens": 1024}
+
+
+def asked(source, target, phase, precision="bf16", **more):
+    more = {"gpus": 8, **more} if phase == "training" else more
+    question = Question(phase, precision, **more)
+    return compare(question, CATALOG.gpu_asked(source), CATALOG.gpu_asked(target), REFERENCE, MODEL)
+
+
+def speedup(*given, **more):
+    return 1 / asked(*given, **more).time_ratio.p50
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "phase", "precision", "published"),
+    [
+        ("H100", "H200-SXM", "decode", "fp8", 1.28),
+        ("H100", "H200-SXM", "prefill", "fp8", 1.05),
+        ("H100", "H200-SXM", "training", "bf16", 1.09),
+        ("A100", "H100", "decode", "fp16", 1.76),
+        ("A100", "H100", "prefill", "fp16", 2.38),
+        ("A100", "H100", "training", "bf16", 2.16),
+        ("L40S", "H100", "decode", "fp8", 4.4),
+        ("L40S", "H100", "prefill", "fp8", 3.5),
+        ("H200-SXM", "B200-SXM", "training", "bf16", 1.55),
+    ],
+)
+def test_published_medians_are_met_where_nothing_else_is_said(source, target, phase, precision, published):
+    assert speedup(source, target, phase, precision) == pytest.approx(published, rel=0.12)
+
+
+@pytest.mark.parametrize(("target", "low", "high"), [("H200-SXM", 1.02, 1.27), ("B200-SXM", 1.28, 2.05)])
+@pytest.mark.parametrize("batch", [4, 16, 64, 128])
+def test_time_per_token_at_a_batch_lies_where_most_matched_configurations_did(target, low, high, batch):
+    assert low < speedup("H100", target, "decode", "fp8", batch=batch, **CHAT) < high
+
+
+@pytest.mark.parametrize(
+    ("gpu", "more", "milliseconds"),
+    [
+        # aiconfigurator's silicon samples: Llama-3.1-70B under vLLM, MiniMax-M2.5 and DeepSeek-V3 (benchmarks/fit).
+        ("H200-SXM", {"params": 70e9, "gpus": 4, "batch": 16, "input_tokens": 1024, "output_tokens": 1024}, 10.9),
+        ("B200-SXM", {"params": 70e9, "gpus": 2, "batch": 64, "input_tokens": 1024, "output_tokens": 1024}, 15.9),
+        ("H100-SXM5", {"params": 70e9, "gpus": 8, "batch": 4, "input_tokens": 8192, "output_tokens": 1024}, 10.2),
+        ("H200-SXM", {"params": 229e9, "active_params": 10e9, "gpus": 4, "batch": 16, "input_tokens": 1024,
+                      "output_tokens": 1024}, 15.7),
+        ("B200-SXM", {"params": 671e9, "active_params": 37e9, "gpus": 8, "batch": 32, "input_tokens": 1024,
+                      "output_tokens": 1024}, 16.9),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_token_is_the_measured_one_within_a_third(gpu, more, milliseconds):
+    question = Question("decode", "fp8", **more)
+    parts = parts_of(question, CATALOG.gpus[gpu], REFERENCE, MODEL)
+    assert parts is not None
+    token = sum(parts.values()) * more["batch"] / question.generated
+    assert token * 1e3 == pytest.approx(milliseconds, rel=1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("phase", "precision", "more", "code"),
+    [
+        ("decode", "fp8", {"params": 5e12}, "size-not-calibrated"),
+        ("decode", "fp8", {"params": 70e9, "batch": 4096, "gpus": 8}, "batch-not-calibrated"),
+        ("decode", "fp64", {"params": 8e9}, "precision-not-calibrated"),
+        ("fp32", None, {}, ""),
+    ],
+)
+def test_what_lies_outside_of_the_calibration_is_said_and_widens(phase, precision, more, code):
+    if not code:
+        turing = asked("H100", "T4", "decode", "fp16", params=8e9)
+        assert [one.code for one in turing.outside] == ["architecture-not-calibrated"]
+        return
+    found = asked("H100", "H200-SXM", phase, precision, **more)
+    assert code in [one.code for one in found.outside]
+    assert found.sigma > MODEL.groups[found.group].sigma
+
+
+@pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "fp4", "fp32", "int4", "fp64"])
+def test_every_pair_of_gpus_gets_an_answer(phase, precision):
+    names = sorted(CATALOG.gpus)
+    for a, b in zip(names, [*names[1:], names[0]], strict=True):
+        ratio = asked(a, b, phase, precision, params=13e9).time_ratio
+        assert 0 < ratio.p10 < ratio.p50 < ratio.p90 < math.inf
+
+
+def test_what_nobody_published_is_assumed_and_widens_the_interval():
+    known, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
+    assert known.assumed == ()
+    assert "assumed" in unknown.basis
+    assert "H100-NVL" in unknown.basis
+    assert unknown.sigma > known.sigma
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "more", "reason"),
+    [
+        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "only PCIe"),
+        ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
+        ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
+        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs needed"),
+        (
+            "H100",
+            "B200-SXM",
+            {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128},
+            "limited by its host",
+        ),
+        ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
+        ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
+    ],
+)
+def test_what_forbids_a_move_is_named(source, target, more, reason):
+    assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
+
+
+def median(draws: list[np.ndarray]) -> float:
+    return float(np.median(np.sum(draws, axis=0))) if draws else 0.0
+
+
+def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians() -> None:
+    rng = np.random.default_rng(1)
+    skewed = 10_000.0 - 3000.0 * rng.exponential(1.0, 4000)
+    gamble = rng.normal(10.0, 2000.0, 4000)
+    assert np.median(gamble) > -100
+    assert median([skewed, gamble]) < np.median(skewed)
+    (left,) = without_losers([skewed, gamble])
+    assert left is skewed
+
+
+def test_what_surely_saves_stays() -> None:
+    rng = np.random.default_rng(2)
+    sure = [rng.uniform(100.0, 300.0, 4000) for _ in range(5)]
+    assert len(without_losers(sure)) == 5
+    assert without_losers([]) == []
+
+
+SLICES = {
+    "1g.10gb": (1, 1),
+    "1g.20gb": (1, 2),
+    "2g.20gb": (2, 2),
+    "3g.40gb": (3, 4),
+    "4g.40gb": (4, 4),
+    "7g.80gb": (7, 8),
+}
+
+
+def instance(gpu: str, number: int, profile: str = "1g.10gb", held: bool = True) -> MigInstance:
+    compute, memory = SLICES.get(profile, (None, None))
+    return MigInstance("n", f"{gpu}/{number}", gpu, profile, compute, memory, ("w",) if held else ())
+
+
+@pytest.mark.parametrize(
+    ("profiles", "possible"),
+    [
+        (["1g.10gb"] * 7, True), (["1g.10gb"] * 8, False), (["3g.40gb"] * 2, True), (["3g.40gb"] * 3, False),
+        (["4g.40gb", "3g.40gb"], True), (["4g.40gb", "4g.40gb"], False), (["3g.40gb", "2g.20gb", "1g.10gb"], True),
+        (["3g.40gb", "3g.40gb", "1g.10gb"], False), (["2g.20gb"] * 3 + ["1g.10gb"], True), (["7g.80gb"], True),
+        (["2g.20gb"] * 4, False), (["1g.20gb"] * 4, True), (["1g.20gb"] * 3 + ["2g.20gb"], True),
+    ],
+)  # fmt: skip
+def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible: bool) -> None:
+    assert fits([SLICES[one] for one in profiles]) is possible
+
+
+def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
+    own = [instance("a", 1, "3g.40gb"), instance("a", 2), instance("b", 1), instance("b", 2, "3g.40gb", held=False)]
+    packing = pack(own)
+    assert packing is not None
+    assert (packing.kept, packing.freed, [one.gpu_uuid for one in packing.moved]) == (("a",), ("b",), ["b/1"])
+
+
+@pytest.mark.parametrize("code", ["shape-collectives", "nvlink-use"])
+def test_a_link_that_evidence_speaks_of_is_not_called_silent(code: str) -> None:
+    alone = workload(gpus=gpus_of("n1", 1))
+    says = replace(alone, kind=replace(alone.kind, evidence=(CodedText(code, "said"),)))
+    silent = node(fabric=None, nvlink_util_p995=0.004)
+    assert "idle-nvlink" in {f.rule for f in advice_of(verdicts([silent], [alone])).findings}
+    advice = advice_of(verdicts([silent], [says]))
+    assert "idle-nvlink" not in {f.rule for f in advice.findings}
+    (note,) = [n for n in advice.notes if n.code == "finding-contradicted"]
+    assert note.fields == {"rule": "idle-nvlink", "workload": alone.id, "evidence": code}
+
+
+@pytest.mark.parametrize(("days_at_rest", "held"), [(5, True), (1, False)])
+def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -> None:
+    """Two accounts of the same hours: allocated and idle for five days, at rest for so many."""
+    job = workload(kind=KindVerdict("idle", 0.9), gpus=gpus_of("n1", 1))
+    rows = usage(job, g=0.9, label="compute")
+    left = rows["ts"] > END - days_at_rest * 86_400
+    for name in ("u_c", "u_m", "u_n", "c", "m", "n", "g"):
+        rows.loc[left, name] = 0.0
+    rows.loc[left, "bottleneck"] = "idle"
+    advice = advice_of(verdicts([node()], [job], uses=[rows], idle_hours={job.id: 120.0}))
+    assert ("held-idle" in {f.rule for f in advice.findings}) is held
+    against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
+    assert against == ([] if held else ["worked-meanwhile"])
+
+
+PLAIN_FABRIC = fabric(util_p995=0.2, util_max=0.4)  # in use, so that no waste of it is found
+OCI, L40S, B200 = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4", "oci/BM.GPU.B200.8"
+
+
+def at(sku, provider, region, name="n1"):
+    return node(name, sku, provider=provider, region=region, fabric=PLAIN_FABRIC)
+
+
+def cheap(sku, region="global"):
+    """A team's price at which any move would pay."""
+    return Price("team", sku, region, 1.0, "reserved", "contract", "2026-09-01")
+
+
+def moves_to(advice, gpu):
+    """Recommendations of another GPU that nothing blocks."""
+    return [r for r in advice.recommendations if r.target.gpu_sku == gpu and not r.blocked_by]
+
+
+def service(sku, **changes):
+    return workload("chat", ("n1",), node_sku=sku, features={"mem_flat": 0.0, "cpu": 0.02}, **changes)
+
+
+@pytest.mark.parametrize("nvlink", [0.3, 0.0])
+def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
+    parallel = service(OCI)
+    use = usage(parallel, u_c=0.10, u_m=0.05, u_n=nvlink, g=0.95, memory=0.3)
+    advice = advice_of(verdicts([at(OCI, "oci", "global")], [parallel], uses=[use]), prices=(cheap(L40S),))
+    why = [j.reason for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
+    # Without traffic it is weighed like any other.
+    assert any("only by PCIe" in reason.text for reason in why) == (nvlink > 0)
+    if nvlink:
+        assert not moves_to(advice, "L40S")
+
+
+def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():
+    both = workload("pretrain", ("n1", "n2"), kind="training", features={"mem_flat": 0.0, "cpu": 0.02})
+    use = usage(both, u_c=0.7, u_m=0.4, u_n=0.3, u_i=0.3, g=0.97, label="compute")
+    nodes = [replace(node(name), fabric=PLAIN_FABRIC) for name in ("n1", "n2")]
+    cheap = Price("team", "azure/Standard_ND96is_H100_v5", "eastus", 1.0, "reserved", "contract", "2026-09-01")
+    advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(cheap,))
+    assert not [
+        r
+        for r in advice.recommendations
+        if r.target.node_sku == cheap.sku and r.action == "move-sku" and not r.blocked_by
+    ]

@@ -7,7 +7,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from skuwise.advisor.advise import load_rulebook
@@ -16,8 +15,8 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
-from skuwise.advisor.render.json import load_schema
 from skuwise.tests.support.moves_builders import END, catalog, fabric, node, usage, verdicts, workload
+from skuwise.tests.support.schemas import validate
 
 RULE = """id: slow-input
 severity: medium
@@ -66,7 +65,7 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
     without = advice(one(train()), tmp_path / "none_of_its_own", {"waste/idle.yaml": "id: idle\n"})
     assert told.summary == without.summary
     assert told.recommendations == without.recommendations
-    jsonschema.validate(json.loads(render(told, "json")), load_schema())
+    validate(json.loads(render(told, "json")), "advice")
 
 
 @pytest.mark.parametrize(

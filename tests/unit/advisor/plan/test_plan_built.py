@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from importlib.resources import files
 
-import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.limits import PlanRequest
-from skuwise.advisor.plan.plan_json import plan_json
 from skuwise.advisor.plan.result import Plan
+from skuwise.advisor.render.plan import plan_json
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (
@@ -31,6 +29,7 @@ from skuwise.tests.support.moves_builders import (
     workload,
 )
 from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, planner, replica
+from skuwise.tests.support.schemas import validate
 
 MONTH = 730.0
 PLAIN_HOUR = 88.488
@@ -75,13 +74,8 @@ def test_an_empty_node_comes_back_unless_it_left_or_pods_asked_for_its_gpus():
 def test_the_json_is_valid_by_its_schema():
     for goal in ("cash", "energy"):
         document = json.loads(plan_json(plan_of(founding(), goal=goal)))
-        valid(document)
+        validate(document, "fleet-plan")
         assert document["schema"] == "skuwise.fleet-plan/1"
-
-
-def valid(document) -> None:
-    schema = json.loads(files("skuwise.advisor.render").joinpath("schema", "fleet-plan-1.schema.json").read_text())
-    jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(document)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,36 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 """`skuwise report` in process, on weeks made by hand and with carriers in memory."""
 
 from __future__ import annotations
 
 import csv
 import email
+import io
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from email.policy import default as default_policy
+from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
+import matplotlib.image
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import report as command
+from skuwise.advisor.core.advice_types import Decision, Reconciliation
+from skuwise.advisor.core.exclusions import counted_recommendations
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.mail.parcel import Reply
 from skuwise.advisor.report import run, send
+from skuwise.advisor.report.by_team import outcomes_of, split_by_team
+from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
 from skuwise.advisor.report.weeks import WEEK_SECONDS, reported_week, week_of
+from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
+from skuwise.advisor.views.document.report_content import story_of
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.notify_desk import FakeCarrier
-from skuwise.tests.support.report_fixtures import END, fleet
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
 
 MONDAY = "2026-11-09"
 TEAMS = """
@@ -157,3 +170,233 @@ def test_the_last_week_that_is_over_is_reported() -> None:
     assert reported_week(monday + 86400, monday + 2 * 86400).name == "2026-11-16"
     with pytest.raises(UsageError, match="is to come"):
         reported_week(monday + WEEK_SECONDS, monday + 86400)
+
+
+CLIPPED = 100_000  # bytes of HTML; clients cut a mail at 102 kB
+HOSTILE = (
+    "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
+    "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
+    "</td></tr></table>", "<!--[if mso]>", "cid:kinds", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
+)  # fmt: skip
+
+
+def letter(advice=None, before=None, **changes):
+    return letter_of(story_of(fleet() if advice is None else advice, before, **changes))
+
+
+class Tags(HTMLParser):
+    """Every tag with its attributes, and all text."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.texts = [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def titles(html):
+    return re.findall(r"<h2[^>]*>([^<]*)</h2>", html)
+
+
+def test_the_story_has_its_order_in_both_forms():
+    order = [
+        "Recommendations", "This week compared with last week", "Changes since last week", "Every team",
+        "Idle and held GPUs, by owner", "The fabric: what was paid and what was used", "Coverage",
+        "Accepted recommendations and their savings", "Method and reconciliation", "Prices",
+    ]  # fmt: skip
+    made = letter(before=fleet(end=END - WEEK), teams=split_by_team(fleet(), by_namespace))
+    assert titles(made.html) == order
+    lines = made.text.splitlines()
+    assert [line for line, under in pairwise(lines) if under and not under.strip("-")][:10] == order
+
+
+def test_the_plain_text_is_a_full_report_of_72_columns():
+    made = letter(before=fleet(end=END - WEEK, scale=0.5), outcomes=(outcome(),))
+    assert max(map(len, made.text.splitlines())) <= 72
+    flat = " ".join(made.text.split())
+    for said in (
+        "+100 % on last week", "$71,774/month ($64,596 to $78,951)", "cash, now", "Risk very-low",
+        "This would change if the node is not to be had in the numbers needed.", "skuwise explain r-w-0-1",
+        "3 of 12 fabrics carried no traffic that needs one: $4,955 of $19,822", "Nobody measured what it sustains.",
+        "$950/month saved, of $1,000 predicted", "cost breakdown", "list price, 2026-09-19",
+        "idle 4,032, was 2,016",
+    ):  # fmt: skip
+        assert said in flat, said
+
+
+def test_a_team_is_told_of_its_own_only():
+    advice = fleet(3, 3)
+    part = split_by_team(advice, by_namespace)["team-001"]
+    made = letter(part, team="team-001")
+    told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
+    assert "chat-1-0" in told
+    assert not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
+    assert "the hours that the team's workloads held alone" in " ".join(made.text.split())
+    assert not any("teams" in a.name for a in made.attachments)
+
+
+def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_known():
+    waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
+    freed = outcome(
+        "r-3", predicted_saving_usd_per_month=None, predicted_freed_gpu_hours_per_month=700.0,
+        realised_saving_usd_per_month=None, realised_freed_gpu_hours_per_month=650.0, realised_time_ratio=1.05,
+    )  # fmt: skip
+    back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
+    html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
+    for said in (
+        "1 recommendation was measured: $950/month saved, of $1,000 predicted.", "$950/month", "not done yet",
+        "700 GPU-hours/month", "650 GPU-hours/month, x1.05 the time", "chat-9: regressed",
+        "It holds 16 GPUs again.",
+    ):  # fmt: skip
+        assert said in html, said
+
+
+def test_without_prices_hours_are_told_and_no_dollar_is():
+    made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
+    for told in (made.subject, made.text, made.html):
+        assert "$" not in told
+    assert "5,840 GPU-hours/month" in made.text
+    assert "capacity for other work, no cash" in made.text
+    assert "No price is known" in made.text
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
+def test_hostile_names_are_text_and_nothing_else(text):
+    calm, odd = (letter(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
+    assert [tag for tag, _ in Tags(odd.html).tags] == [tag for tag, _ in Tags(calm.html).tags]
+    for _, attributes in Tags(odd.html).tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert attributes.get("src", "cid:").startswith("cid:")
+    assert odd.subject.isprintable()
+    assert len(odd.subject) <= SUBJECT_MAX
+    for line in odd.text.splitlines():
+        assert line.isprintable()
+        assert len(line) <= 72
+    assert len(odd.html.encode()) < CLIPPED
+    assert len(odd.text) < 20_000
+
+
+def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
+    made = letter(before=fleet(end=END - WEEK))
+    shown = {a["src"].removeprefix("cid:"): a for tag, a in Tags(made.html).tags if tag == "img"}
+    assert set(shown) == {image.name for image in made.images} == {"kinds", "fabric", "money"}
+    for image in made.images:
+        assert shown[image.name]["alt"] == image.alt
+        assert re.search(r"\d", image.alt)
+        assert image.alt.split(":")[0] in " ".join(made.text.split())
+        pixels = matplotlib.image.imread(io.BytesIO(image.png))
+        assert pixels[..., 3].min() == 0.0  # a ground that shows through
+        assert pixels[..., 3].max() == 1.0
+        assert len(image.png) < 60_000
+
+
+def test_every_workload_finding_and_way_out_is_somebodys_and_once():
+    advice = fleet(4, 3)
+    shared = split_by_team(advice, by_namespace, teams=("team-000", "nobody-here"))
+    for name in ("workloads", "findings", "recommendations", "fabrics"):
+        together = [one for part in shared.values() for one in getattr(part, name)]
+        assert sorted(map(repr, together)) == sorted(map(repr, getattr(advice, name)))
+    assert shared["nobody-here"].workloads == ()
+    assert set(shared) == {"nobody-here", *(f"team-{n:03}" for n in range(4))}
+
+
+def test_the_parts_money_adds_up_to_what_workloads_held_alone():
+    advice = fleet(4, 3)
+    parts = split_by_team(advice, by_namespace).values()
+    assert sum(p.summary.cost_usd for p in parts) == pytest.approx(sum(w.cost_usd for w in advice.workloads))
+    assert sum(p.summary.wasted_usd for p in parts) == pytest.approx(advice.summary.wasted_usd)
+    assert sum(p.summary.recoverable_usd_per_month for p in parts) == pytest.approx(
+        advice.summary.recoverable_usd_per_month
+    )
+
+
+def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
+    advice = fleet(1, 1)
+    bare = replace(advice.findings[0], id="f-bare", rule="idle", workload=None, nodes=("a-1", "a-2"))
+    across = replace(bare, id="f-across", nodes=("a-1", "b-1"))
+    advice = replace(
+        advice, findings=(bare, across),
+        recommendations=(replace(advice.recommendations[0], workload=None, findings=("f-bare",)),),
+    )  # fmt: skip
+    shared = split_by_team(advice, by_namespace, lambda node: node[0])
+    assert [f.id for f in shared["a"].findings] == ["f-bare"]
+    assert [f.id for f in shared[None].findings] == ["f-across"]
+    assert len(shared["a"].recommendations) == 1
+
+
+def test_moves_that_exclude_one_another_are_told_and_counted_once():
+    advice = fleet(1, 2)
+    small, large = advice.recommendations
+    small = replace(small, excludes=(large.id,))
+    large = replace(large, excludes=(small.id,))
+    advice = replace(advice, recommendations=(large, small))
+    assert [m.id for m in story_of(advice, None).moves] == [large.id]
+    assert [r.id for r in counted_recommendations((small, large))] == [large.id]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"blocked_by": ("its input is late",)},
+        {"decision": Decision("dismissed", END)},
+        {"decision": Decision("accepted", END)},
+        {"decision": Decision("done", END)},
+        {"saving_usd_per_month": None, "freed_gpu_hours_per_month": 0.0},
+    ],
+)
+def test_what_is_blocked_decided_or_gains_nothing_is_no_move_to_tell(change):
+    advice = fleet(1, 2)
+    first, *others = advice.recommendations
+    told = story_of(replace(advice, recommendations=(replace(first, **change), *others)), None).moves
+    assert [m.id for m in told] == [r.id for r in others]
+
+
+def test_the_week_is_held_against_the_one_before():
+    story = story_of(fleet(2, 2), fleet(2, 2, end=END - WEEK, scale=0.5))
+    assert story.gpu_hours.ratio == pytest.approx(1.0)
+    assert story.hours_by_kind["idle"].before == pytest.approx(story.hours_by_kind["idle"].now / 2)
+    alone = story_of(fleet(2, 2), None)
+    assert alone.gpu_hours.before is None
+    assert alone.gpu_hours.ratio is None
+
+
+def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
+    advice = fleet(1, 2)
+    held = advice.summary.gpu_hours
+    uses = Reconciliation(held, 0.0, 0.0, 500.0, 40.0, 0.0, held + 540.0)
+    roomy = replace(advice, summary=replace(advice.summary, gpu_hours=held + 540.0, gpu_hours_by_use=uses))
+    shared = replace(roomy, workloads=tuple(replace(w, shared=True) for w in roomy.workloads))
+    for one in (roomy, shared):
+        told = hours_by_kind(one)
+        assert (told[NO_WORKLOAD], told[DRAINED]) == (pytest.approx(500.0), pytest.approx(40.0))
+        assert NOT_OBSERVED not in told
+    assert NO_WORKLOAD not in hours_by_kind(advice)
+
+
+def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
+    advice = fleet(2, 2)
+    bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
+    held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
+    told = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
+    assert told[None].names == ("n9",)
+    assert told[None].cost_usd is None
+    owner = told["user ann, namespace team-000"]
+    assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
+    assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
+
+
+def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
+    advice = fleet(2, 2)
+    shared = split_by_team(advice, by_namespace)
+    known = outcome(advice.recommendations[0].id, "anything")
+    gone = outcome("r-gone", "chat-1-0")
+    nobodys = outcome("r-nobody", "forgotten")
+    every = (known, gone, nobodys)
+    assert outcomes_of(every, shared, "team-000") == (known,)
+    assert outcomes_of(every, shared, "team-001") == (gone,)
+    assert outcomes_of(every, shared, None) == (nobodys,)

@@ -1,21 +1,34 @@
+# pyright: reportOptionalMemberAccess=false
 """Days of a window: which are asked for together, what the cache keeps, and data that change between queries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.core.frame import Window
+from skuwise.advisor.core.cache_folder import cache_folder
+from skuwise.advisor.core.fleet_identity import fleet_of
+from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Log, Runner, joined
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
+from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.fake_prometheus import GPU, DcgmServer, FakePrometheus, Reply, Request, error, matrix
+from skuwise.tests.support.fake_prometheus import (
+    GPU,
+    DcgmServer,
+    FakePrometheus,
+    Reply,
+    Request,
+    error,
+    matrix,
+    success,
+)
 
 HOUR = 3600.0
 ASK = Ask("busy", "busy", ("a",))
@@ -159,3 +172,165 @@ def test_gpus_that_come_and_go_between_two_queries_are_neither_invented_nor_mixe
     # Counted and not measured: there is no row, and the GPU exists all the same. Measured alone it was there.
     assert set(rows.groups) == {GPU["UUID"], *(["GPU-come"] if measured == "other" else [])}
     assert "GPU-gone" in set(frame.gpus["gpu_uuid"])
+
+
+GRID = Grid(DAY + HOUR, 2 * DAY, HOUR)
+ANSWER = SeriesAnswer(({"a": "1"},), np.array([[1.0, np.nan, *range(22)]]))
+
+
+def test_answers_are_kept_for_the_same_question_alone(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "c", "http://one")
+    cache.put("q", GRID, ("a",), ANSWER)
+    again = cache.get("q", GRID, ("a",))
+    assert again is not None and again.labels == ANSWER.labels
+    assert np.array_equal(again.values, ANSWER.values, equal_nan=True)
+    assert cache.get("other", GRID, ("a",)) is None and cache.get("q", GRID, ("b",)) is None
+    assert Cache(tmp_path / "c", "http://two").get("q", GRID, ("a",)) is None
+    (file,) = (tmp_path / "c").glob("*.answer")
+    assert (tmp_path / "c").stat().st_mode & 0o077 == 0
+    cache.prune()
+    assert list((tmp_path / "c").iterdir()) == [file]
+    cache.prune(0)
+    assert not list((tmp_path / "c").iterdir())
+
+
+@pytest.mark.parametrize(
+    "grid",
+    [
+        Grid(DAY + 2 * HOUR, 2 * DAY, HOUR), Grid(DAY + HOUR, 2 * DAY - HOUR, HOUR), Grid(DAY + HOUR, 3 * DAY, HOUR),
+        Grid(2 * HOUR, DAY + HOUR, HOUR),
+    ],
+)  # fmt: skip
+def test_only_whole_utc_days_are_kept(tmp_path: Path, grid: Grid) -> None:
+    Cache(tmp_path / "c", "s").put("q", grid, (), SeriesAnswer.nothing(grid.count))
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_day_is_kept_under_what_the_server_held_at_its_ends(tmp_path: Path) -> None:
+    def marked(held: dict[float, str], labels: dict[str, str]) -> Cache:
+        cache = Cache(tmp_path / "c", "s")
+        cache.mark_days(held, labels)
+        return cache
+
+    marked({}, {}).put("q", GRID, ("a",), ANSWER)
+    assert not (tmp_path / "c").exists()
+    marked({DAY: "x", 2 * DAY: "y"}, {"cluster": "eu"}).put("q", GRID, ("a",), ANSWER)
+    found = [
+        marked(held, {"cluster": cluster}).get("q", GRID, ("a",)) is not None
+        for held in ({DAY: "x", 2 * DAY: "y", 3 * DAY: "z"}, {DAY: "x", 2 * DAY: "other"}, {DAY: "x"})
+        for cluster in ("eu", "us")
+    ]
+    assert found == [True, False, False, False, False, False]
+
+
+def test_a_file_that_does_not_read_back_is_asked_again(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, "s")
+    cache.put("q", GRID, ("a",), ANSWER)
+    (file,) = tmp_path.glob("*.answer")
+    good = file.read_bytes()
+    for damage in (b"", b"PK", good[:-1], good[:60], good + b"\0", good[:40] + bytes([good[40] ^ 1]) + good[41:]):
+        file.write_bytes(damage)
+        assert cache.get("q", GRID, ("a",)) is None
+    file.write_bytes(good)
+    assert cache.get("q", GRID, ("a",)) is not None
+
+
+def test_answers_that_others_could_have_written_are_not_believed(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    mine = Cache(folder, "s")
+    mine.put("q", GRID, ("a",), ANSWER)
+    assert mine.get("q", GRID, ("a",)) is not None and not mine.refused
+    folder.chmod(0o777)
+    theirs = Cache(folder, "s")
+    assert theirs.get("q", GRID, ("a",)) is None and "other users" in theirs.refused
+
+
+def test_a_cache_without_a_place_keeps_nothing() -> None:
+    cache = Cache(None, "")
+    cache.put("q", GRID, (), ANSWER)
+    assert cache.get("q", GRID, ()) is None
+    assert cache_folder("", {"HOME": "/h"}, "prometheus") is None and cache_folder(None, {}, "prometheus") is None
+    assert cache_folder(None, {"HOME": "/h"}, "prometheus") == Path("/h/.cache/skuwise/prometheus")
+
+
+NOW = 1_790_000_000.0 // DAY * DAY
+CATALOG = load_catalog()
+BOTH = ({**GPU}, {**GPU, "UUID": "GPU-a2", "Hostname": "n2", "instance": "n2:9400"})
+
+
+def read(fake: FakePrometheus, folder: Path, said: list[str], *, until: float = NOW, cached: bool = True) -> Frame:
+    environ = {"SKUWISE_PROMETHEUS_CACHE": str(folder / "kept"), "XDG_CONFIG_HOME": str(folder)}
+    server = PrometheusServer(fake.url, (), environ, said.append, cached)
+    return server.read(CATALOG, since=2 * DAY, until=until, now=until + DAY)
+
+
+def measures(requests: Sequence[Request]) -> list[Request]:
+    return [r for r in requests if r.path.endswith("query_range") and not r.query.startswith("max by (__name__")]
+
+
+def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_the_first(tmp_path: Path) -> None:
+    server, said = DcgmServer(), list[str]()
+    with FakePrometheus(server).running() as fake:
+        first = read(fake, tmp_path, said)
+        server.series[:] = [{**GPU, "UUID": "GPU-b"}]
+        asked = len(fake.requests)
+        second = read(fake, tmp_path, said)
+        assert measures(fake.requests[asked:])
+        server.series[:] = [GPU]
+        before = len(fake.requests)
+        again = read(fake, tmp_path, said)
+        assert not measures(fake.requests[before:])  # what was kept of the first is still there
+    assert first.gpus["gpu_uuid"].tolist() == again.gpus["gpu_uuid"].tolist() == ["GPU-a"]
+    assert second.gpus["gpu_uuid"].tolist() == ["GPU-b"]
+
+
+def test_without_a_cache_every_answer_is_asked_for_and_none_is_kept(tmp_path: Path) -> None:
+    with FakePrometheus(DcgmServer()).running() as fake:
+        for _ in range(2):
+            before = len(fake.requests)
+            read(fake, tmp_path, [], cached=False)
+            assert measures(fake.requests[before:])
+    assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.parametrize(
+    ("reply", "labels"),
+    [
+        (success({"yaml": "global:\n  external_labels:\n    cluster: eu\n    replica: 0\nscrape_configs: [{}]\n"}),
+         {"cluster": "eu", "replica": "0"}),
+        (success({"yaml": "global: {scrape_interval: 1m}\n"}), {}),
+        (error(404, "no"), {}),
+    ],
+)  # fmt: skip
+def test_external_labels_are_read_where_the_server_tells_them(tmp_path: Path, reply: Reply, labels) -> None:
+    server = DcgmServer()
+
+    def answer(request: Request) -> Reply:
+        return reply if request.path.endswith("status/config") else server(request)
+
+    with FakePrometheus(answer).running() as fake:
+        frame = read(fake, tmp_path, [])
+    assert frame.external_labels == labels
+    assert fleet_of(frame).labels == {name: value for name, value in labels.items() if name != "replica"}
+
+
+def test_where_the_past_cannot_be_asked_for_nothing_is_kept_and_that_is_told(tmp_path: Path) -> None:
+    server = DcgmServer(by_query={"max by (__name__": lambda _: error(422, "no")})
+    with FakePrometheus(server).running() as fake:
+        frame = read(fake, tmp_path, [])
+        before = len(fake.requests)
+        read(fake, tmp_path, [])
+        assert measures(fake.requests[before:])
+    assert [note for note in frame.notes if note.code == "answers-not-cached"]
+
+
+def test_a_server_that_takes_exact_metric_names_only_is_read(tmp_path: Path) -> None:
+    server = DcgmServer()
+
+    def answer(request: Request) -> Reply:
+        is_pattern = "__name__=~" in request.query + request.params.get("match[]", "")
+        return error(400, "=~ is an unsupported matchtype for the __name__ label") if is_pattern else server(request)
+
+    with FakePrometheus(answer).running() as fake:
+        assert read(fake, tmp_path, []).gpus["gpu_uuid"].tolist() == ["GPU-a"]

@@ -18,11 +18,12 @@ from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
 from skuwise.tests.support.fake_prometheus import FakePrometheus, SeriesServer, of_page
 from skuwise.tests.support.rulebooks import rulebook
 
-HOUR, DAY = 3600.0, 86400.0
+HOUR = 3600.0
+DAY = 86400.0
 NOW = 1_790_000_000.0 // DAY * DAY
 BOOK = rulebook()
 Series = dict[str, list[tuple[Mapping[str, str], float]]]

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.inventory.attribution.attribution import NodeAttribution
 from skuwise.agent.inventory.processes.command_line import parse_command
+from skuwise.agent.inventory.processes.environ_helper import answer
+from skuwise.agent.inventory.processes.frameworks import framework_of
 from skuwise.agent.inventory.processes.plain_names import plain_name
 from skuwise.agent.model import Gpu, GpuProcess, Node
 from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.metrics_render import ProcessCost, render_metrics
+from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 
@@ -154,3 +156,85 @@ def test_no_secret_in_any_place_is_kept(folder: Path, cases: list[tuple[str, str
     ]
     told = told_of(folder, commands, number)
     assert [case for case in cases if case[2].encode() in told] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "program"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-70B", "vllm", "vllm meta-llama/Llama-3.1-70B"),
+        ("/opt/venv/bin/python3.11 /opt/venv/bin/vllm serve /models/a/b", "vllm", "vllm b"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model=a/b", "vllm", "vllm.entrypoints.openai.api_server a/b"),
+        ("VLLM::EngineCore", "vllm", "VLLM::EngineCore"),
+        ("python -m sglang.launch_server --model-path q/w", "sglang", "sglang.launch_server q/w"),
+        ("sglang::scheduler_TP0", "sglang", "sglang::scheduler_TP0"),
+        ("trtllm-serve m", "tensorrt-llm", "trtllm-serve m"),
+        ("python -m tensorrt_llm.commands.serve", "tensorrt-llm", "tensorrt_llm.commands.serve"),
+        ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "triton", "tritonserver"),
+        ("text-generation-server serve m", "text-generation-inference", "text-generation-server m"),
+        ("torchrun --nproc_per_node=8 train.py --lr 1", "torchrun", "train.py"),
+        ("python -m torch.distributed.run --nnodes 2 /w/train.py", "torchrun", "train.py"),
+        ("deepspeed --num_gpus 8 ft.py --deepspeed ds.json", "deepspeed", "ft.py"),
+        ("python -u train.py --deepspeed ds.json", "deepspeed", "train.py"),
+        ("accelerate launch sft.py", "accelerate", "sft.py"),
+        ("python /m/Megatron-LM/pretrain_gpt.py --bf16", "megatron", "pretrain_gpt.py"),
+        ("ray::RayWorkerWrapper", "ray", "ray::RayWorkerWrapper"),
+        ("/ray/core/raylet --x", "ray", "raylet"),
+        ("python -m MaxText.train base.yml", "jax", "MaxText.train"),
+        ("mpirun -np 16 --hostfile h python train.py", None, "train.py"),
+        ("mpirun -np 8 python /m/pretrain_gpt.py --bf16", "megatron", "pretrain_gpt.py"),
+        ("srun --mpi=pmix python ft.py --deepspeed_config=ds.json", "deepspeed", "ft.py"),
+        ("orted --hnp-topo-sig x", None, "orted"),
+        ("accelerate launch --use_fsdp sft.py", "pytorch-fsdp", "sft.py"),
+        ("torchrun --nproc_per_node 8 train_fsdp.py", "pytorch-fsdp", "train_fsdp.py"),
+        ("torchrun train.py --fsdp full_shard", "pytorch-fsdp", "train.py"),
+        ("torchrun /m/pretrain_llama.py", "megatron", "pretrain_llama.py"),
+        ("python notfsdp.py", None, "notfsdp.py"),
+        ("text-generation-launcher --model-id a/b", "text-generation-inference", "text-generation-launcher a/b"),
+        ("numactl --cpunodebind 0 env A=1 python -X dev -u train.py", None, "train.py"),
+        ("bash run.sh", None, "run.sh"),
+        ("python train.py --output-dir /data/vllm --backend ray", None, "train.py"),
+        ("python -c print(1)", None, "python"),
+        ("nginx: worker", None, "nginx"),
+    ],
+)  # fmt: skip
+def test_commands(command: str, framework: str | None, program: str) -> None:
+    argv = command.split(" ")
+    assert framework_of(argv) == framework
+    assert parse_command(argv).program == program
+
+
+def test_a_launcher_gives_way_to_what_it_launches() -> None:
+    assert framework_of(["torchrun", "x"], ["python", "-u", "pretrain_gpt.py"]) == "megatron"
+    assert framework_of(["raylet"], ["ray::RayWorkerWrapper"], ["VLLM::Worker"]) == "vllm"
+    assert framework_of(["torchrun"], ["python", "train.py"]) == "torchrun"
+
+
+def test_the_first_command_that_shows_one_counts() -> None:
+    assert framework_of(["bash", "x.sh"], ["vllm", "serve"], ["torchrun"]) == "vllm"
+    assert framework_of([], [""]) is None
+    assert parse_command([]).program is None
+
+
+SLURM = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
+ENVIRON = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a\x1b[31m\tb", "HF_TOKEN": "hf_secret"}
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Procfs:
+    tree = Procfs(tmp_path / "proc")
+    tree.process(700, cgroup=SLURM, environ=ENVIRON)
+    tree.process(701, environ=ENVIRON)
+    return tree
+
+
+def test_allow_listed_variables_of_a_slurm_process_and_no_others(proc: Procfs) -> None:
+    assert answer(proc.root, b"700\n") == (
+        b'{"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a[31m b"}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "question", [b"", b"\n", b"701\n", b"999\n", b"-1\n", b"0\n", b"../700\n", b"9" * 16, "٧٠٠".encode(), b"\xff\n"]
+)
+def test_any_other_question_is_answered_with_nothing(proc: Procfs, question: bytes) -> None:
+    assert answer(proc.root, question) == b"{}\n"

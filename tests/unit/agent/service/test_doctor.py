@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from skuwise.agent.config import AgentConfig
+from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.diagnostics.doctor import not_configured, source_lines
+from skuwise.agent.service.diagnostics.slurm_checks import Recorded, config_folders, read_config, slurm_lines
+from skuwise.agent.service.exporter.process_stats import resident_bytes, started_ts
+from skuwise.agent.service.runtime.notify import Notifier
+from skuwise.agent.service.runtime.run_database import DatabaseLock, Holder, is_wedged
+from skuwise.agent.sources.gpu_backends import Privileges, explain
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
-from skuwise.agent.sources.nvidia.profiling_permissions import Privileges, explain
+from skuwise.agent.store.writing.writer import Writer
+from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.sysfs_trees import put
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100")
 REFUSED = Capability(
@@ -79,3 +93,222 @@ def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> 
     assert [
         one.absence for one in source_lines(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
     ] == [late]
+
+
+GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
+ME = frozenset({os.getuid()})
+# As a real 22.05 prints it.
+SCONTROL = """Configuration data as of 2026-11-22T18:54:55
+Epilog                  = {root}/epilog.sh
+ProctrackType           = proctrack/cgroup
+Prolog                  = {root}/prolog.sh
+PrologFlags             = Alloc,Contain
+PrologSlurmctld         = (null)
+TaskPlugin              = task/affinity,task/cgroup
+
+Cgroup Support Configuration:
+CgroupPlugin            = cgroup/v1
+ConstrainDevices        = yes
+
+Slurmctld(primary) at gpunode is UP
+"""
+
+
+class Site:
+    """A node with Slurm as it should be, in one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("prolog.sh", "epilog.sh"):
+            put(root / name, f"#!/bin/sh\n/etc/skuwise/slurm/{name}")
+            (root / name).chmod(0o755)
+        put(root / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
+        put(root / "slurm.conf", "NodeName=n1 Gres=gpu:4")
+        (root / "allocations").mkdir(mode=0o755)
+        self.said: str | None = SCONTROL.format(root=root)
+        self.asked: list[Sequence[str]] = []
+
+    def lines(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> tuple[Capability, ...]:
+        def ask(command: Sequence[str]) -> str | None:
+            self.asked.append(command)
+            return self.said
+
+        return slurm_lines(
+            read_config(ask, (self.root,)), SlurmConfReader(self.root, host="n1"), self.root / "allocations", gpus,
+            recorded, procfs=self.root / "proc", cgroups=self.root / "cgroup", root_uids=ME,
+        )  # fmt: skip
+
+    def absences(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> Mapping[str, Absence]:
+        return {one.absence.reason: one.absence for one in self.lines(gpus, recorded) if one.absence is not None}
+
+    def change(self, before: str, after: str) -> None:
+        assert self.said is not None and before in self.said
+        self.said = self.said.replace(before, after)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Site) -> None:
+    assert site.absences() == {}
+    assert site.asked == [("scontrol", "show", "config")]
+    (devices,) = (line for line in site.lines() if line.metric == "devices")
+    assert devices.origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason", "says"),
+    [
+        ("Prolog                  = {root}/prolog.sh", "Prolog = (null)", "prolog-not-configured", "slurm/prolog.sh"),
+        ("Epilog                  = {root}/epilog.sh", "Epilog = (null)", "epilog-not-configured", "epilog.sh"),
+        ("{root}/prolog.sh", "{root}/other.sh", "prolog-not-ours", "Call /etc/skuwise/slurm/prolog.sh"),
+        ("{root}/prolog.sh", "/etc/nothing/prolog.sh", "prolog-missing", "agent install"),
+        ("{root}/prolog.sh", "{root}/closed.sh", "prolog-not-executable", "chmod"),
+        ("Alloc,Contain", "(null)", "prolog-flags", "PrologFlags=Alloc,Contain"),
+        ("proctrack/cgroup", "proctrack/linuxproc", "no-job-cgroup", "proctrack/cgroup"),
+        ("ConstrainDevices        = yes", "ConstrainDevices = no", "devices-not-constrained", "cgroup.conf"),
+        ("task/affinity,task/cgroup", "task/affinity", "devices-not-constrained", "TaskPlugin"),
+    ],
+)
+def test_each_cause_has_its_remedy(site: Site, before: str, after: str, reason: str, says: str) -> None:
+    put(site.root / "other.sh", "#!/bin/sh\n/opt/site/health")
+    put(site.root / "closed.sh", "#!/bin/sh\n/etc/skuwise/slurm/prolog.sh")
+    (site.root / "other.sh").chmod(0o755)
+    (site.root / "closed.sh").chmod(0o644)
+    site.change(before.format(root=site.root), after.format(root=site.root))
+    absences = site.absences()
+    assert set(absences) == {reason}
+    assert says in absences[reason].remedy
+
+
+def test_without_scontrol_the_files_are_read(site: Site) -> None:
+    site.said = None
+    put(
+        site.root / "slurm.conf",
+        "NodeName=n1 Gres=gpu:4\nTaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup",
+    )
+    put(site.root / "cgroup.conf", "ConstrainDevices=yes")
+    absences = site.absences()
+    assert set(absences) == {"prolog-not-configured", "epilog-not-configured"}
+    assert str(site.root / "slurm.conf") in absences["prolog-not-configured"].detail
+
+
+def test_the_folder_must_be_roots_and_there(site: Site) -> None:
+    folder = site.root / "allocations"
+    folder.chmod(0o777)
+    assert "only root can write" in site.absences()["folder-not-roots"].detail
+    folder.rmdir()
+    assert "systemd-tmpfiles --create" in site.absences()["folder-missing"].remedy
+    folder.symlink_to(site.root)
+    assert set(site.absences()) == {"folder-not-roots"}
+
+
+def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
+    settings = SlurmConfReader(folders=(tmp_path,), host="n1")
+    assert read_config(lambda _: None, (tmp_path,)) is None
+    assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
+    assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
+
+
+def proc_instance(
+    root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = (), started: int = 777
+) -> None:
+    """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
+    for number, one in enumerate((state, *threads)):
+        task = root / str(pid) / "task" / str(pid + number)
+        task.mkdir(parents=True)
+        fields = [one, *["0"] * 18, "777", "0", "0"]
+        (task / "stat").write_text(f"{pid + number} (sku) wise) {' '.join(fields)}\n")
+        (task / "status").write_text(f"Name:\tskuwise\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n")
+    (root / str(pid) / "stat").write_text((root / str(pid) / "task" / str(pid) / "stat").read_text())
+
+
+@pytest.mark.parametrize(
+    ("state", "pending", "threads", "wedged"),
+    [
+        ("S", 0, ("D",), False),  # hangs in the driver, but nobody told it to die
+        ("S", 0x100, ("D",), True),
+        ("D", 0x100, (), True),
+        ("Z", 0, ("D",), True),  # dead but for the thread that hangs
+        ("Z", 0, (), False),
+        ("R", 0x100, (), False),  # about to die
+    ],
+)
+def test_who_cannot_die_is_told_from_who_does_not_want_to(
+    tmp_path: Path, state: str, pending: int, threads: tuple[str, ...], wedged: bool
+) -> None:
+    proc_instance(tmp_path, 40, state=state, pending=pending, threads=threads)
+    assert is_wedged(tmp_path, Holder(40, 777)) is wedged
+    assert not is_wedged(tmp_path, Holder(40, 778))  # another process with the same number
+    assert not is_wedged(tmp_path, Holder(41, 777))
+    assert not is_wedged(tmp_path, Holder())
+
+
+def held_by(database: Path, holder: Holder) -> int:
+    """The lock of `database`, held by a descriptor of ours that stands for another process."""
+    descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, json.dumps({"pid": holder.pid, "started": holder.started, "restarted_at": 5.0}).encode())
+    return descriptor
+
+
+def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) -> None:
+    database = tmp_path / "node.db"
+    old = Writer.open(database)
+    proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
+    descriptor = held_by(database, Holder(40, 777))
+    with DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9) as instance:
+        assert instance.aside is not None
+        assert instance.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
+        assert instance.restarted_at == 5.0  # what the lock remembered is not lost
+        with Writer.open(database):
+            pass
+        with pytest.raises(StoreError, match="Another agent"):
+            DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0)
+    os.close(descriptor)
+    with pytest.raises(StoreError, match="replaced"):
+        old.close()  # should it ever wake up, it writes nothing
+    with sqlite3.connect(instance.aside.kept_as) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_living_agent_is_never_passed_over(tmp_path: Path) -> None:
+    database = tmp_path / "node.db"
+    with DatabaseLock.take(database), pytest.raises(StoreError, match=f"PID {os.getpid()}"):
+        DatabaseLock.take(database, wait_seconds=0.3, sleep=lambda _: None)
+    assert not list(tmp_path.glob("*wedged*"))
+    with DatabaseLock.take(database, wait_seconds=0.0) as again:
+        assert again.aside is None
+
+
+def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
+    database = tmp_path / "node.db"
+    first = DatabaseLock.take(database)
+    first.note_restart(123.0)
+    first.note_pause(456.0)
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            first.release()
+
+    with DatabaseLock.take(database, sleep=sleep) as second:
+        assert len(slept) == 3
+        assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
+
+
+def test_memory_and_start_are_those_of_this_process() -> None:
+    own = psutil.Process()
+    assert resident_bytes() == pytest.approx(own.memory_info().rss, rel=0.1)
+    assert started_ts() == pytest.approx(own.create_time(), abs=2.0)  # psutil takes the boot's time in whole seconds
+
+
+def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
+    assert not Notifier({}).supervised
+    assert Notifier({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}).supervised
+    notifier = Notifier({"NOTIFY_SOCKET": "@nobody-listens"})
+    assert notifier.supervised
+    notifier.close()

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence
+from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
 from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
 from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
+from skuwise.agent.service.driver.relief import Relief
+from skuwise.agent.service.driver.worker import Worker
 from skuwise.agent.service.runtime.control import ControlServer
-from skuwise.agent.service.runtime.db_lock import DatabaseLock
 from skuwise.agent.service.runtime.notify import Notifier
+from skuwise.agent.service.runtime.run_database import DatabaseLock
 from skuwise.agent.service.runtime.supervisor import Supervisor
 from skuwise.agent.sources.gpu_backend import GpuBackend
 from skuwise.tests.support.hanging_driver import Gpus, Session, at, reasons
+from skuwise.tests.support.stepped_clock import SteppedClock
 
 SHORT = Deadlines(read=0.5, open=0.5, close=0.5, retry=60.0)
 
@@ -119,3 +126,122 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) 
     assert sum("within the last hour" in line for line in again.said) == 1
     again.instance.release()
     session.answers.set()
+
+
+SOON = 0.02
+LONG = 60.0
+
+
+def guarded(session: Session, **deadlines: float) -> GuardedDriver:
+    backend = GpuBackend("nvml", "NVML", "no library", ("nvml",), lambda _: Session())
+    limits = Deadlines(**{"read": 0.1, "open": 30.0, "close": 0.1, "retry": 60.0, **deadlines})
+    driver = GuardedDriver(backend, session, 1.0, 10.0, deadlines=limits)
+    driver.open(at(0))
+    return driver
+
+
+class Host:
+    """A source beside the driver: at which instants it was read, and by which thread."""
+
+    name = "host"
+
+    def __init__(self) -> None:
+        self.read_at: list[float] = []
+        self.threads: list[int] = []
+
+    def probe(self) -> Probe:
+        return Probe()
+
+    def read(self, instant: Instant) -> Reading:
+        self.read_at.append(instant.monotonic_seconds)
+        self.threads.append(threading.get_ident())
+        return Reading(host={"cpu_util": 0.5})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Run:
+    """An agent's loop over a driver that may hang and the host, relieved as the daemon does it."""
+
+    def __init__(self, session: Session, seconds: float) -> None:
+        self.driver, self.host, self.kept = guarded(session), Host(), list[Sampled]()
+        self.hang_after: int | None = None
+        self.session = session
+        sampler = Sampler([self.driver, self.host], 1.0, 10.0)
+        self.loop = SamplingLoop(
+            sampler, SteppedClock(1.8e9), self.keep, lambda _: None, lambda: 0, duration_seconds=seconds
+        )
+
+    def keep(self, sampled: Sampled) -> None:
+        self.kept.append(sampled)
+        if len(self.kept) == self.hang_after:
+            self.session.answers.clear()
+
+    def live(self) -> None:
+        relief = self.driver.relief = Relief(SOON)
+        relief.run(self.loop.run)
+        self.driver.relief = None
+        relief.close()
+
+
+@pytest.mark.parametrize("after", [None, 0, 3])
+def test_a_driver_that_hangs_costs_no_tick_of_the_others(after: int | None) -> None:
+    """`after` so many ticks; 0: at the very first reading, which is thrown away; None: never."""
+    session = Session()
+    run = Run(session, 6.0)
+    run.hang_after = after
+    if after == 0:
+        session.answers.clear()
+    run.live()
+    assert run.loop.kept == len(run.kept) == 6
+    assert run.host.read_at == [float(n) for n in range(7)]  # each tick once, the first one to count from
+    assert {one.tick.interval_seconds for one in run.kept} == {1.0}
+    whole = 6 if after is None else after
+    assert [bool(one.tick.gpus) for one in run.kept] == [number < whole for number in range(6)]
+    blind = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
+    for one in run.kept[whole:]:
+        assert {(a.subject, a.reason) for a in one.absences} == blind
+    session.answers.set()
+    assert len(set(run.host.threads)) == (2 if after else 1)  # from the hang on another one reads
+
+
+def test_the_thread_that_was_kept_touches_nothing_when_it_comes_back() -> None:
+    session = Session()
+    run = Run(session, 4.0)
+    run.hang_after = 2
+    run.live()
+    kept = len(run.kept)
+    stuck = [one for one in threading.enumerate() if one.name == "loop"]
+    session.answers.set()
+    for thread in stuck:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in stuck)
+    assert len(run.kept) == kept == 4
+    # What it brought is late: its rates would count from a reading of unknown time.
+    assert reasons(run.driver.read(at(50))) == {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
+    assert run.driver.read(at(51)).gpus
+
+
+def test_steps_give_way_to_every_other_job() -> None:
+    worker = Worker("test")
+    done: list[str] = []
+    first_step, go_on = threading.Event(), threading.Event()
+
+    def steps() -> Generator[None, None, str]:
+        for number in range(3):
+            done.append(f"step {number}")
+            first_step.set()
+            assert go_on.wait(60)
+            yield
+        return "all"
+
+    worker.start(lambda: None).wait(60)
+    aside = worker.aside(steps())
+    assert aside is not None and first_step.wait(60)
+    calls = [worker.start(lambda n=n: done.append(f"job {n}")) for n in range(2)]
+    go_on.set()
+    assert aside.wait(60) and all(call.done for call in calls)
+    assert done == ["step 0", "job 0", "job 1", "step 1", "step 2"]
+    assert aside.result == "all"
+    worker.stop()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import threading
 from collections.abc import Mapping
 
 import pytest
 from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
+from skuwise.agent.service.exporter.answers import parse_request
 from skuwise.agent.service.exporter.cpu_budget import CpuBudget
 from skuwise.agent.service.exporter.page_cache import PageCache
+from skuwise.agent.service.runtime.jobs import Schedule, ScheduledJob, Timetable, every
 
 
 def test_a_budget_is_spent_earned_and_no_more_than_its_reserve() -> None:
@@ -51,3 +54,62 @@ def test_a_page_is_made_once_a_tick_however_often_it_is_asked_for() -> None:
     assert maker.ask() == "page 2 {'scraped': 1}\n" == maker.ask(compressed=True)
     maker.ask(OPENMETRICS)
     assert maker.made == [PLAIN, PLAIN, OPENMETRICS]
+
+
+def test_requests_are_parsed_strictly() -> None:
+    parsed = parse_request(b"GET /metrics?a=b HTTP/1.1\r\nAccept: a\r\naccept: b\r\nX:")
+    assert parsed == ("GET", "/metrics", {"accept": "a,b", "x": ""})
+    assert parse_request(b"GET /\xff HTTP/1.1") == ("GET", "/\xff", {})
+
+
+DAY = 86400.0
+MINUTELY = ScheduledJob(lambda: None, every(60))
+
+
+def test_the_next_moment_is_later_than_now_and_at_the_offset() -> None:
+    at = every(60, 17)
+    assert [at(0), at(16.9), at(17), at(59), at(77)] == [17, 17, 77, 77, 137]
+    daily = every(DAY, 3 * 3600)
+    assert daily(10 * DAY + 3 * 3600 - 1) == 10 * DAY + 3 * 3600
+    assert daily(10 * DAY + 3 * 3600) == 11 * DAY + 3 * 3600
+
+
+def test_a_job_is_due_once_at_its_time() -> None:
+    plan = Schedule([MINUTELY], 0)
+    assert plan.take(59.9) == []
+    assert plan.take(60) == [MINUTELY]
+    assert plan.take(60.1) == []
+    assert plan.take(120) == [MINUTELY]
+
+
+def test_times_that_passed_meanwhile_are_run_once() -> None:
+    plan = Schedule([MINUTELY], 0)
+    assert plan.take(500) == [MINUTELY]
+    assert plan.take(501) == []
+
+
+def test_what_comes_later_than_its_grace_waits_for_its_next_time() -> None:
+    punctual = ScheduledJob(lambda: None, every(60), grace_seconds=5)
+    plan = Schedule([punctual, MINUTELY], 0)
+    assert plan.take(70) == [MINUTELY]
+    assert plan.take(121) == [punctual, MINUTELY]
+
+
+def test_nobody_waits_longer_than_to_the_next_time_and_the_clock_is_looked_at_meanwhile() -> None:
+    plan = Schedule([MINUTELY, ScheduledJob(lambda: None, every(3600))], 50)
+    assert plan.seconds_left(50) == 10
+    assert plan.seconds_left(70) == 0
+    assert Schedule([ScheduledJob(lambda: None, every(3600))], 0).seconds_left(0) == 30
+
+
+def test_a_job_that_fails_is_said_and_the_others_run() -> None:
+    ran, failures = threading.Event(), list[Exception]()
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    table = Timetable("test", [ScheduledJob(fail, every(0.01)), ScheduledJob(ran.set, every(0.01))], failures.append)
+    table.start()
+    assert ran.wait(60)
+    table.stop()
+    assert str(failures[0]) == "no"

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skuwise.agent.base.address import Address, parse_listen
+from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, MetricFamily, MetricsText, format_number, label_text
 from skuwise.agent.base.page_url import PageError
+from skuwise.agent.model import Instant, Reading, ServingSample
+from skuwise.agent.service.exporter.answers import negotiate
 from skuwise.agent.sources.scrape.prometheus_text import (
     MAX_LABELS,
     MAX_LINE_BYTES,
@@ -14,6 +21,9 @@ from skuwise.agent.sources.scrape.prometheus_text import (
     PageParser,
     Series,
 )
+from skuwise.agent.sources.scrape.serving import WELL_KNOWN, ServingSource
+from skuwise.agent.statistics.latency_bins import percentile
+from skuwise.tests.support.metrics_fixtures import SGLANG, TGI, TRITON, TRTLLM, VLLM, PagesAtHand, counted
 
 WANTED = ("up", "a:b_total")
 
@@ -87,3 +97,270 @@ def test_too_many_series_are_refused() -> None:
 def test_every_label_comes_back_as_it_was(text: str) -> None:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     assert parsed(f'up{{a="{escaped}"}} 1\n'.encode(), 4096)[0].labels["a"] == text
+
+
+SECONDS = MetricFamily("skuwise_x_seconds", "counter", "seconds", 'Says "how" much\nand \\ why.')
+
+
+def test_a_counter_in_both_formats() -> None:
+    pages = {}
+    for form in (OPENMETRICS, PLAIN):
+        page = MetricsText(form)
+        page.add(SECONDS, [('a="b"', 1.5), ("", 2)])
+        pages[form] = page.text().splitlines()
+    assert pages[OPENMETRICS] == [
+        "# TYPE skuwise_x_seconds counter",
+        "# UNIT skuwise_x_seconds seconds",
+        '# HELP skuwise_x_seconds Says \\"how\\" much\\nand \\\\ why.',
+        'skuwise_x_seconds_total{a="b"} 1.5',
+        "skuwise_x_seconds_total 2",
+        "# EOF",
+    ]
+    assert pages[PLAIN] == [
+        '# HELP skuwise_x_seconds_total Says "how" much\\nand \\\\ why.',
+        "# TYPE skuwise_x_seconds_total counter",
+        'skuwise_x_seconds_total{a="b"} 1.5',
+        "skuwise_x_seconds_total 2",
+    ]
+
+
+def test_a_histogram_is_cumulative_and_ends_at_infinity() -> None:
+    page = MetricsText(PLAIN)
+    page.add_histogram(MetricFamily("h_ratio", "histogram", "ratio", "H."), (0.5, 1.0), [('a="b"', [1, 2, 3], 4.25)])
+    assert page.text().splitlines()[2:] == [
+        'h_ratio_bucket{a="b",le="0.5"} 1',
+        'h_ratio_bucket{a="b",le="1.0"} 3',
+        'h_ratio_bucket{a="b",le="+Inf"} 6',
+        'h_ratio_count{a="b"} 6',
+        'h_ratio_sum{a="b"} 4.25',
+    ]
+
+
+@pytest.mark.parametrize("value", ['a"b', "a\\b", "a\nb", '\\"\n\\n', "x" * 5000, "ä€😀", 'a"} 1\nevil_metric 1'])
+def test_a_hostile_label_stays_one_value(value: str) -> None:
+    text = label_text({"name": value})
+    assert "\n" not in text
+    (read,) = re.fullmatch(r'name="((?:[^"\\]|\\.)*)"', text).groups()  # type: ignore[union-attr]
+    assert re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], read) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1, "1"), (0.1, "0.1"), (1e300, "1e+300"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN")],
+)
+def test_numbers(value: float, text: str) -> None:
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("", PLAIN),
+        ("*/*", PLAIN),
+        ("text/plain", PLAIN),
+        ("application/openmetrics-text; version=1.0.0; charset=utf-8", OPENMETRICS),
+        ("application/openmetrics-text;version=2.0.0", PLAIN),
+        ("application/openmetrics-text;q=0", PLAIN),
+        ("application/openmetrics-text;q=0.2,text/plain;q=0.9", PLAIN),
+        # Prometheus 2.42
+        (
+            "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+            "text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+            OPENMETRICS,
+        ),
+        (";;;,,,=;q", PLAIN),
+    ],
+)
+def test_negotiation(accept: str, form: object) -> None:
+    assert negotiate(accept) is form
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("9500", Address("127.0.0.1", 9500)),
+        ("0.0.0.0:9500", Address("0.0.0.0", 9500)),
+        ("node-1:0", Address("node-1", 0)),
+        ("[::1]:9500", Address("::1", 9500)),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_listen(text) == address
+    assert str(parse_listen(str(address))) == str(address)
+
+
+URL = "http://127.0.0.1:8000/metrics"
+NOW = Instant(1_790_000_000.0, 0.0)
+
+
+def samples(*pages: str, every: float = 10.0) -> list[ServingSample]:
+    """What a source makes of these pages, which come `every` seconds."""
+    at_hand = PagesAtHand()
+    source = ServingSource(at_hand, (URL,))
+    source.read(NOW)
+    found: list[ServingSample] = []
+    for number, page in enumerate(pages):
+        at_hand.put(URL, page, every * number, pids={42})
+        found += source.read(NOW).serving
+        assert source.read(NOW).serving == ()  # a page is given once
+    return found
+
+
+RATES = {"prompt_tokens_per_second": 100.0, "generation_tokens_per_second": 50.0}
+TTFT = {"time_to_first_token_seconds": pytest.approx(0.3)}
+
+
+@pytest.mark.parametrize(
+    ("engine", "page", "values"),
+    [
+        (
+            "vllm",
+            VLLM,
+            {"kv_cache_usage": 0.4565217391304348, "requests_running": 7.0, "requests_waiting": 3.0}
+            | {"preemptions_per_second": pytest.approx(0.2)} | RATES | TTFT,
+        ),
+        (
+            "sglang",
+            SGLANG,
+            {"kv_cache_usage": 0.55, "requests_running": 4.0, "requests_waiting": 6.0}
+            | {"preemptions_per_second": pytest.approx(0.2)} | RATES | TTFT,
+        ),
+        ("tgi", TGI, {"requests_running": 7.0, "requests_waiting": 2.0} | RATES),
+        ("triton", TRITON, {"kv_cache_usage": 0.25, "requests_running": 7.0, "requests_waiting": 5.0}),
+        (
+            "tensorrt-llm",
+            TRTLLM,
+            {"kv_cache_usage": 0.25, "requests_running": 7.0, "requests_waiting": 1.0} | RATES | TTFT,
+        ),
+    ],
+)  # fmt: skip
+def test_each_engine_is_known_by_its_page(engine: str, page: str, values: dict[str, float]) -> None:
+    (sample,) = samples(counted(page, 0), counted(page, 1))
+    assert sample.engine == engine
+    assert sample.values == values
+    assert (sample.endpoint, sample.ts, sample.interval_seconds) == (URL, 1_790_000_010.0, 10.0)
+    assert sample.pids == frozenset({42})
+
+
+def test_a_restarted_server_gives_no_rate_over_its_restart() -> None:
+    restarted, after = samples(counted(VLLM, 5), counted(VLLM, 0), counted(VLLM, 1))
+    assert set(restarted.values) == {"kv_cache_usage", "requests_running", "requests_waiting"}
+    assert after.values["prompt_tokens_per_second"] == 100.0
+
+
+@pytest.mark.parametrize("odd", ["NaN", "-3", "45.6", "+Inf"])
+def test_a_cache_usage_that_cannot_be_is_missing(odd: str) -> None:
+    page = VLLM.replace("0.4565217391304348", odd)
+    (sample,) = samples(counted(page, 0), counted(page, 1))
+    assert "kv_cache_usage" not in sample.values
+    assert sample.values["requests_running"] == 7.0
+
+
+def reasons(reading: Reading) -> dict[str, str]:
+    return {a.subject: a.reason for a in reading.absences}
+
+
+def test_an_endpoint_that_fails_is_absent_until_it_is_back() -> None:
+    pages = PagesAtHand()
+    source = ServingSource(pages, (URL,))
+    source.read(NOW)
+    pages.put(URL, counted(VLLM, 0), 0)
+    source.read(NOW)
+    pages.fail(URL, "page-too-slow", 10)
+    assert reasons(source.read(NOW)) == {URL: "page-too-slow"}
+    assert reasons(source.read(NOW)) == {URL: "page-too-slow"}
+    pages.put(URL, counted(VLLM, 2), 20)
+    reading = source.read(NOW)
+    assert reading.absences == frozenset()
+    assert reading.serving == ()  # nothing is known of the time in which nothing was read
+
+
+def test_a_page_that_is_no_servers_says_how_to_switch_metrics_on() -> None:
+    pages = PagesAtHand()
+    source = ServingSource(pages, (URL,))
+    source.read(NOW)
+    pages.put(URL, "process_cpu_seconds_total 12.5\n", 0)
+    assert reasons(source.read(NOW)) == {URL: "not-a-server"}
+    (line,) = source.probe().capabilities
+    assert line.absence is not None
+    assert "--enable-metrics" in line.absence.remedy
+
+
+def test_well_known_ports_are_looked_at_only_where_asked_and_silence_there_is_no_fault() -> None:
+    pages = PagesAtHand()
+    off = ServingSource(pages, ())
+    assert off.read(NOW) == Reading()
+    assert off.probe().capabilities == ()
+    assert pages.targets == {}
+    on = ServingSource(pages, (), discover=True)
+    on.read(NOW)
+    assert set(pages.targets) == set(WELL_KNOWN)
+    for url in WELL_KNOWN:
+        pages.fail(url, "unreachable", 1)
+    assert on.read(NOW).absences == frozenset()
+    assert on.probe().capabilities == ()
+
+
+def test_doctor_is_told_what_an_engine_tells_and_what_not() -> None:
+    pages = PagesAtHand()
+    source = ServingSource(pages, (URL,))
+    source.read(NOW)
+    pages.put(URL, counted(TGI, 0), 0)
+    source.read(NOW)
+    lines = {c.metric: c.absence.reason if c.absence else None for c in source.probe().capabilities}
+    assert lines == {
+        "kv_cache_usage": "not-exported",
+        "requests_running": None,
+        "requests_waiting": None,
+        "prompt_tokens_per_second": None,
+        "generation_tokens_per_second": None,
+        "time_to_first_token_seconds": "not-exported",
+        "preemptions_per_second": "not-exported",
+        "time_per_output_token_seconds": "not-exported",
+    }
+
+
+LATENCY = """{name}_bucket{{{{engine="0",le="0.05",model_name="m"}}}} {{fast}}
+{name}_bucket{{{{engine="0",le="0.1",model_name="m"}}}} {{most}}
+{name}_bucket{{{{engine="0",le="2.5",model_name="m"}}}} {{all}}
+{name}_bucket{{{{engine="0",le="+Inf",model_name="m"}}}} {{all}}
+{name}_sum{{{{engine="0",model_name="m"}}}} {{sum}}
+{name}_count{{{{engine="0",model_name="m"}}}} {{all}}
+"""
+
+
+def latency(name: str, step: int, *, begun: int = 0) -> str:
+    """The histogram's lines after `step` rounds: 100 were counted in each, half within 50 ms, 90 within 100 ms."""
+    n = step + begun
+    return LATENCY.format(name=name).format(fast=50 * n, most=90 * n, all=100 * n, sum=6.0 * n)
+
+
+@pytest.mark.parametrize(
+    ("page", "first", "token"),
+    [
+        (VLLM, None, "vllm:inter_token_latency_seconds"),
+        (VLLM, None, "vllm:request_time_per_output_token_seconds"),
+        (SGLANG, "sglang:time_to_first_token_seconds", "sglang:inter_token_latency_seconds"),
+        (TGI, None, "tgi_request_mean_time_per_token_duration"),
+        (TRTLLM, None, "trtllm_time_per_output_token_seconds"),
+    ],
+)
+def test_histograms_of_latency_are_counted_in_bins_between_two_pages(page: str, first: str | None, token: str) -> None:
+    names = [name for name in (first, token) if name is not None]
+    pages = [counted(page, n) + "".join(latency(name, n) for name in names) for n in (0, 1)]
+    (sample,) = samples(*pages)
+    counts = sample.latency["output_token"]
+    assert sum(counts) == pytest.approx(100.0)
+    assert sample.values["time_per_output_token_seconds"] == pytest.approx(0.06)
+    assert percentile(counts, 0.9) == pytest.approx(0.1)
+    assert ("first_token" in sample.latency) == (first is not None)
+
+
+def test_a_histogram_that_began_anew_or_has_the_whole_alone_counts_nothing() -> None:
+    name = "vllm:inter_token_latency_seconds"
+    again, after = samples(*(counted(VLLM, 1) + latency(name, n) for n in (5, 0, 1)))
+    assert "output_token" not in again.latency and "time_per_output_token_seconds" not in again.values
+    assert sum(after.latency["output_token"]) == pytest.approx(100.0)
+    # The first token's histogram of this page has one edge below everything it counts, and the whole.
+    (plain,) = samples(counted(VLLM, 0), counted(VLLM, 1))
+    assert plain.values["time_to_first_token_seconds"] == pytest.approx(0.3) and plain.latency == {}

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import Instant, Reading
+from skuwise.agent.model import Instant, LinkLayer, Reading
+from skuwise.agent.sources.fabric.ethernet import EthernetSource
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
-from skuwise.tests.support.sysfs_trees import Port, Sysfs, dgx_like, efa_like, gpus_on
+from skuwise.agent.sources.fabric.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
+from skuwise.tests.support.sysfs_trees import Port, Sysfs, dgx_like, efa_like, gpus_on, put
 
 COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"
 
@@ -178,3 +180,183 @@ def test_no_fabric_is_one_absence_of_the_source(tmp_path: Path) -> None:
     assert (absence.scope, absence.subject, absence.metric, absence.reason) == (
         "source", "infiniband", "*", "no-fabric",
     )  # fmt: skip
+
+
+def at_ethernet(seconds: float) -> Instant:
+    return Instant(1_790_000_000 + seconds, 50 + seconds)
+
+
+def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 100_000, state: str = "up") -> Path:
+    """``/sys/class/net/<name>``, on a PCI device of its own where it is physical."""
+    home = root / "class/net" / name
+    put(home / "type", 1)
+    put(home / "operstate", state)
+    put(home / "speed", speed)
+    put(home / "statistics/tx_bytes", 0)
+    put(home / "statistics/rx_bytes", 0)
+    if physical:
+        device = root / "devices/pci0000:00" / name
+        device.mkdir(parents=True)
+        (home / "device").symlink_to(device)
+    return home
+
+
+def source_on(root: Path, roles: dict[str, str] | None = None) -> EthernetSource:
+    return EthernetSource(root, root / "proc", 10.0, roles)  # type: ignore[arg-type]
+
+
+def default_route(root: Path, interface: str, table: str = "net/route") -> None:
+    put(
+        root / "proc" / table,
+        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+        "eth9\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
+        f"{interface}\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0",
+    )
+
+
+def test_bytes_over_measured_time_and_the_line_rate_one_way(tmp_path: Path) -> None:
+    home = netdev(tmp_path, "eth0")
+    source = source_on(tmp_path)
+    (port,) = source.probe().ports
+    assert (port.key, port.link_layer, port.role) == ("eth0/1", "Ethernet", "unknown")
+    assert port.line_rate_bytes_per_second == 12.5e9
+    assert reasons(source.read(at_ethernet(0)))[("eth0/1", "tx_bytes_per_second")] == "first-reading"
+    put(home / "statistics/tx_bytes", 4000)
+    put(home / "statistics/rx_bytes", 1000)
+    reading = source.read(at_ethernet(2))
+    assert reading.fabric == {"eth0/1": {"tx_bytes_per_second": 2000.0, "rx_bytes_per_second": 500.0}}
+    assert reading.port_states == {"eth0/1": "ACTIVE"}
+    assert reasons(reading) == {("eth0/1", "xmit_wait_per_second"): "not-supported"}
+    source.close()
+
+
+def test_only_physical_ethernet_ports_count(tmp_path: Path) -> None:
+    netdev(tmp_path, "eth0")
+    for name in ("lo", "docker0", "veth12ab", "bond0", "eth0.100", "cali0"):
+        netdev(tmp_path, name, physical=False)
+    put(netdev(tmp_path, "ib0") / "type", 32)
+    (netdev(tmp_path, "wlan0") / "wireless").mkdir()
+    (netdev(tmp_path, "eth0v1") / "device/physfn").mkdir()
+    lower = netdev(tmp_path, "enP1s1")  # accelerated networking: its pair counts what it moves
+    (lower / "master").symlink_to(netdev(tmp_path, "eth1"))
+    slave = netdev(tmp_path, "eth2")  # a bond's port is a port
+    (slave / "master").symlink_to(tmp_path / "class/net/bond0")
+    assert [port.device for port in source_on(tmp_path).probe().ports] == ["eth0", "eth1", "eth2"]
+
+
+def test_a_roce_device_is_listed_once(tmp_path: Path) -> None:
+    tree = Sysfs(tmp_path)
+    tree.nic("mlx5_0", ["pci0000:10", "0000:11:00.0"], Port(link_layer="Ethernet"))
+    home = netdev(tmp_path, "eth4")
+    (home / "device").unlink()
+    (home / "device").symlink_to(tmp_path / "devices/pci0000:10/0000:11:00.0")
+    source = source_on(tmp_path)
+    probe = source.probe()
+    assert probe.ports == ()
+    assert [c.absence.reason for c in probe.capabilities if c.absence] == ["counted-as-rdma"]
+    assert source.read(at_ethernet(0)).fabric == {}
+    assert [port.key for port in InfinibandSource(tmp_path, tuple, 10).probe().ports] == ["mlx5_0/1"]
+
+
+def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Path) -> None:
+    for name in ("eth0", "eth1", "eth2"):
+        netdev(tmp_path, name)
+    bond, vlan = netdev(tmp_path, "bond0", physical=False), netdev(tmp_path, "bond0.7", physical=False)
+    put(vlan / "lower_bond0", "")
+    put(bond / "lower_eth0", "")
+    put(bond / "lower_eth1", "")
+    put(bond / "lower_bond0.7", "")  # a circle must not be walked for ever
+    default_route(tmp_path, "bond0.7")
+    roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
+    assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
+
+
+def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it_is_up(tmp_path: Path) -> None:
+    home = netdev(tmp_path, "eth0", speed=-1, state="down")
+    source = source_on(tmp_path)
+    assert source.probe().ports[0].line_rate_bytes_per_second is None
+    reading = source.read(at_ethernet(0))
+    assert reading.port_states == {"eth0/1": "DOWN"}
+    assert reasons(reading) == {("eth0/1", "*"): "port-not-active"}
+    put(home / "operstate", "up")
+    put(home / "speed", 25_000)
+    source.read(at_ethernet(1))
+    assert source.wants_probe
+    assert source.probe().ports[0].line_rate_bytes_per_second == 25e9 / 8
+    source.read(at_ethernet(2))
+    assert not source.wants_probe
+
+
+def test_a_node_without_any_is_no_fault(tmp_path: Path) -> None:
+    source = source_on(tmp_path)
+    assert source.probe().ports == ()
+    assert source.read(at_ethernet(0)) == Reading()
+
+
+def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
+    return Nic(device, path, layer)
+
+
+SWITCH = ("pci0000:10", "0000:10:01.0", "0000:11:00.0")
+
+
+@pytest.mark.parametrize(
+    ("nvml", "sysfs"),
+    [
+        ("00000000:1B:00.0", "0000:1b:00.0"),
+        ("00000001:00:00.0", "0001:00:00.0"),
+        ("0000:1b:00.0", "0000:1b:00.0"),
+        ("1B:00.0", "0000:1b:00.0"),
+        ("00010000:E1:00.0", "10000:e1:00.0"),
+        ("", None),
+        ("../../etc", None),
+        ("00000000:1B:00.9", None),
+    ],
+)
+def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str | None) -> None:
+    assert sysfs_bus_id(nvml) == sysfs
+
+
+def test_a_shared_switch_makes_compute_and_names_the_gpus() -> None:
+    gpus = {"a": (*SWITCH, "0000:12:00.0", "a"), "b": (*SWITCH, "0000:12:01.0", "b"), "c": ("pci0000:20", "p", "c")}
+    placed = place_nics([nic("n", *SWITCH, "0000:12:02.0", "n")], gpus, 3, {})["n"]
+    assert (placed.role, placed.gpu_pci_bus_ids) == ("compute", ("a", "b"))
+
+
+def test_the_root_complex_alone_counts_where_nothing_is_nearer() -> None:
+    gpus = {"g0": ("pci0000:10", "p0", "g0"), "g1": ("pci0000:20", "p0", "g1")}
+    nics = [nic("n0", "pci0000:10", "p1", "n0"), nic("n1", "pci0000:20", "p1", "n1"), nic("s", "pci0000:30", "p1", "s")]
+    placed = place_nics(nics, gpus, 2, {})
+    assert [placed[d].role for d in ("n0", "n1", "s")] == ["compute", "compute", "unknown"]
+    assert placed["n1"].gpu_pci_bus_ids == ("g1",)
+
+
+def test_the_root_complex_alone_does_not_count_beside_a_nearer_nic() -> None:
+    gpus = {"g0": (*SWITCH, "g0")}
+    nics = [nic("near", *SWITCH, "n"), nic("storage", "pci0000:10", "0000:10:02.0", "s"), nic("x", "pci0000:40", "x")]
+    placed = place_nics(nics, gpus, 1, {})
+    assert [placed[d].role for d in ("near", "storage", "x")] == ["compute", "unknown", "unknown"]
+
+
+def test_as_many_infiniband_nics_as_gpus_are_compute_where_the_tree_is_flat() -> None:
+    gpus = {f"g{i}": (f"pci000{i}:00", f"g{i}") for i in range(2)}
+    nics = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
+    assert {p.role for p in place_nics(nics, gpus, 2, {}).values()} == {"compute"}
+    assert {p.role for p in place_nics(nics[:1], gpus, 2, {}).values()} == {"unknown"}
+
+
+def test_azure_names_tell_where_the_tree_does_not() -> None:
+    nics = [nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")]
+    placed = place_nics(nics, {f"g{i}": (f"pci000{i}:00", "g") for i in range(8)}, 8, {})
+    assert [p.role for p in placed.values()] == ["compute", "management"]
+
+
+def test_configuration_wins_and_keeps_the_gpus() -> None:
+    placed = place_nics([nic("n", *SWITCH, "n")], {"g": (*SWITCH, "g")}, 1, {"n": "storage"})["n"]
+    assert (placed.role, placed.basis, placed.gpu_pci_bus_ids) == ("storage", "configured", ("g",))
+
+
+def test_an_exact_name_beats_a_pattern() -> None:
+    assert configured_role("mlx5_1", {"mlx5_*": "compute", "mlx5_1": "storage"}) == "storage"
+    assert configured_role("mlx5_2", {"mlx5_*": "compute", "mlx5_1": "storage"}) == "compute"
+    assert configured_role("irdma0", {"mlx5_*": "compute"}) is None

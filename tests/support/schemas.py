@@ -1,0 +1,18 @@
+"""The JSON Schemas that the package ships, and values checked against them."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema `name` (advice, card, doctor, fleet-plan, showback) of the first version."""
+    return json.loads(files("skuwise.advisor.render").joinpath("schema", f"{name}-1.schema.json").read_text("utf-8"))
+
+
+def validate(value: object, name: str) -> None:
+    jsonschema.Draft202012Validator(schema(name), format_checker=jsonschema.FormatChecker()).validate(value)
