@@ -13,7 +13,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.bottlenecks.kv_cache import tokens_of
+from skuwise.advisor.classify.bottlenecks.evidence import tokens_of
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, Workload
