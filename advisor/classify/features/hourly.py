@@ -75,10 +75,9 @@ def _drift(each: Segments, values: Floats) -> Floats:
 
 
 def _together(shape: PieceRows, several: Mask) -> Figures:
-    """How the GPUs of workloads with several of them move: the median correlation between them, and the least used
-    one's engine over the most used one's; NaN where too little is common to them."""
+    """The median correlation between the GPUs of workloads with several of them; NaN where too little is common."""
     segments = shape.segments
-    out = {name: np.full(len(segments), np.nan) for name in ("sync", "evenness")}
+    out = np.full(len(segments), np.nan)
     c, sm, g = (shape.measured(name) for name in ("c", "sm", "g"))
     told = [segments.spread(segments.any(~np.isnan(values))) for values in (c, sm)]
     activity = np.where(told[0], c, np.where(told[1], sm, g))
@@ -91,10 +90,8 @@ def _together(shape: PieceRows, several: Mask) -> Figures:
             continue
         wide = group_means(activity[own], moment * len(names) + gpu, len(times) * len(names))
         wide = wide.reshape(len(times), len(names))[:, :16]  # as many tell it; pairs grow with the square
-        out["sync"][n] = _sync(wide)
-        level = np.nanmean(wide, axis=0) if not np.isnan(wide).all(axis=0).any() else np.full(1, np.nan)
-        out["evenness"][n] = level.min() / level.max() if level.max() > _LEVEL_MIN else np.nan
-    return out
+        out[n] = _sync(wide)
+    return {"sync": out}
 
 
 def _sync(wide: Floats) -> float:

@@ -25,7 +25,7 @@ from ...core.verdict_types import Alternative, KindVerdict
 from ..features.features import Features
 from .clue import Clue
 from .settling import settled_by
-from .shapes import KINDS, SHAPES, derived, is_fine
+from .shapes import KINDS, SHAPES, derived, is_fine, low_in_lockstep
 
 # What the model tells apart. Idleness is no matter of likeness: it is counted.
 WORKING: tuple[KindLabel, ...] = KINDS
@@ -43,7 +43,8 @@ _AGAINST = -0.4
 _LIGHT_USE_MIN = 0.005
 # What stood idle for nearly all of its time is idle, whatever its name and shape; anything else is not. A name that
 # says otherwise stays in the alternatives.
-_IDLE, _NOT_IDLE = 8.0, -12.0
+_IDLE, _NEVER = 8.0, -12.0
+_CLEARLY = 0.5  # level of a shape
 _NAMED = 1.0  # log-odds of a name that overrules nothing and is told all the same
 _HALF_A_DAY, _MINUTES = 12.0, 0.1  # hours
 _NO_VERDICT = 0.45  # below what makes a verdict
@@ -64,7 +65,6 @@ def judge_kind(
     it was looked at is idle only where little of its time went unobserved.
     """
     clues = [_Heard(clue.weights, partial(_same, clue.reason), named=True) for clue in names]
-    ceiling = _ceiling(features, named=bool(names))
     active = [features[name] for name in ("engine_active", "sm_active", "hbm_utilization") if name in features]
     rested = features.get("idle_share", 0.0)
     # Zero throughout that is no rest has no shape: a counter that is stuck.
@@ -87,13 +87,17 @@ def judge_kind(
             rested=rested, observed=observed,
         )  # fmt: skip
         return KindVerdict("unknown", 0.0, (said,), (Alternative("idle", round(rested * observed, 3)),))
-    if rested >= thresholds["idle_share_min"].value:
+    is_idle = rested >= thresholds["idle_share_min"].value
+    if is_idle:
         clues.append(_idleness(features, thresholds))
     else:
-        scores["idle"] = _NOT_IDLE
+        scores["idle"] = _NEVER
         if measured:
             clues += _shape_clues(features, model)
             scores |= {label: model.intercepts[label] for label in WORKING}
+            is_served = any(clue.weights.get("online-inference", 0.0) > 0 for clue in names)
+            if low_in_lockstep(features) >= _CLEARLY and not is_served:
+                scores["online-inference"] = _NEVER  # replicas of a service do not move as one
     for clue in clues:
         for label in LABELS:
             scores[label] += clue.weights.get(label, 0.0)
@@ -103,11 +107,15 @@ def judge_kind(
     faulty = features.get("fault_share", 0.0)
     faulty = faulty if faulty >= _FAULTY else 0.0
     sure = sure if label == "idle" else model.calibrated(sure)
-    confidence = round(min(sure, ceiling) * (1 - 0.5 * faulty), 3)
+    confidence = round(min(sure, _ceiling(features, told=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
-    others = tuple(Alternative(n, round(confidences[n], 3)) for n in ranked if n != label and confidences[n] >= 0.05)
+    others = tuple(
+        Alternative(name, round(confidences[name], 3))
+        for name in ranked
+        if name != label and confidences[name] >= 0.05 and not {name, label} <= {*LEARNING}
+    )
     if confidence < thresholds["abstain_below"].value:
-        rivals = [n for n in ranked if n in WORKING and n != label and not (n in LEARNING and label in LEARNING)]
+        rivals = [name for name in ranked if name in WORKING and name != label and not {name, label} <= {*LEARNING}]
         settling = settled_by(label, rivals[0], features, names, model) if label in WORKING else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)
@@ -128,8 +136,8 @@ def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterato
         if share >= _EITHER:
             yield coded(
                 "training-or-fine-tuning",
-                "It may be {other} as well ({share:.0%}): only length and size distinguish the two.",
-                other=other, share=share,
+                "Training or fine-tuning: only length and size distinguish them ({label} is likelier, {share:.0%}).",
+                label=label, other=other, share=1 - share,
             )  # fmt: skip
 
 
@@ -145,18 +153,18 @@ def _observed_hours(features: Features) -> float:
     return features.get("hours", 0.0) / max(features.get("gpus", 1.0), 1.0)
 
 
-def _ceiling(features: Features, *, named: bool) -> float:
+def _ceiling(features: Features, *, told: bool) -> float:
     """Little data cannot make much confidence: 0.75 after half an hour of it, 0.9 after six hours, 0.99 after a day.
 
-    A shape of less than ten minutes is none: without a name it never reaches a verdict. Nor does one of half a day in
-    which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a night shows.
+    A shape of less than ten minutes is none: unless rest or a name tells it, it never reaches a verdict. Nor does one
+    of half a day in which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a
+    night shows.
     """
     hours = _observed_hours(features)
     worked = features.get("engine_active", features.get("sm_active", 1.0)) * hours
-    if not named and hours < _HALF_A_DAY and worked < _MINUTES:
+    if not told and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):
         return _NO_VERDICT
-    least = 0.65 if named or hours >= 1 / 6 else _NO_VERDICT
-    return 0.99 if hours >= 24 else 0.9 if hours >= 6 else 0.8 if hours >= 1 else 0.75 if hours >= 0.5 else least
+    return 0.99 if hours >= 24 else 0.9 if hours >= 6 else 0.8 if hours >= 1 else 0.75 if hours >= 0.5 else 0.65
 
 
 def _faults(share: float) -> Iterator[CodedText]:

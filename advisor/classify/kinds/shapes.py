@@ -129,6 +129,17 @@ def _several(f: Features) -> float:
     return float(f.get("gpus", 1.0) >= 2)
 
 
+def low_in_lockstep(f: Features) -> float:
+    """How clearly several GPUs are little used and move as one, and not with the time of day as requests do."""
+    return _several(f) * ramp(f.get("sync"), 0.2, 0.6) * ramp(_engine(f), 0.6, 0.4) * (1 - _demand(f))
+
+
+def _demand(f: Features) -> float:
+    """How clearly load follows the time of day."""
+    daily = min(ramp(f.get("diurnal_share"), 0.1, 0.4), ramp(f.get("diurnal_amplitude"), 0.02, 0.08))
+    return max(daily, ramp(f.get("day_before"), 0.3, 0.8))
+
+
 def _many_nodes(f: Features) -> bool:
     return f.get("nodes", 1.0) >= 2
 
@@ -196,13 +207,7 @@ SHAPES: tuple[Shape, ...] = (
     ),
     Shape(
         "several-gpus", lambda f: 0.0 if _many_nodes(f) else _several(f), "Holds {gpus:.0f} GPUs of one node.",
-        (T, F), (I, B),
-    ),
-    Shape(
-        "whole-node",
-        lambda f: ramp(f.get("gpus"), 3.0, 8.0) if not _many_nodes(f) else 0.0,
-        "Holds {gpus:.0f} GPUs, a node or nearly.",
-        (T, F, O), (I,),
+        (T, F), (I,),
     ),
     Shape(
         "in-lockstep",
@@ -213,8 +218,14 @@ SHAPES: tuple[Shape, ...] = (
     # Rollouts of reinforcement learning and offload to the CPU look so; replicas of a service do not move together.
     Shape(
         "low-in-lockstep",
-        lambda f: _several(f) * ramp(f.get("sync"), 0.2, 0.6) * ramp(_engine(f), 0.6, 0.4),
+        low_in_lockstep,
         "Its GPUs rise and fall together, busy {busy:.0%} of the time: a job limited by its host or its phases.",
+        (T, F), (O, B, I),
+    ),
+    # Layers spread over GPUs keep one of them busy at a time; independent replicas are uncorrelated.
+    Shape(
+        "in-turns", lambda f: _several(f) * ramp(f.get("sync"), -0.05, -0.3),
+        "Its GPUs work by turns (correlation {sync:.2f}): one job spread over them.",
         (T, F), (O, B, I),
     ),
     Shape(
@@ -250,7 +261,7 @@ SHAPES: tuple[Shape, ...] = (
         "Power at {power_of_limit:.0%} of the limit at work: matrix products fill the GPU.",
         (T, F), (O, B, I),
     ),
-    # Decoding waits for memory: six A-to-H GPUs draw 0.6 to 0.9 of their limit while the engine hardly rests.
+    # Decoding waits for memory: V100, RTX 4090 and L40S were seen at 0.63 to 0.89 of their limit with a busy engine.
     Shape(
         "busy-below-power-limit",
         lambda f: (1 - _several(f)) * ramp(_engine(f), 0.6, 0.72) * ramp(_engine(f), 0.99, 0.94)
@@ -296,7 +307,7 @@ SHAPES: tuple[Shape, ...] = (
     ),
     Shape(
         "light-all-day",
-        # Of a few hours it may be an afternoon's; a whole day holds a night.
+        # Of a few hours it may be an afternoon's; a whole day holds a night. What is the same in every hour is a loop.
         lambda f: min(ramp(f.get("active_share"), 0.55, 0.8), ramp(f.get("active_engine"), 0.5, 0.2))
         * ramp(f.get("elapsed_hours"), 2.0, 20.0),
         "Light load in nearly every hour: {active_engine:.0%} of the time in {active_share:.0%} of the hours.",
@@ -405,6 +416,11 @@ SHAPES: tuple[Shape, ...] = (
         (T, F), (B,),
     ),
     Shape(
+        "memory-little", lambda f: ramp(f.get("mem_max"), 0.3, 0.12) * _full(f),
+        "Only {mem_max:.0%} of the memory used under full load: little more than the weights.",
+        (B,), (T, F),
+    ),
+    Shape(
         "memory-kept",
         lambda f: ramp(f.get("mem_kept_at_rest"), 0.6, 0.9) * ramp(f.get("active_share"), 0.95, 0.8),
         "Memory is kept at rest.",
@@ -418,6 +434,13 @@ SHAPES: tuple[Shape, ...] = (
         "came-and-went", lambda f: ramp(f.get("ended"), 0.0, 1.0) * ramp(_span(f), 28.0, 20.0),
         "Started and ended within {chain_hours:.1f} hours.",
         (F, B), (O, T),
+    ),
+    Shape(
+        "short-and-full",
+        lambda f: _full(f) * ramp(f.get("mem_max"), 0.25, 0.5) * ramp(f.get("ended"), 0.0, 1.0)
+        * ramp(_span(f), 28.0, 20.0) * (1.0 - _pool(f)),
+        "Full load for {chain_hours:.1f} hours with {mem_max:.0%} of the memory, then ended.",
+        (F,), (B, O, I),
     ),
     Shape(
         "begins-at-one-hour",
