@@ -43,8 +43,8 @@ Labels = npt.NDArray[np.int64]
 # What all real series weigh together, and the penalties on the distance from what the simulator showed.
 REAL_EXAMPLES, REAL_PENALTY, REAL_INTERCEPT_PENALTY = 120.0, 4.0, 30.0
 SIMULATED_EXAMPLES, FIGURE_SHARE = 1500.0, 0.01
-# How common each kind is where nothing is known of the site: learning, a little less of inference over batches; a service
-# needs a sign of requests, and people seldom keep a GPU busy. A site's own names come on top.
+# How common each kind is where nothing is known of the site: learning most, then inference over batches; a service needs
+# a sign of requests, and people seldom keep a GPU busy. A site's own names come on top.
 SITE: Mapping[str, float] = {
     "training": 0.24, "fine-tuning": 0.2, "online-inference": 0.19, "batch-inference": 0.32, "interactive": 0.05,
 }  # fmt: skip
@@ -148,7 +148,8 @@ def _calibration(rows: Sequence[Row], x: Matrix, y: Labels, simulated: Matrix) -
     odds = np.log(np.clip(said, 1e-4, 1 - 1e-4)) - np.log1p(-np.clip(said, 1e-4, 1 - 1e-4))
     count = Counter(owners.tolist())
     fitted = LogisticRegression(C=10.0).fit(odds[:, None], right, [1.0 / count[owner] for owner in owners.tolist()])
-    return round(float(fitted.coef_[0, 0]), 3), round(float(fitted.intercept_[0]), 3)
+    slope = min(max(float(fitted.coef_[0, 0]), 0.2), 5.0)  # what is likelier is never less often right
+    return round(slope, 3), round(float(fitted.intercept_[0]), 3)
 
 
 def softmax(scores: Matrix) -> Matrix:

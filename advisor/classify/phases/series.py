@@ -16,7 +16,7 @@ HOUR = 3600.0
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
 SHORT_SECONDS = 6 * HOUR
 # A short run's kind that is told with less than this is no better than what its series says.
-UNSURE_BELOW = 0.8
+UNSURE_BELOW = 0.85
 # Runs that agree in so much of their time speak for a run that says nothing itself.
 AGREEMENT_MIN = 0.8
 # Signals that contradict one another in this share of the time are no case for a guess from elsewhere.

@@ -53,7 +53,7 @@ def test_the_most_confident_mistakes_come_first_and_abstentions_last() -> None:
 
 def test_each_owner_is_judged_by_what_was_fitted_on_the_others(tmp_path: Path) -> None:
     rows = [
-        Row(f"{owner}-{n}.csv", "whole", "real", owner, "", "MIT", kind, (kind,), n + 1, {"engine_active": use})
+        Row(f"{owner}-{n}.csv", "whole", "real", owner, "", "MIT", kind, (kind,), {"engine_active": use, "gpus": 1.0})
         for owner, kind, use in (("a", "training", 0.95), ("b", "idle", 0.0), ("c", "training", 0.5))
         for n in range(2)
     ]
@@ -94,7 +94,7 @@ def test_points_are_judged_and_told_by_what_was_measured(tmp_path: Path, capsys:
     file = tmp_path / "points.csv"
     file.write_text(HEAD + LINES)
     found = [(p.answer.verdict, p.is_full) for p in judge_points(file)]
-    assert found[1:] == [("hbm-bandwidth", True), ("unknown", False)]
+    assert found == [("compute", True), ("hbm-bandwidth", True), ("unknown", False)]
     tell(file)
     assert "of 2, abstained" in capsys.readouterr().out
     file.write_text(HEAD.replace("bottleneck", "limit") + LINES)

@@ -228,7 +228,10 @@ def test_contradictions_and_strays_are_refused_with_file_and_line(tmp_path, file
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("  mem_flat_level_min: {value: 0.995}\n", "kinds.yaml:2: mem_flat_level_min is 0.995, above mem_flat_level_max"),
+        (
+            "  mem_flat_level_min: {value: 0.995}\n",
+            "kinds.yaml:2: mem_flat_level_min is 0.995, above mem_flat_level_max",
+        ),
         ("  mem_flat_level_max: {value: 0.2}\n", "kinds.yaml:2: mem_flat_level_min is 0.85, above mem_flat_level_max"),
     ],
 )

@@ -29,14 +29,6 @@ def test_decode_follows_the_day_and_is_bound_by_memory() -> None:
     assert verdict.features["mem_flat"] == 1.0
 
 
-def test_contradictory_evidence_abstains_and_names_alternatives() -> None:
-    busy = {**FREE, "gpu_util": 0.9, "sm_active": 0.6, "tensor_active": 0.3, "dram_active": 0.3, "power_watts": 400.0}
-    verdict = alone(busy, hours=2, gpus=1)
-    assert verdict.kind.label == "unknown"
-    assert verdict.kind.alternatives
-    assert verdict.kind.confidence < 0.6
-
-
 @pytest.mark.parametrize(("moved", "kind"), [(0.0, "hand-made"), (1e6, "hand-made"), (0.0, "sqlite")])
 def test_nvlink_counters_of_a_server_that_never_moved_tell_nothing(moved: float, kind: str) -> None:
     b = FrameBuilder(hours=48)
