@@ -40,7 +40,7 @@ class Label:
     """One line of labels.csv.
 
     `kinds`, `bottlenecks`: what counts as right (`kind_accept`, `bottleneck_accept`); `bottleneck` None: not scored.
-    `owner`: whose series it is (`group`, else the source up to its first comma, else the file). `gpu`: as the driver or
+    `owner`: whose series it is (`group`, else the first word of the source, else the file). `gpu`: as the driver or
     the catalog calls it; None: not told. `start`, `end`: Unix seconds, None: the first or last row. `is_steady`: it did
     one thing throughout, so that it may be repeated.
     """
@@ -120,7 +120,7 @@ def _label(folder: Path, where: str, row: Mapping[str, str]) -> Label:
         bottlenecks=choices("bottleneck_accept", BOTTLENECKS, row.get("bottleneck_accept") or bottleneck)
         if bottleneck
         else (),
-        owner=row.get("group") or source.partition(",")[0] or file.name,
+        owner=row.get("group") or source.partition(" ")[0] or file.name,
         gpu=row.get("gpu") or None,
         start=parse_moment(row["start"]) if row.get("start") else None,
         end=parse_moment(row["end"]) if row.get("end") else None,

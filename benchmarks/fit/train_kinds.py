@@ -41,12 +41,12 @@ Matrix = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 # What all real series weigh together, and the penalties on the distance from what the simulator showed.
-REAL_EXAMPLES, REAL_PENALTY, REAL_INTERCEPT_PENALTY = 120.0, 4.0, 30.0
+REAL_EXAMPLES, REAL_PENALTY, REAL_INTERCEPT_PENALTY = 80.0, 4.0, 20.0
 SIMULATED_EXAMPLES, FIGURE_SHARE = 1500.0, 0.01
-# How common each kind is where nothing is known of the site: learning most, then inference over batches; a service needs
-# a sign of requests, and people seldom keep a GPU busy. A site's own names come on top.
+# How common each kind is where nothing is known of the site: learning most, then inference over batches; a service
+# needs a sign of requests, and people seldom keep a GPU busy. A site's own names come on top.
 SITE: Mapping[str, float] = {
-    "training": 0.24, "fine-tuning": 0.2, "online-inference": 0.19, "batch-inference": 0.32, "interactive": 0.05,
+    "training": 0.26, "fine-tuning": 0.21, "online-inference": 0.19, "batch-inference": 0.29, "interactive": 0.05,
 }  # fmt: skip
 LEAST_SHARE = 0.02  # of a kind in the sample, so that one that is not in it has log-odds
 FOLDS = 5
@@ -146,8 +146,7 @@ def _calibration(rows: Sequence[Row], x: Matrix, y: Labels, simulated: Matrix) -
             label, said[at] = likeliest(dict(zip(WORKING, p.tolist(), strict=True)))
             right[at] = label in rows[at].kinds
     odds = np.log(np.clip(said, 1e-4, 1 - 1e-4)) - np.log1p(-np.clip(said, 1e-4, 1 - 1e-4))
-    count = Counter(owners.tolist())
-    fitted = LogisticRegression(C=10.0).fit(odds[:, None], right, [1.0 / count[owner] for owner in owners.tolist()])
+    fitted = LogisticRegression(C=10.0).fit(odds[:, None], right)
     slope = min(max(float(fitted.coef_[0, 0]), 0.2), 5.0)  # what is likelier is never less often right
     return round(slope, 3), round(float(fitted.intercept_[0]), 3)
 

@@ -229,8 +229,8 @@ def test_contradictions_and_strays_are_refused_with_file_and_line(tmp_path, file
     ("text", "part"),
     [
         (
-            "  mem_flat_level_min: {value: 0.995}\n",
-            "kinds.yaml:2: mem_flat_level_min is 0.995, above mem_flat_level_max",
+            "  mem_flat_level_min: {value: 0.991}\n",
+            "mem_flat_level_min is 0.991, above mem_flat_level_max",
         ),
         ("  mem_flat_level_max: {value: 0.2}\n", "kinds.yaml:2: mem_flat_level_min is 0.85, above mem_flat_level_max"),
     ],
