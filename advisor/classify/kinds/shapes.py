@@ -130,11 +130,13 @@ def _several(f: Features) -> float:
 
 
 def low_in_lockstep(f: Features) -> float:
-    """How clearly several GPUs are little used and move as one, and not with the time of day as requests do."""
-    return _several(f) * ramp(f.get("sync"), 0.2, 0.6) * ramp(_engine(f), 0.6, 0.4) * (1 - _demand(f))
+    """How clearly several GPUs are little used and move as one, with no sign of requests: no time of day, no engine that
+    preallocates."""
+    requests = max(_by_the_day(f), _pool(f))
+    return _several(f) * ramp(f.get("sync"), 0.2, 0.6) * ramp(_engine(f), 0.6, 0.4) * (1 - requests)
 
 
-def _demand(f: Features) -> float:
+def _by_the_day(f: Features) -> float:
     """How clearly load follows the time of day."""
     daily = min(ramp(f.get("diurnal_share"), 0.1, 0.4), ramp(f.get("diurnal_amplitude"), 0.02, 0.08))
     return max(daily, ramp(f.get("day_before"), 0.3, 0.8))

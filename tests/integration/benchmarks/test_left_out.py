@@ -6,13 +6,12 @@ import json
 
 import pytest
 from skuwise.benchmarks.evaluation import left_out
-from skuwise.benchmarks.fit.real_series import TABLE, read_rows
+from skuwise.benchmarks.fit.real_series import read_rows
 from skuwise.benchmarks.fit.train_kinds import fit_rows
 
 TOLERANCE = 0.01  # of each share: two series of 191
 
 
-@pytest.mark.skipif(not TABLE.is_file(), reason="the table of real series is not there")
 def test_kinds_of_owners_left_out_are_right_as_often_as_stated() -> None:
     judged = list(left_out.leave_owners_out(read_rows(), fit_rows, left_out.judge_features))
     stated = json.loads(left_out.FIGURES.read_text())
