@@ -72,8 +72,8 @@ bench: setup ## what the agent, advice on 64 nodes, reading Prometheus and the t
 evaluate: setup ## verdicts on real series by leave one owner out and on the third generator, moves on published pairs, power caps (about half an hour); THIRD_SEEDS
 	$(BIN)/python -m skuwise.benchmarks.evaluation.evaluate --third-seeds $(THIRD_SEEDS)
 
-model: setup ## fit the weights of kinds anew from simulated fleets (some ten minutes): rules/kind_model.yaml
-	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds
+model: setup ## fit the weights of kinds anew on real series: rules/kind_model.yaml; SIMULATE=1 simulates anew (ten minutes)
+	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds $(if $(SIMULATE),--simulate)
 
 move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.csv: rules/move_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.move_model
