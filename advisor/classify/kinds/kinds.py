@@ -160,7 +160,7 @@ def _observed_hours(features: Features) -> float:
 
 def _ceiling(features: Features, *, told: bool) -> float:
     """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. Of
-    114 real series of owners left out, most of half an hour to two hours, that were said with 0.8 or more 112 were right.
+    114 real series of owners left out, most of one or two hours, that were said with 0.8 or more 112 were right.
 
     A shape of less than ten minutes is none: unless rest or a name tells it, it never reaches a verdict. Nor does one
     of half a day in which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a
