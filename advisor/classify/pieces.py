@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.coded_text import coded
-from ..core.column_rows import columns_of
+from ..core.column_rows import ColumnRows, columns_of, rows_of
 from ..core.frame import Frame
 from ..core.verdict_types import INFERRED, Alternative, BottleneckVerdict, KindVerdict
 from ..rulebook import Rulebook
@@ -24,7 +24,6 @@ from .workloads.attribution import Attribution
 from .workloads.engine_facts import EngineFacts, engine_facts
 from .workloads.session import Session
 from .workloads.sku_lookup import GpuIndex
-from .workloads.work_rows import WorkRows
 
 # Of the gangs found on simulated fleets some nine in ten are a job with exactly its GPUs.
 INFERRED_SHARE = 0.9
@@ -65,16 +64,22 @@ class JudgementInputs:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows of a workload that are judged together. `session`: the workload, as if it had lasted as long as they do."""
+    """Rows of a workload that are judged together, of `Attribution.workload_rows`. `session`: the workload, as if it
+    had lasted as long as they do."""
 
     session: Session
-    rows: WorkRows
+    rows: ColumnRows
+
+    @property
+    def seconds(self) -> float:
+        """GPU-seconds observed."""
+        return float(self.rows["seconds"].sum())
 
     @property
     def observed_share(self) -> float:
         """Share of what it held that was observed; a part of the rows is taken for as well observed as the whole."""
         held = self.session.held_seconds
-        return min(1.0, float(self.rows.seconds.sum()) / held) if held > 0 else 0.0
+        return min(1.0, self.seconds / held) if held > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +93,9 @@ class Judgement:
 
 def pieces_of(attribution: Attribution) -> list[Piece]:
     """Each workload with all of its rows."""
-    table = attribution.workload_rows
-    ids = [session.workload_id for session in attribution.sessions]
-    number = pd.Index(ids).get_indexer(pd.Index(table["workload_id"]))
-    order = np.argsort(number, kind="stable")
-    rows, bounds = WorkRows.of(table).at(order), np.searchsorted(number[order], np.arange(len(ids) + 1))
-    return [Piece(session, rows.at(slice(bounds[n], bounds[n + 1]))) for n, session in enumerate(attribution.sessions)]
+    rows = rows_of(attribution.workload_rows)
+    by_id, nothing = rows.groups("workload_id"), rows.taken(np.empty(0, dtype=np.intp))
+    return [Piece(session, by_id.get(session.workload_id, nothing)) for session in attribution.sessions]
 
 
 def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: int = BATCH_ROWS) -> list[Judgement]:
@@ -115,7 +117,7 @@ def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
         begin = min((node.first_seen for node in one.nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
         held = session.held_seconds - max(begin - session.start, 0.0) * len(session.gpus)
-        since_seen = min(1.0, float(piece.rows.seconds.sum()) / held) if held > 0 else 1.0
+        since_seen = min(1.0, piece.seconds / held) if held > 0 else 1.0
         facts = inputs.engines.get(session.workload_id)
         clues = tuple(metadata_clues(session, own, facts, book.kind_priors))
         kind = judge_kind(clues, own, book.kinds, book.kind_model, since_seen)

@@ -103,10 +103,10 @@ def _verdict(  # noqa: PLR0917
     node_skus = {node.node_sku for node in inputs.nodes_of(session)}
     # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
     # where no other workload held them at the same time.
-    seconds = rows.seconds if rows.seconds.sum() > 0 else None
+    seconds = spent if (spent := rows["seconds"]).sum() > 0 else None
     sliced = seconds is not None and any(key in frame.parents for key in session.gpus)
-    part = float(np.average(parts[rows.row], weights=seconds)) if sliced else 1.0
-    share = float(np.average(rows.share, weights=seconds)) if seconds is not None else 1.0
+    part = float(np.average(parts[rows["row"]], weights=seconds)) if sliced else 1.0
+    share = float(np.average(rows["share"], weights=seconds)) if seconds is not None else 1.0
     hours = series_hours.get(session.series_id, 0.0)
     return WorkloadVerdict(
         id=session.workload_id, series_id=session.series_id, name=session.name,

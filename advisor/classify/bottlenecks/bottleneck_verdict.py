@@ -18,7 +18,6 @@ from ...core.formatting import clause, percent
 from ...core.verdict_types import BottleneckVerdict, KindVerdict
 from ..features.piece_rows import PieceRows, RowTables
 from ..kinds.clue import Clue
-from ..workloads.work_rows import WorkRows
 from .evidence import figures_behind, say, signatures, unsettled
 from .stragglers import suspect
 
@@ -64,7 +63,7 @@ class Case:
     of that, what it is likelier to be, unless `clues` (what people and schedulers say of it) say otherwise.
     `coverage`: share of its time that was observed."""
 
-    rows: WorkRows
+    rows: ColumnRows
     kind: KindVerdict
     clues: Sequence[Clue]
     coverage: float
@@ -100,7 +99,7 @@ class RowLabels:
 
     def by_kind(self, rows: PieceRows, cases: Sequence[Case]) -> Ints:
         """The label of each row of the cases, as work of their kinds has it."""
-        whole = np.concatenate([np.empty(0, dtype=np.bool_), *(case.rows.whole for case in cases)])
+        whole = np.concatenate([np.empty(0, dtype=np.bool_), *(case.rows["whole"] for case in cases)])
         found, hostless = self.own[rows.at], self.hostless[rows.at]
         job = np.array([case.likely(_JOBS) for case in cases], dtype=np.bool_)
         asked = ~job & np.array([case.likely(_ON_DEMAND) for case in cases], dtype=np.bool_)

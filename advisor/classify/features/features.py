@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ....rules.policy.thresholds import Threshold
+from ...core.column_rows import ColumnRows
 from ...core.frame import Window
 from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
-from ..workloads.work_rows import WorkRows
 from .at_work import bin_features, busy_features, memory_features
 from .course import Course, Figures, course_features, longest_rest
 from .hourly import hourly_features
@@ -42,7 +42,7 @@ class Observed:
     """A workload, or a part of its time: its rows, and the nodes it is on."""
 
     session: Session
-    rows: WorkRows
+    rows: ColumnRows
     nodes: Sequence[NodeFacts]
 
 
@@ -65,8 +65,8 @@ def features(
     samples = rows.gpu("gpu_util_n")
     apart = np.divide(rows.measured("seconds"), samples, out=np.full(len(samples), np.nan), where=samples > 0)
     figures["resolution_seconds"] = rows.segments.median(apart)
-    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(one.rows.whole for one in observed)])[own]
-    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(one.rows.shared for one in observed)])[own]
+    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(one.rows["whole"] for one in observed)])[own]
+    shared = np.concatenate([np.empty(0, dtype=np.bool_), *(one.rows["shared"] for one in observed)])[own]
     # The shape of what several held at once is a workload's only where it has nothing else.
     unshared = rows.segments.spread(rows.segments.any(whole & ~shared))
     figures |= _of_shape(rows.where(whole & ~(shared & unshared)), figures, observed, index, kinds)

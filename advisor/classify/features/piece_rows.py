@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...core.column_rows import Columns
+from ...core.column_rows import ColumnRows, Columns
 from ...core.segments import Segments
-from ..workloads.work_rows import WorkRows
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
@@ -38,16 +37,12 @@ class PieceRows:
     seconds: Floats
 
     @classmethod
-    def of(cls, tables: RowTables, pieces: Sequence[WorkRows]) -> PieceRows:
+    def of(cls, tables: RowTables, pieces: Sequence[ColumnRows]) -> PieceRows:
+        """`pieces`: rows of `Attribution.workload_rows`, of each."""
         if not pieces:
             return cls(tables, Segments.of_lengths([]), np.empty(0, dtype=np.intp), np.empty(0))
-        at = np.concatenate([one.row for one in pieces])
-        return cls(
-            tables,
-            Segments.of_lengths([len(one) for one in pieces]),
-            at,
-            np.concatenate([one.seconds for one in pieces]),
-        )
+        at, seconds = (np.concatenate([one[name] for one in pieces]) for name in ("row", "seconds"))
+        return cls(tables, Segments.of_lengths([len(one) for one in pieces]), at, seconds)
 
     def where(self, chosen: Mask) -> PieceRows:
         return PieceRows(self.tables, self.segments.where(chosen), self.at[chosen], self.seconds[chosen])

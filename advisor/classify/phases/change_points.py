@@ -12,12 +12,12 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..bottlenecks.bottleneck_verdict import RowLabels
 from ..features.piece_rows import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 
@@ -48,8 +48,7 @@ FABRIC_HOURS_MIN = 6.0
 FABRIC_AGREEMENT_MIN = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behaviour(NamedTuple):
     """What tells the hours of one phase from those of another: the label that rules them, and whether the fabric
     carries anything (None: no such change, or not known)."""
 
@@ -57,8 +56,10 @@ class Behaviour:
     fabric: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+UNKNOWN = Behaviour("unknown")
+
+
+class Turn(NamedTuple):
     """A span of one behaviour, Unix seconds."""
 
     start: float
@@ -68,15 +69,12 @@ class Turn:
 
 @dataclass(frozen=True)
 class Cut:
-    """The behaviours of one workload. `turned`: when it showed which; `seconds`: observed of each of `behaviours`;
-    `main`: the one that most of its work is; `pieces`: what is judged apart, by behaviour (none where it never
-    changes)."""
+    """The behaviours of one workload. `turned`: when it showed which; `pieces`: the time of each (none where it never
+    changes); `main`: the one that most of its work is."""
 
     turned: tuple[Turn, ...]
-    behaviours: tuple[Behaviour, ...] = ()
-    seconds: Floats = field(default_factory=lambda: np.empty(0))
-    main: int = 0
-    pieces: Mapping[int, Piece] = field(default_factory=dict)
+    pieces: Mapping[Behaviour, Piece] = field(default_factory=dict)
+    main: Behaviour = UNKNOWN
 
 
 def cut_pieces(
@@ -87,61 +85,39 @@ def cut_pieces(
     shared = np.zeros(len(inputs.frame.gpu), dtype=np.bool_)
     shared[places.loc[places["shared"].to_numpy(bool), "row"].to_numpy(int)] = True
     rows = PieceRows.of(inputs.tables, [piece.rows for piece in pieces])
-    waits = np.array([whole.kind.label in DEMANDED for whole in judgements], dtype=np.bool_)
     # What several held at once, or a row that another's time is part of, says nothing of what this one did.
-    whole = np.concatenate([np.empty(0, dtype=np.bool_), *(piece.rows.whole for piece in pieces)])
-    blurred = shared[rows.at] | (~whole & rows.segments.spread(rows.segments.any(whole)))
+    clear = np.concatenate([np.empty(0, dtype=np.bool_), *(piece.rows["whole"] for piece in pieces)])
+    blurred = shared[rows.at] | (~clear & rows.segments.spread(rows.segments.any(clear)))
     labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.own[rows.at])
-    alike = _never_turns(rows, labels, waits, inputs.labels)
     names = np.array(inputs.labels.names, dtype=object)
-    first = (rows.segments.lowest(np.where(rows.seconds > 0, np.ceil(rows.gpu("ts") / HOUR), np.nan)) - 1) * HOUR
-    out = []
-    for n, piece in enumerate(pieces):
-        if alike[n] >= 0:
-            start = max(piece.session.start, float(first[n]))  # what it did before nobody saw
-            turn = Turn(start, piece.session.end, Behaviour(str(names[alike[n]])))
-            out.append(_cut(piece, (turn,) if turn.end > start else (), inputs))
-        else:
-            own = slice(rows.segments.bounds[n], rows.segments.bounds[n + 1])
-            ts, fabric = rows.gpu("ts")[own], _fabric_use(piece, inputs)
-            span = {"start": piece.session.start, "end": piece.session.end}
-            turned = turns(ts, rows.seconds[own], names[labels[own]], fabric, waits=bool(waits[n]), **span)
-            out.append(_cut(piece, turned if len(ts) else (), inputs))
+    every, ends, out = rows.gpu("ts"), rows.segments.bounds, []
+    for piece, whole, begin, end in zip(pieces, judgements, ends[:-1], ends[1:], strict=True):
+        own, session, turned = slice(begin, end), piece.session, ()
+        if begin < end:
+            told, fabric = names[labels[own]], _fabric_use(piece, inputs)
+            span = {"start": session.start, "end": session.end, "waits": whole.kind.label in DEMANDED}
+            turned = turns(every[own], rows.seconds[own], told, fabric, **span)
+        out.append(_cut(piece, turned, inputs))
     return out
 
 
-def _never_turns(rows: PieceRows, labels: Ints, waits: Mask, named: RowLabels) -> Ints:
-    """The one label that is not open to any behaviour, of workloads that show no other and are too short for their
-    fabric to have come or gone; -1 of all others, whose turns must be sought."""
-    segments, width = rows.segments, len(named.names)
-    open_, waiting = (np.isin(named.names, labels) for labels in (OPEN, WAITING))
-    closed = (rows.seconds > 0) & ~(open_[labels] | (waiting[labels] & segments.spread(waits)))
-    slot = segments.number[closed] * width + labels[closed]
-    occurs = np.bincount(slot, minlength=len(segments) * width).reshape(len(segments), width) > 0
-    hours = segments.where(rows.seconds > 0).grouped(np.ceil(rows.gpu("ts")[rows.seconds > 0] / HOUR).astype(np.intp))
-    sure = (occurs.sum(axis=1) == 1) & (hours.each.lengths < 2 * FABRIC_HOURS_MIN)
-    return np.where(sure, occurs.argmax(axis=1), -1)
-
-
 def _cut(piece: Piece, turned: tuple[Turn, ...], inputs: JudgementInputs) -> Cut:
-    behaviours = tuple(dict.fromkeys(turn.behaviour for turn in turned))
-    if len(behaviours) < 2:
-        return Cut(turned, behaviours)
+    spans: dict[Behaviour, list[Turn]] = {}
+    for turn in turned:
+        spans.setdefault(turn.behaviour, []).append(turn)
+    if len(spans) < 2:
+        return Cut(turned)
     # A row belongs to the turn that holds its hour; the last second of a turn is its own.
-    moments = np.ceil(inputs.tables.gpu["ts"][piece.rows.row].astype(float) / HOUR) * HOUR - 1.0
+    moments = np.ceil(inputs.tables.gpu["ts"][piece.rows["row"]].astype(float) / HOUR) * HOUR - 1.0
     turn_of = np.searchsorted([turn.end for turn in turned[:-1]], moments, side="left")
-    number = np.array([behaviours.index(turn.behaviour) for turn in turned])[turn_of]
-    held = np.bincount(number, weights=piece.rows.seconds, minlength=len(behaviours)).astype(np.float64)
-    working = [n for n, b in enumerate(behaviours) if b.label != "idle"] or list(range(len(behaviours)))
-    main = max(working, key=lambda n: held[n])
+    number = np.array([list(spans).index(turn.behaviour) for turn in turned])[turn_of]
     parts = {}
-    for n, behaviour in enumerate(behaviours):
-        if n == main or behaviour.label != "idle":
-            spans = [(turn.start, turn.end) for turn in turned if turn.behaviour == behaviour]
-            end = spans[-1][1]  # as if the workload had lasted as long as this behaviour did
-            session = dataclasses.replace(piece.session, start=end - sum(b - a for a, b in spans), end=end)
-            parts[n] = Piece(session, piece.rows.at(number == n))
-    return Cut(turned, behaviours, held, main, parts)
+    for n, (behaviour, own) in enumerate(spans.items()):
+        end = own[-1].end  # as if the workload had lasted as long as this behaviour did
+        session = dataclasses.replace(piece.session, start=end - sum(turn.end - turn.start for turn in own), end=end)
+        parts[behaviour] = Piece(session, piece.rows.where(number == n))
+    working = [behaviour for behaviour in parts if behaviour.label != "idle"] or list(parts)
+    return Cut(turned, parts, max(working, key=lambda behaviour: parts[behaviour].seconds))
 
 
 def _fabric_use(piece: Piece, inputs: JudgementInputs) -> Floats:
@@ -150,7 +126,7 @@ def _fabric_use(piece: Piece, inputs: JudgementInputs) -> Floats:
     held = Counter(node for node, uuid in piece.session.gpus if (node, uuid) not in inputs.frame.parents)
     if not all(node in nodes and count >= nodes[node].gpu_count for node, count in held.items()):
         return np.full(len(piece.rows), np.nan)
-    use = inputs.tables.measures["i"][piece.rows.row].astype(float)
+    use = inputs.tables.measures["i"][piece.rows["row"]].astype(float)
     return np.where(np.isnan(use), np.nan, use >= inputs.book.kinds["fabric_used_min"].value)
 
 
@@ -166,7 +142,7 @@ def turns(
     if end <= start:
         return ()
     if not (seconds > 0).any():
-        return (Turn(start, end, Behaviour("unknown")),)
+        return (Turn(start, end, UNKNOWN),)
     hours, states, held = _by_hour(ts, seconds, labels, {*OPEN, *WAITING} if waits else {*OPEN})
     path = _path(states, held) if len(states) > 1 else np.zeros(len(hours), dtype=np.intp)
     path = _settled(path, states, held.sum(axis=1) > 0)

@@ -6,6 +6,7 @@ that only waits for something else (input, links, a slower clock) is the same ki
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -39,55 +40,66 @@ def judge_phases(
     `judgements`: over all rows of each; `judge`: gives one for each piece. A workload of several computations is what
     most of its time is: a judgement over all its hours would blur them into one that fits none.
     """
-    given = iter(judge(piece for cut in cuts for piece in cut.pieces.values()))
-    parts = [{n: next(given) for n in cut.pieces} for cut in cuts]
+    apart = [[one for one in cut.pieces if one.label != "idle" or one == cut.main] for cut in cuts]
+    given = iter(judge(cut.pieces[one] for cut, own in zip(cuts, apart, strict=True) for one in own))
+    parts = [{one: next(given) for one in own} for own in apart]
     others = [
-        [n for n in own if _computes_otherwise(own[n].features, own[cut.main].features)]
+        [
+            one for one in own
+            if abs(_computation(own[one]) - _computation(own[cut.main])) >= math.log(OTHER_COMPUTATION)
+        ]
         for cut, own in zip(cuts, parts, strict=True)
-    ]
-    given = iter(judge(_nameless(cut.pieces[n]) for cut, own in zip(cuts, others, strict=True) for n in own))
-    shapes = [{n: next(given) for n in own} for own in others]
+    ]  # fmt: skip
+    # What anybody says of the workload is about the rest of its time.
+    unnamed = {"workload_id": "", "name": "", "scheduler": "process", "scheduled": Scheduled(), "shared": False}
+    unnamed |= dict.fromkeys(("namespace", "pod", "framework", "command"))
+    pieces = (cut.pieces[one] for cut, own in zip(cuts, others, strict=True) for one in own)
+    given = iter(judge(replace(piece, session=replace(piece.session, **unnamed)) for piece in pieces))
+    shapes = [{one: next(given) for one in own} for own in others]
     return [_judged(*one) for one in zip(cuts, judgements, parts, shapes, strict=True)]
 
 
-def _nameless(piece: Piece) -> Piece:
-    """The piece without what anybody says of it."""
-    session = replace(
-        piece.session, workload_id="", name="", scheduler="process", namespace=None, pod=None, framework=None,
-        command=None, shared=False, scheduled=Scheduled(),
-    )  # fmt: skip
-    return replace(piece, session=session)
+def _computation(judged: Judgement) -> float:
+    """Memory over compute, by its logarithm; NaN: not known."""
+    return math.log(ratio) if (ratio := judged.features.get("memory_over_compute", 0.0)) > 0 else math.nan
 
 
 def _judged(
-    cut: Cut, whole: Judgement, parts: Mapping[int, Judgement], shapes: Mapping[int, Judgement]
+    cut: Cut, whole: Judgement, parts: Mapping[Behaviour, Judgement], shapes: Mapping[Behaviour, Judgement]
 ) -> tuple[Judgement, tuple[Phase, ...]]:
     """`parts`: of the behaviours that are judged apart; `shapes`: had nobody named them, of those that compute
     otherwise than the main one."""
     if not parts:
-        label = cut.behaviours[0].label if cut.behaviours else "unknown"
+        label = cut.turned[0].behaviour.label if cut.turned else "unknown"
         kind = "idle" if label == "idle" and whole.kind.label not in DEMANDED else whole.kind.label
         return whole, tuple(Phase(turn.start, turn.end, kind, whole.bottleneck.label) for turn in cut.turned)
     lead = parts[cut.main]
     phases: dict[Behaviour, Phase] = {}
     others: list[tuple[float, Judgement]] = []
-    for n, behaviour in enumerate(cut.behaviours):
-        judged = parts.get(n)
+    total = sum(piece.seconds for piece in cut.pieces.values())
+    for behaviour, piece in cut.pieces.items():
+        judged = parts.get(behaviour)
         if judged is None:
             kind = lead.kind.label if lead.kind.label in DEMANDED else "idle"
             phases[behaviour] = Phase(0.0, 0.0, kind, "idle", (_STOOD_STILL,))
             continue
-        if n in shapes:
+        if behaviour in shapes:
             hours = np.median([turn.end - turn.start for turn in cut.turned if turn.behaviour == behaviour]) / HOUR
-            judged = _by_shape(judged, shapes[n], lead, hours=float(hours))
+            judged = _by_shape(judged, shapes[behaviour], lead, hours=float(hours))
             if judged.kind.label != lead.kind.label:
-                others.append((float(cut.seconds[n] / cut.seconds.sum()), judged))
-        elif n != cut.main:
+                others.append((piece.seconds / total, judged))
+        elif behaviour != cut.main:
             judged = replace(judged, kind=lead.kind)
         phases[behaviour] = _phase(judged, behaviour)
-    rested = [behaviour.label == "idle" for behaviour in cut.behaviours]
-    idle = float(cut.seconds[rested].sum()) / max(float(cut.seconds.sum()), 1e-9)
-    return _whole(whole, lead, others, idle=idle), _merged(cut.turned, phases)
+    idle = sum(piece.seconds for behaviour, piece in cut.pieces.items() if behaviour.label == "idle") / max(total, 1e-9)
+
+    def told(turn: Turn) -> tuple[str, str, bool | None]:
+        return phases[turn.behaviour].kind, phases[turn.behaviour].bottleneck, turn.behaviour.fabric
+
+    # Neighbours with the same verdict are one, unless the fabric came or went between them.
+    runs = (list(run) for _, run in itertools.groupby(cut.turned, key=told))
+    merged = (replace(phases[run[0].behaviour], start=run[0].start, end=run[-1].end) for run in runs)
+    return _whole(whole, lead, others, idle=idle), tuple(merged)
 
 
 def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: float) -> Judgement:
@@ -102,11 +114,6 @@ def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: flo
     if known or (likely and lead.kind.label not in likely):
         return shape
     return replace(named, kind=lead.kind) if named.kind.label == "unknown" else named
-
-
-def _computes_otherwise(found: Mapping[str, float], lead: Mapping[str, float]) -> bool:
-    ours, theirs = found.get("memory_over_compute", 0.0), lead.get("memory_over_compute", 0.0)
-    return min(ours, theirs) > 0 and abs(math.log(ours / theirs)) >= math.log(OTHER_COMPUTATION)
 
 
 def _phase(judged: Judgement, behaviour: Behaviour) -> Phase:
@@ -147,18 +154,3 @@ def _likely(kind: KindVerdict) -> str:
     if kind.label != "unknown":
         return kind.label
     return " or ".join(a.label for a in kind.alternatives[:2]) or "an unknown kind"
-
-
-def _merged(turned: tuple[Turn, ...], told: Mapping[Behaviour, Phase]) -> tuple[Phase, ...]:
-    """Phases in their order; neighbours with the same verdict are one, unless the fabric came or went between them."""
-    out: list[Phase] = []
-    before = None
-    for turn in turned:
-        phase = replace(told[turn.behaviour], start=turn.start, end=turn.end)
-        same = phase.kind, phase.bottleneck, turn.behaviour.fabric
-        if same == before:
-            out[-1] = replace(out[-1], end=turn.end)
-        else:
-            out.append(phase)
-        before = same
-    return tuple(out)

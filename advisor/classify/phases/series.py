@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from ...core.coded_text import CodedText
 from ...core.timestamps import span
 from ...core.verdict_types import INFERRED, KindVerdict, WorkloadVerdict
 from ..pieces import Judgement, Piece
-from ..workloads.work_rows import WorkRows
 
 HOUR = 3600.0
 # A run shorter than this has little to show (verdicts on kind gain confidence up to a day).
@@ -102,7 +103,7 @@ def _together(alike: Sequence[WorkloadVerdict], piece_of: Mapping[str, Piece]) -
         first_seen=min(one.first_seen for one in sessions), last_seen=max(one.last_seen for one in sessions),
         held_seconds=sum(one.held_seconds for one in sessions),
     )  # fmt: skip
-    return Piece(whole, WorkRows.joined(parts))
+    return Piece(whole, parts[0].taken(np.concatenate([rows.at for rows in parts])))
 
 
 def _with_kind(verdict: WorkloadVerdict, kind: KindVerdict) -> WorkloadVerdict:

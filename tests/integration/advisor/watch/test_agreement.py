@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.cards.measured import rests_of
-from skuwise.advisor.classify.judge import judge_rows
-from skuwise.advisor.classify.measured_rows import measured_rows
+from skuwise.advisor.classify.judge import judge_rows, measured_rows
 from skuwise.advisor.telemetry.source import Databases
 from skuwise.advisor.watch.evaluate import scene_of
 from skuwise.advisor.watch.idle_answer import Target, idle_answer

@@ -2,14 +2,12 @@
 
 import dataclasses
 
-import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.classify.accounting.hours import PLACE, placed_by_nodes, summed
 from skuwise.advisor.classify.accounting.nodes import node_facts
 from skuwise.advisor.classify.judge import measured_rows
 from skuwise.advisor.classify.pieces import JudgementInputs, Piece, judge_pieces, pieces_of
-from skuwise.advisor.classify.workloads.work_rows import WorkRows
 from skuwise.tests.support.frame_builder import DECODE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -32,13 +30,10 @@ def judged() -> tuple[list[Piece], JudgementInputs]:
     nodes = node_facts(measured.frame, measured.inventory, measured.index, measured.attribution, measured.rows)
     inputs = JudgementInputs.of(measured.frame, measured.index, measured.rows, nodes, book)
     pieces = pieces_of(measured.attribution)
-    none = np.zeros(0, dtype=np.bool_)
-    empty = dataclasses.replace(
-        pieces[0], rows=WorkRows(np.zeros(0, dtype=np.intp), np.zeros(0), none, none, np.zeros(0))
-    )
-    unseen = dataclasses.replace(
-        pieces[1], rows=dataclasses.replace(pieces[1].rows, seconds=0 * pieces[1].rows.seconds)
-    )
+    rows = pieces[1].rows
+    empty = dataclasses.replace(pieces[0], rows=rows.taken(rows.at[:0]))
+    nothing = {**rows.table, "seconds": 0 * rows.table["seconds"]}
+    unseen = dataclasses.replace(pieces[1], rows=dataclasses.replace(rows, table=nothing))
     return [*pieces, empty, unseen], inputs
 
 
