@@ -26,8 +26,7 @@ from ..rulebook import Rulebook
 from .accounting.energy import KEYS, energy_by_place, node_power, row_energy, token_energy
 from .accounting.hours import occupancy
 from .accounting.latency import with_latency
-from .accounting.nodes import bare_gpus, instances, node_facts
-from .accounting.rest_levels import rest_levels
+from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels
 from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.links import links_of

@@ -126,19 +126,13 @@ def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
     limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
     out = [Judgement(own, case.kind, limit) for own, case, limit in zip(told, cases, limits, strict=True)]
     for n, piece in enumerate(pieces):
-        if piece.session.basis == INFERRED:
-            out[n] = _less_sure(out[n], book.kinds["abstain_below"].value)
+        if piece.session.basis == INFERRED:  # less sure; a kind that becomes too unsure is unknown
+            kind, limit = out[n].kind, out[n].bottleneck
+            confidence = round(kind.confidence * INFERRED_SHARE, 3)
+            told = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
+            if kind.label != "unknown" and confidence < book.kinds["abstain_below"].value:
+                others = (Alternative(kind.label, confidence), *kind.alternatives)
+                told = replace(told, label="unknown", alternatives=others)
+            limit = replace(limit, confidence=round(limit.confidence * INFERRED_SHARE, 3))
+            out[n] = Judgement(out[n].features, told, limit)
     return out
-
-
-def _less_sure(judged: Judgement, abstain_below: float) -> Judgement:
-    """The judgement of work whose GPUs and times were inferred, with the confidence that is left, and what it rests on.
-    A kind that becomes too unsure is unknown."""
-    kind, bottleneck = judged.kind, judged.bottleneck
-    confidence = round(kind.confidence * INFERRED_SHARE, 3)
-    told = replace(kind, confidence=confidence, evidence=(*kind.evidence, _FROM_ACTIVITY))
-    if kind.label != "unknown" and confidence < abstain_below:
-        others = (Alternative(kind.label, confidence), *kind.alternatives)
-        told = replace(told, label="unknown", alternatives=others)
-    limit = replace(bottleneck, confidence=round(bottleneck.confidence * INFERRED_SHARE, 3))
-    return Judgement(judged.features, told, limit)

@@ -58,7 +58,7 @@ def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:
     have.
     """
     gpu = frame.gpu
-    own = of_rows(gpu["observed_seconds"].to_numpy(float), gpu, index.rows["power_limit"].to_numpy(float))
+    own = of_rows(gpu["observed_seconds"].to_numpy(float), gpu, index["power_limit"].to_numpy(float))
     keys = frame.gpu_keys
     cut = keys.among(frame.parents)
     if not cut.any():
@@ -158,13 +158,11 @@ def phases_of_rows(
     return out
 
 
-def node_power(
-    frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.DataFrame
-) -> Mapping[str, NodePower]:  # fmt: skip
+def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.DataFrame) -> Mapping[str, NodePower]:
     """What the GPUs of each node of the inventory drew together, against what they are rated for. An interval counts
     where each GPU that the node has was measured in it: what is missing would make the node look lighter than it is."""
     keys, gpu = frame.gpu_keys, frame.gpu
-    whole = list(whole_gpus(frame).itertuples(index=False, name=None))
+    whole = whole_gpus(frame)
     limit_of = index.table["power_limit"].to_dict() if len(index.table) else {}
     limits: dict[str, list[float]] = {}
     for key in whole:
@@ -200,9 +198,7 @@ def node_power(
     return out
 
 
-def token_energy(
-    frame: Frame, attribution: Attribution, parts: Floats, energy: pd.DataFrame
-) -> Mapping[str, TokenEnergy]:  # fmt: skip
+def token_energy(frame: Frame, attribution: Attribution, parts: Floats, energy: pd.DataFrame) -> dict[str, TokenEnergy]:
     """Workload -> what it generated and drew. Those whose engines told nothing, or in no hour enough, are left out."""
     rows = _counted_rows(frame, attribution, parts, energy["measured"].to_numpy(), np.nan_to_num(energy["watts"]))
     hours = rows.groupby(_WORK).agg({"generated_tokens": "sum", "joules": "sum", "wall": "max"})
@@ -226,7 +222,7 @@ def token_hours(frame: Frame, attribution: Attribution, parts: Floats) -> pd.Dat
 
 def _counted_rows(
     frame: Frame, attribution: Attribution, parts: Floats, measured: Floats, watts: Floats
-) -> pd.DataFrame:  # fmt: skip
+) -> pd.DataFrame:
     """Of the hours that count, ``workload_id, hour, node, day``: what engines told (``generated_tokens``), and what was
     the workload's alone (``measured`` GPU-seconds, and the ``joules`` drawn in them); ``wall``: seconds of the hour.
     `parts`, `measured`, `watts`: of every row of the frame's `gpu`, the part of a GPU that it is, the share of it that

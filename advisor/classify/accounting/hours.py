@@ -32,7 +32,9 @@ def occupancy(places: pd.DataFrame, frame: Frame, inventory: Inventory) -> pd.Da
     observed = places.groupby(PLACE, dropna=False, sort=True)["gpu_hours"].sum().reset_index()
     seen = observed.groupby(["node", "gpu_uuid"])["gpu_hours"].sum().to_dict()
     totals = observed.groupby("node")["gpu_hours"].sum().to_dict()
-    gpus = whole_gpus(frame).groupby("node", sort=False)["gpu_uuid"].agg(list).to_dict()
+    gpus: dict[str, list[str]] = {}
+    for node, uuid in whole_gpus(frame):
+        gpus.setdefault(node, []).append(uuid)
     rest: list[tuple[str, str, str, None, float]] = []
     for node, counted in inventory.nodes.items():
         missing = counted.gpu_count * counted.span_hours - totals.get(node, 0.0)
@@ -81,8 +83,7 @@ def placed_by_nodes(
     node = nodes[places["row"].to_numpy(int)]
     rows = np.bincount(node, minlength=len(names))
     block = ((np.cumsum(rows) - rows) // block_rows)[node]
-    physical = set(whole_gpus(frame).itertuples(index=False, name=None))
-    under = [frame.parents.get(key, key) for key in keys.keys]
+    under, physical = [frame.parents.get(key, key) for key in keys.keys], whole_gpus(frame)
     known = np.array([one in physical for one in under], dtype=np.bool_)
     gpus = np.array([uuid for _, uuid in under], dtype=object)
     uses = np.array(["shared", "drained", "allocated_idle", "workload", "unallocated"], dtype=object)

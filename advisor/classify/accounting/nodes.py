@@ -1,4 +1,5 @@
-"""Facts of nodes: what they are, how long they were observed, their links, and whose GPUs and instances are."""
+"""Facts of nodes: what they are, how long they were observed, their links, whose GPUs and instances are, and what the
+GPUs draw at rest."""
 
 from __future__ import annotations
 
@@ -11,13 +12,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.column_rows import ColumnRows
-from ...core.frame import Frame
+from ...core.frame import Frame, Key
 from ...core.histogram_array import BinsArray, bins_quantile
 from ...core.records import records, text
 from ...core.verdict_types import INFERRED
 from ..doubts import Doubt
 from ..features.soundness import CONTRADICTIONS
-from ..types import BareGpu, MigInstance, NodeFacts
+from ..types import BareGpu, MigInstance, NodeFacts, RestLevel
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.mig import whole_gpus
@@ -33,7 +34,6 @@ HELD_MEM_RATIO = 0.01
 FAULT_SHARE_MIN = 0.05  # of the time: less is a blip (as in rules/waste/telemetry-fault.yaml)
 _MEASURES = ("fault", "idle", "g", "g_max", "m", "power", "idle_power", "mem")
 Floats = npt.NDArray[np.float64]
-Key = tuple[str, str]
 
 
 def node_facts(
@@ -41,11 +41,10 @@ def node_facts(
 ) -> tuple[NodeFacts, ...]:
     """One `NodeFacts` a node, by name. `rows`: the measures of the frame's `gpu`, in its order."""
     seen = _observed_hours(frame, attribution)
-    whole = set(whole_gpus(frame).itertuples(index=False, name=None))
+    whole = whole_gpus(frame)
     gpus_of: dict[str, list[tuple[str, str]]] = {}
-    for key in index.skus:
-        if key in whole:
-            gpus_of.setdefault(key[0], []).append(key)
+    for key in whole:
+        gpus_of.setdefault(key[0], []).append(key)
     fabric, nvlink = fabric_facts(frame), _nvlink_peaks(frame, rows, whole)
     linkless = index.table["nvlink"].isna().to_dict() if len(index.table) else {}
     name_of = index.table["name"].astype(str).to_dict()
@@ -99,13 +98,13 @@ def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) 
 def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
     """Node -> observed hours of its whole GPUs: an instance's time is its GPU's already."""
     at = attribution.places["row"].to_numpy(np.intp)
-    own = frame.gpu_keys.among(whole_gpus(frame).itertuples(index=False, name=None))[at]
+    own = frame.gpu_keys.among(whole_gpus(frame))[at]
     codes, names = frame.gpu_keys.nodes()
     seconds = attribution.places["seconds"].to_numpy(float)[own]
     return dict(zip(names, np.bincount(codes[at[own]], seconds, len(names)) / 3600, strict=True))
 
 
-def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: set[tuple[str, str]]) -> dict[str, float]:
+def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dict[str, float]:
     """The 99.5th percentile of NVLink use of each node's busiest GPU.
 
     Rows without bins count with their 95th percentile, of which the highest stands: of the seconds above it nothing is
@@ -220,4 +219,28 @@ def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[
             compute, memory = (slices.compute, slices.memory) if slices else (None, None)
             held = tuple(session.workload_id for session in late if key in session.gpus)
             found.append(MigInstance(*key, parent, profile, compute, memory, held))
+    return tuple(found)
+
+
+def rest_levels(frame: Frame, index: GpuIndex, rows: pd.DataFrame) -> tuple[RestLevel, ...]:
+    """Every whole GPU that was seen at rest, by node and id. `rows`: the measures of the frame's `gpu`, in its order.
+
+    The watts are the GPU's own levels, low quantiles of its rows at rest (`features/rest.py`); the clocks are
+    medians of the same rows. GPUs that are cut into instances are left out: their instances share one clock.
+    """
+
+    def median(values: Floats) -> float | None:
+        known = values[np.isfinite(values)]
+        return float(np.median(known)) if len(known) else None
+
+    idle, memory_held = rows["idle"].to_numpy(bool), rows["held"].to_numpy(bool)
+    clock, held, free = (rows[name].to_numpy(float) for name in ("clock_ratio", "rest_power", "rest_free_power"))
+    whole = whole_gpus(frame).keys() - set(frame.parents.values())
+    found = []
+    for key, at in sorted(frame.gpu_keys.rows(), key=lambda one: one[0]):
+        resting = at[idle[at]]
+        if key in whole and len(resting):
+            sku, with_memory = index.sku(*key), memory_held[resting]
+            levels = held[at], free[at], clock[resting[with_memory]], clock[resting[~with_memory]]
+            found.append(RestLevel(*key, sku.name if sku else None, *map(median, levels)))
     return tuple(found)

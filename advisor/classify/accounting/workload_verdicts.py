@@ -37,22 +37,14 @@ _NOT_MEASURED = coded("not-measured", "No data for these GPUs, and no reason rec
 
 def series_hours(attribution: Attribution, ts: pd.Series) -> dict[str, float]:
     """Series -> hours of the window in which its runs were observed, the mean over the GPUs of each; runs side by side
-    (replicas) count once.
-
-    `ts`: the end of every row of the frame's `gpu`.
-    """
+    (replicas) count once. `ts`: the end of every row of the frame's `gpu`."""
     rows, sessions = attribution.workload_rows, attribution.sessions
-    run = rows["workload_id"]
-    table = pd.DataFrame(
-        {
-            "series": run.map({session.workload_id: session.series_id for session in sessions}),
-            "hour": np.ceil(ts.to_numpy(float)[rows["row"].to_numpy(int)] / HOUR),
-            "seconds": rows["seconds"] / run.map({session.workload_id: len(session.gpus) for session in sessions}),
-        }
-    )
+    run, hour = rows["workload_id"], np.ceil(ts.to_numpy(float)[rows["row"].to_numpy(int)] / HOUR)
+    series = run.map({session.workload_id: session.series_id for session in sessions}).rename("series")
+    seconds = rows["seconds"] / run.map({session.workload_id: len(session.gpus) for session in sessions})
     # Runs that follow one another within an hour add up to it, runs side by side do not go beyond it.
-    per_hour = table.groupby(["series", "hour"], sort=False)["seconds"].sum().clip(upper=HOUR)
-    return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level="series").sum().items()}
+    per_hour = seconds.groupby([series, hour], sort=False).sum().clip(upper=HOUR)
+    return {str(key): float(value) / HOUR for key, value in per_hour.groupby(level=0).sum().items()}
 
 
 def workload_verdicts(  # noqa: PLR0917
@@ -71,34 +63,28 @@ def workload_verdicts(  # noqa: PLR0917
     for n, (piece, whole, judged, length) in enumerate(zip(pieces, wholes, phases, lengths, strict=True)):
         unseen = [metric for metric, known in seen.items() if not known[n]]
         missing = _missing(piece.session, unseen, absences, inputs)
-        texts, codes = ({name: getattr(one, kind) for name, one in missing.items()} for kind in ("text", "code"))
         resolution = whole.features.get("resolution_seconds", length)
-        coverage = Coverage(round(piece.observed_share, 4), resolution, texts, codes)
-        out.append(_verdict(piece, coverage, *judged, parts, series_hours, inputs))
+        out.append(_verdict(piece, resolution, missing, *judged, parts, series_hours, inputs))
     return out
 
 
 def _verdict(  # noqa: PLR0917
-    piece: Piece, coverage: Coverage, judged: Judgement, phases: tuple[Phase, ...], parts: npt.NDArray[np.float64],
-    series_hours: Mapping[str, float], inputs: JudgementInputs,
+    piece: Piece, resolution: float, missing: Mapping[str, CodedText], judged: Judgement, phases: tuple[Phase, ...],
+    parts: npt.NDArray[np.float64], series_hours: Mapping[str, float], inputs: JudgementInputs,
 ) -> WorkloadVerdict:  # fmt: skip
     session, frame, book, rows = piece.session, inputs.frame, inputs.book, piece.rows
+    texts, codes = ({name: getattr(one, kind) for name, one in missing.items()} for kind in ("text", "code"))
     bottleneck = judged.bottleneck
     if bottleneck.label == "unknown":
         unmeasured = (
-            CodedText("metric-missing", f"No data for {name}: {reason}",
-                      {"metric": name, "because": coverage.missing_codes.get(name)})
-            for name, reason in coverage.missing.items()
-        )  # fmt: skip
+            CodedText("metric-missing", f"No data for {name}: {why.text}", {"metric": name, "because": why.code})
+            for name, why in missing.items()
+        )
         bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
     full = book.bottlenecks["capacity_kv_p95_min"].value
     bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, full)
-    tokens = tokens_of(frame.serving, session.workload_id)
-    features = dict(judged.features)
-    if tokens is not None:
-        features["generated_tokens"] = tokens
-    if kv_p95 is not None:
-        features["kv_cache_used_p95"] = kv_p95
+    served = {"generated_tokens": tokens_of(frame.serving, session.workload_id), "kv_cache_used_p95": kv_p95}
+    features = {**judged.features, **{name: value for name, value in served.items() if value is not None}}
     skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
     node_skus = {node.node_sku for node in inputs.nodes_of(session)}
     # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
@@ -116,8 +102,8 @@ def _verdict(  # noqa: PLR0917
         gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
         start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
         cost_usd=None, kind=_with_floor(judged.kind, session, hours, book.floor_hours, frame.window),
-        bottleneck=bottleneck, phases=phases,
-        coverage=coverage, features=features,
+        bottleneck=bottleneck, phases=phases, features=features,
+        coverage=Coverage(round(piece.observed_share, 4), resolution, texts, codes),
     )  # fmt: skip
 
 
@@ -164,19 +150,17 @@ def _with_floor(kind: KindVerdict, session: Session, hours: float, floor_hours: 
     told, floor = span(hours * HOUR), f"{floor_hours:.0f} h"
     fields = {"hours": hours, "needed_hours": floor_hours}
     if session.last_seen < window.end - HOUR:
-        said = CodedText("ended-too-early", f"Ended after {told} of data: waste detection needs {floor}.", fields)
+        code, text = "ended-too-early", f"Ended after {told} of data: waste detection needs {floor}."
     elif window.hours < floor_hours <= (window.end - session.first_seen) / HOUR:
-        text = (
-            f"Window of {span(window.seconds)} is too short for waste detection. Use --since to cover {floor} or more."
-        )
-        said = CodedText("window-too-short", text, {**fields, "window_seconds": window.seconds})
+        code, short = "window-too-short", f"Window of {span(window.seconds)} is too short for waste detection."
+        text = f"{short} Use --since to cover {floor} or more."
+        fields["window_seconds"] = window.seconds
     else:
-        ready = window.end + (floor_hours - hours) * HOUR
-        text = f"{told} of data so far: waste detection needs {floor}, reached at {minute(ready)}"
-        said = CodedText(
-            "waste-not-judged-yet", f"{text} if the workload keeps running.", {**fields, "ready_ts": ready}
-        )
-    return replace(kind, evidence=(*kind.evidence, said))
+        code, ready = "waste-not-judged-yet", window.end + (floor_hours - hours) * HOUR
+        so_far = f"{told} of data so far: waste detection needs {floor}"
+        text = f"{so_far}, reached at {minute(ready)} if the workload keeps running."
+        fields["ready_ts"] = ready
+    return replace(kind, evidence=(*kind.evidence, CodedText(code, text, fields)))
 
 
 def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows:

@@ -86,9 +86,9 @@ def links_of(  # noqa: PLR0917
     still = silent & apart & ethernet & (found["rdma"] == 0.0)
     # What one node of a job does not tell, the others' silence does not either.
     known, quiet = (_all_of(mask, frame.gpu, job) for mask in (known, silent & ~unseen & ~still))
-    has_nvlink = index.rows["nvlink"].notna().to_numpy(bool)
+    has_nvlink = index["nvlink"].notna().to_numpy(bool)
     nvlink, pcie = rows["u_n"].to_numpy(float), rows["p"].to_numpy(float)
-    within = np.where(has_nvlink, nvlink, np.where(index.rows["pcie"].notna().to_numpy(bool), pcie, np.nan))
+    within = np.where(has_nvlink, nvlink, np.where(index["pcie"].notna().to_numpy(bool), pcie, np.nan))
     told = (
         ("nvlink", inside & has_nvlink & np.isnan(nvlink)),
         ("pcie", inside & ~has_nvlink & np.isnan(within)),
@@ -118,7 +118,7 @@ def _works(frame: Frame, attribution: Attribution) -> tuple[Mask, Mask, Mask, In
     # Each workload on each of its nodes, and the rows of it there.
     pairs = grouped(codes, node_codes[at], len(ids))
     mates, numbers = _mates(attribution.sessions), dict[str, int]()
-    per_node = whole_gpus(frame).groupby("node").size().to_dict()
+    per_node = Counter(node for node, _ in whole_gpus(frame))
     found = np.zeros((len(pairs), 3), dtype=np.bool_)
     jobs = np.full(len(ids), -1, dtype=np.intp)
     sessions = {one.workload_id: one for one in attribution.sessions}

@@ -51,7 +51,7 @@ def at_rest(
 
 def activity(frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook) -> Activity:
     """The rows of a frame's `gpu`, for the judge of rest."""
-    gpu, keys, sku = frame.gpu, frame.gpu_keys, index.rows
+    gpu, keys, sku = frame.gpu, frame.gpu_keys, index
     number, parent_of = keys.number, frame.parents
     moment: Ints | None = None
     instance = np.zeros(len(gpu), dtype=np.bool_)

@@ -17,7 +17,7 @@ from ...core.column_rows import with_one_nothing
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
 from ...rulebook import Rulebook
-from ..workloads.sku_lookup import GpuIndex, SkuRows
+from ..workloads.sku_lookup import GpuIndex
 from .assumed_efficiency import assumed
 
 _FABRIC = [
@@ -54,7 +54,7 @@ def measures(frame: Frame, index: GpuIndex, ports: pd.DataFrame, book: Rulebook)
     sustained = assumed(book.catalog.gpus.values())
     gpu = frame.gpu
     out = pd.DataFrame(index=gpu.index)
-    sku = index.rows
+    sku = index
     out["seconds"] = gpu["observed_seconds"].fillna(0.0)
     engine = gpu["gpu_util_mean"].fillna(gpu["sm_active_mean"])
     out["g"] = engine.clip(0, 1)
@@ -156,7 +156,7 @@ def _waits(gpu: pd.DataFrame, engine: pd.Series) -> pd.Series:
     return (engine - filled).clip(lower=0)
 
 
-def _idle_power(out: pd.DataFrame, sku: SkuRows, memory_held: float) -> pd.Series:
+def _idle_power(out: pd.DataFrame, sku: GpuIndex, memory_held: float) -> pd.Series:
     """Idle power of each row's SKU: the lowest decile of its rows with a smaller share of memory than `memory_held`,
     else a share of the power limit."""
     plausible = ~(out["power"] > IDLE_POWER_SHARE_MAX * sku["power_limit"])
@@ -174,7 +174,7 @@ def _symmetry(tx: pd.Series, rx: pd.Series) -> pd.Series:
     return both.min(axis=1, skipna=False) / both.max(axis=1, skipna=False)
 
 
-def _tensor_use(gpu: pd.DataFrame, sku: SkuRows) -> pd.Series:
+def _tensor_use(gpu: pd.DataFrame, sku: GpuIndex) -> pd.Series:
     """Tensor activity as a share of what the counter reads at the SKU's peak.
 
     Kernels that the SKU's limit does not hold (integers, FP16 accumulation) show above it, or above what active SMs, or

@@ -54,10 +54,10 @@ class GpuCoverage:
 
     node: str
     gpu_uuid: str
-    hours: float
-    first_ts: float
-    last_ts: float
-    known: Mapping[str, float]
+    hours: float = 0.0
+    first_ts: float = np.nan
+    last_ts: float = np.nan
+    known: Mapping[str, float] = field(default_factory=dict)
     sliced: bool = False
 
 
@@ -149,12 +149,18 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
     named: dict[str, dict[str, None]] = {}
     for node, uuid in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
         named.setdefault(node, {})[frame.parents.get((node, uuid), (node, uuid))[1]] = None
-    requested, waiting, hosts = _requested(frame), _unaccounted(frame), _host_hours(frame)
+    requested, waiting = _pods(frame)
+    hosts: dict[str, float] = {}
+    if not frame.host.empty:
+        host = frame.host[frame.host["cpu_util_mean"].notna()]
+        length = host["interval_seconds"].to_numpy(float)
+        spent = host["observed_seconds"].fillna(host["interval_seconds"]).to_numpy(float)
+        full = pd.Series(_rounded(spent, length), index=host.index).groupby(host["node"]).sum() / HOUR_SECONDS
+        hosts = {str(node): float(hours) for node, hours in full.items()}
     nodes: dict[str, NodeInventory] = {}
     for row in records(frame.nodes):
         name, sku, declared = str(row["node"]), text(row["node_sku"]), row["gpu_count"]
-        unseen = (0.0, np.nan, np.nan, {})
-        gpus = [covered.get((name, uuid)) or GpuCoverage(name, uuid, *unseen) for uuid in named.get(name, {})]
+        gpus = [covered.get((name, uuid)) or GpuCoverage(name, uuid) for uuid in named.get(name, {})]
         counts = {
             "node SKU": (gpus_of_sku(sku) if sku is not None else None) or 0,
             "declared": 0 if pd.isna(declared) else int(declared),
@@ -266,7 +272,7 @@ def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory
 
 def _node(
     name: str, gpus: list[GpuCoverage], counts: dict[str, int], frame: Frame, blind: Blind | None
-) -> NodeInventory:  # fmt: skip
+) -> NodeInventory:
     """`counts`: how many GPUs its SKU has, it declares and pods requested; 0: not known."""
     # The most whose observed spans overlap: a GPU that took another's place does not add to the count. Rows are up to
     # an hour long: what was replaced within one is told by rows that overlap.
@@ -288,7 +294,11 @@ def _node(
     if silent:
         told.append(Unobserved(name, tuple(silent), *_why_silent(frame, name, any(g.hours > 0 for g in gpus), blind)))
     if unnamed:
-        told.append(Unobserved(name, unnamed, *_why_unnamed(source, count, at_once + len(silent))))
+        who = {"node SKU": "The node's SKU has", "declared": "The node declares", "named": "Time series name"}
+        has = f"Pods requested {count} GPUs on the node" if source == "requested" else f"{who[source]} {count} GPUs"
+        seen = at_once + len(silent)
+        said = f"only {seen} appear in any time series" if seen else "no time series names any of them"
+        told.append(Unobserved(name, unnamed, f"{has}, and {said}.", "not-named"))
     return NodeInventory(name, count, source, tuple(gpus), tuple(told), max(at_once - of_sku, 0) if of_sku else 0)
 
 
@@ -296,64 +306,35 @@ def _why_silent(frame: Frame, node: str, others: bool, blind: Blind | None) -> t
     """Reason in words, and its code, for GPUs that are named and of which nothing was observed."""
     if blind is not None and not others:
         return blind.words, blind.reason
-    absences = frame.absences
-    if not absences.empty:
+    for row in records(frame.absences[frame.absences["node"] == node]):
         # What another source of the node lacks (an inference server, a fabric) says nothing of its GPUs.
-        own = absences[
-            (absences["node"] == node)
-            & ((absences["scope"] == "gpu") & absences["metric"].isin(["*", "gpu"]) | (absences["reason"] == "drained"))
-        ]
-        for row in records(own):
-            detail, remedy = text(row["detail"]), text(row["remedy"])
-            if detail:
-                return f"{detail} {remedy or ''}".strip(), str(row["reason"])
+        of_gpus = row["scope"] == "gpu" and row["metric"] in {"*", "gpu"}
+        detail = text(row["detail"])
+        if (of_gpus or row["reason"] == "drained") and detail:
+            return f"{detail} {text(row['remedy']) or ''}".strip(), str(row["reason"])
     if others:
         return "A time series names this GPU, but no metric of it was reported in the window.", "no-samples"
     return "No exporter or agent reported metrics of this node's GPUs in the window.", "no-exporter"
 
 
-def _why_unnamed(source: str, count: int, named: int) -> tuple[str, str]:
-    who = {"node SKU": "The node's SKU has", "declared": "The node declares", "named": "Time series name"}
-    has = f"Pods requested {count} GPUs on the node" if source == "requested" else f"{who[source]} {count} GPUs"
-    said = "no time series names any of them" if named == 0 else f"only {named} appear in any time series"
-    return f"{has}, and {said}.", "not-named"
-
-
-def _requested(frame: Frame) -> dict[str, int]:
-    """Node -> whole GPUs that pods requested at once, at most."""
-    requests = frame.requests
+def _pods(frame: Frame) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
+    """Node -> whole GPUs that pods requested at once, at most; and node -> pods that requested its GPUs (whole or
+    instances) in the last day and that no use of a GPU names."""
+    requests, about = frame.requests, frame.workloads
     if requests.empty:
-        return {}
+        return {}, {}
     whole = requests[requests["resource"].isin(["nvidia_com_gpu", "amd_com_gpu"])]
-    return {
+    requested = {
         str(node): round(peak(zip(rows["ts_start"], rows["ts_end"], rows["count"], strict=True)))
         for node, rows in whole.groupby("node")
     }
-
-
-def _host_hours(frame: Frame) -> dict[str, float]:
-    host = frame.host
-    if host.empty:
-        return {}
-    known = host[host["cpu_util_mean"].notna()]
-    length = known["interval_seconds"].to_numpy(dtype=float)
-    seconds = known["observed_seconds"].fillna(known["interval_seconds"]).to_numpy(dtype=float)
-    full = pd.Series(_rounded(seconds, length), index=known.index).groupby(known["node"]).sum() / HOUR_SECONDS
-    return {str(node): float(hours) for node, hours in full.items()}
-
-
-def _unaccounted(frame: Frame) -> dict[str, tuple[str, ...]]:
-    """Node -> pods that requested its GPUs (whole or instances) in the last day and that no use of a GPU names."""
-    requests = frame.requests
-    if requests.empty:
-        return {}
-    late, about = requests[requests["ts_end"] >= frame.window.end - 24 * HOUR_SECONDS], frame.workloads
+    late = requests[requests["ts_end"] >= frame.window.end - 24 * HOUR_SECONDS]
     named = {(str(space), pod) for space, pod in zip(about["namespace"], about["pod"], strict=True)}
-    out: dict[str, dict[str, None]] = {}
+    out: dict[str, set[str]] = {}
     for node, space, pod in zip(late["node"], late["namespace"], late["pod"], strict=True):
         if (str(space), str(pod)) not in named:
-            out.setdefault(str(node), {})[f"{space}/{pod}"] = None
-    return {node: tuple(sorted(pods)) for node, pods in out.items()}
+            out.setdefault(str(node), set()).add(f"{space}/{pod}")
+    return requested, {node: tuple(sorted(pods)) for node, pods in out.items()}
 
 
 def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
@@ -387,9 +368,8 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     summed = table[table["seconds"] > 0].groupby(["node", "whole"], sort=False).agg(of_gpu)
     summed[["seconds", *MEASURED]] /= HOUR_SECONDS
     return {
-        (str(row["node"]), str(row["whole"])): GpuCoverage(
-            str(row["node"]), str(row["whole"]), row["seconds"], row["begin"], row["ts"], {m: row[m] for m in MEASURED},
-            row["instance"],
+        (str(node), str(uuid)): GpuCoverage(
+            str(node), str(uuid), hours, begin, end, dict(zip(MEASURED, known, strict=True)), sliced
         )
-        for row in records(summed.reset_index())
-    }  # fmt: skip
+        for (node, uuid), hours, begin, end, sliced, *known in summed.itertuples(name=None)
+    }

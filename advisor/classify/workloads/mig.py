@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...core.frame import Frame
+from ...core.frame import Frame, Key
 from .sku_lookup import GpuIndex
 
 
-def whole_gpus(frame: Frame) -> pd.DataFrame:
-    """Columns ``node, gpu_uuid`` of all GPUs that are no instances."""
-    return frame.gpus.loc[frame.gpus["kind"] == "gpu", ["node", "gpu_uuid"]].drop_duplicates()
+def whole_gpus(frame: Frame) -> dict[Key, None]:
+    """All GPUs that are no instances, in the order of the frame."""
+    gpus = frame.gpus[frame.gpus["kind"] == "gpu"]
+    return dict.fromkeys(zip(gpus["node"], gpus["gpu_uuid"], strict=True))
 
 
 def row_parts(frame: Frame, index: GpuIndex) -> npt.NDArray[np.float64]:

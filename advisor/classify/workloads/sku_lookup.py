@@ -24,32 +24,25 @@ PEAKS = (
 
 
 @dataclass(frozen=True)
-class SkuRows:
-    """Columns of `table` at some rows, each taken when it is asked for. `at`: its row of the table, -1: none; `index`:
-    theirs."""
-
-    table: pd.DataFrame
-    at: npt.NDArray[np.intp]
-    index: pd.Index
-
-    def __getitem__(self, name: str) -> pd.Series:
-        return pd.Series(take(self.table[name].array, self.at, allow_fill=True), index=self.index, copy=False)
-
-
-@dataclass(frozen=True)
 class GpuIndex:
     """The GPUs of a frame: `table` is indexed by (node, gpu_uuid) with ``name`` (SKU, or the driver's name) and peaks.
 
-    `rows`: the same for every row of the frame's `gpu`. `skus`: (node, gpu_uuid) -> catalog entry; `unknown`: driver
-    names that the catalog lacks. Of each MIG instance: `profiles`, as drivers write it, and `slices`, None: not known.
+    `place`: the row of `table` for each of the frame's `gpu`, of index `rows`; -1: none. `skus`: (node, gpu_uuid) ->
+    catalog entry; `unknown`: driver names that the catalog lacks. Of each MIG instance: `profiles`, as drivers write
+    it, and `slices`, None: not known.
     """
 
     table: pd.DataFrame
-    rows: SkuRows
+    place: npt.NDArray[np.intp]
+    rows: pd.Index
     skus: Mapping[Key, GpuSku | None]
     unknown: tuple[str, ...]
     profiles: Mapping[Key, str]
     slices: Mapping[Key, Slices | None]
+
+    def __getitem__(self, name: str) -> pd.Series:
+        """A column of `table` for every row of the frame's `gpu`, taken when it is asked for."""
+        return pd.Series(take(self.table[name].array, self.place, allow_fill=True), index=self.rows, copy=False)
 
     def sku(self, node: str, gpu_uuid: str) -> GpuSku | None:
         return self.skus.get((node, gpu_uuid))
@@ -69,10 +62,8 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
         if sku is None and words:
             unknown[words[-1]] = None
         key = str(gpu["node"]), str(gpu["gpu_uuid"])
-        skus[key], table[key] = (
-            sku,
-            (sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu, catalog)),
-        )
+        skus[key] = sku
+        table[key] = (sku.name if sku else words[-1] if words else "unknown", *_peaks(sku, gpu, catalog))
         if gpu["kind"] == "mig" and (profile := text(gpu["mig_profile"])) is not None:
             profiles[key] = profile
     index = pd.MultiIndex.from_tuples(table, names=["node", "gpu_uuid"]) if table else None
@@ -80,9 +71,8 @@ def index_gpus(frame: Frame, catalog: Catalog) -> GpuIndex:
     peaks[list(PEAKS)] = peaks[list(PEAKS)].astype(float)
     place = {key: n for n, key in enumerate(table)}
     known = np.array([place.get(key, -1) for key in frame.gpu_keys.keys], dtype=np.intp)
-    rows = SkuRows(peaks, known[frame.gpu_keys.number], frame.gpu.index)
     slices = {key: slices_of(profiles.get(key), skus.get(gpu) or skus.get(key)) for key, gpu in frame.parents.items()}
-    return GpuIndex(peaks, rows, skus, tuple(unknown), profiles, slices)
+    return GpuIndex(peaks, known[frame.gpu_keys.number], frame.gpu.index, skus, tuple(unknown), profiles, slices)
 
 
 def _peaks(sku: GpuSku | None, gpu: Record, catalog: Catalog) -> tuple[float | None, ...]:
