@@ -106,7 +106,6 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     frame, inventory, index = measured.frame, measured.inventory, measured.index
     attribution, rows, parts, doubts = measured.attribution, measured.rows, measured.parts, measured.doubts
     nodes = node_facts(frame, inventory, index, attribution, rows)
-
     inputs = JudgementInputs.of(frame, index, rows, nodes, book)
     pieces = pieces_of(attribution)
     between()
@@ -134,12 +133,9 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
 
 
 def _notes(measured: MeasuredRows) -> Iterator[CodedText]:
+    unknown = "GPU {name} is not in the catalog: its sustained rates are unknown, and its recommendations are limited."
     for name in measured.index.unknown:
-        yield coded(
-            "gpu-without-figures",
-            "GPU {name} is not in the catalog: its sustained rates are unknown, and its recommendations are limited.",
-            name=name,
-        )
+        yield coded("gpu-without-figures", unknown, name=name)
     for node, why in sorted(measured.blind.items()):
         # Where no count is known, nothing can be listed as not observed.
         if node in measured.inventory.nodes and measured.inventory.nodes[node].gpu_count == 0:
@@ -177,8 +173,9 @@ def merged(groups: Sequence[Verdicts]) -> Verdicts:
 def _compact(usage: ColumnRows) -> ColumnRows:
     """The rows in use with readings in seven digits, half the memory."""
     columns = {name: usage[name] for name in (*usage.table, *usage.behind)}
-    readings = [name for name, column in columns.items() if column.dtype == np.float64 and name not in _EXACT]
-    columns |= {name: _or_nothing(columns[name].astype(np.float32)) for name in readings}
+    for name, column in columns.items():
+        if column.dtype == np.float64 and name not in ("ts", "seconds"):
+            columns[name] = _or_nothing(column.astype(np.float32))
     return ColumnRows(columns, np.arange(len(usage)))
 
 
@@ -189,9 +186,6 @@ def _joined(parts: list[ColumnRows]) -> ColumnRows:
     parts.clear()
     joined = {name: _or_nothing(np.concatenate([table.pop(name) for table in tables])) for name in list(tables[0])}
     return ColumnRows(joined, np.arange(count))
-
-
-_EXACT = ("ts", "seconds")
 
 
 def _or_nothing(column: npt.NDArray) -> npt.NDArray:

@@ -108,7 +108,7 @@ class LatencyFigures:
 
     def at(self, share: float) -> float | None:
         """The percentile of this share (0.5, 0.9, 0.95 or 0.99); None: too few were counted."""
-        return {0.5: self.p50, 0.9: self.p90, 0.95: self.p95, 0.99: self.p99}[share]
+        return getattr(self, f"p{100 * share:.0f}")
 
 
 @dataclass(frozen=True, slots=True)

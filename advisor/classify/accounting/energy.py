@@ -106,10 +106,11 @@ def energy_by_place(  # noqa: PLR0917
     """
     by_id = {w.id: w for w in workloads}
     watts, measured, counted = (energy[name].to_numpy() for name in ("watts", "measured", "counted"))
+    middles = (frame.gpu["ts"] - frame.gpu["interval_seconds"] / 2).to_numpy(float)
 
     def with_energy(table: pd.DataFrame) -> pd.DataFrame:
         at = table["row"].to_numpy(int)
-        middle = frame.gpu["ts"].to_numpy(float)[at] - frame.gpu["interval_seconds"].to_numpy(float)[at] / 2
+        middle = middles[at]
         phase = phases_of_rows(table["workload_id"], middle, table["idle"].to_numpy(bool), by_id)
         hours = table["gpu_hours"].to_numpy() * measured[at]
         joules = np.where(measured[at] > 0, watts[at], 0.0) * hours * HOUR
@@ -233,8 +234,7 @@ def _counted_rows(
     gpu, told = frame.gpu, frame.tokens
     told = told[told["generated_tokens"].notna()] if not told.empty else told
     if told.empty:
-        names = [*_WORK, "node", "day", "generated_tokens", "measured", "joules", "wall"]
-        return pd.DataFrame({name: pd.Series(dtype=float) for name in names})
+        return pd.DataFrame(columns=[*TOKENS[:4], "hour", "measured", "joules", "wall"], dtype=float)
     ids = set(told["workload_id"].astype(str))
     # Rows of some servers are longer than an hour, and so are the moments of their tokens.
     step = np.fmax(HOUR, gpu["interval_seconds"].max())

@@ -24,6 +24,7 @@ BUSY_SHARE = 0.5
 # A percentile is told where ten requests lay beyond it: fewer are chance.
 BEYOND_MIN = 10.0
 _HOUR_SECONDS = 3600.0
+_SHARES = (0.5, 0.9, 0.95, 0.99)
 _SERVICE = "online-inference"
 _Hours = dict[int, dict[str, Counts]]  # what engines counted, by the hour (its end, in hours since 1970) and measure
 
@@ -54,17 +55,14 @@ def _measured(hours: _Hours) -> tuple[Mapping[str, LatencyFigures], int]:
     most = max(sizes.values())
     busy = [hours[hour] for hour, size in sizes.items() if size >= BUSY_SHARE * most and size > 0]
     totals = {measure: added([hour[measure] for hour in busy if measure in hour]) for measure in MEASURES}
-    return {measure: figures_of(counts) for measure, counts in totals.items() if counts is not None}, len(busy)
-
-
-def figures_of(counts: Counts) -> LatencyFigures:
-    """The percentiles of counts, each where enough was counted beyond it."""
-    total = sum(counts)
-
-    def at(share: float) -> float | None:
-        return percentile(counts, share) if total * (1 - share) >= BEYOND_MIN - 1e-6 else None
-
-    return LatencyFigures(round(total, 1), at(0.5), at(0.9), at(0.95), at(0.99))
+    figures = {}
+    for measure, counts in totals.items():
+        if counts is not None:
+            total = sum(counts)
+            enough = (total * (1 - share) >= BEYOND_MIN - 1e-6 for share in _SHARES)
+            told = (percentile(counts, share) if ok else None for share, ok in zip(_SHARES, enough, strict=True))
+            figures[measure] = LatencyFigures(round(total, 1), *told)
+    return figures, len(busy)
 
 
 def _latency(

@@ -40,18 +40,19 @@ def node_facts(
     frame: Frame, inventory: Inventory, index: GpuIndex, attribution: Attribution, rows: pd.DataFrame
 ) -> tuple[NodeFacts, ...]:
     """One `NodeFacts` a node, by name. `rows`: the measures of the frame's `gpu`, in its order."""
-    seen = _observed_hours(frame, attribution)
-    whole = whole_gpus(frame)
+    whole, (codes, names) = whole_gpus(frame), frame.gpu_keys.nodes()
+    # An instance's time is its GPU's already.
+    at, seconds = (attribution.places[name].to_numpy() for name in ("row", "seconds"))
+    own = frame.gpu_keys.among(whole)[at]
+    seen = dict(zip(names, np.bincount(codes[at[own]], seconds[own], len(names)) / 3600, strict=True))
     gpus_of: dict[str, list[tuple[str, str]]] = {}
     for key in whole:
         gpus_of.setdefault(key[0], []).append(key)
     fabric, nvlink = fabric_facts(frame), _nvlink_peaks(frame, rows, whole)
     linkless = index.table["nvlink"].isna().to_dict() if len(index.table) else {}
     name_of = index.table["name"].astype(str).to_dict()
-    driver_of = dict.fromkeys(frame.gpus["node"].astype(str))
-    if "driver_version" in frame.gpus:
-        told = frame.gpus[frame.gpus["driver_version"].notna() & (frame.gpus["driver_version"] != "")]
-        driver_of |= {str(node): _only(own) for node, own in told.groupby("node")["driver_version"]}
+    versions = frame.gpus.reindex(columns=["node", "driver_version"]).replace("", None).dropna()
+    driver_of = {str(node): _only(own) for node, own in versions.groupby("node")["driver_version"]}
     facts = []
     for row in records(frame.nodes.sort_values("node")):
         node = str(row["node"])
@@ -93,15 +94,6 @@ def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) 
     by_hour = by_gpu.groupby(level=[0, 1, 2]).max().groupby(level=[0, 1]).sum().clip(upper=3600.0)
     hours = by_hour.groupby(level=0).sum() / 3600
     return tuple(replace(f, pool_hours=float(hours.get(names.get(f.node), 0.0))) for f in facts)
-
-
-def _observed_hours(frame: Frame, attribution: Attribution) -> dict[str, float]:
-    """Node -> observed hours of its whole GPUs: an instance's time is its GPU's already."""
-    at = attribution.places["row"].to_numpy(np.intp)
-    own = frame.gpu_keys.among(whole_gpus(frame))[at]
-    codes, names = frame.gpu_keys.nodes()
-    seconds = attribution.places["seconds"].to_numpy(float)[own]
-    return dict(zip(names, np.bincount(codes[at[own]], seconds, len(names)) / 3600, strict=True))
 
 
 def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dict[str, float]:

@@ -41,7 +41,12 @@ def with_series(
     kinds: dict[str, KindVerdict] = {}
     together: list[tuple[list[WorkloadVerdict], Piece]] = []
     for members in series.values():
-        open_ = [v for v in members if _open(v)] if len(members) > 1 else []
+        open_ = [
+            v for v in members
+            if len(members) > 1 and v.end - v.start < SHORT_SECONDS
+            and (v.kind.label == "unknown" or v.kind.confidence < UNSURE_BELOW)
+            and v.features.get("fault_share", 0.0) < FAULT_SHARE_MAX
+        ]  # fmt: skip
         known = _agreed([v for v in members if v.kind.label != "unknown" and v not in open_], open_)
         if known is not None:
             kinds |= dict.fromkeys((v.id for v in open_), known)
@@ -64,19 +69,12 @@ def with_series(
     return sorted(out, key=lambda verdict: (-verdict.gpu_hours, verdict.id))
 
 
-def _open(verdict: WorkloadVerdict) -> bool:
-    short = verdict.end - verdict.start < SHORT_SECONDS
-    vague = verdict.kind.label == "unknown" or verdict.kind.confidence < UNSURE_BELOW
-    return vague and short and verdict.features.get("fault_share", 0.0) < FAULT_SHARE_MAX
-
-
 def _agreed(known: list[WorkloadVerdict], open_: list[WorkloadVerdict]) -> KindVerdict | None:
     """The kind that the known runs agree on, where they are more than those they speak for."""
     hours: dict[str, float] = {}
     for verdict in known:
         hours[verdict.kind.label] = hours.get(verdict.kind.label, 0.0) + verdict.gpu_hours
-    total = sum(hours.values())
-    label = max(hours, key=lambda name: hours[name], default="")
+    total, label = sum(hours.values()), max(hours, key=lambda name: hours[name], default="")
     if total <= 0 or total < sum(v.gpu_hours for v in open_) or hours[label] < AGREEMENT_MIN * total:
         return None
     like = [v for v in known if v.kind.label == label]

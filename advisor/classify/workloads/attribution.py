@@ -104,19 +104,17 @@ def attribute(frame: Frame) -> Attribution:
     return Attribution(
         _sessions(frame, uses, held, shared_ids),
         _table(workload_rows, ("row", "workload_id", "seconds", "whole", "shared", "share"), ids),
-        _table(places, ("row", "workload_id", "seconds"), ids, with_state=True),
+        _table(places, ("row", "workload_id", "seconds"), ids),
     )
 
 
-def _table(
-    parts: Sequence[tuple[npt.NDArray, ...]], names: Sequence[str], ids: Sequence[str], *, with_state: bool = False
-) -> pd.DataFrame:
-    """The parts under one another, with ids for codes of workloads (None for nobody); `with_state`: with what the codes
-    tell of moments that are no workload's."""
+def _table(parts: Sequence[tuple[npt.NDArray, ...]], names: Sequence[str], ids: Sequence[str]) -> pd.DataFrame:
+    """The parts under one another, with ids for codes of workloads (None for nobody). The codes of moments that are no
+    workload's stay as ``shared`` and ``drained``, unless the parts have the former."""
     columns = {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
     code = columns["workload_id"]
     workload = np.array([*ids, None], dtype=object)[np.where(code >= 0, code, len(ids))]
-    state = {"shared": code == _SHARED, "drained": code == _DRAINED} if with_state else {}
+    state = {"shared": code == _SHARED, "drained": code == _DRAINED} if "shared" not in columns else {}
     return pd.DataFrame({**columns, "workload_id": pd.Series(workload, dtype=object), **state})
 
 

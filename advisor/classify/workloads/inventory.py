@@ -185,10 +185,8 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
 def merged_inventory(groups: Sequence[Inventory]) -> Inventory:
     """The inventory of a fleet from those of groups of its nodes."""
     begin, end = (min(edge) for edge in zip(*(one.lacking for one in groups), strict=True))
-    by_hour: dict[float, float] = {}
-    for one in groups:
-        for hour, seconds in one.seconds_by_hour.items():
-            by_hour[hour] = max(seconds, by_hour.get(hour, 0.0))
+    hours = {hour for one in groups for hour in one.seconds_by_hour}
+    by_hour = {hour: max(one.seconds_by_hour.get(hour, 0.0) for one in groups) for hour in hours}
     return replace(
         groups[0], nodes={name: one.nodes[name] for one in groups for name in one.nodes}, lacking=(begin, end),
         parents={key: parent for one in groups for key, parent in one.parents.items()}, seconds_by_hour=by_hour,
@@ -250,22 +248,19 @@ def _rounded(seconds: Floats, length: Floats) -> Floats:
 def _without_renamed(nodes: dict[str, NodeInventory]) -> dict[str, NodeInventory]:
     """Nodes whose GPUs were all seen on another node from when they were last seen on this one end there."""
     stays: dict[str, list[GpuCoverage]] = {}
-    for node in nodes.values():
-        for gpu in node.observed:
-            stays.setdefault(gpu.gpu_uuid, []).append(gpu)
-    out = {}
+    for gpu in sorted((gpu for node in nodes.values() for gpu in node.observed), key=lambda gpu: gpu.first_ts):
+        stays.setdefault(gpu.gpu_uuid, []).append(gpu)
+    out = dict(nodes)
     for name, node in nodes.items():
-        own, later = node.observed, []
-        for gpu in own:
-            after = [
+        later: list[GpuCoverage] = []
+        for gpu in node.observed:
+            later += [
                 one for one in stays[gpu.gpu_uuid]
                 if one.node != name and one.first_ts >= gpu.last_ts - HOUR_SECONDS and one.last_ts > gpu.last_ts
-            ]  # fmt: skip
-            later += sorted(after, key=lambda one: one.first_ts)[:1]
-        out[name] = node
-        if own and len(later) == len(own):
+            ][:1]  # fmt: skip
+        if later and len(later) == len(node.observed):
             first = min(later, key=lambda one: one.first_ts)
-            end = max(first.first_ts, *(gpu.last_ts for gpu in own))
+            end = max(first.first_ts, *(gpu.last_ts for gpu in node.observed))
             out[name] = replace(node, moved_to=first.node, end=end)
     return out
 
