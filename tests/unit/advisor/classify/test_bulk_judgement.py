@@ -3,18 +3,16 @@
 import dataclasses
 
 import pandas as pd
-import pytest
 from skuwise.advisor.classify.accounting.hours import PLACE, placed_by_nodes, summed
 from skuwise.advisor.classify.accounting.nodes import node_facts
 from skuwise.advisor.classify.judge import measured_rows
-from skuwise.advisor.classify.pieces import JudgementInputs, Piece, judge_pieces, pieces_of
+from skuwise.advisor.classify.pieces import JudgementInputs, judge_pieces, pieces_of
 from skuwise.tests.support.frame_builder import DECODE, HELD, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 
-@pytest.fixture(scope="module")
-def judged() -> tuple[list[Piece], JudgementInputs]:
-    """Workloads of all sizes: of days and of one hour, on several GPUs and on one, with gaps and with no row at all."""
+def test_verdicts_on_many_are_those_on_each_alone_by_whatever_batches() -> None:
+    # Workloads of all sizes: of days and of one hour, on several GPUs and on one, with gaps and with no row at all.
     b = FrameBuilder(hours=96)
     uuids = b.node(gpus=6)
     gap = {name: value for name, value in TRAINING.items() if name not in {"tensor_active", "mem_used_bytes"}}
@@ -34,22 +32,14 @@ def judged() -> tuple[list[Piece], JudgementInputs]:
     empty = dataclasses.replace(pieces[0], rows=rows.taken(rows.at[:0]))
     nothing = {**rows.table, "seconds": 0 * rows.table["seconds"]}
     unseen = dataclasses.replace(pieces[1], rows=dataclasses.replace(rows, table=nothing))
-    return [*pieces, empty, unseen], inputs
-
-
-def test_verdicts_on_many_are_those_on_each_alone(judged: tuple[list[Piece], JudgementInputs]) -> None:
-    pieces, inputs = judged
+    pieces += [empty, unseen]
     together = judge_pieces(pieces, inputs)
     assert together == [judge_pieces([piece], inputs)[0] for piece in pieces]
     assert together == judge_pieces(pieces[::-1], inputs)[::-1]
     assert {"compute", "hbm-bandwidth", "idle", "unknown"} <= {one.bottleneck.label for one in together}
     assert judge_pieces([], inputs) == []
-
-
-@pytest.mark.parametrize("rows", [1, 100, 300])
-def test_verdicts_are_the_same_by_whatever_batches(judged: tuple[list[Piece], JudgementInputs], rows: int) -> None:
-    pieces, inputs = judged
-    assert judge_pieces(pieces, inputs, batch_rows=rows) == judge_pieces(pieces, inputs)
+    for rows in (1, 100, 300):
+        assert judge_pieces(pieces, inputs, batch_rows=rows) == together
 
 
 def test_hours_are_the_same_by_whatever_nodes_at_a_time() -> None:

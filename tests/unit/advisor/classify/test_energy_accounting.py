@@ -9,20 +9,17 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.accounting.energy import of_rows, phase_name
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.energy_types import EnergyPhase
-from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Phase
 from skuwise.agent.store.reading import queries
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
 NAN = float("nan")
-LIMIT = 700.0
 KWH = 3.6e6
 
 
-def row(power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds: float = 60.0, limit: float = LIMIT):
+def row(power: float = NAN, joules: float = NAN, samples: float = 60.0, seconds: float = 60.0, limit: float = 700.0):
     """(watts, measured share, counted share) of one row whose counter grew by `joules` over `samples` of 60."""
     told = {
         "gpu_util_n": 60.0, "tensor_active_n": NAN, "dram_active_n": NAN, "power_watts_n": 60.0,
@@ -66,10 +63,6 @@ def test_a_rows_energy_is_its_counters_else_power_times_time_and_never_a_filled_
     assert row(**given) == pytest.approx((watts, measured, counted), nan_ok=True)
 
 
-def judged(b: FrameBuilder) -> Verdicts:
-    return judge(b.frame(), rulebook())
-
-
 def kwh(table: pd.DataFrame, **where: object) -> float:
     for name, value in where.items():
         table = table[table[name] == value]
@@ -79,15 +72,11 @@ def kwh(table: pd.DataFrame, **where: object) -> float:
 def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
     b = FrameBuilder(hours=48)
     uuids = b.node(gpus=4)
-    b.use(TRAINING, uuid=uuids[0])
-    b.use(HELD, uuid=uuids[1])
-    b.use(DECODE, uuid=uuids[2])
-    b.use(FREE, uuid=uuids[3])
-    b.work("trains", [("n1", uuids[0])])
-    b.work("holds", [("n1", uuids[1])])
-    b.work("one", [("n1", uuids[2])])
-    b.work("other", [("n1", uuids[2])])
-    table = judged(b).energy
+    for reads, uuid in zip((TRAINING, HELD, DECODE, FREE), uuids, strict=True):
+        b.use(reads, uuid=uuid)
+    for name, n in (("trains", 0), ("holds", 1), ("one", 2), ("other", 2)):
+        b.work(name, [("n1", uuids[n])])
+    table = judge(b.frame(), rulebook()).energy
     assert kwh(table) == pytest.approx(48 * (0.6 + 0.11 + 0.28 + 0.07), rel=1e-6)
     assert kwh(table, **{"class": "workload"}) == pytest.approx(48 * 0.6, rel=1e-6)
     assert kwh(table, **{"class": "shared"}) == pytest.approx(48 * 0.28, rel=1e-6)
@@ -98,23 +87,19 @@ def test_every_joule_has_one_place_and_rest_is_told_apart() -> None:
     assert set(table.loc[table["workload_id"] == "holds", "phase"]) == {"idle"}
 
 
-def with_tokens(b: FrameBuilder, hours: list[tuple[int, float, float]], workload: str = "w") -> Frame:
-    """Hours with (number, seconds told, tokens)."""
-    rows = [("n1", workload, "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in hours]
-    columns = ["node", "workload_id", "engine", "ts", "seconds", "generated_tokens"]
-    return replace(b.frame(), tokens=pd.DataFrame(rows, columns=columns).reindex(columns=list(queries.TOKENS.columns)))
-
-
 def test_tokens_are_held_against_the_energy_of_the_same_hours_alone() -> None:
     b = FrameBuilder(hours=6)
     uuids = b.node(gpus=2)
-    b.use({name: value for name, value in DECODE.items() if name != "power_watts"}, uuid=uuids[0], start=0, end=1)
+    b.use({**DECODE, "power_watts": NAN}, uuid=uuids[0], start=0, end=1)
     b.use(DECODE, uuid=uuids[0], start=1)
     b.use(DECODE, uuid=uuids[1])
     b.work("w", [("n1", uuid) for uuid in uuids])
     # Hour 0 has no power of one GPU, hour 2 half of its tokens, hour 5 none.
     told = [(0, 3600.0, 9e6), (1, 3600.0, 1e6), (2, 1800.0, 5e5), (3, 3600.0, 1e6), (4, 3500.0, 1e6)]
-    found = judge(with_tokens(b, told), rulebook()).tokens["w"]
+    rows = [("n1", "w", "vllm", START + (n + 1) * HOUR, seconds, tokens) for n, seconds, tokens in told]
+    columns = ["node", "workload_id", "engine", "ts", "seconds", "generated_tokens"]
+    tokens = pd.DataFrame(rows, columns=columns).reindex(columns=list(queries.TOKENS.columns))
+    found = judge(replace(b.frame(), tokens=tokens), rulebook()).tokens["w"]
     assert (found.tokens, found.hours) == (3e6, pytest.approx(3.0))
     assert found.joules == pytest.approx(3 * HOUR * 2 * 280.0, rel=1e-6)
 
@@ -124,10 +109,10 @@ def test_a_nodes_power_is_of_moments_in_which_every_gpu_was_measured() -> None:
     uuids = b.node(gpus=2)
     b.use(DECODE, uuid=uuids[0])
     b.use(TRAINING, uuid=uuids[1], start=0, end=10)
-    b.use({name: value for name, value in TRAINING.items() if name != "power_watts"}, uuid=uuids[1], start=10)
+    b.use({**TRAINING, "power_watts": NAN}, uuid=uuids[1], start=10)
     b.node("n2", gpus=1, gpu_count=2)
     b.use(FREE, node="n2", uuid="GPU-n2-0")
-    power = judged(b).power
+    power = judge(b.frame(), rulebook()).power
     one = power["n1"]
     assert (one.mean, one.p95, one.highest) == pytest.approx((880.0, 880.0, 880.0), rel=1e-5)
     assert one.rated == 1400.0 and one.interval_seconds == HOUR

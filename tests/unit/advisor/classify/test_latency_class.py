@@ -58,21 +58,21 @@ def test_the_strictest_class_that_is_kept_today_is_the_class(first, token, label
     assert told.evidence[0].code == ("latency-class-kept" if label else "latency-class-none")
 
 
-def test_what_nobody_measured_is_taken_from_its_kind_and_said_so() -> None:
-    told = latency_of(workload())
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        ([], "no engine histogram"),
+        ([("w-chat", END, QUICK, None, 60.0)], "too few"),
+        ([("w-chat", END, None, TOKENS)], "time to first token"),
+    ],
+)
+def test_what_nobody_measured_is_taken_from_its_kind_and_said_so(rows: list[tuple], why: str) -> None:
+    told = latency_of(workload(), *(row(*one) for one in rows))
     assert told is not None
-    assert (told.label, told.basis, told.first_token) == ("waited-for", "kind", None)
-    assert "no engine histogram" in told.evidence[0].text
-
-
-def test_too_few_requests_and_an_engine_without_first_tokens_tell_no_class() -> None:
-    few = latency_of(workload(), row("w-chat", END, QUICK, count=60.0))
-    tokens = latency_of(workload(), row("w-chat", END, None, TOKENS))
-    assert few is not None and tokens is not None
-    assert few.basis == tokens.basis == "kind"
-    assert "too few" in few.evidence[0].text
-    assert "time to first token" in tokens.evidence[0].text
-    assert few.first_token is not None and few.first_token.p50 is not None and few.first_token.p99 is None
+    assert (told.label, told.basis, told.first_token is None) == ("waited-for", "kind", why != "too few")
+    assert why in told.evidence[0].text
+    if told.first_token is not None:
+        assert told.first_token.p50 is not None and told.first_token.p99 is None
 
 
 @pytest.mark.parametrize("kind", ["training", "fine-tuning", "interactive", "idle", "unknown"])

@@ -20,18 +20,16 @@ def fleet() -> Frame:
     """Six nodes of two GPUs: one job over two of them, a service with replicas on two others, one held, one free from
     the second day on."""
     built = FrameBuilder(hours=48)
-    uuids = {f"n{n}": built.node(f"n{n}", gpus=2) for n in range(1, 6)}
-    uuids["n6"] = built.node("n6", gpus=2, first_seen=START + 24 * HOUR)
-    profiles = {"n1": TRAINING, "n2": TRAINING, "n3": DECODE, "n4": DECODE, "n5": HELD, "n6": FREE}
-    for node, own in uuids.items():
-        for uuid in own:
-            built.use(profiles[node], node, uuid, start=24 if node == "n6" else 0)
-    built.work(
-        "w-job", [(node, uuid) for node in ("n1", "n2") for uuid in uuids[node]], series="s-job", name="pretrain"
-    )
+    of: dict[str, list[tuple[str, str]]] = {}
+    for n, reads in enumerate((TRAINING, TRAINING, DECODE, DECODE, HELD, FREE), start=1):
+        node, start = f"n{n}", 24 if reads is FREE else 0
+        of[node] = [(node, uuid) for uuid in built.node(node, gpus=2, first_seen=START + start * HOUR)]
+        for _, uuid in of[node]:
+            built.use(reads, node, uuid, start=start)
+    built.work("w-job", [*of["n1"], *of["n2"]], series="s-job", name="pretrain")
     for node in ("n3", "n4"):
-        built.work(f"w-{node}", [(node, uuid) for uuid in uuids[node]], series="s-serve", name="serve")
-    built.work("w-held", [("n5", uuid) for uuid in uuids["n5"]], series="s-held", name="notebook")
+        built.work(f"w-{node}", of[node], series="s-serve", name="serve")
+    built.work("w-held", of["n5"], series="s-held", name="notebook")
     return replace(built.frame(), notes=(NOTE,))
 
 

@@ -21,41 +21,44 @@ def counted(frame: Frame) -> Inventory:
     return inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences))
 
 
-def test_gpus_that_the_sku_has_and_no_series_names_are_unobserved() -> None:
+@pytest.mark.parametrize(
+    ("sku", "used", "count", "gap", "code", "words"),
+    [
+        ("azure/Standard_ND96isr_H100_v5", 2, 8, tuple(f"unnamed-{n}" for n in range(1, 7)), "not-named", "8 GPUs"),
+        (None, 1, 2, ("GPU-n1-1",), "no-samples", "no metric of it"),
+    ],
+)
+def test_gpus_that_exist_and_tell_nothing_are_unobserved(
+    sku: str | None, used: int, count: int, gap: tuple[str, ...], code: str, words: str
+) -> None:
     b = FrameBuilder(hours=40)
     uuids = b.node(gpus=2)
-    b.nodes[-1]["node_sku"] = "azure/Standard_ND96isr_H100_v5"
-    for uuid in uuids:
+    b.nodes[-1]["node_sku"] = sku
+    for uuid in uuids[:used]:
         b.use(DECODE, uuid=uuid)
     found = counted(b.frame())
-    assert found.gpu_count == 8
-    (gap,) = found.unobserved
-    assert (gap.node, len(gap.gpus), gap.code) == ("n1", 6, "not-named")
-    assert "8 GPUs" in gap.reason
-    assert found.observed_hours == pytest.approx(40)
+    (one,) = found.unobserved
+    assert (found.gpu_count, found.observed_hours) == (count, pytest.approx(40))
+    assert (one.node, one.gpus, one.code) == ("n1", gap, code)
+    assert words in one.reason
 
 
-def test_a_gpu_that_is_named_and_told_nothing_of_is_unobserved_by_its_id() -> None:
-    b = FrameBuilder(hours=40)
-    seen, silent = b.node(gpus=2)
-    b.use(DECODE, uuid=seen)
-    found = counted(b.frame())
-    assert found.gpu_count == 2
-    assert [one.gpus for one in found.unobserved] == [(silent,)]
+def asked(b: FrameBuilder, node: str, *requests: tuple[str, str, float, float, float]) -> Frame:
+    """A frame with requests of pods: (pod, resource, GPUs, from and until which hour)."""
+    rows = [
+        {"node": node, "namespace": "ml", "pod": pod, "container": "c", "resource": resource, "count": count,
+         "ts_start": START + start * HOUR, "ts_end": START + end * HOUR}
+        for pod, resource, count, start, end in requests
+    ]  # fmt: skip
+    return replace(b.frame(), requests=pd.DataFrame(rows))
 
 
 def test_a_node_that_pods_alone_tell_of_is_counted_by_what_they_requested() -> None:
     b = FrameBuilder(hours=4)
     b.nodes.append({"node": "dark", "first_seen": START, "last_seen": START + 4 * HOUR})
-    asked = {"node": "dark", "namespace": "a", "container": "c", "resource": "nvidia_com_gpu"}
-    spans = [("p", 4.0, 0, 2), ("q", 2.0, 1, 4), ("r", 1.0, 3, 4)]
-    requests = pd.DataFrame(
-        [{**asked, "pod": pod, "count": n, "ts_start": START + a * HOUR, "ts_end": START + z * HOUR}
-         for pod, n, a, z in spans]
-    )  # fmt: skip
-    found = counted(replace(b.frame(), requests=requests))
-    assert found.nodes["dark"].gpu_count == 6
-    assert found.nodes["dark"].unobserved_count == 6
+    spans = [("p", "nvidia_com_gpu", 4.0, 0, 2), ("q", "nvidia_com_gpu", 2.0, 1, 4), ("r", "nvidia_com_gpu", 1.0, 3, 4)]
+    found = counted(asked(b, "dark", *spans))
+    assert (found.nodes["dark"].gpu_count, found.nodes["dark"].unobserved_count) == (6, 6)
     assert found.unobserved[0].code == "not-named"
 
 
@@ -75,13 +78,13 @@ def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
 
 def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_name_begins() -> None:
     b = FrameBuilder(hours=40)
-    old, new = b.node("old", gpus=2), b.node("new", gpus=2, first_seen=START + 24 * HOUR)
+    old = b.node("old", gpus=2)
+    b.node("new", gpus=2, first_seen=START + 24 * HOUR)
     for gpu, uuid in zip(b.gpus, [*old, *old], strict=True):
         gpu["gpu_uuid"] = uuid
     for uuid in old:
         b.use(DECODE, node="old", uuid=uuid, end=24)
         b.use(DECODE, node="new", uuid=uuid, start=24)
-    assert len(new) == 2
     found = counted(b.frame())
     assert found.gpu_count == 2
     assert (found.nodes["old"].moved_to, found.nodes["old"].end) == ("new", START + 24 * HOUR)
@@ -108,11 +111,8 @@ def test_pods_that_share_listed_devices_add_none() -> None:
     b.nodes[-1] |= {"gpu_count": None, "node_sku": None}
     for uuid in uuids:
         b.use(FREE, uuid=uuid)
-    asked = [
-        {"node": "n1", "namespace": "ml", "pod": f"asr-{n}", "container": "main", "resource": resource, "count": 1.0,
-         "ts_start": START, "ts_end": START + 40 * HOUR}
-        for n, resource in enumerate(["nvidia_com_gpu"] * 4 + ["nvidia_com_gpu_shared"] * 4)
-    ]  # fmt: skip
-    found = counted(replace(b.frame(), requests=pd.DataFrame(asked))).nodes["n1"]
+    resources = ["nvidia_com_gpu"] * 4 + ["nvidia_com_gpu_shared"] * 4
+    requests = [(f"asr-{n}", resource, 1.0, 0, 40) for n, resource in enumerate(resources)]
+    found = counted(asked(b, "n1", *requests)).nodes["n1"]
     assert (found.gpu_count, found.unobserved) == (2, ())
     assert found.unaccounted_pods == tuple(f"ml/asr-{n}" for n in range(8))

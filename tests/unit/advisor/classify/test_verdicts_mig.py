@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.attribution import attribute
@@ -11,40 +13,31 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
-CATALOG = load_catalog()
 PARENT = "GPU-n1-0"
 _PARENT_READS = {name: value for name, value in FREE.items() if name != "gpu_util"}
 _INSTANCE_READS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "mem_used_bytes")
 
 
-def sliced(hours: int = 48) -> FrameBuilder:
-    """One GPU in two instances. The parent's own counters say idle all along; the first instance decodes."""
+def divided(cut: list[str], reads: Sequence[Mapping[str, float]], hours: int) -> FrameBuilder:
+    """One GPU, whose own counters say idle all along, and instances of it by profile."""
     b = FrameBuilder(hours=hours)
     b.node()
     b.use(_PARENT_READS)
-    for number, reads in ((1, DECODE), (2, FREE)):
-        uuid = f"MIG-n1-{number}"
-        b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": PARENT, "slices": 3.0,
-                                   "mig_profile": "3g.40gb", "name": "NVIDIA H100 80GB HBM3 MIG 3g.40gb",
-                                   "power_limit_watts": None, "nvlink_bytes_per_second": None})  # fmt: skip
-        b.use({name: reads[name] for name in _INSTANCE_READS}, uuid=uuid)
-    return b
-
-
-def divided(cut: list[tuple[str, int, int]], hours: int, observed: float = 1.0) -> FrameBuilder:
-    """One GPU, and instances by profile, each from an hour to an hour, observed in part."""
-    b = FrameBuilder(hours=hours)
-    b.node()
-    b.use(_PARENT_READS)
-    for number, (profile, start, end) in enumerate(cut, start=1):
+    for number, (profile, own) in enumerate(zip(cut, reads, strict=True), start=1):
         uuid = f"MIG-n1-{number}"
         b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": PARENT, "mig_profile": profile,
-                                   "power_limit_watts": None, "nvlink_bytes_per_second": None})  # fmt: skip
-        b.use({name: FREE[name] for name in _INSTANCE_READS}, uuid=uuid, start=start, end=end, observed=observed)
+                                   "name": f"NVIDIA H100 80GB HBM3 MIG {profile}", "power_limit_watts": None,
+                                   "nvlink_bytes_per_second": None})  # fmt: skip
+        b.use({name: own[name] for name in _INSTANCE_READS}, uuid=uuid)
     return b
 
 
-def test_instances_cost_their_parts_of_the_gpu_and_every_hour_counts_once() -> None:
+def sliced() -> FrameBuilder:
+    """In two instances, of which the first decodes."""
+    return divided(["3g.40gb", "3g.40gb"], [DECODE, FREE], 48)
+
+
+def test_instances_cost_and_rest_for_their_parts_of_the_gpu_and_every_hour_counts_once() -> None:
     b = sliced()
     b.work("served", [("n1", "MIG-n1-1")], start=0, end=30)
     verdicts = judge(b.frame(), rulebook())
@@ -54,14 +47,9 @@ def test_instances_cost_their_parts_of_the_gpu_and_every_hour_counts_once() -> N
     (node,) = verdicts.nodes
     assert (node.gpu_count, node.gpu_sku) == (1, "H100-SXM5")
     assert node.hours_observed == pytest.approx(48)
-
-
-def test_an_instance_that_nobody_uses_is_idle_for_its_part_and_its_gpu_is_not() -> None:
-    b = sliced()
-    b.work("served", [("n1", "MIG-n1-1")])
-    (free,) = judge(b.frame(), rulebook()).bare
-    assert (free.gpu_uuid, free.parent_uuid, free.profile) == ("MIG-n1-2", PARENT, "3g.40gb")
-    assert (free.part, free.hours, free.idle_hours) == (0.5, pytest.approx(24), pytest.approx(24))
+    free = {one.gpu_uuid: one for one in verdicts.bare}["MIG-n1-2"]
+    assert (free.parent_uuid, free.profile, free.part) == (PARENT, "3g.40gb", 0.5)
+    assert (free.hours, free.idle_hours) == (pytest.approx(24), pytest.approx(24))
 
 
 def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> None:
@@ -91,7 +79,7 @@ def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> Non
     ],
 )
 def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float]) -> None:
-    b = divided([(profile, 0, 4) for profile in cut], hours=4)
+    b = divided(cut, [FREE] * len(cut), hours=4)
     found = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))
     rows = dict(zip(b.frame().gpu["gpu_uuid"], found, strict=True))
     assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)

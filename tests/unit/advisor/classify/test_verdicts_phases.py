@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.phases.change_points import HOUR, PHASES_MAX, turns
-from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.tests.support.frame_builder import DECODE, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -34,12 +33,6 @@ def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None 
     return [(turn.behaviour.label, (turn.end - turn.start) / HOUR) for turn in found]
 
 
-def test_day_and_night_turn_where_they_turn() -> None:
-    found = _turned(("C" * 14 + "x" + "M" * 8 + "x") * 3)
-    assert [label for label, _ in found] == ["compute", "hbm-bandwidth"] * 3
-    assert all(abs(hours - (15 if label == "compute" else 9)) <= 1 for label, hours in found)
-
-
 @pytest.mark.parametrize(
     "course",
     [
@@ -58,15 +51,17 @@ def test_what_only_flickers_is_one_phase(course: str) -> None:
     assert len(_turned(course)) == 1
 
 
-def test_a_short_turn_to_other_work_counts_where_it_recurs() -> None:
-    found = _turned(("C" * 7 + "M") * 6)
-    assert [label for label, _ in found] == ["compute", "hbm-bandwidth"] * 6
-    assert {hours for label, hours in found if label == "hbm-bandwidth"} == {1.0}
-
-
-def test_a_long_wait_and_a_long_rest_are_phases() -> None:
-    assert _turned("C" * 20 + "H" * 6 + "C" * 10) == [("compute", 20), ("host-input", 6), ("compute", 10)]
-    assert _turned("C" * 20 + "." * 30) == [("compute", 20), ("idle", 30)]
+@pytest.mark.parametrize(
+    ("course", "turned"),
+    [
+        (("C" * 14 + "x" + "M" * 9) * 3, [("compute", 15), ("hbm-bandwidth", 9)] * 3),  # day and night
+        (("C" * 7 + "M") * 6, [("compute", 7), ("hbm-bandwidth", 1)] * 6),  # short turns that recur
+        ("C" * 20 + "H" * 6 + "C" * 10, [("compute", 20), ("host-input", 6), ("compute", 10)]),
+        ("C" * 20 + "." * 30, [("compute", 20), ("idle", 30)]),
+    ],
+)
+def test_work_turns_where_it_turns(course: str, turned: list[tuple[str, float]]) -> None:
+    assert _turned(course) == turned
 
 
 def test_a_service_does_not_turn_with_its_demand() -> None:
@@ -75,11 +70,12 @@ def test_a_service_does_not_turn_with_its_demand() -> None:
     assert len(_turned(course)) > 1
 
 
-def test_the_fabric_comes_into_use_for_good() -> None:
-    found = _turned("C" * 48, fabric=[0.0] * 20 + [1.0] * 28)
-    assert found == [("compute", 20), ("compute", 28)]
-    assert len(_turned("C" * 48, fabric=[0.0, 1.0] * 24)) == 1
-    assert len(_turned("C" * 48, fabric=[0.0] * 45 + [1.0] * 3)) == 1
+@pytest.mark.parametrize(
+    ("fabric", "turned"),
+    [([0.0] * 20 + [1.0] * 28, [20, 28]), ([0.0, 1.0] * 24, [48]), ([0.0] * 45 + [1.0] * 3, [48])],
+)
+def test_the_fabric_comes_into_use_for_good(fabric: list[float], turned: list[float]) -> None:
+    assert _turned("C" * 48, fabric=fabric) == [("compute", hours) for hours in turned]
 
 
 def test_the_number_of_phases_is_bounded() -> None:
@@ -94,20 +90,14 @@ def test_no_rows_no_time_and_no_length_give_no_error() -> None:
     assert turn.behaviour.label == "unknown"
 
 
-def _alternating(hours: int = 96, **about: object) -> WorkloadVerdict:
-    """A workload on two GPUs that trains for fourteen hours of the day and decodes for ten."""
-    b = FrameBuilder(hours=hours)
-    uuids = b.node(gpus=2)
-    for uuid in uuids:
-        for day in range(hours // 24):
-            b.use(TRAINING, uuid=uuid, start=24 * day, end=24 * day + 14)
-            b.use(DECODE_STEADY, uuid=uuid, start=24 * day + 14, end=24 * day + 24)
-    b.work("w", [("n1", uuid) for uuid in uuids], **about)  # type: ignore[arg-type]
-    return judge(b.frame(), rulebook()).workloads[0]
-
-
 def test_a_node_that_trains_by_day_and_serves_by_night() -> None:
-    verdict = _alternating()
+    b = FrameBuilder(hours=96)
+    uuids = b.node(gpus=2)
+    for uuid, day in itertools.product(uuids, range(0, 96, 24)):
+        b.use(TRAINING, uuid=uuid, start=day, end=day + 14)
+        b.use(DECODE_STEADY, uuid=uuid, start=day + 14, end=day + 24)
+    b.work("w", [("n1", uuid) for uuid in uuids])
+    verdict = judge(b.frame(), rulebook()).workloads[0]
     assert [phase.bottleneck for phase in verdict.phases] == ["compute", "hbm-bandwidth"] * 4
     assert {phase.kind for phase in verdict.phases if phase.bottleneck == "compute"} == {"training"}
     assert not {phase.kind for phase in verdict.phases if phase.bottleneck != "compute"} & {"training", "fine-tuning"}

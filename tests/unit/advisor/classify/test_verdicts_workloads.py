@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.hours import PLACE, occupancy, placed_by_nodes, summed
+from skuwise.advisor.classify.accounting.hours import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.attribution import attribute, overlaps
 from skuwise.advisor.classify.workloads.inventory import inventory_of
@@ -17,16 +16,15 @@ from skuwise.tests.support.frame_builder import FREE, HOUR, START, TRAINING, Fra
 from skuwise.tests.support.rulebooks import rulebook
 
 
-def _hours(table: pd.DataFrame, kind: str) -> float:
-    return float(table.loc[table["class"] == kind, "gpu_hours"].sum())
-
-
-def _occupied(builder: FrameBuilder, idle_rows: Sequence[bool] | bool = False) -> pd.DataFrame:
+def _occupied(builder: FrameBuilder) -> dict[str, float]:
+    """Where the GPU-hours of a fleet that never rests went, and their sum (``total``)."""
     frame = builder.frame()
-    idle = pd.Series(np.broadcast_to(idle_rows, len(frame.gpu)), index=frame.gpu.index, dtype=bool)
+    idle = pd.Series(False, index=frame.gpu.index)
     inventory = inventory_of(frame, lambda _: None, blind_nodes(frame.absences))
     places = placed_by_nodes(frame, attribute(frame), idle, np.ones(len(frame.gpu)))
-    return occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
+    table = occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
+    assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
+    return {name: hours for name, hours in asdict(hours_by_use(table)).items() if hours}
 
 
 def test_overlaps_give_each_pair_once_with_its_share() -> None:
@@ -69,10 +67,7 @@ def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> No
     b.work("a", [("n1", uuid)], start=0, end=6)
     b.work("b", [("n1", uuid)], start=4, end=10)
     attribution = attribute(b.frame())
-    table = _occupied(b)
-    assert _hours(table, "shared") == pytest.approx(2)
-    assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
-    assert _hours(table, "workload") == pytest.approx(8)
+    assert _occupied(b) == pytest.approx({"shared": 2, "workloads": 8, "total": 10})
     assert all(session.shared for session in attribution.sessions)
     # Together the hours are no more than the GPU's: by the shares of its use where they are known, else in equal parts.
     for shares, hours in (
@@ -95,11 +90,8 @@ def test_occupancy_sums_to_gpu_count_times_window(gpu_count: int) -> None:
     b.use(TRAINING, uuid=uuids[0])
     b.use(FREE, uuid=uuids[1], end=5, observed=0.5)
     b.work("a", [("n1", uuids[0])], start=2.25, end=11)
-    table = _occupied(b)
-    assert float(table["gpu_hours"].sum()) == pytest.approx(gpu_count * 20)
-    assert _hours(table, "workload") == pytest.approx(8.75)
-    assert _hours(table, "unallocated") == pytest.approx(20 - 8.75 + 2.5)
-    assert _hours(table, "unobserved") == pytest.approx(17.5 + 20 * (gpu_count - 2))
+    hours = {"workloads": 8.75, "unallocated": 20 - 8.75 + 2.5, "unobserved": 17.5 + 20 * (gpu_count - 2)}
+    assert _occupied(b) == pytest.approx({**hours, "total": gpu_count * 20})
 
 
 def test_hours_before_a_node_existed_are_no_money() -> None:
@@ -107,9 +99,7 @@ def test_hours_before_a_node_existed_are_no_money() -> None:
     (uuid,) = b.node(first_seen=START + 5.5 * HOUR)
     b.use(TRAINING, start=6)
     b.work("a", [("n1", uuid)], start=6)
-    table = _occupied(b)
-    assert float(table["gpu_hours"].sum()) == pytest.approx(14.5)
-    assert _hours(table, "unobserved") == pytest.approx(0.5)
+    assert _occupied(b) == pytest.approx({"workloads": 14, "unobserved": 0.5, "total": 14.5})
 
 
 def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
@@ -120,18 +110,10 @@ def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
         b.work(f"a{n}", [("n1", uuid)], start=start, end=start + 19.9 if n < 2 else 48, name=name, series="p")
     chains = {s.workload_id: s.chain_hours for s in attribute(b.frame()).sessions}
     assert chains["a0"] == pytest.approx(48)
-    other = FrameBuilder(hours=48)
-    (uuid,) = other.node()
-    other.use(TRAINING)
-    other.work("r1", [("n1", uuid)], end=10, name="run-1", series="r")
-    other.work("r2", [("n1", uuid)], start=10.1, end=20, name="run-2", series="r")
-    assert {round(s.chain_hours, 1) for s in attribute(other.frame()).sessions} == {10.0, 9.9}
-
-
-def _drain(b: FrameBuilder, since: float, until: float | None, node: str = "n1") -> None:
-    end = None if until is None else START + until * HOUR
-    span: dict[str, object] = {"since": START + since * HOUR, "until": end}
-    b.absences.append({"node": node, "device": "node", "scope": "source", "metric": "*", "reason": "drained"} | span)
+    b.uses, b.workloads = [], []
+    b.work("r1", [("n1", uuid)], end=10, name="run-1", series="r")
+    b.work("r2", [("n1", uuid)], start=10.1, end=20, name="run-2", series="r")
+    assert {round(s.chain_hours, 1) for s in attribute(b.frame()).sessions} == {10.0, 9.9}
 
 
 def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_up() -> None:
@@ -140,11 +122,10 @@ def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_u
     b.use(TRAINING, uuid=uuids[0])
     b.use(FREE, uuid=uuids[1], end=15)
     b.work("a", [("n1", uuids[0])], start=0, end=6.5)
-    _drain(b, 5, 8)
-    _drain(b, 7.5, 10.25)
-    _drain(b, 18, None)
-    table = _occupied(b)
-    assert _hours(table, "workload") == pytest.approx(6.5)
-    assert _hours(table, "drained") == pytest.approx((10.25 - 6.5) + (10.25 - 5) + 2)
-    assert _hours(table, "unobserved") == pytest.approx(5)
-    assert float(table["gpu_hours"].sum()) == pytest.approx(40)
+    out = {"node": "n1", "device": "node", "scope": "source", "metric": "*", "reason": "drained"}
+    for since, until in ((5, 8), (7.5, 10.25), (18, None)):
+        end = None if until is None else START + until * HOUR
+        b.absences.append({**out, "since": START + since * HOUR, "until": end})
+    drained = (10.25 - 6.5) + (10.25 - 5) + 2
+    hours = {"workloads": 6.5, "drained": drained, "unallocated": 40 - 6.5 - drained - 5, "unobserved": 5}
+    assert _occupied(b) == pytest.approx({**hours, "total": 40})
