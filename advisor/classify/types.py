@@ -25,9 +25,8 @@ from .workloads.inventory import Inventory
 class FabricFacts:
     """What a node's compute fabric carried in the window.
 
-    `ports_compute`: ports as ``device/port``, of which alone the figures are: storage and management traffic hides
-    nothing. `readable`: whether the fabric could be judged at all; if not, `reason` is the sentence that says why (no
-    compute port, no counters, a port not ACTIVE: down is not silent) and `code` its code.
+    `ports_compute`: ports as ``device/port``, of which alone the figures are. `readable`: whether the fabric could be
+    judged at all; if not, `reason` says why (no compute port, no counters, a port not ACTIVE: down is not silent).
     `util_p995`: the 99.5th percentile of seconds of max(tx, rx) over line rate, the largest of the ports, an upper
     bound; `util_max`: the highest second. `hours`: observed in the window (the least observed port); `hours_known`: of
     which there are data at all. `last_active_ts`: end (Unix seconds) of the last interval in which any port exceeded

@@ -32,7 +32,14 @@ Ints = npt.NDArray[np.intp]
 
 def fabric_facts(frame: Frame) -> Mapping[str, FabricFacts]:
     """Of each node that shows a port, or of which an absence tells why it shows none."""
-    absences, ports = _absences(frame), _ports(frame.fabric)
+    absences, ports = dict[str, CodedText](), _ports(frame.fabric)
+    unread = (frame.absences["scope"] == "fabric") | (
+        (frame.absences["reason"] == FAILED) & (frame.absences["device"] == "infiniband")
+    )
+    for row in records(frame.absences[unread & (frame.absences["reason"] != "no-fabric")]):  # the first tells why
+        reason = str(row["reason"])
+        said = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
+        absences.setdefault(str(row["node"]), said)
     history = frame.fabric_history
     beyond = history[history["role"] == "compute"] if not history.empty else history
     by_node = {str(node): rows for node, rows in beyond.groupby("node")} if not beyond.empty else {}
@@ -143,15 +150,3 @@ def _seconds_in_bins(rows: pd.DataFrame, bins: Matrix, at: Ints, port: Ints, cou
 
 def _highest(values: Sequence[float]) -> float | None:
     return max((value for value in values if not math.isnan(value)), default=None)
-
-
-def _absences(frame: Frame) -> dict[str, CodedText]:
-    """Why the fabric of a node cannot be read, in the words the agent left and with its code; the first that tells."""
-    found: dict[str, CodedText] = {}
-    absences = frame.absences
-    unread = (absences["scope"] == "fabric") | (absences["reason"] == FAILED) & (absences["device"] == "infiniband")
-    for row in records(absences[unread & (absences["reason"] != "no-fabric")]):
-        reason = str(row["reason"])
-        said = CodedText(reason, text(row["detail"]) or f"Fabric counters not available ({reason}).")
-        found.setdefault(str(row["node"]), said)
-    return found

@@ -59,52 +59,45 @@ def workload_verdicts(  # noqa: PLR0917
     absences: dict[str, list[tuple[int, Record]]] = {}
     for n, row in enumerate(records(inputs.frame.absences)):
         absences.setdefault(str(row["node"]), []).append((n, row))
-    out = []
-    for n, (piece, whole, judged, length) in enumerate(zip(pieces, wholes, phases, lengths, strict=True)):
+    frame, book, out = inputs.frame, inputs.book, []
+    each = zip(pieces, wholes, phases, lengths, strict=True)
+    for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
+        session = piece.session
         unseen = [metric for metric, known in seen.items() if not known[n]]
-        missing = _missing(piece.session, unseen, absences, inputs)
-        resolution = whole.features.get("resolution_seconds", length)
-        out.append(_verdict(piece, resolution, missing, *judged, parts, series_hours, inputs))
+        missing = _missing(session, unseen, absences, inputs)
+        texts, codes = ({name: getattr(one, kind) for name, one in missing.items()} for kind in ("text", "code"))
+        bottleneck, resolution = judged.bottleneck, whole.features.get("resolution_seconds", length)
+        if bottleneck.label == "unknown":
+            unmeasured = (
+                CodedText("metric-missing", f"No data for {name}: {why.text}", {"metric": name, "because": why.code})
+                for name, why in missing.items()
+            )
+            bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
+        full = book.bottlenecks["capacity_kv_p95_min"].value
+        bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, full)
+        served = {"generated_tokens": tokens_of(frame.serving, session.workload_id), "kv_cache_used_p95": kv_p95}
+        features = {**judged.features, **{name: value for name, value in served.items() if value is not None}}
+        skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
+        node_skus = {node.node_sku for node in inputs.nodes_of(session)}
+        # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
+        # where no other workload held them at the same time.
+        seconds = spent if (spent := piece.rows["seconds"]).sum() > 0 else None
+        sliced = seconds is not None and any(key in frame.parents for key in session.gpus)
+        part = float(np.average(parts[piece.rows["row"]], weights=seconds)) if sliced else 1.0
+        share = float(np.average(piece.rows["share"], weights=seconds)) if seconds is not None else 1.0
+        hours = series_hours.get(session.series_id, 0.0)
+        out.append(WorkloadVerdict(
+            id=session.workload_id, series_id=session.series_id, name=session.name,
+            owner=Owner(session.team, session.user, session.account, session.namespace), basis=session.basis,
+            shared=session.shared, scheduled=session.scheduled, framework=session.framework, command=session.command,
+            nodes=session.nodes, gpus=tuple(uuid for _, uuid in session.gpus),
+            gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
+            start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
+            cost_usd=None, kind=_with_floor(judged.kind, session, hours, book.floor_hours, frame.window),
+            bottleneck=bottleneck, phases=own_phases, features=features,
+            coverage=Coverage(round(piece.observed_share, 4), resolution, texts, codes),
+        ))  # fmt: skip
     return out
-
-
-def _verdict(  # noqa: PLR0917
-    piece: Piece, resolution: float, missing: Mapping[str, CodedText], judged: Judgement, phases: tuple[Phase, ...],
-    parts: npt.NDArray[np.float64], series_hours: Mapping[str, float], inputs: JudgementInputs,
-) -> WorkloadVerdict:  # fmt: skip
-    session, frame, book, rows = piece.session, inputs.frame, inputs.book, piece.rows
-    texts, codes = ({name: getattr(one, kind) for name, one in missing.items()} for kind in ("text", "code"))
-    bottleneck = judged.bottleneck
-    if bottleneck.label == "unknown":
-        unmeasured = (
-            CodedText("metric-missing", f"No data for {name}: {why.text}", {"metric": name, "because": why.code})
-            for name, why in missing.items()
-        )
-        bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
-    full = book.bottlenecks["capacity_kv_p95_min"].value
-    bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, full)
-    served = {"generated_tokens": tokens_of(frame.serving, session.workload_id), "kv_cache_used_p95": kv_p95}
-    features = {**judged.features, **{name: value for name, value in served.items() if value is not None}}
-    skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
-    node_skus = {node.node_sku for node in inputs.nodes_of(session)}
-    # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
-    # where no other workload held them at the same time.
-    seconds = spent if (spent := rows["seconds"]).sum() > 0 else None
-    sliced = seconds is not None and any(key in frame.parents for key in session.gpus)
-    part = float(np.average(parts[rows["row"]], weights=seconds)) if sliced else 1.0
-    share = float(np.average(rows["share"], weights=seconds)) if seconds is not None else 1.0
-    hours = series_hours.get(session.series_id, 0.0)
-    return WorkloadVerdict(
-        id=session.workload_id, series_id=session.series_id, name=session.name,
-        owner=Owner(session.team, session.user, session.account, session.namespace), basis=session.basis,
-        shared=session.shared, scheduled=session.scheduled, framework=session.framework, command=session.command,
-        nodes=session.nodes, gpus=tuple(uuid for _, uuid in session.gpus),
-        gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
-        start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
-        cost_usd=None, kind=_with_floor(judged.kind, session, hours, book.floor_hours, frame.window),
-        bottleneck=bottleneck, phases=phases, features=features,
-        coverage=Coverage(round(piece.observed_share, 4), resolution, texts, codes),
-    )  # fmt: skip
 
 
 def _missing(

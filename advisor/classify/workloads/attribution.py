@@ -55,15 +55,6 @@ class _Spans(NamedTuple):
     code: Ints
 
 
-class _Uses(NamedTuple):
-    """Of one GPU the workloads' spans, cut to the window and joined where they touch, each with its `share` of what
-    holders use of the GPU (NaN: unknown); `marked`: starts and ends of the uses that were reported as shared."""
-
-    own: _Spans
-    share: Floats
-    marked: Sequence[tuple[float, float]]
-
-
 def attribute(frame: Frame) -> Attribution:
     """Sessions of the window and the rows that belong to them."""
     uses, window = frame.uses, frame.window
@@ -73,7 +64,7 @@ def attribute(frame: Frame) -> Attribution:
     used = _uses_by_gpu(uses, ids, window)
     rows_of: dict[object, Ints] = dict(frame.gpu_keys.rows())
     floats, ints, flags = np.empty(0), np.empty(0, dtype=np.intp), np.empty(0, dtype=np.bool_)  # of nothing
-    nothing = _Uses(_Spans(floats, floats, ints), floats, ())
+    nothing = _Spans(floats, floats, ints), floats, ()
     workload_rows = [(ints, ints, floats, flags, flags, floats)]
     places = [(ints, ints, floats)]
     held, shared_ids = dict.fromkeys(ids, 0.0), set[str]()
@@ -84,7 +75,7 @@ def attribute(frame: Frame) -> Attribution:
         above = frame.parents.get(key)  # type: ignore[call-overload]
         if above in used:
             # Whoever was given the whole GPU holds its instances.
-            whole = used[above].own
+            whole = used[above][0]
             for n in np.unique(whole.code):
                 at = whole.code == n
                 sweep = _over_nobody(sweep, list(zip(whole.start[at], whole.end[at], strict=True)), int(n))
@@ -152,21 +143,25 @@ def _row_bounds(frame: Frame) -> tuple[Floats, Floats, Floats]:
     return begin, stop, np.minimum(np.nan_to_num(observed), stop - begin)
 
 
-def _uses_by_gpu(uses: pd.DataFrame, ids: Sequence[str], window: Window) -> dict[object, _Uses]:
+def _uses_by_gpu(
+    uses: pd.DataFrame, ids: Sequence[str], window: Window
+) -> dict[object, tuple[_Spans, Floats, Sequence[tuple[float, float]]]]:
+    """Of each GPU the workloads' spans, cut to the window and joined where they touch; their shares of what holders use
+    of the GPU (NaN: unknown); starts and ends of the uses that were reported as shared."""
     if uses.empty:
         return {}
     start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
     code = uses["workload_id"].map({workload_id: n for n, workload_id in enumerate(ids)}).to_numpy(int)
     shared = (uses["shared"] == 1).to_numpy(np.bool_)
     share = uses["share"].to_numpy(float) if "share" in uses else np.full(len(uses), np.nan)
-    out: dict[object, _Uses] = {}
+    out = {}
     for key, places in uses.groupby(["node", "gpu_uuid"], sort=False).indices.items():
         at = np.asarray(places, dtype=np.intp)
         begin, stop = (np.clip(times[at], window.start, window.end) for times in (start, end))
         # Of uses one after another the mean share by time, of uses at once (pods of one workload) the sum.
         rows = zip(code[at].tolist(), begin.tolist(), stop.tolist(), (share[at] * (stop - begin)).tolist(), strict=True)
         marked = at[shared[at]]
-        out[key] = _Uses(*_joined(list(rows)), list(zip(start[marked], end[marked], strict=True)))
+        out[key] = *_joined(list(rows)), list(zip(start[marked], end[marked], strict=True))
     return out
 
 

@@ -147,8 +147,8 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
     agent reads no GPU, and why."""
     covered = _coverage(frame)
     named: dict[str, dict[str, None]] = {}
-    for node, uuid in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
-        named.setdefault(node, {})[frame.parents.get((node, uuid), (node, uuid))[1]] = None
+    for key in zip(frame.gpus["node"].astype(str), frame.gpus["gpu_uuid"].astype(str), strict=True):
+        named.setdefault(key[0], {})[frame.parents.get(key, key)[1]] = None
     requested, waiting = _pods(frame)
     hosts: dict[str, float] = {}
     if not frame.host.empty:
@@ -216,9 +216,9 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
     first = rows[rows["ts"] == by_node.transform("min")].groupby("node")[["begin", "since"]].min()
     last = rows[rows["ts"] == by_node.transform("max")].groupby("node")[["ts", "until"]].max()
     edges = first.join(last).to_dict("index")
+    lives = [(str(row["node"]), float(row["first_seen"]), float(row["last_seen"])) for row in records(frame.nodes)]
     ends: dict[str, float] = {}
-    names = frame.nodes["node"].astype(str)
-    for name, seen_last in zip(names, frame.nodes["last_seen"].astype(float), strict=True):
+    for name, _, seen_last in lives:
         if np.isfinite(seen_last):
             stop, until = (edges[name]["ts"], edges[name]["until"]) if name in edges else (seen_last, seen_last)
             inside = stop - HOUR_SECONDS <= seen_last <= stop
@@ -227,11 +227,10 @@ def _with_spans(nodes: dict[str, NodeInventory], frame: Frame, seen: pd.DataFram
     whole = [frame.telemetry_span[1]] if frame.telemetry_span is not None else []
     newest = min(max([*ends.values(), *whole], default=frame.window.end), frame.window.end)
     out = {}
-    for name, first_seen in zip(names, frame.nodes["first_seen"].astype(float), strict=True):
-        gone = [at for at in (ends.get(name, newest),) if at < newest - LEFT_SECONDS]
-        gone += [at for at in (nodes[name].end,) if at is not None]
-        end = min([*gone, frame.window.end])
-        start = max(frame.window.start, first_seen)
+    for name, first_seen, _ in lives:
+        left, renamed = ends.get(name, newest), nodes[name].end
+        gone = [at for at in (left if left < newest - LEFT_SECONDS else None, renamed) if at is not None]
+        end, start = min([*gone, frame.window.end]), max(frame.window.start, first_seen)
         if name in edges and start > frame.window.start and edges[name]["begin"] <= start:
             start = max(start, edges[name]["since"])
         hours = max(end - start, 0.0) / HOUR_SECONDS
