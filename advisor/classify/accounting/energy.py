@@ -164,7 +164,7 @@ def node_power(frame: Frame, inventory: Inventory, index: GpuIndex, energy: pd.D
     where each GPU that the node has was measured in it: what is missing would make the node look lighter than it is."""
     keys, gpu = frame.gpu_keys, frame.gpu
     whole = whole_gpus(frame)
-    limit_of = index.table["power_limit"].to_dict() if len(index.table) else {}
+    limit_of = index.table["power_limit"].to_dict()
     limits: dict[str, list[float]] = {}
     for key in whole:
         limits.setdefault(key[0], []).append(limit_of.get(key, np.nan))

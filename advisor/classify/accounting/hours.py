@@ -76,8 +76,6 @@ def placed_by_nodes(
     memory, however large the fleet is.
     """
     places = attribution.places
-    if places.empty:
-        return
     keys = frame.gpu_keys
     nodes, names = keys.nodes()
     node = nodes[places["row"].to_numpy(int)]

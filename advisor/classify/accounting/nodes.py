@@ -49,7 +49,7 @@ def node_facts(
     for key in whole:
         gpus_of.setdefault(key[0], []).append(key)
     fabric, nvlink = fabric_facts(frame), _nvlink_peaks(frame, rows, whole)
-    linkless = index.table["nvlink"].isna().to_dict() if len(index.table) else {}
+    linkless = index.table["nvlink"].isna().to_dict()
     name_of = index.table["name"].astype(str).to_dict()
     versions = frame.gpus.reindex(columns=["node", "driver_version"]).replace("", None).dropna()
     driver_of = {str(node): _only(own) for node, own in versions.groupby("node")["driver_version"]}
@@ -87,8 +87,6 @@ def _with_pools(facts: Sequence[NodeFacts], frame: Frame, inventory: Inventory) 
     replaced = {pool_of[name] for name, node in inventory.nodes.items() if node.end is not None and name in pool_of}
     names = {name: str(pool) for name, pool in pool_of.items() if pool in replaced}
     seen = frame.gpu[frame.gpu["node"].isin(list(names)) & (frame.gpu["observed_seconds"] > 0)]
-    if seen.empty:
-        return tuple(facts)
     hour = np.ceil(seen["ts"] / 3600)
     by_gpu = seen.groupby([seen["node"].map(names), hour, "node", "gpu_uuid"])["observed_seconds"].sum()
     by_hour = by_gpu.groupby(level=[0, 1, 2]).max().groupby(level=[0, 1]).sum().clip(upper=3600.0)
@@ -104,8 +102,6 @@ def _nvlink_peaks(frame: Frame, rows: pd.DataFrame, whole: Iterable[Key]) -> dic
     throughout: what that one exchanged nobody knows. Nor of one whose counters on a server never moved: on some nodes
     DCGM's stand at 0 although NVLink works (DCGM#149); the agent reads NVML's.
     """
-    if frame.gpu.empty:
-        return {}
     matrix = cast("BinsArray", frame.gpu["nvlink_bins"].array).matrix
     have = ~np.isnan(matrix[:, 0])
     seconds, p95 = np.nan_to_num(frame.gpu["observed_seconds"].to_numpy(float)), rows["n_p95"].to_numpy(float)
@@ -198,8 +194,6 @@ def _average(values: Floats, weights: Floats) -> float | None:
 
 def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[MigInstance, ...]:
     """The MIG instances at the end of the window and who held them, by node, GPU and id."""
-    if not frame.parents or frame.gpu.empty:
-        return ()
     end = frame.window.end - PRESENT_SECONDS
     seen = frame.gpu[(frame.gpu["observed_seconds"] > 0) & (frame.gpu["ts"] > end)]
     there = set(zip(seen["node"].astype(str), seen["gpu_uuid"].astype(str), strict=True))

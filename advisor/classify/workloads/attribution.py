@@ -58,8 +58,8 @@ class _Spans(NamedTuple):
 def attribute(frame: Frame) -> Attribution:
     """Sessions of the window and the rows that belong to them."""
     uses, window = frame.uses, frame.window
-    uses = uses[uses["ts_end"] > uses["ts_start"]] if not uses.empty else uses
-    ids = sorted(uses["workload_id"].unique()) if not uses.empty else []
+    uses = uses[uses["ts_end"] > uses["ts_start"]]
+    ids = sorted(uses["workload_id"].unique())
     begin, stop, observed = _row_bounds(frame)
     used = _uses_by_gpu(uses, ids, window)
     rows_of: dict[object, Ints] = dict(frame.gpu_keys.rows())
@@ -148,8 +148,6 @@ def _uses_by_gpu(
 ) -> dict[object, tuple[_Spans, Floats, Sequence[tuple[float, float]]]]:
     """Of each GPU the workloads' spans, cut to the window and joined where they touch; their shares of what holders use
     of the GPU (NaN: unknown); starts and ends of the uses that were reported as shared."""
-    if uses.empty:
-        return {}
     start, end = uses["ts_start"].to_numpy(float), uses["ts_end"].to_numpy(float)
     code = uses["workload_id"].map({workload_id: n for n, workload_id in enumerate(ids)}).to_numpy(int)
     shared = (uses["shared"] == 1).to_numpy(np.bool_)
@@ -214,8 +212,6 @@ def drained_spans(frame: Frame) -> dict[str, list[tuple[float, float]]]:
 
     An absence that never ended lasts to the end of the node's records: what came after nobody saw.
     """
-    if frame.absences.empty:
-        return {}
     last = dict(zip(frame.nodes["node"].astype(str), frame.nodes["last_seen"].astype(float), strict=True))
     found: dict[str, list[tuple[float, float]]] = {}
     for row in records(frame.absences[frame.absences["reason"] == "drained"]):

@@ -334,8 +334,6 @@ def _pods(frame: Frame) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
 def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     """What was observed of each physical GPU."""
     gpu = frame.gpu
-    if gpu.empty:
-        return {}
     observed, length = gpu["observed_seconds"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
     seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), length)
     keys = frame.gpu_keys
