@@ -64,6 +64,8 @@ class Session:
 
 def chain_hours(workloads: pd.DataFrame) -> dict[str, float]:
     """Workload id -> hours of the chain of runs of its series and name that it belongs to."""
+    if workloads.empty:
+        return {}
     table = _chained(workloads, workloads["series_id"].astype(str) + "\0" + workloads["name"].astype(str))
     chain = table.groupby("chain")
     hours = (chain["last_seen"].transform("max") - chain["first_seen"].transform("min")) / 3600
@@ -72,6 +74,8 @@ def chain_hours(workloads: pd.DataFrame) -> dict[str, float]:
 
 def series_runs(workloads: pd.DataFrame) -> dict[str, SeriesRuns]:
     """Workload id -> the runs of its series."""
+    if workloads.empty:
+        return {}
     table = _chained(workloads, workloads["series_id"].astype(str))
     each = table.groupby(["run", "chain"]).agg(begin=("first_seen", "min"), end=("last_seen", "max")).reset_index()
     each["hours"] = (each["end"] - each["begin"]) / 3600
