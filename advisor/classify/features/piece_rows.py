@@ -39,15 +39,9 @@ class PieceRows:
 
     @classmethod
     def of(cls, tables: RowTables, pieces: Sequence[WorkRows]) -> PieceRows:
-        if not pieces:
-            return cls(tables, Segments.of_lengths([]), np.empty(0, dtype=np.intp), np.empty(0))
-        at = np.concatenate([one.row for one in pieces])
-        return cls(
-            tables,
-            Segments.of_lengths([len(one) for one in pieces]),
-            at,
-            np.concatenate([one.seconds for one in pieces]),
-        )
+        at = np.concatenate([np.empty(0, dtype=np.intp), *(one.row for one in pieces)])
+        seconds = np.concatenate([np.empty(0), *(one.seconds for one in pieces)])
+        return cls(tables, Segments.of_lengths([len(one) for one in pieces]), at, seconds)
 
     def where(self, chosen: Mask) -> PieceRows:
         return PieceRows(self.tables, self.segments.where(chosen), self.at[chosen], self.seconds[chosen])
