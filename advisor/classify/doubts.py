@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from ..core.timestamps import minute, span
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.intp]
+Sentence = str | Callable[[Ints], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +36,20 @@ class Doubt:
     text: str
 
 
-def doubts_of(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentences: Mapping[int, str]) -> list[Doubt]:
-    """One doubt for each GPU with rows `at`. `sentences`: by the GPU's first such row, without the hours."""
-    where = np.nonzero(at)[0]
+def doubts_of(gpu: pd.DataFrame, at: Mask, *, metric: str, code: str, sentence: Sentence) -> list[Doubt]:
+    """One doubt for each GPU with rows `at`. `sentence`: without the hours, or what gives it of the GPU's rows `at`."""
+    where = np.flatnonzero(at)
     rows = gpu.iloc[where]
     seconds = rows["observed_seconds"].fillna(rows["interval_seconds"]).to_numpy(float)
     end = rows["ts"].to_numpy(float)
     begin = end - rows["interval_seconds"].to_numpy(float)
     doubts = []
-    for key, own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():
-        node, uuid = key if isinstance(key, tuple) else (key, "")
+    for (node, uuid), own in rows.groupby(["node", "gpu_uuid"], sort=True).indices.items():  # type: ignore[misc]
         hours, start = float(seconds[own].sum()) / 3600, float(begin[own].min())
-        text = f"{sentences[int(where[own[0]])]} over {span(hours * 3600)} from {minute(start)}."
+        said = sentence if isinstance(sentence, str) else sentence(where[own])
+        text = f"{said} over {span(hours * 3600)} from {minute(start)}."
         doubts.append(Doubt(str(node), str(uuid), metric, code, hours, start, float(end[own].max()), text))
     return doubts
-
-
-def by_gpu(gpu: pd.DataFrame, at: Mask) -> dict[int, Ints]:
-    """Positions of the rows `at` of each GPU, by the first of them."""
-    where = np.nonzero(at)[0]
-    groups = gpu.iloc[where].groupby(["node", "gpu_uuid"], sort=False).indices
-    return {int(where[own[0]]): where[own] for own in groups.values()}
 
 
 def percent(values: Floats) -> str:

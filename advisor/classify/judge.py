@@ -33,7 +33,7 @@ from .bottlenecks.links import links_of
 from .bottlenecks.stragglers import lateness
 from .doubts import Doubt
 from .features.port_traffic import port_traffic
-from .features.resting_power import at_rest
+from .features.rest import at_rest
 from .features.soundness import examine
 from .features.utilization import measures
 from .phases.change_points import cut_pieces

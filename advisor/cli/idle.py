@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         if len(found) > 1:
             raise AmbiguousError(options.target, found, lambda one: f"skuwise idle {one} ...")
         chosen = found[0]
-    criteria = Criteria(WatchSettings(), load_watch_rules(options.rules), book)
+    criteria = Criteria(WatchSettings().limit_seconds, load_watch_rules(options.rules), book)
     answer = idle_answer(recent, target_of(recent, chosen), options.longer_than, criteria)
     if options.format == "json":
         told = {

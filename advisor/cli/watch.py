@@ -175,7 +175,7 @@ def _judged_by(options: argparse.Namespace, settings: WatchSettings, now: float)
     from ..watch.scene import Criteria  # noqa: PLC0415
 
     book = rulebook_of(options, now)
-    return book, Criteria(settings, load_watch_rules(options.rules), book)
+    return book, Criteria(settings.limit_seconds, load_watch_rules(options.rules), book)
 
 
 def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:

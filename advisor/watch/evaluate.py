@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 
 from ..core.incident_types import Sighting, WatchPass
-from ..core.recent import HolderKind, Recent
+from ..core.recent import Recent
 from .fabric_silent import fabric_silent
 from .fault_clock import fault_clocks
 from .held_idle import held_idle
@@ -28,9 +26,8 @@ def scene_of(recent: Recent, criteria: Criteria) -> Scene:
         for node in recent.nodes
         if node.last_seen is not None and line.end - node.last_seen <= rules.fresh_minutes * MINUTE
     )
-    own = {kind: criteria.limits.limit_seconds(kind) for kind in get_args(HolderKind)}
     before = rested_before(recent, line, criteria.book, rules)
-    return Scene(recent, line, gpus, hold_signs(recent, line, gpus, rules), own, rules, fresh, before)
+    return Scene(recent, line, gpus, hold_signs(recent, line, gpus, rules), criteria.limits, rules, fresh, before)
 
 
 def evaluate(recent: Recent, criteria: Criteria) -> WatchPass:

@@ -10,9 +10,11 @@ from ..core.incident_types import Sighting
 from ..core.recent import Hold, HolderKind
 from ..core.timestamps import minute, rfc3339, span
 from .rests import Rest, rests
-from .scene import MINUTE, Scene, by_size
+from .scene import MINUTE, Scene
 from .words import gpus_of, power_evidence, who
 
+# From so many GPUs on an incident is a large one.
+_MANY_GPUS = 8
 _NEXT = {
     "job": "Cancel the job or end its process if the work is done.",
     "notebook": "Shut down the kernel or the notebook server if it is not needed any more.",
@@ -24,11 +26,10 @@ _NEXT = {
 
 def held_idle(scene: Scene) -> Iterator[Sighting]:
     """Workloads at rest for longer than their limit."""
-    least = min(scene.limits.values())
-    for n, rest in rests(scene, least).items():
+    for n, rest in rests(scene, 0.0).items():
         hold = scene.recent.holds[n]
         holder = holder_now(hold, rest)
-        limit = scene.limits[holder]
+        limit = scene.limits(holder)
         if scene.end - rest.since >= limit:
             yield _sighting(scene, hold, rest, holder, limit)
 
@@ -54,9 +55,10 @@ def _sighting(scene: Scene, hold: Hold, rest: Rest, holder: HolderKind, limit: f
         *power_evidence(scene, hold.gpus, rest.since),
         *((Evidence("requests_waiting", 0.0, None, "requests"),) if hold.engine else ()),
     )
+    severity = "high" if subject.gpu_count >= _MANY_GPUS else "medium"
     return scene.sighting(
-        "held-idle", subject, code=code, severity=by_size(subject.gpu_count), since=rest.since,
-        last_work=rest.last_work, wasted_seconds=rest.idle_seconds, gpus=hold.gpus, evidence=evidence,
+        "held-idle", subject, code=code, severity=severity, since=rest.since, last_work=rest.last_work,
+        wasted_seconds=rest.idle_seconds, gpus=hold.gpus, evidence=evidence,
         text=_text(code, subject_words=gpus_of(subject), by=who(subject), idle=idle, rest=rest, limit=limit),
         do_next=coded(f"{holder}-release", _NEXT[holder]),
     )  # fmt: skip

@@ -88,7 +88,7 @@ def idle_answer(recent: Recent, target: Target, longer_than_seconds: float, crit
     """Whether a target has been idle for so long, was busy within that time, or cannot be known."""
     asked, places = _with_target(recent, target)
     scene, rules = scene_of(asked, criteria), criteria.rules
-    own = [n for gpu in target.gpus for n in scene.at_gpu(gpu)]
+    own = [n for n, hold in enumerate(asked.holds) if set(hold.gpus) & set(target.gpus)]
     holds = tuple(dict.fromkeys((*places, *own)))
     gpus = target.gpus or tuple(gpu for n in target.holds for gpu in recent.holds[n].gpus)
     count = sum(recent.gpus[gpu].part for gpu in gpus)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from ...rules.catalog.types import Price
 from ..classify.types import NodeFacts
 from ..core.recent import Recent, RecentNode
 from ..moves.base.price_book import PriceBook
@@ -19,8 +18,7 @@ def priced(recent: Recent, rules: Rulebook) -> Recent:
     for gpu in recent.gpus:
         if gpu.sku is not None:
             skus.setdefault(gpu.node, Counter())[gpu.sku] += 1
-    nodes = tuple(_priced(node, skus.get(node.node, Counter()), book) for node in recent.nodes)
-    return replace(recent, nodes=nodes)
+    return replace(recent, nodes=tuple(_priced(node, skus.get(node.node, Counter()), book) for node in recent.nodes))
 
 
 def _priced(node: RecentNode, skus: Counter[str], book: PriceBook) -> RecentNode:
@@ -34,10 +32,6 @@ def _priced(node: RecentNode, skus: Counter[str], book: PriceBook) -> RecentNode
     price, usd = book.of(facts), book.per_gpu_hour(facts)
     if price is None or usd is None:
         return node
-    return replace(node, usd_per_gpu_hour=usd, price_id=price.id, price_source=_source(price))
-
-
-def _source(price: Price) -> str:
-    """Where a price is from, with its date."""
     where = "region assumed, " if price.region_assumed else ""
-    return f"{price.source} ({where}{price.basis}, {price.as_of})"
+    source = f"{price.source} ({where}{price.basis}, {price.as_of})"
+    return replace(node, usd_per_gpu_hour=usd, price_id=price.id, price_source=source)

@@ -26,7 +26,7 @@ from ..core.recent import (
     Rows,
     Values,
 )
-from ..core.records import Record, records, text
+from ..core.records import records, text
 from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source
 from .holders import current_holds
@@ -101,17 +101,8 @@ def read_recent(
 
 def _hours(past: Frame, gpus: Sequence[RecentGpu]) -> Rows:
     """GPU measures by the hour: the most that any row of an hour shows."""
-    names = [
-        *{
-            *_GPU.values(),
-            "gpu_util_max",
-            "gpu_util_p95",
-            "sm_active_max",
-            "sm_active_p95",
-            "mem_used_bytes_mean",
-            "mem_total_bytes",
-        }
-    ]
+    spread = [f"{name}_{one}" for name in ("gpu_util", "sm_active") for one in ("max", "p95")]
+    names = [*_GPU.values(), *spread, "mem_used_bytes_mean", "mem_total_bytes"]
     keys = ["node", "gpu_uuid", "ts"]
     by_hour = past.gpu.assign(ts=np.ceil(past.gpu["ts"] / HOUR_SECONDS) * HOUR_SECONDS).groupby(keys)
     table = by_hour[names].max().assign(observed_seconds=by_hour["observed_seconds"].sum()).reset_index()
@@ -235,17 +226,15 @@ def _nodes(frames: Sequence[Frame], gpus: Sequence[RecentGpu]) -> tuple[RecentNo
     absences = frames[0].absences
     drained = set(absences.loc[(absences["reason"] == "drained") & absences["until"].isna(), "node"])
     table = pd.concat([frame.nodes for frame in frames], ignore_index=True).drop_duplicates("node").sort_values("node")
-    return tuple(_node(row, seen, counted, drained) for row in records(table))
-
-
-def _node(row: Record, seen: Mapping[str, float], counted: Mapping[str, float], drained: Collection[str]) -> RecentNode:
-    node = str(row["node"])
-    return RecentNode(
-        node, sku=text(row["node_sku"]), sku_source=text(row["node_sku_source"]), provider=text(row["provider"]),
-        region=text(row["region"]), cluster=text(row["cluster"]) or "",
-        gpus_expected=int(_number(row["gpu_count"]) or round(counted.get(node, 0.0))) or None,
-        # A node whose GPUs cannot be read may report otherwise; what counts here are its GPUs.
-        last_seen=seen.get(node) or None, drained=node in drained,
+    return tuple(
+        RecentNode(
+            node := str(row["node"]), sku=text(row["node_sku"]), sku_source=text(row["node_sku_source"]),
+            provider=text(row["provider"]), region=text(row["region"]), cluster=text(row["cluster"]) or "",
+            gpus_expected=int(_number(row["gpu_count"]) or round(counted.get(node, 0.0))) or None,
+            # A node whose GPUs cannot be read may report otherwise; what counts here are its GPUs.
+            last_seen=seen.get(node) or None, drained=node in drained,
+        )
+        for row in records(table)
     )  # fmt: skip
 
 

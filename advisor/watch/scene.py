@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
-
-import numpy as np
 
 from ...rules.policy.watch import WatchRules
 from ..core.advice_types import Evidence, Severity
@@ -22,37 +19,28 @@ from .signs import GpuSigns
 from .timeline import Floats, Timeline
 
 MINUTE, HOUR = 60.0, 3600.0
-# From so many GPUs on an incident is a large one.
-_MANY_GPUS = 8
-
-
-class Limits(Protocol):
-    """Limits by kind of holder; the settings are one such thing."""
-
-    def limit_seconds(self, holder: HolderKind) -> float:
-        """How long this kind may hold GPUs without using them, seconds."""
-        ...
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """What a reading is judged by. `rules`: thresholds (rules/watch.yaml); `book`: what rest is."""
+    """What a reading is judged by. `limits`: how long each kind of holder may hold GPUs without using them, seconds;
+    `rules`: thresholds (rules/watch.yaml); `book`: what rest is."""
 
-    limits: Limits
+    limits: Callable[[HolderKind], float]
     rules: WatchRules
     book: Rulebook
 
 
 @dataclass(frozen=True)
 class Scene:
-    """`limits`: seconds by kind of holder. `fresh`: nodes whose data reach the end of the reading. `rested_before`: of
+    """`limits`: as `Criteria`. `fresh`: nodes whose data reach the end of the reading. `rested_before`: of
     each GPU, since when it rested before the reading's first row (NaN: not known)."""
 
     recent: Recent
     line: Timeline
     gpus: GpuSigns
     holds: HoldSigns
-    limits: Mapping[HolderKind, float]
+    limits: Callable[[HolderKind], float]
     rules: WatchRules
     fresh: frozenset[str]
     rested_before: Floats
@@ -69,10 +57,6 @@ class Scene:
     def sharers(self) -> Mapping[int, int]:
         """How many workloads hold each GPU."""
         return Counter(gpu for hold in self.recent.holds for gpu in hold.gpus)
-
-    def at_gpu(self, gpu: int) -> tuple[int, ...]:
-        """The workloads that hold a GPU, by place."""
-        return tuple(n for n, hold in enumerate(self.recent.holds) if gpu in hold.gpus)
 
     def is_fresh(self, hold: Hold) -> bool:
         """Whether the data of all nodes of a workload reach the end."""
@@ -145,15 +129,3 @@ class Scene:
             cost_usd=rate * wasted_seconds / HOUR if rate is not None else None, price_source=source,
             evidence=evidence, text=text, do_next=do_next,
         )  # fmt: skip
-
-
-def by_size(gpu_count: float) -> Severity:
-    """Severity by how many GPUs do nothing."""
-    return "high" if gpu_count >= _MANY_GPUS else "medium"
-
-
-def mean_of(values: np.ndarray, mask: np.ndarray) -> float | None:
-    """The mean of what is known under a mask; None: nothing is."""
-    chosen = values[mask]
-    known = chosen[np.isfinite(chosen)]
-    return float(known.mean()) if len(known) else None

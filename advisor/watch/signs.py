@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +17,6 @@ from ..classify.features.rest import (
     Activity,
     Since,
     judge_rest,
-    rest_bounds,
     rested_since,
 )
 from ..core.recent import FINE_SECONDS, Detail, Recent, Rows, Values
@@ -58,25 +58,21 @@ def gpu_signs(recent: Recent, line: Timeline, book: Rulebook, rules: WatchRules)
     names = ("util", "engine_max", "engine_p95", "sm", "tensor", "dram", "power_watts", "mem_used_ratio", "observed")
     measures = {name: joined(recent.gpu, name, count, line) for name in (*names, "links_bytes_per_second")}
     flat = {name: measures[name].ravel().astype(np.float64) for name in names}
-    limit = np.array([gpu.power_limit_watts or np.nan for gpu in recent.gpus], dtype=np.float64)
-    skus = pd.Series([gpu.sku or "" for gpu in recent.gpus], dtype=object)
-    low, high = rest_bounds(skus, limit, book.resting_power)
-    sku = pd.factorize(skus)[0]
-    instance = np.array([gpu.part < 1.0 for gpu in recent.gpus], dtype=np.bool_)
 
-    def each(values: np.ndarray) -> np.ndarray:
-        return np.repeat(values, line.count)
+    def each(values: Iterable[object], dtype: type) -> np.ndarray:
+        return np.repeat(np.array(list(values), dtype=dtype), line.count)
 
     missing = np.full(count * line.count, np.nan)
     rest = judge_rest(
         Activity(
-            gpu=each(np.arange(count)), observed=is_observed(measures["observed"]).ravel(), util=flat["util"],
+            gpu=each(range(count), np.intp), observed=is_observed(measures["observed"]).ravel(), util=flat["util"],
             engine_max=flat["engine_max"], engine_p95=flat["engine_p95"], sm=flat["sm"], sm_p95=missing,
             pipes=flat["tensor"], dram=flat["dram"], power=flat["power_watts"], power_p95=missing,
-            memory=flat["mem_used_ratio"], sku=each(sku), low=each(low), high=each(high), limit=each(limit),
-            instance=each(instance),
+            memory=flat["mem_used_ratio"], sku=pd.Series(each((gpu.sku or "" for gpu in recent.gpus), object)),
+            limit=each((gpu.power_limit_watts or np.nan for gpu in recent.gpus), np.float64),
+            instance=each((gpu.part < 1.0 for gpu in recent.gpus), np.bool_),
         ),
-        book.rest,
+        book,
     )  # fmt: skip
     state = rest.state.reshape(shape)
     active = (state == WORKED) | (state == TRACED)

@@ -10,7 +10,7 @@ from ...rules.base.sanitize import clean
 from ..core.advice_types import Evidence
 from ..core.formatting import listed
 from ..core.incident_types import Subject
-from .scene import Scene, mean_of
+from .scene import Scene
 
 _NAME_MAX = 80
 
@@ -42,9 +42,9 @@ def who(subject: Subject) -> str:
 
 def power_evidence(scene: Scene, gpus: Sequence[int], since: float) -> tuple[Evidence, ...]:
     """Power since a moment, with the GPUs' own level at rest."""
-    line = scene.line
-    at, after = list(gpus), line.ends - line.seconds >= since - 1.0
-    mask = np.broadcast_to(after, (len(at), len(after)))
-    power = mean_of(scene.gpus.power[at], mask)
-    level = mean_of(own := scene.gpus.rest_watts[at], np.ones_like(own, dtype=np.bool_))
+    line, at = scene.line, list(gpus)
+    power, level = (
+        float(known.mean()) if len(known := values[np.isfinite(values)]) else None
+        for values in (scene.gpus.power[at][:, line.ends - line.seconds >= since - 1.0], scene.gpus.rest_watts[at])
+    )
     return () if power is None else (Evidence("power", power, level, "watts per GPU"),)

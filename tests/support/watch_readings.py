@@ -19,7 +19,7 @@ END = 1_790_000_400.0
 HOURS = 13.5
 MINUTES = int(HOURS * 60)
 SKU = "H100-SXM5"
-CRITERIA = Criteria(WatchSettings(), load_watch_rules(), rulebook())
+CRITERIA = Criteria(WatchSettings().limit_seconds, load_watch_rules(), rulebook())
 
 # One minute of a GPU: training, at rest with a context, free, spinning in a collective.
 TRAINING = {

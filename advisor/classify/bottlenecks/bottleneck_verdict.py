@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -115,31 +115,18 @@ class RowLabels:
         return np.where((found == host) & ~whole, hostless, found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ruled:
-    """What rules a case that was at work: the label of its verdict, the one that most of its busy time carries
-    (`lead`), its `share` of that time, shares of the busy time by label, and the rounded shares of all time."""
-
-    label: str
-    lead: str
-    busy: Mapping[str, float]
-    shares: Mapping[str, float]
-
-    @property
-    def share(self) -> float:
-        return self.busy[self.lead]
-
-
 def judge_bottlenecks(
     cases: Sequence[Case], tables: RowTables, labels: RowLabels, dominant: float
 ) -> list[BottleneckVerdict]:
     """The verdict on each case. `dominant`: share of the busy time that a label needs to rule."""
     rows = PieceRows.of(tables, [case.rows for case in cases])
     codes = labels.by_kind(rows, cases)
-    first = [
-        _ruled(case, held, dominant) for case, held in zip(cases, _by_label(codes, rows, labels.names), strict=True)
-    ]
-    leads = np.array([labels.code(one.lead) if isinstance(one, _Ruled) else -1 for one in first], dtype=np.intp)
+    shares = _shares(codes, rows, labels.names)
+    first = [_first_verdict(case, held, dominant) for case, held in zip(cases, shares, strict=True)]
+    busy = [{name: share for name, share in held.items() if name != "idle"} for held in shares]
+    # What most of the busy time carries, where a case is open: what is told of it is told of these rows.
+    open_ = [not one.evidence for one in first]
+    leads = np.array([labels.code(leading(b)) if o else -1 for b, o in zip(busy, open_, strict=True)], dtype=np.intp)
     chosen = rows.where(codes == rows.segments.spread(leads))
     trains = np.array([case.kind.label in _TRAINING for case in cases], dtype=np.bool_)
     signs = signatures(rows.where(rows.segments.spread(leads >= 0) & (codes != labels.code("idle"))), trains)
@@ -151,10 +138,15 @@ def judge_bottlenecks(
 
     out: list[BottleneckVerdict] = []
     for n, (case, one) in enumerate(zip(cases, first, strict=True)):
-        if isinstance(one, BottleneckVerdict):
+        if not open_[n]:
             out.append(one)
             continue
-        evidence = [*_shares_told(one, dominant), *figures_behind(one.label, lambda name, n=n: means(name)[n])]
+        worked, lead = sum(busy[n].values()), labels.names[leads[n]]
+        of_busy = {name: share / worked for name, share in busy[n].items()}
+        evidence = [
+            *_shares_told(of_busy, lead, dominant),
+            *figures_behind(one.label, lambda name, n=n: means(name)[n]),
+        ]
         if one.label == "straggler":
             own = slice(rows.segments.bounds[n], rows.segments.bounds[n + 1])
             evidence.extend(suspect(ColumnRows(tables.measures, rows.at[own]), rows.seconds[own]))
@@ -163,30 +155,30 @@ def judge_bottlenecks(
             own = slice(chosen.segments.bounds[n], chosen.segments.bounds[n + 1])
             evidence.extend(unsettled(set(map(str, tables.measures["lacks"][chosen.at[own]])), means("g")[n]))
         doubt, said = doubts[n]
-        confidence = round(doubt * _confidence(one.share, case.coverage), 3)
-        out.append(BottleneckVerdict(one.label, confidence, one.shares, (*evidence, *said)))  # type: ignore[arg-type]
+        confidence = round(doubt * _confidence(of_busy[lead], case.coverage), 3)
+        out.append(replace(one, confidence=confidence, evidence=(*evidence, *said)))
     return out
 
 
-def _by_label(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[str, float]]:
-    """Seconds of each label that occurs in each case, the most first; of as many, by name."""
+def _shares(codes: Ints, rows: PieceRows, names: Sequence[str]) -> list[dict[str, float]]:
+    """Share of the time of each label that occurs in each case, the most first; of as many, by name. Empty: none of it
+    was observed."""
     width, count = len(names), len(rows.segments)
     slot = rows.segments.number * width + codes
     sums = np.bincount(slot, weights=rows.seconds, minlength=count * width).reshape(count, width)
     occurs = np.bincount(slot, minlength=count * width).reshape(count, width) > 0
     order = np.argsort(-sums, axis=1, kind="stable")
+    totals = sums.sum(axis=1)
     return [
-        {names[int(code)]: float(total[code]) for code in ranked[there[ranked]]}
-        for total, ranked, there in zip(sums, order, occurs, strict=True)
+        {names[int(code)]: float(own[code] / total) for code in ranked[there[ranked]]} if total > 0 else {}
+        for own, total, ranked, there in zip(sums, totals, order, occurs, strict=True)
     ]
 
 
-def _ruled(case: Case, seconds: Mapping[str, float], dominant: float) -> _Ruled | BottleneckVerdict:
-    """What rules it; the verdict itself where it never was at work. `seconds`: of each label."""
-    total = sum(seconds.values())
-    if total <= 0:
+def _first_verdict(case: Case, exact: Mapping[str, float], dominant: float) -> BottleneckVerdict:
+    """The label that rules a case; with its evidence where it never was at work. `exact`: shares of its time."""
+    if not exact:
         return BottleneckVerdict("unknown", 0.0, {"unknown": 1.0}, (say("nothing-observed"),))
-    exact = {label: value / total for label, value in seconds.items()}
     shares = {label: round(value, 4) for label, value in exact.items()}
     ruled = ruling(exact, dominant)
     # Where somebody sits in front of it, most of the time is theirs: no limit of the GPU holds it back.
@@ -194,25 +186,23 @@ def _ruled(case: Case, seconds: Mapping[str, float], dominant: float) -> _Ruled 
     if case.kind.label == "idle" or ruled == "idle" or at_rest:
         share = shares.get("idle", 0.0)
         return BottleneckVerdict("idle", _confidence(share, case.coverage), shares, (say("idle-share", share=share),))
-    busy = {label: value for label, value in exact.items() if label != "idle"}
-    worked = sum(busy.values())
-    if worked <= 0:
+    if sum(value for label, value in exact.items() if label != "idle") <= 0:
         return BottleneckVerdict("unknown", 0.0, shares, (say("never-at-work"),))
-    return _Ruled(ruled, leading(busy), {label: value / worked for label, value in busy.items()}, shares)
+    return BottleneckVerdict(ruled, 0.0, shares, ())  # type: ignore[arg-type]
 
 
-def _shares_told(one: _Ruled, dominant: float) -> list[CodedText]:
-    """What it waits for in its busy time."""
+def _shares_told(busy: Mapping[str, float], lead: str, dominant: float) -> list[CodedText]:
+    """What it waits for in its busy time. `busy`: shares of that by label; `lead`: the largest."""
 
     def told(code: str, words: str, shares: Mapping[str, Scalar]) -> CodedText:
         names = ", ".join(f"{clause(_NAMES[label])} {percent(share)}" for label, share in shares.items())  # type: ignore[arg-type]
         return CodedText(code, f"{words}: {names}.", shares)
 
-    lead, share = one.lead, one.share
+    share = busy[lead]
     if share < dominant:
-        return [told("no-single-limit", "No single bottleneck in its busy time", one.busy)]
+        return [told("no-single-limit", "No single bottleneck in its busy time", busy)]
     said = [coded(f"limited-by-{lead}", f"{_NAMES[lead]}: {{share:.0%}} of its busy time.", share=share)]
-    others = {label: value for label, value in one.busy.items() if label != lead and value >= _WORTH_NAMING}
+    others = {label: value for label, value in busy.items() if label != lead and value >= _WORTH_NAMING}
     return [*said, told("other-limits", "Other bottlenecks", others)] if others else said
 
 

@@ -25,12 +25,6 @@ Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Numbers = Mapping[str, Floats]
 
-# What each row is asked about. `label_c`, `label_m`: use over what the SKU sustains, assumed where nobody measured it.
-_MEASURES = (
-    "g", "sm", "o", "c", "v", "m", "n", "i", "p", "q", "u_n", "label_c", "label_m", "i_share", "n_share", "p_share",
-    "p_p95", "q_rank", "throttled", "clock_ratio", "tensor_fabric_correlation", "tensor_nvlink_correlation",
-    "period_strength", "rated_power", "power_over_idle", "cpu", "io_wait", "sample_seconds",
-)  # fmt: skip
 # Thresholds that are left upwards, not downwards; the rest of the levels are left downwards.
 _UPPER = frozenset({"throttled_clock_ratio"})
 # Resolution is no level: a correlation is as good at leaving as at entering. Nor is the rated power: a small card
@@ -56,7 +50,7 @@ def label_rows(
     `ranks`: who waits for whom in each row; `links`: what is known of what it may wait for.
     """
     t = {name: threshold.value for name, threshold in thresholds.items()}
-    r = {name: rows[name].to_numpy(float) for name in _MEASURES}
+    r = {str(name): column.to_numpy(float) for name, column in rows.items()}
     # A node without RDMA communicates over Ethernet, and so does a job anywhere whose collectives fell back to TCP.
     r["i"] = np.where(links.apart, np.fmax(r["i"], links.ethernet), r["i"])
     idle, fault = rows["idle"].to_numpy(bool), rows["fault"].to_numpy(bool)
@@ -102,9 +96,7 @@ def _leaving(t: Mapping[str, float]) -> dict[str, float]:
     return easier | {name: t[name] for name in _ONE_LEVEL}
 
 
-def _answers(
-    r: Numbers, t: Mapping[str, float], links: Links
-) -> tuple[list[tuple[str, Mask]], dict[str, Mask]]:  # fmt: skip
+def _answers(r: Numbers, t: Mapping[str, float], links: Links) -> tuple[list[tuple[str, Mask]], dict[str, Mask]]:
     """Every question with its answer per row; the first yes is the label. With them the flags `starved`, `thin` and
     `works_thinly`, on which labels of a workload's kind rest."""
     g, sm = r["g"], r["sm"]
@@ -145,11 +137,29 @@ def _answers(
     leads_memory = (memory >= t["mixed_util"]) & (memory >= t["hbm_dominance"] * compute)
     leads_compute = (compute >= t["mixed_util"]) & (compute >= t["compute_dominance"] * memory)
     at_power = (r["rated_power"] >= t["compute_power_min"]) & (sm >= t["compute_power_sm_min"])
+    crowded = (r["q_rank"] >= t["network_wait_decile"]) & (r["q"] > 0) & (r["i"] >= t["network_share"])
+    # The mean of an hour blurs copies that alternate with work: bursts at the limit, and enough of them.
+    copies = (r["p"] >= t["pcie_util"]) | ((r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= t["pcie_share"]))
+
+    def leads(level: Floats) -> Mask:
+        return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
+
+    def binds(level: Floats, share: Floats, often: Mask, correlation: Floats, falls_below: float) -> Mask:
+        """A link binds where compute falls while it is busy, or, where nobody could see that (steps shorter than the
+        sampling show no correlation, and means over many steps a false one), where it leads all else. `level`: its use;
+        `share`: of busy seconds; `often`: where that is enough of them."""
+        # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
+        falls = often & (correlation < falls_below) & ~coarse & ~(most > np.fmax(share, level))
+        return falls | ((coarse | np.isnan(correlation)) & leads(level))
+
     answers = [
         ("throttled", _throttled(r, t, busy) & ~seldom),
-        ("network", _network(r, t, most, coarse)),
-        ("nvlink", _nvlink(r, t, most, coarse)),
-        ("pcie", _pcie(r, t, most, coarse)),
+        ("network", binds(r["i"], r["i_share"], (r["i_share"] >= t["network_share"]) | crowded,
+                          r["tensor_fabric_correlation"], t["network_correlation"])),
+        ("nvlink", binds(r["u_n"], r["n_share"], r["n_share"] >= t["nvlink_share"],
+                         r["tensor_nvlink_correlation"], t["nvlink_correlation"])),
+        ("pcie", ((copies & ~(most > np.fmax(r["p_share"], r["p"]))) | (coarse & leads(r["p"])))
+         & ~(r["sm"] >= t["pcie_sm_max"])),
         # A rhythm that carries most of what varies is a step's; a weaker one is found among any requests.
         ("host-input", starved & (caused | (r["period_strength"] >= t["host_period_min"]))),
         # A rank that polls for another waits on a link that is silent, and that must have been seen.
@@ -190,40 +200,3 @@ def _throttled(r: Numbers, t: Mapping[str, float], busy: Floats) -> Mask:
     at_work = (r["clock_ratio"] - (1 - busy) * t["throttled_resting_clock_min"]) / busy
     alone = np.isnan(r["throttled"]) & (r["g"] >= t["latency_engine_min"]) & (at_work < t["throttled_clock_alone_max"])
     return free & (told | alone)
-
-
-def _network(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
-    crowded = (r["q_rank"] >= t["network_wait_decile"]) & (r["q"] > 0) & (r["i"] >= t["network_share"])
-    falls = r["tensor_fabric_correlation"] < t["network_correlation"]
-    often = (r["i_share"] >= t["network_share"]) | crowded
-    blind = coarse | np.isnan(r["tensor_fabric_correlation"])
-    return _binds(r["i"], r["i_share"], often & falls & ~coarse, blind, most, t)
-
-
-def _nvlink(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
-    falls = r["tensor_nvlink_correlation"] < t["nvlink_correlation"]
-    blind = coarse | np.isnan(r["tensor_nvlink_correlation"])
-    return _binds(r["u_n"], r["n_share"], (r["n_share"] >= t["nvlink_share"]) & falls & ~coarse, blind, most, t)
-
-
-def _binds(  # noqa: PLR0917
-    level: Floats, share: Floats, falls: Mask, blind: Mask, most: Floats, t: Mapping[str, float]
-) -> Mask:
-    """A link binds where compute falls while it is busy (`falls`), or, where nobody could see that (`blind`: steps
-    shorter than the sampling show no correlation, and means over many steps a false one), where it leads all else.
-
-    `level`: its use; `share`: of busy seconds.
-    """
-    # The seconds it waits must outweigh those in which it computes: else the wait costs a little and binds nothing.
-    return (falls & ~(most > np.fmax(share, level))) | (blind & _leads(level, most, t))
-
-
-def _leads(level: Floats, most: Floats, t: Mapping[str, float]) -> Mask:
-    return (level >= t["link_level"]) & ~(level < t["link_dominance"] * most)
-
-
-def _pcie(r: Numbers, t: Mapping[str, float], most: Floats, coarse: Mask) -> Mask:
-    # The mean of an hour blurs copies that alternate with work: bursts at the limit, and enough of them.
-    bursts = (r["p_p95"] >= t["pcie_util"]) & (r["p_share"] >= t["pcie_share"])
-    often = ((r["p"] >= t["pcie_util"]) | bursts) & ~(most > np.fmax(r["p_share"], r["p"]))
-    return (often | (coarse & _leads(r["p"], most, t))) & ~(r["sm"] >= t["pcie_sm_max"])

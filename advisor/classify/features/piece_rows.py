@@ -39,9 +39,8 @@ class PieceRows:
     @classmethod
     def of(cls, tables: RowTables, pieces: Sequence[ColumnRows]) -> PieceRows:
         """`pieces`: rows of `Attribution.workload_rows`, of each."""
-        if not pieces:
-            return cls(tables, Segments.of_lengths([]), np.empty(0, dtype=np.intp), np.empty(0))
-        at, seconds = (np.concatenate([one[name] for one in pieces]) for name in ("row", "seconds"))
+        at = np.concatenate([np.empty(0, dtype=np.intp), *(one["row"] for one in pieces)])
+        seconds = np.concatenate([np.empty(0), *(one["seconds"] for one in pieces)])
         return cls(tables, Segments.of_lengths([len(one) for one in pieces]), at, seconds)
 
     def where(self, chosen: Mask) -> PieceRows:

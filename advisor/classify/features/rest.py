@@ -11,7 +11,7 @@ memory held and without. The catalog's bounds (`rules/resting_power.yaml`) stand
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,12 @@ import pandas as pd
 
 from ....rules.models.resting_power import RestingPowers
 from ....rules.policy.rest import RestRules
-from .soundness import TRACE
+from ...core.frame import Frame
+from ...rulebook import Rulebook
+from ..doubts import Doubt, doubts_of, percent
+from ..workloads.sku_lookup import GpuIndex
+from .soundness import POWER, TRACE
+from .utilization import p95_at_most
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -42,10 +47,9 @@ class Activity:
 
     `gpu`: the number of each row's GPU (of an instance: its parent's). `observed`: rows of which enough was observed.
     `util`: the driver's utilization; `engine_max`, `engine_p95`: highest sample and 95th percentile of it, or of SM
-    activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes. `memory`: share in use. `sku`: the number of each
-    row's SKU; `low`, `high`: what it draws at rest (`rest_bounds`); `limit`: its power limit. `instance`: rows of MIG
-    instances; `moment`: the number of each row's GPU, time and length, by which rows of a GPU and of its instances
-    belong together (None: no parent of an instance has rows).
+    activity; `pipes`: the busiest of the tensor, FP32 and FP64 pipes. `memory`: share in use. `sku`: the name of each
+    row's SKU; `limit`: its power limit. `instance`: rows of MIG instances; `moment`: the number of each row's GPU, time
+    and length, by which rows of a GPU and of its instances belong together (None: no parent of an instance has rows).
     """
 
     gpu: Ints
@@ -60,9 +64,7 @@ class Activity:
     power: Floats
     power_p95: Floats
     memory: Floats
-    sku: Ints
-    low: Floats
-    high: Floats
+    sku: pd.Series
     limit: Floats
     instance: Mask
     moment: Ints | None = None
@@ -100,8 +102,10 @@ class _Sources:
     others_work: Mask
 
 
-def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) -> Rest:
+def judge_rest(a: Activity, book: Rulebook, contradicted: Mask | None = None) -> Rest:
     """The state of every row. `contradicted`: rows whose counters contradict one another; they are never rest."""
+    rules = book.rest
+    low, high = _bounds(a, book.resting_power)
     with np.errstate(invalid="ignore"):
         engine = np.fmax(a.util, a.sm)
         busiest = np.fmax.reduce([engine, a.pipes, a.engine_p95])
@@ -123,13 +127,13 @@ def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) 
         own_free, own_held = (
             _level(s.power, a.gpu, whole & part, _REST_QUANTILE, _REST_ROWS_MIN) for part in (free, ~free)
         )
-        plausible = [np.where(own <= _OWN_OVER_TABLE_MAX * a.high, own, np.nan) for own in (own_free, own_held)]
-        level = np.fmax.reduce([a.high, *plausible])
+        plausible = [np.where(own <= _OWN_OVER_TABLE_MAX * high, own, np.nan) for own in (own_free, own_held)]
+        level = np.fmax.reduce([high, *plausible])
         most = rules.power_margin * level
         fault = np.where(np.isnan(level), np.nan, np.fmax(most, rules.fault_power_share_min * a.limit))
         suspect = resting & s.engine & ~a.instance & (s.power > fault)
-        sure = s.power <= rules.power_margin * np.fmax(a.low, np.where(own_free <= a.high, own_free, np.nan))
-        steady = _is_steady(a, s, np.where(free, own_free, own_held), worked, rules)
+        sure = s.power <= rules.power_margin * np.fmax(low, np.where(own_free <= high, own_free, np.nan))
+        steady = _is_steady(a, s.power, np.where(free, own_free, own_held), high, worked, rules)
         # The parent's power is the work of any of its instances.
         explained = ~(s.power > most) | (a.instance & s.others_work)
         idle = resting & s.engine & (s.two | free | sure | steady) & explained
@@ -142,12 +146,75 @@ def judge_rest(a: Activity, rules: RestRules, contradicted: Mask | None = None) 
     return Rest(state, idle, suspect, own_held, own_free, most)
 
 
-def rest_bounds(names: pd.Series, limit: Floats, resting: RestingPowers) -> tuple[Floats, Floats]:
+def at_rest(
+    frame: Frame, index: GpuIndex, out: pd.DataFrame, book: Rulebook, contradicted: Mask
+) -> tuple[pd.DataFrame, list[Doubt]]:
+    """The measures with the columns below, and what of power was not believed.
+
+    `out`: the measures of every row of the frame's `gpu`; `contradicted`: rows whose counters contradict one another.
+    ``quiet``: no known counter shows work. ``idle``: at rest, or with a trace of work; ``rests``: without one.
+    ``held``: memory is in use. ``fault``: signals contradict one another. ``rest_power``, ``rest_free_power``: the
+    GPU's own level with memory held and without (NaN: it never rested so).
+    """
+    a = _activity(frame, index, out)
+    rest = judge_rest(a, book, contradicted)
+    seconds = np.where(rest.suspect, out["seconds"].to_numpy(float), 0.0)
+    drawn = np.bincount(a.gpu, weights=seconds, minlength=1)[a.gpu]
+    power_fault = rest.suspect & (drawn >= book.rest.fault_minutes * 60.0)
+    rested = out.assign(
+        quiet=rest.state != WORKED, idle=rest.idle & ~power_fault, rests=rest.rests & ~power_fault,
+        held=a.memory >= book.rest.memory_held_min, fault=contradicted | power_fault, rest_power=rest.held_watts,
+        rest_free_power=rest.free_watts,
+    )  # fmt: skip
+
+    def sentence(own: Ints) -> str:
+        drawn, most = np.nanmean(a.power[own]), np.nanmax(rest.most_watts[own])
+        return f"Power {drawn:.0f} W (mean), at most {most:.0f} W expected at rest; {_silent(rested, own)}"
+
+    at = power_fault & ~contradicted
+    return rested, doubts_of(frame.gpu, at, metric="power_watts", code=POWER, sentence=sentence)
+
+
+def _activity(frame: Frame, index: GpuIndex, out: pd.DataFrame) -> Activity:
+    gpu, keys, parent_of = frame.gpu, frame.gpu_keys, frame.parents
+    number, moment, instance = keys.number, None, np.zeros(len(gpu), dtype=np.bool_)
+    if parent_of:
+        names = [(str(node), str(uuid)) for node, uuid in keys.keys]
+        codes = pd.factorize(pd.MultiIndex.from_tuples([parent_of.get(key, key) for key in names]))[0]
+        instance = np.array([key in parent_of for key in names], dtype=np.bool_)[number]
+        number = codes.astype(np.intp)[number]
+        at = pd.DataFrame({"gpu": number, "ts": gpu["ts"], "length": gpu["interval_seconds"]})
+        moment = at.groupby(list(at), sort=False, dropna=False).ngroup().to_numpy().astype(np.intp)
+    # Where the driver's utilization is not read, the activity of SMs says how high and how long the engine ran.
+    shown = {
+        "util": gpu["gpu_util_mean"], "engine_max": out["g_max"],
+        "engine_p95": p95_at_most(gpu, "gpu_util").fillna(out["sm_p95"]), "sm": out["sm"], "sm_p95": out["sm_p95"],
+        "pipes": out[["c", "v"]].max(axis=1), "dram": out["m"], "power": out["power"],
+        "power_p95": gpu["power_watts_p95"], "memory": out["mem"], "limit": index["power_limit"],
+    }  # fmt: skip
+    values = {name: column.to_numpy(float) for name, column in shown.items()}
+    observed = np.ones(len(gpu), dtype=np.bool_)
+    return Activity(gpu=number, observed=observed, sku=index["name"], instance=instance, moment=moment, **values)
+
+
+def _silent(rows: pd.DataFrame, at: Ints) -> str:
+    """The counters that are known in these rows of the measures, with their means."""
+    names = (("GPU_UTIL", "g"), ("SM activity", "sm"), ("tensor activity", "c"), ("DRAM activity", "m"))
+    shown = [(name, rows[column].to_numpy(float)[at]) for name, column in names]
+    return ", ".join(f"{name} {percent(values)}" for name, values in shown if not np.isnan(values).all())
+
+
+def _bounds(a: Activity, resting: RestingPowers) -> list[Floats]:
     """Lowest and highest power of a context at rest, watts: by SKU, else by power limit; NaN: neither is known."""
-    low = names.map({name: one.low_watts for name, one in resting.gpus.items()}).to_numpy(float)
-    high = names.map({name: one.high_watts for name, one in resting.gpus.items()}).to_numpy(float)
-    by_limit = resting.low_share * limit, resting.high_share * limit
-    return np.where(np.isnan(low), by_limit[0], low), np.where(np.isnan(high), by_limit[1], high)
+    codes, names = pd.factorize(a.sku)
+    known = [resting.gpus.get(str(name)) for name in names]
+    return [
+        np.where(np.isnan(watts := np.array([*own, np.nan], dtype=np.float64)[codes]), share * a.limit, watts)
+        for own, share in (
+            ([one.low_watts if one else np.nan for one in known], resting.low_share),
+            ([one.high_watts if one else np.nan for one in known], resting.high_share),
+        )
+    ]
 
 
 def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -> Floats:
@@ -160,20 +227,21 @@ def _level(values: Floats, gpu: Ints, at: Mask, share: float, least_rows: int) -
     return np.asarray(level.reindex(gpu), dtype=np.float64)
 
 
-def _is_steady(a: Activity, s: _Sources, own: Floats, worked: Mask, rules: RestRules) -> Mask:
+def _is_steady(  # noqa: PLR0917
+    a: Activity, power: Floats, own: Floats, high: Floats, worked: Mask, rules: RestRules
+) -> Mask:
     """Rows of whole GPUs whose utilization was 0 throughout and whose power stood at a level of rest. `own`: the low
-    quantile of the GPU's power while quiet."""
-    at_work = np.full(int(a.sku.max(initial=-1)) + 1, -np.inf)
-    drew = worked & ~np.isnan(s.power)
-    np.maximum.at(at_work, a.sku[drew], s.power[drew])
-    work = at_work[a.sku]  # -inf: none of its kind worked
+    quantile of the GPU's power while quiet; `high`: the most that a context at rest draws."""
+    # The most that any of its kind drew at work; -inf: none worked.
+    drew = np.where(worked & ~np.isnan(power), power, -np.inf)
+    work = pd.Series(drew).groupby(pd.factorize(a.sku)[0]).transform("max").to_numpy(float)
     unused = (a.util == 0) & ~(a.engine_max > 0)
-    flat = np.fmax(s.power, a.power_p95) <= rules.steady_power_ratio * own + rules.steady_power_watts
+    flat = np.fmax(power, a.power_p95) <= rules.steady_power_ratio * own + rules.steady_power_watts
     below_work = np.where(
         np.isnan(a.memory), np.isfinite(work) & (own <= rules.rest_of_work * work),
         ~(own > rules.rest_of_work_held * work) | np.isinf(work),
     )  # fmt: skip
-    most = np.where(np.isnan(a.high), rules.unknown_rest_watts_max, a.high)
+    most = np.where(np.isnan(high), rules.unknown_rest_watts_max, high)
     return ~a.instance & unused & flat & below_work & (own <= most)
 
 
@@ -183,35 +251,29 @@ def _sources(a: Activity, quiet: Mask) -> _Sources:
     # the memory they wait for, so both must be known. Nor may a twentieth of the seconds show one: the engine was busy
     # for longer than any SM.
     traceless = (a.sm < TRACE) & (a.dram < TRACE) & ~(a.pipes >= TRACE) & ~(a.sm_p95 >= TRACE)
-    none = np.zeros(len(quiet), dtype=np.bool_)
-    s = _Sources(
-        quiet, a.observed & (driver | profiled), driver | traceless, driver & profiled, a.power, none
-    )  # fmt: skip
-    if not a.instance.any():
-        return s
     # An instance has no utilization of its own.
     several = (~np.isnan(a.sm) | driver) & (~np.isnan(a.pipes) | ~np.isnan(a.dram))
-    s = replace(s, two=np.where(a.instance, several, s.two))
-    return s if a.moment is None else _joined(a, a.moment, s, several)
-
-
-def _joined(a: Activity, code: Ints, s: _Sources, several: Mask) -> _Sources:
-    """A GPU in instances is as busy as all of them, and they share its power."""
-    count = int(code.max()) + 1
-    working = a.instance & ~s.quiet
-    busy = np.bincount(code, weights=working, minlength=count)
-    sliced = np.bincount(code, weights=a.instance, minlength=count)[code] > 0
-    clear = np.bincount(code, weights=a.instance & ~(several & s.engine), minlength=count)[code] == 0
+    known, engine = a.observed & (driver | profiled), driver | traceless
+    two = np.where(a.instance, several, driver & profiled)
+    if (code := a.moment) is None:
+        return _Sources(quiet, known, engine, two, a.power, np.zeros(len(quiet), dtype=np.bool_))
+    # A GPU in instances is as busy as all of them, and they share its power.
+    count = int(code.max(initial=-1)) + 1
+    working = a.instance & ~quiet
+    busy, cut, unclear = (
+        np.bincount(code, weights=mask, minlength=count)[code]
+        for mask in (working, a.instance, a.instance & ~(several & engine))
+    )
     power = np.full(count, np.nan)
     for mask in (a.instance, ~a.instance):  # the parent's own reading, where there is one, comes last
-        known = mask & ~np.isnan(a.power)
-        power[code[known]] = a.power[known]
+        told = mask & ~np.isnan(a.power)
+        power[code[told]] = a.power[told]
     # The parent's counters see nothing of its instances: these speak for it.
-    speaks = sliced & ~a.instance
+    speaks = (cut > 0) & ~a.instance
     return _Sources(
-        quiet=s.quiet & (a.instance | ~sliced | (busy[code] == 0)), known=s.known | speaks,
-        engine=np.where(speaks, clear, s.engine), two=np.where(speaks, clear, s.two),
-        power=np.where(sliced, power[code], a.power), others_work=a.instance & (busy[code] - working > 0),
+        quiet=quiet & (~speaks | (busy == 0)), known=known | speaks, engine=np.where(speaks, unclear == 0, engine),
+        two=np.where(speaks, unclear == 0, two), power=np.where(cut > 0, power[code], a.power),
+        others_work=a.instance & (busy - working > 0),
     )  # fmt: skip
 
 

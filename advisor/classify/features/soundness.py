@@ -6,17 +6,17 @@ a GPU draws more than any rest explains is asked where its power at rest is know
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ...core.formatting import listed
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray
-from ..doubts import Doubt, by_gpu, doubts_of, percent
+from ..doubts import Doubt, Sentence, doubts_of, percent
 
 Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -63,10 +63,8 @@ _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
 # is followed by "not found", "not supported".
 _PLAIN_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
 _UNITS = np.array([1.0, 1e3, 1e6, 1024.0, 1024.0**2])
-_BLANKS = np.sort(np.outer(_UNITS, _PLAIN_BLANKS).ravel())
-_BLANK_NEAR = np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()[
-    np.argsort(np.outer(_UNITS, _PLAIN_BLANKS).ravel())
-]
+_BLANKS = np.outer(_UNITS, _PLAIN_BLANKS).ravel()
+_BLANK_NEAR = np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()
 
 # An engine this busy leaves a trace in every counter of the profiler.
 WORKS_MIN = 0.05
@@ -106,18 +104,16 @@ def examine(frame: Frame) -> Soundness:
     _frozen(table)
     _one_way(table)
     contradicted = _zeros(table)
-    return Soundness(table.frame(), tuple(table.doubts), contradicted)
+    gpus = _sizes(frame.gpus)
+    same = table.gpu is frame.gpu and gpus is frame.gpus
+    return Soundness(frame if same else replace(frame, gpu=table.gpu, gpus=gpus), tuple(table.doubts), contradicted)
 
 
 class _Table:
-    """The frame's rows while values are taken out of them; what is not touched is not copied."""
+    """The frame's rows while values are taken out of them; columns that are not touched are the frame's own."""
 
     def __init__(self, frame: Frame) -> None:
-        self._frame = frame
         self.gpu = frame.gpu
-        self.columns: dict[str, Floats] = {}
-        self._touched: set[str] = set()
-        self._no_bins: dict[str, Mask] = {}
         self.doubts: list[Doubt] = []
         self.device = frame.gpu_keys.number
         mig = frame.gpus[frame.gpus["kind"] == "mig"] if len(frame.gpus) else frame.gpus
@@ -126,84 +122,71 @@ class _Table:
 
     def get(self, name: str) -> Floats:
         """A column; NaN where the frame lacks it."""
-        if name not in self.columns:
-            known = name in self.gpu.columns
-            self.columns[name] = self.gpu[name].to_numpy(float) if known else np.full(len(self.gpu), np.nan)
-        return self.columns[name]
+        return self.gpu[name].to_numpy(float) if name in self.gpu.columns else np.full(len(self.gpu), np.nan)
 
     def put(self, name: str, at: Mask, value: float | Floats) -> None:
-        values = self.get(name)
         if name in self.gpu.columns and at.any():
-            self.columns[name] = np.where(at, value, values)
-            self._touched.add(name)
+            self._set(name, np.where(at, value, self.get(name)))
+
+    def _set(self, name: str, column: Floats | pd.Series) -> None:
+        self.gpu = self.gpu.copy(deep=False)
+        self.gpu[name] = column
 
     def remove(self, metric: str, at: Mask) -> None:
         """Make a metric, and what was formed of it, missing in these rows."""
         for name in (metric, *(f"{metric}_{one}" for one in _STATISTICS), *_FORMED.get(metric, ())):
             self.put(name, at, np.nan)
-        if metric in _BINS and _BINS[metric] in self.gpu.columns:
-            none = self._no_bins.setdefault(_BINS[metric], np.zeros(len(self.gpu), dtype=np.bool_))
-            self._no_bins[_BINS[metric]] = none | at
-
-    def doubt(self, metric: str, code: str, at: Mask, sentence: str | Mapping[int, str]) -> None:
-        """One doubt for each GPU with rows `at`. `sentence`: of all, or by each GPU's first such row."""
-        if at.any():
-            said = dict.fromkeys(map(int, np.flatnonzero(at)), sentence) if isinstance(sentence, str) else sentence
-            self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentences=said)
-
-    def frame(self) -> Frame:
-        gpus = self._sizes()
-        if not self._touched and not self._no_bins and gpus is self._frame.gpus:
-            return self._frame
-        changed: dict[str, Any] = {name: self.columns[name] for name in sorted(self._touched)}
-        for name, at in self._no_bins.items():
+        if (name := _BINS.get(metric, "")) in self.gpu.columns and at.any():
             column = self.gpu[name]
             bins = column.array if isinstance(column.array, BinsArray) else BinsArray.of(column)
-            told = at & ~bins.isna()
-            if told.any():
-                matrix = np.where(told[:, None], np.float32(np.nan), bins.matrix)
-                changed[name] = pd.Series(BinsArray(matrix), index=self.gpu.index, copy=False)
-        # The other columns are the frame's own, not a copy of all of them.
-        gpu = self.gpu.copy(deep=False)
-        for name, column in changed.items():
-            gpu[name] = column
-        return replace(self._frame, gpu=gpu, gpus=gpus)
+            if (at & ~bins.isna()).any():
+                matrix = np.where(at[:, None], np.float32(np.nan), bins.matrix)
+                self._set(name, pd.Series(BinsArray(matrix), index=column.index, copy=False))
 
-    def _sizes(self) -> pd.DataFrame:
-        """The GPUs, without sizes and limits that are blanks."""
-        gpus = self._frame.gpus
-        for name, most in (("mem_total_bytes", 1e13), ("power_limit_watts", 3000.0)):
-            if name not in gpus.columns or gpus.empty:
-                continue
+    def doubt(self, metric: str, code: str, at: Mask, sentence: Sentence) -> None:
+        """One doubt for each GPU with rows `at`."""
+        if at.any():
+            self.doubts += doubts_of(self.gpu, at, metric=metric, code=code, sentence=sentence)
+
+    def reject(self, metric: str, code: str, at: Mask, sentence: Sentence) -> None:
+        """Remove a metric in these rows, with a doubt of them."""
+        self.doubt(metric, code, at, sentence)
+        self.remove(metric, at)
+
+    def is_zero(self, metric: str) -> Mask:
+        """Zero all along; where nobody told the maximum, a mean of zero says as much."""
+        most = self.get(f"{metric}_max")
+        return (self.get(f"{metric}_mean") == 0) & (np.isnan(most) | (most == 0))
+
+
+def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
+    """The GPUs, without sizes and limits that are blanks."""
+    for name, most in (("mem_total_bytes", 1e13), ("power_limit_watts", 3000.0)):
+        if name in gpus.columns and len(gpus):
             values = gpus[name].to_numpy(float)
             bad = _is_blank(values) | (values > most) | (values <= 0)
-            if bad.any():
-                gpus = gpus.assign(**{name: np.where(bad, np.nan, values)})
-        return gpus
+            gpus = gpus.assign(**{name: np.where(bad, np.nan, values)}) if bad.any() else gpus
+    return gpus
 
 
 def _is_blank(values: Floats) -> Mask:
     """Which values are one of DCGM's blanks, in any unit."""
-    out = np.zeros(len(values), dtype=np.bool_)
-    large = np.nonzero(values >= _BLANKS[0] - _BLANK_NEAR[0])[0]
-    plain = values[large]
-    above = np.minimum(np.searchsorted(_BLANKS, plain), len(_BLANKS) - 1)
-    for at in (above, np.maximum(above - 1, 0)):
-        out[large] |= np.abs(plain - _BLANKS[at]) <= _BLANK_NEAR[at]
+    out = values >= _PLAIN_BLANKS.min() - 32.0
+    out[out] = (np.abs(values[out][:, None] - _BLANKS) <= _BLANK_NEAR).any(axis=1)
     return out
 
 
 def _outliers(table: _Table) -> None:
     """One sample of the driver's utilization above 1 is none, and costs its row no more than that sample."""
     most, count = table.get("gpu_util_max"), table.get("gpu_util_n")
-    with np.errstate(invalid="ignore"):
-        at = (most > _ROUNDED) & ~table.instance & ~_is_blank(most)
-        if not at.any():
-            return
+    at = (most > _ROUNDED) & ~table.instance & ~_is_blank(most)
+    if not at.any():
+        return
+    with np.errstate(invalid="ignore", divide="ignore"):
         mean = (table.get("gpu_util_mean") * count - most) / (count - 1)
-        # What rounding of the mean leaves over; more of them leave no mean.
-        mean = np.where(np.abs(mean) <= _LEFT_OVER, 0.0, mean)
-        mean = np.where((count > 1) & (mean >= 0) & (mean <= _ROUNDED), mean, np.nan)
+    # What rounding of the mean leaves over; more of them leave no mean.
+    mean = np.where(np.abs(mean) <= _LEFT_OVER, 0.0, mean)
+    mean = np.where((count > 1) & (mean >= 0) & (mean <= _ROUNDED), mean, np.nan)
     table.put("gpu_util_mean", at, mean)
     table.put("gpu_util_max", at, np.nan)
     table.put("gpu_util_p95", at & (table.get("gpu_util_p95") > _ROUNDED), np.nan)
@@ -215,32 +198,23 @@ def _impossible(table: _Table) -> None:
         gone = blank = clipped = np.zeros(len(table.gpu), dtype=np.bool_)
         for name in [metric] if metric == "mem_total_bytes" else [f"{metric}_{one}" for one in _STATISTICS]:
             values = table.get(name)
-            if np.isnan(values).all():
-                continue
             empty = _is_blank(values)
             if "bytes" in metric:
                 empty &= values % 1024 != 0  # 2 and 4 GiB are sizes that there are, and steps in which rates are kept
-            with np.errstate(invalid="ignore"):
-                wrong = (values < 0) | (values > most) | np.isinf(values)
-                if metric in _NEVER_ZERO:
-                    wrong |= values == 0
-                above = ~wrong & ~empty & (values > 1.0) & (metric in RATIOS)
+            wrong = (values < 0) | (values > most) | np.isinf(values) | ((values == 0) & (metric in _NEVER_ZERO))
+            above = ~wrong & ~empty & (values > 1.0) & (metric in RATIOS)
             clipped = clipped | (above & (values > _ROUNDED))
             table.put(name, above, 1.0)
             table.put(name, empty | wrong, np.nan)
             if not name.endswith(("_p95", "_max")):
                 gone, blank = empty | wrong, empty
         called = _NAMES.get(metric, metric)
-        if gone.any():
-            table.remove(metric, gone)
+        table.remove(metric, gone)
         table.doubt(metric, BLANK, gone & blank, f"{called}: DCGM blank value, not a reading,")
         table.doubt(metric, BEYOND, gone & ~blank, f"{called}: outside the range that a GPU can report")
         table.doubt(metric, CLIPPED, clipped, f"{called}: above 1, counted as 1,")
-    with np.errstate(invalid="ignore"):
-        over = table.get("mem_used_bytes_mean") > 1.05 * table.get("mem_total_bytes")
-    if over.any():
-        table.remove("mem_used_bytes", over)
-        table.doubt("mem_used_bytes", BEYOND, over, "Memory in use above the memory size of the GPU")
+    over = table.get("mem_used_bytes_mean") > 1.05 * table.get("mem_total_bytes")
+    table.reject("mem_used_bytes", BEYOND, over, "Memory in use above the memory size of the GPU")
 
 
 def _frozen(table: _Table) -> None:
@@ -252,15 +226,12 @@ def _frozen(table: _Table) -> None:
     unused = np.fmax.reduce([table.get(f"{name}_{one}") for name in RATIOS for one in ("mean", "max")]) == 0
     length = table.gpu["interval_seconds"].to_numpy(float)
     least = _STORED_SECONDS if table.stored else _FROZEN_SECONDS
-    for metric in ("power_watts", *RATIOS):
-        if metric == "power_watts" and (table.stored or table.instance.all()):
-            continue
+    for metric in RATIOS if table.stored else ("power_watts", *RATIOS):
         values = table.get(f"{metric}_mean")
         if np.isnan(values).all():
             continue
         v = values[order]
-        with np.errstate(invalid="ignore"):
-            is_same = np.abs(np.diff(v, prepend=np.nan)) <= 1e-9 * np.abs(v)
+        is_same = np.abs(np.diff(v, prepend=np.nan)) <= 1e-9 * np.abs(v)
         run = np.empty(len(order), dtype=np.intp)
         run[order] = np.cumsum(new_gpu | ~is_same) - 1
         at = (np.bincount(run, weights=length)[run] >= least) & (samples >= _FROZEN_SAMPLES) & (values > 0) & ~unused
@@ -269,90 +240,60 @@ def _frozen(table: _Table) -> None:
             at &= values < (_SATURATED if metric == "gpu_util" else 0.999)
         near = _STORED_STEP if table.stored else 1e-9 * np.maximum(np.abs(values), 1.0)
         for one in ("p95", "max"):
-            other = table.get(f"{metric}_{one}")
-            at &= np.isnan(other) | (np.abs(other - values) <= near)
+            at &= ~(np.abs(table.get(f"{metric}_{one}") - values) > near)
         if table.stored:
             at &= ~np.isnan(table.get(f"{metric}_p95")) & (values >= _STORED_LEVEL)
-        if at.any():
-            table.remove(metric, at)
-            table.doubt(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
+        table.reject(metric, FROZEN, at, f"{_NAMES[metric]}: the same value repeated to the last digit")
 
 
 def _one_way(table: _Table) -> None:
     """Nothing at all one way, and traffic the other: what is sent is asked for or acknowledged, and the profiler counts
     headers with the payload (DCGM's field reference)."""
     for link, called in (("pcie", "PCIe"), ("nvlink", "NVLink")):
-        ways = tuple(f"{link}_{way}_bytes_per_second" for way in ("tx", "rx"))
-        for metric, other in (ways, ways[::-1]):
-            with np.errstate(invalid="ignore"):
-                at = _zero(table, metric) & (table.get(f"{other}_mean") > ONE_WAY_MOST)
-            if at.any():
-                table.remove(metric, at)
-                said, beside = ("sent", "received") if metric == ways[0] else ("received", "sent")
-                table.doubt(metric, STUCK, at, f"{called} traffic {said} 0 but {beside} above 0")
-
-
-def _zero(table: _Table, metric: str) -> Mask:
-    """Zero all along; where nobody told the maximum, a mean of zero says as much."""
-    mean, most = table.get(f"{metric}_mean"), table.get(f"{metric}_max")
-    return (mean == 0) & (np.isnan(most) | (most == 0))
+        for way, other, said, beside in (("tx", "rx", "sent", "received"), ("rx", "tx", "received", "sent")):
+            metric = f"{link}_{way}_bytes_per_second"
+            at = table.is_zero(metric) & (table.get(f"{link}_{other}_bytes_per_second_mean") > ONE_WAY_MOST)
+            table.reject(metric, STUCK, at, f"{called} traffic {said} 0 but {beside} above 0")
 
 
 def _zeros(table: _Table) -> Mask:
     """Zeros beside work. Gives the rows in which all counters of the profiler stand at zero beside a busy engine."""
-    util = table.get("gpu_util_mean")
-    profiled = [table.get(f"{name}_mean") for name in ("sm_active", "tensor_active", "dram_active", "fp32_active")]
-    most = np.fmax.reduce(profiled)
+    profiled = ("sm_active", "tensor_active", "dram_active", "fp32_active")
+    util, most = table.get("gpu_util_mean"), np.fmax.reduce([table.get(f"{name}_mean") for name in profiled])
     # The engine is at least as active as its SMs. A utilization read once in a while can miss some, not most of it.
-    with np.errstate(invalid="ignore"):
-        stuck = _zero(table, "gpu_util") & (most >= TRACE)
-        low = ~stuck & (2 * util + WORKS_MIN < most)
-        works = np.fmax(util, most) >= WORKS_MIN
-        silent = (util >= CONTRADICTS_MIN) & works
+    stuck = table.is_zero("gpu_util") & (most >= TRACE)
+    low = ~stuck & (2 * util + WORKS_MIN < most)
+    works = np.fmax(util, most) >= WORKS_MIN
+    silent = (util >= CONTRADICTS_MIN) & works
     for name in ("sm_active", "tensor_active", "dram_active"):
-        silent &= _zero(table, name) | np.isnan(table.get(f"{name}_mean"))
-    silent &= _zero(table, "dram_active") & (_zero(table, "tensor_active") | _zero(table, "sm_active"))
+        silent &= table.is_zero(name) | np.isnan(table.get(f"{name}_mean"))
+    silent &= table.is_zero("dram_active") & (table.is_zero("tensor_active") | table.is_zero("sm_active"))
     silent &= ~(table.get("fp32_active_mean") > 0) & ~(table.get("fp64_active_mean") > 0)
-    if stuck.any() or low.any():
-        table.remove("gpu_util", stuck | low)
-        clear = stuck & (most >= WORKS_MIN)
-        against = _PROFILED[:1] + _PROFILED[2:4]
-        words = {
-            first: f"GPU_UTIL 0 %, but {_against(table, at, against)}" for first, at in by_gpu(table.gpu, clear).items()
-        }
-        table.doubt("gpu_util", STUCK, clear, words)
-    if silent.any():
-        words = {
-            first: f"GPU_UTIL {percent(util[at])} (mean), but {_listed(table, first)} 0"
-            for first, at in by_gpu(table.gpu, silent).items()
-        }
-        table.doubt("tensor_active, dram_active, sm_active", SILENT, silent, words)
-        for metric in _PROFILED:
-            table.remove(metric, silent)
+
+    def known(names: Sequence[str], rows: Ints) -> dict[str, Floats]:
+        """The counters that are measured in these rows, by their names in sentences."""
+        values = {_NAMES[name]: table.get(f"{name}_mean")[rows] for name in names}
+        return {name: one for name, one in values.items() if not np.isnan(one).all()}
+
+    def against(rows: Ints) -> str:
+        shown = known(("sm_active", "tensor_active", "dram_active"), rows)
+        return f"GPU_UTIL 0 %, but {listed([f'{name} {percent(one)}' for name, one in shown.items()])}"
+
+    def beside(rows: Ints) -> str:
+        shown = known(("tensor_active", "dram_active", "sm_active"), rows[:1])
+        names = [name.removesuffix(" activity") for name in shown]
+        return f"GPU_UTIL {percent(util[rows])} (mean), but {listed(names)} activity 0"
+
+    table.remove("gpu_util", stuck | low)
+    table.doubt("gpu_util", STUCK, stuck & (most >= WORKS_MIN), against)
+    table.doubt("tensor_active, dram_active, sm_active", SILENT, silent, beside)
+    for metric in _PROFILED:
+        table.remove(metric, silent)
     for metric in ("sm_active", "dram_active"):
-        at = _zero(table, metric) & works
-        if at.any():
-            table.remove(metric, at)
-            table.doubt(metric, STUCK, at, f"{_NAMES[metric]}: 0 while the engine is active")
+        at = table.is_zero(metric) & works
+        table.reject(metric, STUCK, at, f"{_NAMES[metric]}: 0 while the engine is active")
     other_pipes = np.fmax(table.get("fp32_active_mean"), table.get("fp64_active_mean"))
-    unknown = _zero(table, "tensor_active") & works & np.isnan(other_pipes)
-    if unknown.any():
-        table.remove("tensor_active", unknown)
-        sentence = "Tensor activity 0 while the engine is active, and no other pipe is exported: compute use is unknown"
-        table.doubt("tensor_active", NO_PIPE, unknown, sentence)
+    unknown = table.is_zero("tensor_active") & works & np.isnan(other_pipes)
+    sentence = "Tensor activity 0 while the engine is active, and no other pipe is exported: compute use is unknown"
+    table.reject("tensor_active", NO_PIPE, unknown, sentence)
     return silent
-
-
-def _against(table: _Table, rows: Ints, names: Sequence[str]) -> str:
-    shown = [f"{_NAMES[n]} {percent(v)}" for n in names if not np.isnan(v := table.get(f"{n}_mean")[rows]).all()]
-    return _joined(shown)
-
-
-def _listed(table: _Table, row: int) -> str:
-    """The counters that are known in a row, as in ``tensor, DRAM and SM activity``."""
-    names = [n for n in ("tensor_active", "dram_active", "sm_active") if not np.isnan(table.get(f"{n}_mean")[row])]
-    return f"{_joined([_NAMES[name].removesuffix(' activity') for name in names])} activity"
-
-
-def _joined(words: Sequence[str]) -> str:
-    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)

@@ -98,19 +98,17 @@ ALL = {**THIN, **NVLINK, **PCIE}
 
 
 @pytest.mark.parametrize("pods", [False, True])
-@pytest.mark.parametrize("share", [0.2, 0.4, 0.68, 0.95])
-def test_a_job_whose_infiniband_is_busy_waits_for_it(share: float, pods: bool) -> None:
-    verdict = label([*(ib(share, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
-    assert verdict.label == "network"
-
-
-@pytest.mark.parametrize("pods", [False, True])
 @pytest.mark.parametrize(
-    ("carries", "rate"), [(6e9, 100 * GBIT), (2.6e9, 100 * GBIT), (0.9e9, 10 * GBIT), (3e9, None), (6e9, 400 * GBIT)]
-)
-def test_a_job_whose_ethernet_is_busy_waits_for_it(carries: float, rate: float | None, pods: bool) -> None:
-    """TCP does not fill a fast port, and clouds do not tell a virtual NIC's speed."""
-    assert label([eth(carries, rate)], ALL, sku=WITHOUT, pods=pods).label == "network"
+    ("ports", "sku"),
+    [
+        *(([*(ib(share, n) for n in range(8)), eth(3e6)], WITH_RDMA) for share in (0.2, 0.4, 0.68, 0.95)),
+        # TCP does not fill a fast port, and clouds do not tell a virtual NIC's speed.
+        *(([eth(carries, rate)], WITHOUT) for carries, rate in (
+            (6e9, 100 * GBIT), (2.6e9, 100 * GBIT), (0.9e9, 10 * GBIT), (3e9, None), (6e9, 400 * GBIT))),
+    ],
+)  # fmt: skip
+def test_a_job_whose_network_is_busy_waits_for_it(ports: list[Port], sku: str, pods: bool) -> None:
+    assert label(ports, ALL, sku=sku, pods=pods).label == "network"
 
 
 @pytest.mark.parametrize("pods", [False, True])
@@ -124,11 +122,14 @@ def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> N
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, failed=True, pods=pods).label == "unknown"
 
 
-def test_a_job_known_to_be_on_one_node_needs_the_links_within() -> None:
-    assert label([], {**THIN, **NVLINK}, nodes=1).label == "latency"
-    assert label([], {**THIN, **PCIE}, nodes=1).label == "unknown"
-    assert label([], {**THIN, **PCIE}, nodes=1, gpu="NVIDIA L40S", sku=None).label == "latency"
-    assert label([], THIN, nodes=1, gpu="NVIDIA L40S", sku=None).label == "unknown"
+@pytest.mark.parametrize(
+    ("values", "more", "named"),
+    [({**THIN, **NVLINK}, {}, "latency"), ({**THIN, **PCIE}, {}, "unknown"),
+     ({**THIN, **PCIE}, {"gpu": "NVIDIA L40S", "sku": None}, "latency"),
+     (THIN, {"gpu": "NVIDIA L40S", "sku": None}, "unknown")],
+)  # fmt: skip
+def test_a_job_known_to_be_on_one_node_needs_the_links_within(values, more: dict, named: str) -> None:
+    assert label([], values, nodes=1, **more).label == named
 
 
 @pytest.mark.parametrize(

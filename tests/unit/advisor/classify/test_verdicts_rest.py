@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.classify.features.port_traffic import port_traffic
-from skuwise.advisor.classify.features.rest import rested_since
-from skuwise.advisor.classify.features.resting_power import at_rest
+from skuwise.advisor.classify.features.rest import at_rest, rested_since
 from skuwise.advisor.classify.features.soundness import CONTRADICTIONS, POWER, examine
 from skuwise.advisor.classify.features.utilization import measures
 from skuwise.advisor.classify.judge import judge

@@ -57,19 +57,32 @@ def test_hours_dollars_and_evidence_are_those_of_the_rest():
     assert "8 H100-SXM5 on n1 held idle for" in one.text.text and "job 1 (ann)" in one.text.text
 
 
-def test_work_that_never_began_is_told_from_work_that_stopped():
-    never = Work("2", eight(), ((150, REST),), started=150)
-    assert held(reading([never])) == ["never-worked"]
-    before_view = Work("3", eight(), ((MINUTES, REST),))
-    assert held(reading([before_view])) == ["no-work-in-view"]
+BLIND = {"observed": 1.0, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "mem_used_ratio": 0.8}
+ALLOCATED = {"basis": "allocation"}
 
 
-def test_an_allocation_without_a_process_has_the_shortest_limit():
-    alone = Work("4", eight(), ((40, FREE),), started=40, basis="allocation")
-    assert held(reading([alone])) == ["no-process"]
-    assert held(reading([Work("4", eight(), ((20, FREE),), started=20, basis="allocation")])) == []
-    # With memory held somebody is there, whatever the scheduler calls it.
-    assert held(reading([Work("4", eight(), ((40, REST),), started=40, basis="allocation")])) == []
+@pytest.mark.parametrize(
+    ("course", "more", "codes"),
+    [
+        (((150, REST),), {"started": 150}, ["never-worked"]),
+        (((MINUTES, REST),), {}, ["no-work-in-view"]),
+        # Allocated without a process: the shortest limit, unless held memory says that somebody is there.
+        (((40, FREE),), {"started": 40, **ALLOCATED}, ["no-process"]),
+        (((20, FREE),), {"started": 20, **ALLOCATED}, []),
+        (((40, REST),), {"started": 40, **ALLOCATED}, []),
+        (((MINUTES, REST),), {"holder": "service", "engine": ((MINUTES, QUEUE),)}, []),
+        (((MINUTES, REST),), {"holder": "service", "engine": ((MINUTES, EMPTY),)}, ["no-work-in-view"]),
+        # Missing telemetry is no idleness, and one source alone never says idle.
+        *(
+            (((MINUTES - gap - 60, TRAINING), (50, REST), (gap, MISSING), (10, REST)), {}, [])
+            for gap in (20, 90, 180)
+        ),
+        (((MINUTES, BLIND),), {}, []),
+        (((MINUTES, {**BLIND, "power_watts": 110.0}),), {}, ["no-work-in-view"]),
+    ],
+)  # fmt: skip
+def test_what_is_held_idle_and_what_is_not(course, more, codes):
+    assert held(reading([Work("1", eight(), course, **more)])) == codes
 
 
 @pytest.mark.parametrize(
@@ -86,32 +99,11 @@ def test_what_its_hosts_prepare_is_given_time(host):
     assert held(reading([never])) == ["never-worked"]
 
 
-def test_a_service_with_a_queue_is_not_idle_and_one_without_requests_is():
-    idle = [(MINUTES, REST)]
-    stalled = Work("s", eight(), idle, "service", engine=((MINUTES, QUEUE),))
-    assert held(reading([stalled])) == []
-    asked = Work("s", eight(), idle, "service", engine=((MINUTES, EMPTY),))
-    assert held(reading([asked])) == ["no-work-in-view"]
-
-
-@pytest.mark.parametrize("gap", [20, 90, 180])
-def test_missing_telemetry_is_no_idleness(gap):
-    course = ((MINUTES - gap - 60, TRAINING), (50, REST), (gap, MISSING), (10, REST))
-    assert held(reading([Work("m", eight(), course)])) == []
-
-
 def test_counters_that_stand_still_while_power_is_drawn_are_a_fault_and_no_idleness():
     stuck = {**REST, "power_watts": 600.0}
     recent = reading([Work("c", eight(), ((MINUTES - 180, TRAINING), (180, stuck)))])
     assert held(recent) == []
     assert {(k, c) for k, c, _ in found(recent)} == {("telemetry-dead", "counters-stuck")}
-
-
-def test_one_source_alone_never_says_idle():
-    blind = {"observed": 1.0, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "mem_used_ratio": 0.8}
-    assert held(reading([Work("b", eight(), ((MINUTES, blind),))])) == []
-    two = {**blind, "power_watts": 110.0}
-    assert held(reading([Work("b", eight(), ((MINUTES, two),))])) == ["no-work-in-view"]
 
 
 def test_each_sharer_of_an_idle_gpu_is_charged_its_part():

@@ -29,10 +29,22 @@ def trained(*then, gpus=None, **more) -> Work:
     return Work("1", gpus or eight(), ((MINUTES - sum(n for n, _ in then), TRAINING), *then), **more)
 
 
-@pytest.mark.parametrize(("last", "code"), [(REST, "pattern-ended"), (SPIN, "collectives-spin")])
-def test_a_job_that_makes_no_progress_stopped(last, code):
-    assert of("stopped", reading([trained((9, last))])) == [code]
-    assert of("stopped", reading([trained((6, last))])) == []
+CHECKPOINTS = [*[(50, TRAINING), (10, REST)] * 12, (38, TRAINING)]
+
+
+@pytest.mark.parametrize(
+    ("course", "one", "codes"),
+    [
+        ([(9, REST)], (), ["pattern-ended"]), ([(6, REST)], (), []),
+        ([(9, SPIN)], (), ["collectives-spin"]), ([(6, SPIN)], (), []),
+        # One rank that works on is progress; missing data are no stop; a pause like those before is a pause.
+        ([(10, SPIN)], [(MINUTES, TRAINING)], []),
+        ([(12, MISSING)], (), []), ([(30, REST)], [(MINUTES - 30, TRAINING), (30, MISSING)], []),
+        ([*CHECKPOINTS, (12, REST)], (), []), ([*CHECKPOINTS, (22, REST)], (), ["pattern-ended"]),
+    ],
+)  # fmt: skip
+def test_a_job_that_makes_no_progress_stopped(course, one, codes):
+    assert of("stopped", reading([trained(*course, courses={0: one} if one else {})])) == codes
 
 
 @pytest.mark.parametrize(
@@ -74,17 +86,6 @@ def test_a_job_that_stopped_is_not_told_again_as_held_idle():
     assert of("held-idle", reading([trained((MINUTES, REST))])) == ["no-work-in-view"]
 
 
-def test_one_rank_that_works_on_is_progress():
-    mixed = trained((10, SPIN), courses={0: ((MINUTES, TRAINING),)})
-    assert of("stopped", reading([mixed])) == []
-
-
-def test_a_pause_no_longer_than_those_before_is_a_pause():
-    checkpoints = [*[(50, TRAINING), (10, REST)] * 12, (38, TRAINING)]
-    assert of("stopped", reading([Work("1", eight(), [*checkpoints, (12, REST)])])) == []
-    assert of("stopped", reading([Work("1", eight(), [*checkpoints, (22, REST)])])) == ["pattern-ended"]
-
-
 @pytest.mark.parametrize(
     "host", [{"disk_bytes_per_second": 2e9}, {"cpu_util": 0.5}, {"fabric_bytes_per_second": 4e10}],
     ids=["checkpoint", "evaluation", "storage over the fabric"],
@@ -93,12 +94,6 @@ def test_hosts_that_work_make_it_a_pause(host):
     busy = ((MINUTES - 14, QUIET_HOST), (14, {**QUIET_HOST, **host}))
     assert of("stopped", reading([trained((14, REST))], hosts={"n1": busy})) == []
     assert of("stopped", reading([trained((14, SPIN))], hosts={"n1": busy})) == []
-
-
-def test_missing_data_are_no_stop():
-    assert of("stopped", reading([trained((12, MISSING))])) == []
-    half = trained((30, REST), courses={0: ((MINUTES - 30, TRAINING), (30, MISSING))})
-    assert of("stopped", reading([half])) == []
 
 
 def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_said_of_it():
@@ -137,17 +132,23 @@ def test_a_clock_that_was_set_for_all_is_no_fault():
     assert found(reading([Work("1", eight(), ((MINUTES - 60, TRAINING), (60, capped)))])) == []
 
 
-def test_a_fabric_that_fell_silent_under_a_job_on_two_nodes():
-    used = {**QUIET_HOST, "fabric_bytes_per_second": 8e10}
-    silent = ((MINUTES - 12, used), (12, QUIET_HOST))
-    work = trained(gpus=BOTH)
-    assert of("fabric-silent", reading([work], hosts={"n1": silent, "n2": silent})) == ["fabric-silent"]
-    down = ((MINUTES - 12, used), (12, {**QUIET_HOST, "fabric_up": 0.875}))
-    assert of("fabric-silent", reading([work], hosts={"n1": silent, "n2": down})) == ["port-down"]
-    assert of("fabric-silent", reading([work], hosts=dict.fromkeys(("n1", "n2"), ((MINUTES, QUIET_HOST),)))) == []
-    unknown = ((MINUTES - 12, used), (12, {**QUIET_HOST, "fabric_bytes_per_second": float("nan")}))
-    assert of("fabric-silent", reading([work], hosts={"n1": silent, "n2": unknown})) == []
-    # Where the GPUs do not work either it is a job that stopped, and the fabric only shows it.
-    stopped = trained((12, SPIN), gpus=BOTH)
-    assert found(reading([stopped], hosts={"n1": silent, "n2": silent}))[0][0] == "stopped"
-    assert of("fabric-silent", reading([stopped], hosts={"n1": silent, "n2": silent})) == []
+USED = {**QUIET_HOST, "fabric_bytes_per_second": 8e10}
+SILENT = {"n1": QUIET_HOST, "n2": QUIET_HOST}
+
+
+@pytest.mark.parametrize(
+    ("before", "hosts", "then", "codes"),
+    [
+        (USED, SILENT, TRAINING, ["fabric-silent"]),
+        (USED, {**SILENT, "n2": {**QUIET_HOST, "fabric_up": 0.875}}, TRAINING, ["port-down"]),
+        (QUIET_HOST, SILENT, TRAINING, []),
+        (USED, {**SILENT, "n2": {**QUIET_HOST, "fabric_bytes_per_second": float("nan")}}, TRAINING, []),
+        # Where the GPUs do not work either it is a job that stopped, and the fabric only shows it.
+        (USED, SILENT, SPIN, []),
+    ],
+)
+def test_a_fabric_that_fell_silent_under_a_job_on_two_nodes(before, hosts, then, codes):
+    courses = {node: ((MINUTES - 12, before), (12, host)) for node, host in hosts.items()}
+    recent = reading([trained((12, then), gpus=BOTH)], hosts=courses)
+    assert of("fabric-silent", recent) == codes
+    assert bool(of("stopped", recent)) == (then is SPIN)
