@@ -129,7 +129,6 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) 
 
 
 SOON = 0.02
-LONG = 60.0
 
 
 def guarded(session: Session, **deadlines: float) -> GuardedDriver:
