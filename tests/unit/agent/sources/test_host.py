@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.model import Instant, Reading
+from skuwise.agent.model import Reading
 from skuwise.agent.sources.counters import CounterRates, NoRate
 from skuwise.agent.sources.host import HostSource
+from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
-
-
-def at(seconds: float) -> Instant:
-    return Instant(1_700_000_000 + seconds, 50 + seconds)
 
 
 def reasons(reading: Reading) -> dict[str, str]:

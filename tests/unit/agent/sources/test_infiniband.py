@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import Instant, LinkLayer, Reading
+from skuwise.agent.model import LinkLayer, Reading
 from skuwise.agent.sources.fabric.ethernet import EthernetSource
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
 from skuwise.agent.sources.fabric.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
+from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Port, Sysfs, dgx_like, efa_like, gpus_on, put
 
 COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"
-
-
-def at(seconds: float) -> Instant:
-    return Instant(1_700_000_000 + seconds, 50 + seconds)
 
 
 def reasons(reading: Reading) -> dict[tuple[str, str], str]:
