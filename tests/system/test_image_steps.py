@@ -18,9 +18,8 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ import yaml
 from skuwise.tests.integration.agent.inventory.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import StubBuildError, build
 from skuwise.tests.support.containerfile import Instruction, every, stages, variables
+from skuwise.tests.system.machine import until
 
 pytestmark = [pytest.mark.system]
 
@@ -87,13 +87,6 @@ class Container:
     def close(self) -> None:
         self._holder.kill()
         self._holder.wait()
-
-
-def until(true: Callable[[], bool], seconds: float = 60) -> None:
-    ends = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.2)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
@@ -46,18 +46,20 @@ class Broken:
         raise OSError("still held")
 
 
-class SlowClock(SteppedClock):
-    """Each look at the clock costs time, as a slow tick would."""
+class OddClock(SteppedClock):
+    """A clock that loses time during the given waits (`stalls`, as a slow tick would), or whose wall time is set in
+    them (`steps`)."""
 
-    def __init__(self, stalls: dict[int, float]) -> None:
+    def __init__(self, stalls: Mapping[int, float] | None = None, steps: Mapping[int, float] | None = None) -> None:
         super().__init__(1_790_000_000.0)
-        self.stalls = stalls
+        self.stalls, self.steps = stalls or {}, steps or {}
         self.waits = 0
 
     def wait_until(self, monotonic_seconds: float) -> None:
         super().wait_until(monotonic_seconds)
         self.waits += 1
         self.advance(self.stalls.get(self.waits, 0.0))
+        self._wall += self.steps.get(self.waits, 0.0)
 
 
 def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
@@ -87,7 +89,7 @@ def test_earlier_sources_win_and_later_ones_fill_in() -> None:
 
 
 def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
-    kept, stats = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), SlowClock({3: 2.5}), 8.0)
+    kept, stats = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), OddClock({3: 2.5}), 8.0)
     assert [round(s.tick.ts - 1_790_000_000.0, 3) for s in kept] == [1.0, 2.0, 5.5, 6.0, 7.0, 8.0]
     assert [round(s.tick.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
     assert stats[-1].missed_ticks == 2
@@ -96,32 +98,18 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
 
 def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
     sampler = Sampler([Steady("host", Reading())], 0.1, 10.0)
-    kept, stats = loop(sampler, SlowClock({5: 0.03, 6: 0.001}), 3.0)
+    kept, stats = loop(sampler, OddClock({5: 0.03, 6: 0.001}), 3.0)
     spacing = [b.tick.ts - a.tick.ts for a, b in pairwise(kept)]
     assert min(spacing) > 0.1
     assert 28 <= len(kept) <= 30
     assert len(kept) + stats[-1].missed_ticks == 30
 
 
-class MovedClock(SteppedClock):
-    """A clock whose wall time is set during the given waits."""
-
-    def __init__(self, steps: dict[int, float]) -> None:
-        super().__init__(1_790_000_000.0)
-        self.steps = steps
-        self.waits = 0
-
-    def wait_until(self, monotonic_seconds: float) -> None:
-        super().wait_until(monotonic_seconds)
-        self.waits += 1
-        self._wall += self.steps.get(self.waits, 0.0)
-
-
 def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     kept: list[Sampled] = []
     stats: list[AgentStats] = []
     steps: list[tuple[float, float]] = []
-    clock = MovedClock({3: -3600.0, 6: 0.2, 8: 30.0})
+    clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 30.0})
     SamplingLoop(
         Sampler([Steady("host", Reading())], 1.0, 10.0),
         clock,
@@ -136,38 +124,29 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8
 
 
-class Slow:
-    """A source that begins before and is read after the others."""
+class Noted(Steady):
+    """Notes when it is read."""
 
-    name = "slow"
-
-    def __init__(self, order: list[str]) -> None:
+    def __init__(self, name: str, sm_active: float, order: list[str]) -> None:
+        super().__init__(name, Reading(gpus={"GPU-1": {"sm_active": sm_active}}))
         self.order = order
 
-    def probe(self) -> Probe:
-        return Probe()
+    def read(self, instant: Instant) -> Reading:
+        self.order.append(self.name)
+        return self.reading
+
+
+class Slow(Noted):
+    """Begins before the others and is read after them."""
 
     def begin(self, instant: Instant) -> None:
         self.order.append("begin")
 
-    def read(self, instant: Instant) -> Reading:
-        self.order.append("read")
-        return Reading(gpus={"GPU-1": {"sm_active": 0.5}})
-
-    def close(self) -> None: ...
-
 
 def test_a_slow_source_is_waited_for_last_and_keeps_its_rank() -> None:
     order: list[str] = []
-
-    class Quick(Steady):
-        def read(self, instant: Instant) -> Reading:
-            order.append("quick")
-            return self.reading
-
-    quick = Quick("dcgm", Reading(gpus={"GPU-1": {"sm_active": 0.9}}))
-    tick = Sampler([Slow(order), quick], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
-    assert order == ["begin", "quick", "read"]
+    tick = Sampler([Slow("slow", 0.5, order), Noted("dcgm", 0.9, order)], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
+    assert order == ["begin", "dcgm", "slow"]
     assert tick.gpus["GPU-1"]["sm_active"] == 0.5
 
 

@@ -49,43 +49,31 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("text", "flags", "part"),
     [
-        ('node_hour_usd = { "aws/p5.49xlarge" = 2 }', " or aws/p5.48xlarge"),
-        ('gpu_hour_usd = { "H100-SXM5" = -1 }', "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
-        ('gpu_hour_usd = { "H100-SXM5" = 0 }', "Write US dollars per hour as a number, for example 2.10."),
-        ('gpu_hour_usd = { "H100-SXM5" = nan }', "'nan'"),
-        ('gpu_hour_usd = { "H100-SXM5" = inf }', "'inf'"),
-        ('gpu_hour_usd = { "H100-SXM5" = true }', "'True'"),
-        ('gpu_hour_usd = { "H100-SXM5" = "much" }', "'much'"),
+        ('node_hour_usd = { "aws/p5.49xlarge" = 2 }', [], " or aws/p5.48xlarge"),
+        ('gpu_hour_usd = { "H100-SXM5" = -1 }', [], "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
+        ('gpu_hour_usd = { "H100-SXM5" = 0 }', [], "Write US dollars per hour as a number, for example 2.10."),
+        ('gpu_hour_usd = { "H100-SXM5" = nan }', [], "'nan'"),
+        ('gpu_hour_usd = { "H100-SXM5" = inf }', [], "'inf'"),
+        ('gpu_hour_usd = { "H100-SXM5" = true }', [], "'True'"),
+        ('gpu_hour_usd = { "H100-SXM5" = "much" }', [], "'much'"),
+        ("", ["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),
+        ("", ["=2"], "expected SKU=PRICE"),
+        ("", ["H100-SXM5=2", "H100-SXM5=3"], "--gpu-hour-usd has two prices of H100-SXM5. Keep one."),
+        ("", ["H100-SXM5=1e999"], "Invalid price of H100-SXM5 in --gpu-hour-usd: '1e999'"),
+        ("", ["H100-SXM5=2_1"], "'2_1'"),
+        ("", ["H100-SXM5=$2"], "'$2'"),
+        ("", ["\x1b[31mH=x"], "Invalid price of"),
+        ("", ["?=2"], "Invalid GPU name"),
+        ("", ["NVIDIA GB10=2", "nvidia  gb10=3"], "two prices of"),
     ],
 )
-def test_a_wrong_setting_is_a_sentence_and_a_remedy(tmp_path, text, part):
+def test_a_wrong_setting_or_flag_is_a_sentence_and_a_remedy(tmp_path, text, flags, part):
     with pytest.raises(UsageError) as caught:
-        said(tmp_path, f"[prices]\n{text}\n")
+        said(tmp_path, f"[prices]\n{text}\n", flags)
     assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("flags", "part"),
-    [
-        (["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),
-        (["=2"], "expected SKU=PRICE"),
-        (["H100-SXM5=2", "H100-SXM5=3"], "--gpu-hour-usd has two prices of H100-SXM5. Keep one."),
-        (["H100-SXM5=1e999"], "Invalid price of H100-SXM5 in --gpu-hour-usd: '1e999'"),
-        (["H100-SXM5=2_1"], "'2_1'"),
-        (["H100-SXM5=$2"], "'$2'"),
-        (["\x1b[31mH=x"], "Invalid price of"),
-        (["?=2"], "Invalid GPU name"),
-        (["NVIDIA GB10=2", "nvidia  gb10=3"], "two prices of"),
-    ],
-)
-def test_a_wrong_flag_is_a_sentence_and_a_remedy(tmp_path, flags, part):
-    with pytest.raises(UsageError) as caught:
-        said(tmp_path, "", flags)
-    assert part in str(caught.value)
-    assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
 
 
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
@@ -128,22 +116,17 @@ def test_a_gpu_that_the_catalog_lacks_has_a_price_by_the_name_that_telemetry_giv
     assert note.fields == {"gpus": "NVIDIA GB10"}
 
 
-def test_at_a_cloud_the_price_is_negotiated():
-    book = PriceBook(CATALOG, hourly=HOURLY)
-    assert (book.of(node()).basis, book.of(node()).usd_per_hour) == ("negotiated", pytest.approx(16.8))
-    assert book.of(node(sku=None)).basis == "negotiated"
-
-
 def test_prices_come_in_the_order_that_is_documented():
     file = (Price(f"{IB}@eastus:committed", IB, "eastus", 61.0, "committed", "contract", "2026-10-01", "2027-06-30"),)
     by_node, by_gpu = {IB: 70.0}, {"H100-SXM5": 5.0}
     assert PriceBook(CATALOG, file, hourly=HourPrices(by_gpu, by_node, DAY)).of(node()).usd_per_hour == 61.0
     assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, by_node, DAY)).of(node()).usd_per_hour == 70.0
-    assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY)).of(node()).usd_per_hour == 40.0
+    own = PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY))
+    assert (own.of(node()).usd_per_hour, own.of(node()).basis) == (40.0, "negotiated")
+    assert (own.of(node(sku=None)).basis, own.of(node(region=None)).usd_per_hour) == ("negotiated", 40.0)
     listed = PriceBook(CATALOG).of(node())
     assert (listed.basis, listed.region_assumed) == ("list", False)
     assert PriceBook(CATALOG).of(node(region=None)).region_assumed
-    assert PriceBook(CATALOG, hourly=HourPrices(by_gpu, {}, DAY)).of(node(region=None)).usd_per_hour == 40.0
 
 
 def test_a_price_by_the_gpu_tells_nothing_of_what_a_fabric_costs():
@@ -222,16 +205,9 @@ def test_every_priced_node_has_a_price_without_a_region_and_says_where_it_is_fro
             assert price.id.endswith(":region-assumed") == price.region_assumed
     aws = book.of(node(sku="aws/p5.48xlarge", provider="aws", region=None))
     assert (aws.region, aws.region_assumed) == ("us-east-1", True)
-
-
-def test_a_region_without_a_price_of_the_node_is_priced_as_the_reference_region():
-    book = PriceBook(CATALOG)
     assert book.of(node(region="westus")) == book.of(node(region=None))
     assert not book.of(node(region="eastus")).region_assumed
-
-
-def test_the_premium_of_a_fabric_is_told_within_the_assumed_region():
-    known, assumed = fabric_premium(PriceBook(CATALOG), node()), fabric_premium(PriceBook(CATALOG), node(region=None))
+    known, assumed = fabric_premium(book, node()), fabric_premium(book, node(region=None))
     assert assumed.usd_per_hour == known.usd_per_hour
     assert (assumed.price.region_assumed, assumed.twin.region_assumed) == (True, True)
 

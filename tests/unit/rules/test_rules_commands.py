@@ -8,7 +8,6 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from skuwise.__main__ import COMMANDS, main
@@ -17,20 +16,6 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.own_command import command_words, install_command, origin, wanted_by
 from skuwise.rules.catalog.fabric_premium import twins_without_fabric
 from skuwise.rules.catalog.loader import load_catalog
-
-
-class Done(NamedTuple):
-    """How a command ended, and what it said."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def skuwise(capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
-    status = main(arguments)
-    said = capsys.readouterr()
-    return Done(status, said.out, said.err)
 
 
 def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -43,28 +28,26 @@ def skus(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_rules_check_passes_for_what_ships_wherever_it_is_called(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = skuwise(capsys, "rules", "check")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^gpus: \d+, valid$", done.stdout, re.MULTILINE)
-    assert "grade C" in done.stdout
+    assert main(["rules", "check"]) == 0
+    told = capsys.readouterr()
+    assert re.search(r"^gpus: \d+, valid$", told.out, re.MULTILINE)
+    assert "grade C" in told.out and told.err == ""
 
 
 def test_rules_check_names_every_wrong_part_with_its_line(tmp_path, capsys):
     (tmp_path / "waste").mkdir()
     (tmp_path / "waste" / "idle.yaml").write_text("id: idle\nfooo: 1\n")
     (tmp_path / "kinds.yaml").write_text("thresholds: !!python/object/apply:os.system ['true']\n")
-    done = skuwise(capsys, "rules", "check", str(tmp_path))
-    assert done.returncode == 2
-    assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in done.stdout
-    assert "kinds.yaml:1: tags" in done.stdout
-    assert re.search(r"^gpus: \d+, valid$", done.stdout, re.MULTILINE)
-    assert done.stderr.startswith("skuwise: 2 parts of the rules cannot be used.")
-    assert "Traceback" not in done.stderr
+    assert main(["rules", "check", str(tmp_path)]) == 2
+    told = capsys.readouterr()
+    assert "idle.yaml:2: unknown key 'fooo' in rule 'idle'" in told.out and "kinds.yaml:1: tags" in told.out
+    assert re.search(r"^gpus: \d+, valid$", told.out, re.MULTILINE)
+    assert told.err.startswith("skuwise: 2 parts of the rules cannot be used.") and "Traceback" not in told.err
 
 
 def test_rules_list_as_json(capsys):
-    done = skuwise(capsys, "rules", "list", "--format", "json")
-    document = json.loads(done.stdout)
+    assert main(["rules", "list", "--format", "json"]) == 0
+    document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "skuwise.rules/1"
     assert {one["id"]: one["origin"] for one in document["exceptions"]} == dict.fromkeys(
         ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity"), "shipped"
@@ -192,23 +175,12 @@ def words(program: Path, folder: Path, path: str = "/nowhere") -> str:
     return command_words(program=program, interpreter=program.with_name("python"), folder=folder, path=path)
 
 
-def test_the_path_leads_to_this_installation(tmp_path: Path) -> None:
-    program = installed(tmp_path / "venv")
-    assert words(program, tmp_path, str(program.parent)) == "skuwise"
-
-
-def test_another_installation_on_the_path_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    mine, other = installed(tmp_path / "mine"), installed(tmp_path / "other")
-    assert words(mine, tmp_path, str(other.parent)) == "mine/bin/skuwise"
-
-
-def test_a_program_elsewhere_is_named_by_its_whole_path_as_one_word(tmp_path: Path) -> None:
-    program = installed(tmp_path / "a folder; x")
+def test_words_that_start_this_installation(tmp_path: Path) -> None:
+    mine, other, odd = (installed(tmp_path / name) for name in ("mine", "other", "a folder; x"))
     (tmp_path / "here").mkdir()
-    assert shlex.split(words(program, tmp_path / "here")) == [str(program)]
-
-
-def test_without_a_program_the_interpreter_is_called(tmp_path: Path) -> None:
+    assert words(mine, tmp_path, str(mine.parent)) == "skuwise"
+    assert words(mine, tmp_path, str(other.parent)) == "mine/bin/skuwise"
+    assert shlex.split(words(odd, tmp_path / "here")) == [str(odd)]
     assert words(tmp_path / "venv/bin/skuwise", tmp_path) == "venv/bin/python -m skuwise"
 
 

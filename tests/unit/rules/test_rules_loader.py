@@ -37,45 +37,6 @@ def test_values_are_read_as_yaml_1_2_and_keep_their_lines():
     assert items.lines == [3, 4]
 
 
-def test_a_key_given_twice_names_both_lines():
-    assert "file.yaml:4: key 'a' is given twice (first in line 1)" in refused("a: 1\nb: 2\n\na: 3\n")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a: !!python/object/apply:os.system ['true']",
-        "a: !!python/name:os.system",
-        "a: !custom 1",
-        "!!map {a: 1}",
-        "a: !!str 1",
-    ],
-)
-def test_tags_are_refused(text):
-    assert "file.yaml:1: tags" in refused(text)
-
-
-def test_an_alias_bomb_is_refused_at_its_first_anchor():
-    bomb = "a: &a [x, x]\n" + "".join(
-        f"{c}: &{c} [*{p}, *{p}, *{p}]\n" for p, c in zip("abcdefg", "bcdefgh", strict=True)
-    )
-    assert "file.yaml:1: anchors" in refused(bomb)
-
-
-def test_a_large_file_is_refused_unread():
-    message = refused(b"a: " + b"x" * 10 * MAX_BYTES)
-    assert "is larger than 1024 KiB" in message
-
-
-def test_too_many_values_are_refused():
-    assert "values" in refused("a: [" + "1," * 60_000 + "]")
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{a: " * 50_000, "a: " + "[" * 13 + "]" * 13])
-def test_deep_nesting_is_refused(text):
-    assert refused(text).startswith("file.yaml")
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -90,14 +51,23 @@ def test_deep_nesting_is_refused(text):
         ("{a: b}: 1\n", "a key must be plain text"),
         ("a: \x01\n", "this is not valid YAML"),
         ("%YAML 3.0\n---\na: 1\n", "this is not valid YAML"),
+        ("a: 1\nb: 2\n\na: 3\n", "file.yaml:4: key 'a' is given twice (first in line 1)"),
+        (b"a: 1\nb: \xff\xfe\n", "file.yaml:2: this is not UTF-8"),
+        ("a: !!python/object/apply:os.system ['true']", "file.yaml:1: tags"),
+        ("a: !!python/name:os.system", "file.yaml:1: tags"),
+        ("a: !custom 1", "file.yaml:1: tags"),
+        ("!!map {a: 1}", "file.yaml:1: tags"),
+        ("a: !!str 1", "file.yaml:1: tags"),
+        ("a: &a [x, x]\nb: &b [*a, *a, *a]\nc: [*b, *b, *b]\n", "file.yaml:1: anchors"),
+        pytest.param(b"a: " + b"x" * 10 * MAX_BYTES, "is larger than 1024 KiB", id="large"),
+        pytest.param("a: [" + "1," * 60_000 + "]", "values", id="many"),
+        pytest.param("[" * 100_000, "file.yaml", id="deep"),
+        pytest.param("a: " + "{a: " * 50_000, "file.yaml", id="deep mappings"),
+        ("a: " + "[" * 13 + "]" * 13, "file.yaml"),
     ],
 )
-def test_what_is_no_mapping_is_refused(text, part):
+def test_what_is_no_plain_mapping_is_refused(text, part):
     assert part in refused(text)
-
-
-def test_what_is_no_utf8_is_refused_with_its_line():
-    assert "file.yaml:2: this is not UTF-8" in refused(b"a: 1\nb: \xff\xfe\n")
 
 
 def entry(text: str) -> Fields:
@@ -162,16 +132,7 @@ def test_the_rules_ask_for_more_than_a_day_of_data():
     assert {floor.value for floor in floors if floor is not None} == {30.0}
 
 
-def test_kinds_and_bottlenecks_have_their_thresholds():
-    kinds, bottlenecks = load_kind_thresholds(), load_bottleneck_thresholds()
-    assert kinds["abstain_below"].value == 0.5
-    assert kinds["idle_share_min"].value == 0.95
-    assert bottlenecks["throttled_share"].value == 0.2
-    assert bottlenecks["network_correlation"].value == -0.3
-    assert bottlenecks["hbm_dominance"].value == 1.25
-
-
-def test_every_threshold_has_a_unit_a_reason_and_a_source():
+def test_every_threshold_has_a_unit_a_reason_and_a_source_and_every_rule_what_would_change_it():
     everything = [*load_kind_thresholds().values(), *load_bottleneck_thresholds().values()]
     everything += [threshold for rule in WASTE.values() for threshold in rule.thresholds.values()]
     for threshold in everything:
@@ -179,9 +140,6 @@ def test_every_threshold_has_a_unit_a_reason_and_a_source():
         assert threshold.resolution in ("sample", "second", "minute", "hour", "window")
         assert len(threshold.reason) > 10
         assert threshold.source
-
-
-def test_every_rule_says_what_would_change_it():
     for rule in WASTE.values():
         assert rule.would_change_if
         assert rule.exceptions
@@ -199,34 +157,23 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "part"),
+    ("text", "part"),
     [
-        (
-            "waste/x.yaml",
-            "id: idle-fabrik\n",
-            "x.yaml:1: unknown rule 'idle-fabrik' in rule 'idle-fabrik'. Did you mean idle-fabric",
-        ),
-        ("waste/x.yaml", "id: idle\nseverity: grave\n", "x.yaml:2: 'severity' is 'grave'"),
-        ("waste/x.yaml", "id: idle\nwhen: engine < 1\n", "x.yaml:2: unknown key 'when' in rule 'idle'"),
-        ("waste/x.yaml", "id: idle\nthresholds: {engine_min: {value: 1}}\n", "unknown threshold 'engine_min'"),
-        ("waste/x.yaml", "id: idle\nthresholds: {engine_max: {value: -1}}\n", "impossible for unit ratio"),
-        ("waste/x.yaml", "id: idle\nthresholds: {engine_max: {value: 1, unit: hours}}\n", "cannot become hours"),
-        ("waste/x.yaml", "id: idle\nthresholds: {engine_max: {}}\n", "'value' is missing"),
-        (
-            "waste/x.yaml",
-            "id: idle\nthresholds: {engine_max: {value: .1, resolution: hour}}\n",
-            "'resolution' is 'hour'",
-        ),
-        ("waste/x.yaml", "id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
-        ("waste/x.yaml", "id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
+        ("id: idle-fabrik\n", "x.yaml:1: unknown rule 'idle-fabrik' in rule 'idle-fabrik'. Did you mean idle-fabric"),
+        ("id: idle\nseverity: grave\n", "x.yaml:2: 'severity' is 'grave'"),
+        ("id: idle\nwhen: engine < 1\n", "x.yaml:2: unknown key 'when' in rule 'idle'"),
+        ("id: idle\nthresholds: {engine_min: {value: 1}}\n", "unknown threshold 'engine_min'"),
+        ("id: idle\nthresholds: {engine_max: {value: -1}}\n", "impossible for unit ratio"),
+        ("id: idle\nthresholds: {engine_max: {value: 1, unit: hours}}\n", "cannot become hours"),
+        ("id: idle\nthresholds: {engine_max: {}}\n", "'value' is missing"),
+        ("id: idle\nthresholds: {engine_max: {value: .1, resolution: hour}}\n", "'resolution' is 'hour'"),
+        ("id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
+        ("id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
     ],
 )
-def test_a_wrong_site_file_is_refused(tmp_path, name, text, part):
-    rules_dir = site(tmp_path, name, text)
+def test_a_wrong_site_file_is_refused(tmp_path, text, part):
     with pytest.raises(RulesError) as caught:
-        load_waste_rules(rules_dir)
-        load_kind_thresholds(rules_dir)
-        load_bottleneck_thresholds(rules_dir)
+        load_waste_rules(site(tmp_path, "waste/x.yaml", text))
     assert part in str(caught.value)
 
 
@@ -252,14 +199,15 @@ LINE = """priors:
 
 
 def loaded(folder: Path, text: str) -> KindPriors:
-    (folder / FILE).write_text(text)
-    return load_kind_priors(folder)
+    return load_kind_priors(site(folder, FILE, text))
 
 
 def test_every_subject_has_lines_and_every_line_its_reason() -> None:
     shipped = load_kind_priors()
     assert set(shipped.lines) == set(ABOUT)
     assert all(len(line.reason) > 15 and line.says and line.log_odds for line in shipped.every)
+    kept = [shipped.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
+    assert [one and one[0].name for one in kept] == ["owner-kept-new", "owner-kept"]
 
 
 @pytest.mark.parametrize(
@@ -292,12 +240,6 @@ def test_a_sites_line_speaks_before_ours_replaces_one_of_its_name_and_silences_b
     assert not any(silent.first("namespace", "llm-serving", 1.0)[0].log_odds.values())  # type: ignore[index]
 
 
-def test_a_line_may_ask_how_long_the_work_has_run() -> None:
-    priors = load_kind_priors()
-    kept = [priors.first("owner", "Deployment", hours) for hours in (1.0, 2.0)]
-    assert [one and one[0].name for one in kept] == ["owner-kept-new", "owner-kept"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -316,11 +258,6 @@ def test_what_cannot_be_meant_is_refused_with_its_line(tmp_path: Path, old: str,
     with pytest.raises(RulesError, match=FILE) as refused:
         loaded(tmp_path, LINE.replace(old, new))
     assert said in str(refused.value)
-
-
-def site_classes(folder: Path, text: str) -> Path:
-    (folder / "latency_classes.yaml").write_text(text)
-    return folder
 
 
 def test_those_that_ship_are_told_strictest_first_and_their_limits_are_edges_of_the_bins() -> None:
@@ -348,7 +285,7 @@ kinds: {online-inference: documents}
 
 
 def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: Path) -> None:
-    found = load_latency_classes(site_classes(tmp_path, SITE))
+    found = load_latency_classes(site(tmp_path, "latency_classes.yaml", SITE))
     assert list(found.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
     assert found.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
     assert found.classes["documents"].origin == "site"
@@ -378,6 +315,6 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
 )
 def test_what_is_wrong_is_refused_with_file_and_line(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(RulesError) as refused:
-        load_latency_classes(site_classes(tmp_path, text))
+        load_latency_classes(site(tmp_path, "latency_classes.yaml", text))
     assert said in str(refused.value)
     assert "latency_classes.yaml" in str(refused.value)

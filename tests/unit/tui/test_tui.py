@@ -13,7 +13,6 @@ from skuwise.agent.store.writing.writer import Writer
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive
-from skuwise.tui.cell_text import fit_middle
 from skuwise.tui.color_scale import UNOBSERVED
 from skuwise.tui.commands import has_colours
 from skuwise.tui.data.loaders import SourceLoader
@@ -179,18 +178,11 @@ def test_a_column_needs_its_title_and_its_widest_cell() -> None:
     assert COLUMNS[0].need([("数据",) * 5] * 10_000) == len("workload") + 1
 
 
-def test_names_that_differ_in_their_ends_keep_them_apart() -> None:
-    cut = [fit_middle(name, 16) for name in NAMES]
-    assert cut[0] != cut[1]
-    assert all(len(one) == 16 and "…" in one and one.startswith("trainin") for one in cut)
-
-
-WIDE = (120, 30)
-
-
-def test_the_map_shows_each_unobserved_gpu_with_its_reason_and_a_legend() -> None:
+def test_the_overview_and_the_map_show_each_unobserved_gpu_with_its_reason_and_a_legend() -> None:
     async def steps(s: Session) -> None:
         await s.ready()
+        await s.shows("wasted $0 (judged on 14 of 32 GPUs)")
+        await s.shows("8 GPUs of n2 not observed: The NVIDIA driver")
         await s.press(KEY["fleet"])
         await s.shows("4 nodes, 32 GPUs, 10 not observed")
         await s.shows(f"{UNOBSERVED} not observed")
@@ -205,15 +197,5 @@ def test_the_map_shows_each_unobserved_gpu_with_its_reason_and_a_legend() -> Non
         await s.shows(f"{UNOBSERVED} not observed")
         await s.press("enter")
         await s.shows("1 GPU not observed (unnamed-1): The node's SKU has 8 GPUs")
-
-    drive(steps, HandLoader(loaded(dark())), WIDE)
-
-
-def test_the_overview_says_what_was_observed_and_judged() -> None:
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.shows("wasted $0 (judged on 14 of 32 GPUs)")
-        await s.shows("8 GPUs of n2 not observed: The NVIDIA driver")
-        await s.shows("not observed")
 
     drive(steps, HandLoader(loaded(dark())), (160, 50))

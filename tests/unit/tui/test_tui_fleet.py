@@ -7,13 +7,11 @@ import math
 from dataclasses import replace
 
 import pytest
-from rich.cells import cell_len
 from skuwise.advisor.views.device_series import in_frame
 from skuwise.advisor.views.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
+from skuwise.tests.support.fleet_on_screen import NOW, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
-from skuwise.tui.cell_text import fit_middle
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,
@@ -95,15 +93,6 @@ def test_nodes_are_grouped_by_sku_by_fabric_and_by_the_team_that_holds_most_of_t
     bare = fleet_map(nodes_with_gpus(small()), replace(advice, workloads=()))
     assert [node.node for node in dict(bare.grouped("team"))[NO_WORKLOAD]] == ["n2", "n3"]
     assert bare.verdict(Spot(bare.nodes[0], None)) is None
-
-
-@pytest.mark.parametrize("width", [0, 1, 4, 7, 20])
-@pytest.mark.parametrize("name", ["n1", "ip-10-0-1-23.ec2.internal", HOSTILE, "数据处理数据处理一二三四"])
-def test_a_name_is_cut_in_its_middle_to_exactly_its_room(name: str, width: int) -> None:
-    told = fit_middle(name, width)
-    assert cell_len(told) == width
-    assert told.isprintable()
-    assert fit_middle("ip-10-0-1-23.ec2.internal", 9) == "ip-1…rnal"
 
 
 def test_a_node_is_told_by_the_newest_rows_of_the_frame_with_what_its_devices_can_do() -> None:

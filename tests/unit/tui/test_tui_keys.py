@@ -27,10 +27,6 @@ See = Callable[[Session], object]
 Press = tuple[str, str, See]
 
 
-def top(s: Session) -> object:
-    return s.app.screen
-
-
 def kind(s: Session) -> object:
     return type(s.app.screen).__name__
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from queue import Queue
 from typing import TypeVar
 
 import pytest
@@ -16,21 +18,27 @@ from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.app_pages import KeptStylesheet
-from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, line
+from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, fit_middle, line
 from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
 from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
 from skuwise.tui.widgets.topbar import standing_words
 from textual.css.stylesheet import Stylesheet
 
 
-@pytest.mark.parametrize("text", ["chat", HOSTILE, "数据处理数据处理", "a\tb\nc", ""])
-@pytest.mark.parametrize("width", [0, 1, 7, 12])
-def test_a_cell_is_as_wide_as_it_should_be_and_says_where_it_was_cut(text: str, width: int) -> None:
-    told = fit(text, width)
+@pytest.mark.parametrize("cut", [fit, fit_middle])
+@pytest.mark.parametrize(
+    "text", ["n1", "ip-10-0-1-23.ec2.internal", HOSTILE, "数据处理数据处理一二三四", "a\tb\nc", ""]
+)
+@pytest.mark.parametrize("width", [0, 1, 4, 7, 12, 20])
+def test_a_cell_is_as_wide_as_it_should_be_and_says_where_it_was_cut(
+    cut: Callable[[str, int], str], text: str, width: int
+) -> None:
+    told = cut(text, width)
     assert cell_len(told) == width
     assert told.isprintable()
-    if width and cell_len(text) > width:
+    if cut is fit and width and cell_len(text) > width:
         assert told.endswith(CUT)
+    assert fit_middle("ip-10-0-1-23.ec2.internal", 9) == "ip-1…rnal"
 
 
 def test_outside_text_is_no_markup() -> None:
@@ -86,14 +94,8 @@ def test_history_is_a_mean_weighted_by_what_was_observed_and_keeps_its_gaps() ->
 
 
 def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_next_step() -> None:
-    posted, gate, ended = [], threading.Event(), threading.Event()
-    arrived = threading.Semaphore(0)
-
-    def post(message: object) -> None:
-        posted.append(message)
-        arrived.release()
-
-    jobs = Jobs(post)
+    posted, gate, ended = Queue[object](), threading.Event(), threading.Event()
+    jobs = Jobs(posted.put)
 
     def slow(tell) -> str:
         tell("begun")
@@ -106,30 +108,24 @@ def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_n
         return "slow"
 
     jobs.start("reading", slow)
-    assert arrived.acquire(timeout=30)
+    told = posted.get(timeout=30)
     jobs.start("reading", lambda tell: "quick")
-    assert arrived.acquire(timeout=30)
+    done = posted.get(timeout=30)
     gate.set()
-    assert ended.wait(30)
-    assert [type(m) for m in posted] == [JobTold, JobDone]
-    assert [jobs.current(m) for m in posted] == [False, True]
+    assert ended.wait(30) and posted.empty()
+    assert isinstance(told, JobTold) and isinstance(done, JobDone)
+    assert (jobs.current(told), jobs.current(done)) == (False, True)
 
 
 def test_what_a_job_raises_arrives_as_a_sentence_without_effect_on_the_terminal() -> None:
-    posted, arrived = [], threading.Semaphore(0)
-
-    def post(message: object) -> None:
-        posted.append(message)
-        arrived.release()
+    posted = Queue[object]()
 
     def fail(tell):
         raise StoreError("It is \x1b[2J gone.", "Look again.")
 
-    jobs = Jobs(post)
-    jobs.start("reading", fail)
-    assert arrived.acquire(timeout=30)
-    assert isinstance(posted[0], JobFailed)
-    assert posted[0].error == "It is \\x1b[2J gone. Look again."
+    Jobs(posted.put).start("reading", fail)
+    failed = posted.get(timeout=30)
+    assert isinstance(failed, JobFailed) and failed.error == "It is \\x1b[2J gone. Look again."
 
 
 @pytest.mark.parametrize("arguments", [["--demo"], ["--db", "x.db"]])

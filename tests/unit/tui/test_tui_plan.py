@@ -270,26 +270,28 @@ def test_names_that_mean_harm_are_text(tmp_path: Path) -> None:
     drive(steps, HandLoader(plans=FakePlanner([bad])), size=(160, 50))
 
 
-def test_a_change_has_the_meaning_of_the_options_of_the_command() -> None:
-    got = parse_change("+4xH100-SXM5, -gpu-07 , +1xH100-SXM5,team=search x1.5, all x1.2, commit-ends 2027-01-01, buy")
-
-    assert got == FleetChange(
-        add={"H100-SXM5": 5},
-        remove=frozenset({"gpu-07"}),
-        demand={("team", "search"): 1.5, ("all", "all"): 1.2},
-        commitments_end=1_798_761_600.0,
-        buy=True,
-    )
-
-
-def test_nothing_is_today() -> None:
-    assert parse_change("") == parse_change(" , ") == NO_CHANGE
-    assert PlanQuestion().change.nothing
-
-
-def test_a_name_with_a_comma_is_told_with_semicolons() -> None:
-    assert parse_change("team=a, b x2; buy") == FleetChange(demand={("team", "a, b"): 2.0}, buy=True)
-    assert parse_change("team=a, b x2;").demand == {("team", "a, b"): 2.0}
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        (
+            "+4xH100-SXM5, -gpu-07 , +1xH100-SXM5,team=search x1.5, all x1.2, commit-ends 2027-01-01, buy",
+            FleetChange(
+                add={"H100-SXM5": 5},
+                remove=frozenset({"gpu-07"}),
+                demand={("team", "search"): 1.5, ("all", "all"): 1.2},
+                commitments_end=1_798_761_600.0,
+                buy=True,
+            ),
+        ),
+        ("", NO_CHANGE),
+        (" , ", NO_CHANGE),
+        # A name with a comma is told with semicolons.
+        ("team=a, b x2; buy", FleetChange(demand={("team", "a, b"): 2.0}, buy=True)),
+        ("team=a, b x2;", FleetChange(demand={("team", "a, b"): 2.0})),
+    ],
+)
+def test_a_change_has_the_meaning_of_the_options_of_the_command(text: str, change: FleetChange) -> None:
+    assert parse_change(text) == change
 
 
 @pytest.mark.parametrize(

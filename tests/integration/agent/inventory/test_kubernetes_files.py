@@ -7,12 +7,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from skuwise.agent.inventory.attribution.allocation import Allocations
 from skuwise.agent.inventory.attribution.attribution import NodeAttribution
-from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
+from skuwise.agent.inventory.identity.ids import series_id, workload_id
 from skuwise.agent.inventory.kubernetes.files import KubernetesFacts, KubernetesFiles
 from skuwise.agent.inventory.kubernetes.podresources import PodResources
 from skuwise.agent.inventory.processes.device_cgroup import read_majors
@@ -84,19 +85,6 @@ def test_a_pod_is_named_by_its_uid_as_kube_state_metrics_would_name_it(
     assert (found.image, found.team, found.namespace) == ("vllm/vllm-openai:v0.6", "search", "ml")
 
 
-def test_every_node_of_a_gang_gives_it_the_same_id(tmp_path: Path, pods_file: Path, files: KubernetesFiles) -> None:
-    names = [f"llm-worker-{n}" for n in range(4)]
-    uids = [f"{n}{UID[1:]}" for n in range(4)]
-    pods = [pod(name, ("PyTorchJob", "llm"), uid=uid) for name, uid in zip(names, uids, strict=True)]
-    written(pods_file, *pods)
-    until(files, lambda facts: bool(facts.by_uid))
-    ids = set()
-    for n, uid in enumerate(uids):
-        running(tmp_path, uid, 700 + n)
-        ids.add(only(attribution(tmp_path, files).attribute([GpuProcess("GPU-0", 700 + n)])[0]).workload_id)
-    assert ids == {gang_id("c", "ml", "PyTorchJob", "llm", uids[0])}
-
-
 def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known(
     pods_file: Path, files: KubernetesFiles
 ) -> None:
@@ -110,16 +98,22 @@ def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known
     assert set(facts.by_uid) == {"u-b"}
 
 
-@pytest.fixture
-def path(tmp_path: Path, proc: Procfs) -> Iterator[Path]:
-    where = tmp_path / "environ.sock"
+@contextmanager
+def served(where: Path, procfs: Path, uids: frozenset[int]) -> Iterator[None]:
+    """A helper at `where` that answers processes of these users."""
     with listen(where) as listener:
-        thread = threading.Thread(target=serve, args=(listener, proc.root, frozenset({os.getuid()})))
+        thread = threading.Thread(target=serve, args=(listener, procfs, uids))
         thread.start()
-        yield where
+        yield
         listener.shutdown(socket.SHUT_RDWR)
         thread.join(10)
     assert not thread.is_alive()
+
+
+@pytest.fixture
+def path(tmp_path: Path, proc: Procfs) -> Iterator[Path]:
+    with served(tmp_path / "environ.sock", proc.root, frozenset({os.getuid()})):
+        yield tmp_path / "environ.sock"
 
 
 def test_gpus_that_a_process_of_slurm_holds_open(proc: Procfs, path: Path, tmp_path: Path) -> None:
@@ -149,14 +143,8 @@ def test_the_agent_asks_only_where_it_may_not_read_itself(path: Path, tmp_path: 
 
 
 def test_another_user_is_told_nothing(tmp_path: Path, proc: Procfs) -> None:
-    where = tmp_path / "closed.sock"
-    with listen(where) as listener:
-        thread = threading.Thread(target=serve, args=(listener, proc.root, frozenset({65533})))
-        thread.start()
-        found = HelperVariables(tmp_path / "blind", where)(700)
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
-    assert found == {}
+    with served(tmp_path / "closed.sock", proc.root, frozenset({65533})):
+        assert HelperVariables(tmp_path / "blind", tmp_path / "closed.sock")(700) == {}
 
 
 __all__ = ["proc"]

@@ -18,11 +18,10 @@ from skuwise.agent.inventory.slurm.allocations import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 from skuwise.tests.unit.agent.inventory.test_allocation import message
+from skuwise.tests.unit.agent.inventory.test_pods import UID
 
 grpc = pytest.importorskip("grpc")
 
-UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
-OTHER = "9f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
 GPUS = [Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(4)]
 
 

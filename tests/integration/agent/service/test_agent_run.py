@@ -12,41 +12,15 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.service.runtime.control import ControlServer
+from skuwise.tests.integration.agent.sources.test_nvml_truth import BUSY, first_values
 from skuwise.tests.nvmlstub import read_calls, stub_env
 from skuwise.tests.support.hanging_driver import Session
 from skuwise.tests.support.sysfs_trees import dgx_like
 from skuwise.tests.unit.agent.service.test_driver import Told, driver
 
-HOPPER = """
-[gpu 0-1]
-name = NVIDIA H100 80GB HBM3
-nvlink_links = 18
-gpu_util = 0.87
-sm_active = 0.5
-sm_occupancy = 0.31
-tensor_active = 0.42
-dram_active = 0.63
-fp64_active = 0.011
-fp32_active = 0.12
-fp16_active = 0.013
-mem_used_bytes = 34359738368
-power_watts = 412
-sm_clock_hertz = 1.755e9
-mem_clock_hertz = 2.619e9
-temperature_celsius = 61
-throttle_reasons = 0x24
-pcie_tx_bytes_per_second = 3e9
-pcie_rx_bytes_per_second = 12e9
-nvlink_tx_bytes_per_second = 180e9
-nvlink_rx_bytes_per_second = 170e9
-"""
-TRUTH = {
-    "gpu_util": 0.87, "sm_active": 0.5, "sm_occupancy": 0.31, "tensor_active": 0.42, "dram_active": 0.63,
-    "fp64_active": 0.011, "fp32_active": 0.12, "fp16_active": 0.013, "mem_used_bytes": 34359738368, "power_watts": 412,
-    "sm_clock_hertz": 1.755e9, "mem_clock_hertz": 2.619e9, "temperature_celsius": 61, "throttle_reasons": 0x24,
-    "pcie_tx_bytes_per_second": 3e9, "pcie_rx_bytes_per_second": 12e9, "nvlink_tx_bytes_per_second": 180e9,
-    "nvlink_rx_bytes_per_second": 170e9,
-}  # fmt: skip
+TRUTH = first_values(BUSY)
+HOPPER = "[gpu 0-1]\n" + "".join(f"{name} = {value:.12g}\n" for name, value in TRUTH.items())
+del TRUTH["nvlink_links"]
 
 
 def node(folder: Path, scenario: str = HOPPER, **options: object) -> tuple[dict[str, str], list[str]]:
@@ -83,9 +57,9 @@ def test_the_views_say_what_the_scenario_says(tmp_path: Path) -> None:
         assert seen == pytest.approx([value] * len(seen), rel=0.03), name
     for row in samples:
         if row["energy_joules"] is not None:
-            assert row["energy_joules"] == pytest.approx(412 * row["interval_seconds"], rel=0.35)  # type: ignore[operator]
+            assert row["energy_joules"] == pytest.approx(TRUTH["power_watts"] * row["interval_seconds"], rel=0.35)  # type: ignore[operator]
     total = sum(row["energy_joules"] or 0 for row in samples)  # type: ignore[misc]
-    assert total == pytest.approx(2 * 412 * 3, rel=0.12)
+    assert total == pytest.approx(2 * TRUTH["power_watts"] * 3, rel=0.12)
     ports = rows(db, "SELECT DISTINCT device, role, state, line_rate_bytes_per_second AS rate FROM fabric_samples")
     assert {(p["device"], p["role"]) for p in ports} >= {("mlx5_0", "compute"), ("mlx5_1", "compute")}
     assert {p["state"] for p in ports} == {"ACTIVE"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import signal
@@ -22,6 +23,7 @@ from skuwise.agent.service.exporter.http_server import MetricsServer
 from skuwise.tests.support.running_agent import RunningAgent
 
 NEW = count().__next__  # there is always something new to tell
+ANY = Address("127.0.0.1", 0)
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
@@ -29,34 +31,36 @@ def page(form: ExpositionFormat, ended: Mapping[str, int]) -> str:
     return f"# {form.content_type} {json.dumps(ended)}\n" + "x" * 100_000 + "\n"
 
 
+@contextlib.contextmanager
 def serving(
-    address: Address,
+    address: Address = ANY,
     page: Callable[[ExpositionFormat, Mapping[str, int]], str] = page,
     is_healthy: Callable[[], bool] = lambda: True,
     monotonic: Callable[[], float] = time.monotonic,
     bind_again_seconds: float = module.BIND_AGAIN_SECONDS,
-) -> MetricsServer:
+) -> Iterator[MetricsServer]:
     """One that has something new to tell each time."""
-    return MetricsServer(
+    exporter = MetricsServer(
         address, page=page, version=NEW, is_healthy=is_healthy, monotonic=monotonic,
         bind_again_seconds=bind_again_seconds,
     )  # fmt: skip
+    exporter.start()
+    try:
+        yield exporter
+    finally:
+        exporter.stop()
 
 
 @pytest.fixture
 def served() -> Iterator[MetricsServer]:
-    exporter = serving(Address("127.0.0.1", 0), page)
-    exporter.start()
-    yield exporter
-    exporter.stop()
+    with serving() as exporter:
+        yield exporter
 
 
-def ask(exporter: MetricsServer, request: str | bytes, *, end: bool = False) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of one request; `end`: say that nothing more comes."""
+def ask(exporter: MetricsServer, request: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of one request."""
     with socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as sock:
-        sock.sendall(request if isinstance(request, bytes) else request.encode())
-        if end:
-            sock.shutdown(socket.SHUT_WR)
+        sock.sendall(request.encode())
         answer = b""
         while piece := sock.recv(65536):
             answer += piece
@@ -105,43 +109,35 @@ def test_only_get_of_two_paths_is_answered(served: MetricsServer, request_line: 
 
 def test_time_is_up_for_who_dawdles() -> None:
     now = [100.0]
-    exporter = serving(Address("127.0.0.1", 0), page, monotonic=lambda: now[0])
-    exporter.start()
-    try:
-        with socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as dawdling:
-            dawdling.sendall(b"GET /met")
-            assert ask(exporter, ALIVE)[0] == 200
-            now[0] += module.REQUEST_SECONDS + 1
-            assert ask(exporter, ALIVE)[0] == 200
-            assert dawdling.recv(10) == b""
-            _, _, body = ask(exporter, ALIVE)
-        assert b'"timed_out": 1' in body
-    finally:
-        exporter.stop()
+    with (
+        serving(monotonic=lambda: now[0]) as exporter,
+        socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as dawdling,
+    ):
+        dawdling.sendall(b"GET /met")
+        assert ask(exporter, ALIVE)[0] == 200
+        now[0] += module.REQUEST_SECONDS + 1
+        assert ask(exporter, ALIVE)[0] == 200
+        assert dawdling.recv(10) == b""
+        assert b'"timed_out": 1' in ask(exporter, ALIVE)[2]
 
 
 def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None:
     def broken(form: ExpositionFormat, ended: Mapping[str, int]) -> str:
         raise RuntimeError("secret detail")
 
-    exporter = serving(Address("127.0.0.1", 0), broken, is_healthy=lambda: False)
-    exporter.start()
-    try:
+    with serving(page=broken, is_healthy=lambda: False) as exporter:
         status, _, body = ask(exporter, ALIVE)
         assert status == 500 and b"RuntimeError" in body and b"secret" not in body
         assert ask(exporter, "GET /healthz HTTP/1.1\r\n\r\n")[0] == 503
-    finally:
-        exporter.stop()
 
 
 def test_a_taken_port_is_bound_once_it_is_free() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        exporter = serving(Address("127.0.0.1", other.getsockname()[1]), bind_again_seconds=0.05)
-        exporter.start()
+    other = socket.create_server(("127.0.0.1", 0))
+    with serving(Address("127.0.0.1", other.getsockname()[1]), bind_again_seconds=0.05) as exporter:
         assert exporter.fault is not None
-    wait_for(lambda: exporter.fault is None)
-    assert ask(exporter, ALIVE)[0] == 200
-    exporter.stop()
+        other.close()
+        wait_for(lambda: exporter.fault is None)
+        assert ask(exporter, ALIVE)[0] == 200
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.tests.integration.agent.sources.test_nvml_truth import A, B
 from skuwise.tests.nvmlstub import read_calls, stub_env
 from skuwise.tests.support.sysfs_trees import dgx_like
 
-A, B = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"
 GPUS = "[gpu 0-1]\n"
 SCRIPT = """
 import dataclasses, json, sys, time
@@ -112,7 +112,6 @@ dram_active = 0.4
 nvlink_tx_bytes_per_second = 0 0.5:200e9 every:0.8
 nvlink_rx_bytes_per_second = 0 0.5:190e9 every:0.8
 """
-UUIDS = [f"GPU-00000000-0000-4000-8000-{i:012d}" for i in range(2)]
 
 
 def taken(folder: Path, scenario: str, *plan: list[object]) -> tuple[list[dict[str, Any]], list[Any]]:
@@ -135,7 +134,7 @@ def taken(folder: Path, scenario: str, *plan: list[object]) -> tuple[list[dict[s
 
 def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: Path) -> None:
     (first, paused), ticks = taken(tmp_path, STEPS, ["burst", 3.0], ["pause", 0.5], ["resume"])
-    assert [burst["gpu_uuid"] for burst in first["bursts"]] == UUIDS
+    assert [burst["gpu_uuid"] for burst in first["bursts"]] == [A, B]
     for burst in first["bursts"]:
         assert burst["period_seconds"] == pytest.approx(0.8, rel=0.05)
         assert burst["period_strength"] > 0.6
@@ -147,9 +146,9 @@ def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: 
     assert paused["bursts"] == [] and paused["absences"] == []
     assert paused["seconds"] < 5  # not the whole burst
     seen = [(gpus, reasons) for _, gpus, reasons in ticks]
-    assert sum(gpus == UUIDS for gpus, _ in seen) >= 15
+    assert sum(gpus == [A, B] for gpus, _ in seen) >= 15
     assert ["paused"] in [reasons for _, reasons in seen]
-    assert seen[-1][0] == UUIDS
+    assert seen[-1][0] == [A, B]
     calls = read_calls(tmp_path)
     assert calls["gpm.live_samples"] == 0
     assert calls["gpm.smallest_gap_seconds"] >= 0.1
@@ -165,4 +164,4 @@ def test_a_hung_driver_ends_a_burst_and_is_not_asked_again(tmp_path: Path) -> No
 def test_without_gpm_there_is_no_burst_and_a_reason(tmp_path: Path) -> None:
     (step,), _ = taken(tmp_path, STEPS + "gpm = no\n", ["burst", 0.3])
     assert step["bursts"] == []
-    assert step["absences"] == [[uuid, "burst", "no-gpm"] for uuid in UUIDS]
+    assert step["absences"] == [[uuid, "burst", "no-gpm"] for uuid in [A, B]]

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from skuwise.tests.integration.agent.sources.test_nvml_truth import UNITS, A, B, _absent
 from skuwise.tests.nvmlstub import drive, read_calls
 
-A, B = "GPU-00000000-0000-4000-8000-000000000000", "GPU-00000000-0000-4000-8000-000000000001"
-UNITS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active", "fp16_active")
 SOURCES = ("nvml", "gpm", "nvlink")
-
-
-def _absent(reading, uuid):
-    return {metric: reason for _, subject, metric, reason in reading["absences"] if subject == uuid}
 
 
 @pytest.mark.parametrize(("code", "reason"), [(9, "no-driver"), (18, "driver-mismatch"), (4, "no-permission")])

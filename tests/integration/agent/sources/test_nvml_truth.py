@@ -30,31 +30,22 @@ nvlink_tx_bytes_per_second = 180e9 10.5:200e9
 nvlink_rx_bytes_per_second = 170e9
 nvlink_links = 18
 """
-TRUTH_AT_11 = {
-    "gpu_util": 0.87,
-    "mem_used_bytes": 34359738368.0,
-    "power_watts": 400.0,
-    "energy_joules": 400.0,
-    "sm_clock_hertz": 1.755e9,
-    "mem_clock_hertz": 2.619e9,
-    "temperature_celsius": 61.0,
-    "throttle_reasons": 0x24,
-}
-UNITS_AT_11 = {
-    "sm_active": 0.6,
-    "sm_occupancy": 0.31,
-    "tensor_active": 0.42,
-    "dram_active": 0.63,
-    "fp64_active": 0.011,
-    "fp32_active": 0.12,
-    "fp16_active": 0.013,
-}
-LINKS_AT_11 = {
-    "pcie_tx_bytes_per_second": 3e9,
-    "pcie_rx_bytes_per_second": 12e9,
-    "nvlink_tx_bytes_per_second": 190e9,
-    "nvlink_rx_bytes_per_second": 170e9,
-}
+
+
+def first_values(scenario: str) -> dict[str, float]:
+    """What a scenario says of a GPU at first."""
+    said = {
+        name: values.split()[0] for name, _, values in (line.partition(" = ") for line in scenario.split("\n")) if name
+    }
+    return {name: int(value, 0) if value.startswith("0x") else float(value) for name, value in said.items()}
+
+
+AT_11 = first_values(BUSY) | {
+    "sm_active": 0.6, "power_watts": 400.0, "energy_joules": 400.0, "nvlink_tx_bytes_per_second": 190e9
+}  # fmt: skip
+UNITS_AT_11 = {name: AT_11[name] for name in UNITS}
+LINKS_AT_11 = {name: value for name, value in AT_11.items() if name.endswith("_per_second")}
+TRUTH_AT_11 = {name: AT_11[name] for name in AT_11.keys() - {*UNITS_AT_11, *LINKS_AT_11, "nvlink_links"}}
 
 
 def _absent(reading, uuid):
@@ -142,7 +133,7 @@ def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_pa
     assert looked[12] == [[A, 77, None], [B, 9, 5]]
 
 
-PARENT = "GPU-00000000-0000-4000-8000-000000000000"
+PARENT = A
 ONE, TWO = "MIG-00000000-0000-4000-8000-000000000000", "MIG-00000000-0000-4000-8000-000000000001"
 SLICED = """
 [gpu 0]

@@ -18,20 +18,8 @@ def sku(
     name: str, gpu: str = "H100-SXM5", count: int = 8, fabric: str = "infiniband", rate: float | None = 400e9
 ) -> NodeSku:
     provider, instance_type = name.split("/")
-    rdma = fabric in ("infiniband", "roce", "efa")
-    return NodeSku(
-        name,
-        provider,
-        instance_type,
-        gpu,
-        count,
-        "nvswitch",
-        Fabric(fabric, rate, 8, rdma),
-        96,
-        None,
-        (),
-        FigureSource("test"),
-    )
+    link = Fabric(fabric, rate, 8, fabric in ("infiniband", "roce", "efa"))
+    return NodeSku(name, provider, instance_type, gpu, count, "nvswitch", link, 96, None, (), FigureSource("test"))
 
 
 CATALOG = (

@@ -201,8 +201,6 @@ def test_a_resource_slice_tells_which_device_it_is(told: SliceDevice, name: str,
 
 
 UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
-OTHER = "9f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
-GPUS_FILES = [Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(4)]
 CREATED_FILES = "2026-09-21T08:00:00Z"
 
 

@@ -22,7 +22,6 @@ T0 = 1_790_000_000.0
 TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
 PLAIN = "Name=gpu File=/dev/nvidia[0-7]"
-TYPED = "Name=gpu Type=h100 File=/dev/nvidia[4-7]\nName=gpu Type=a100 File=/dev/nvidia[0-3]"
 
 
 class SlurmNode:

@@ -138,9 +138,6 @@ def test_a_prefix_that_others_can_write_is_refused(tmp_path: Path) -> None:
     (tmp_path / "opt/real").unlink()
     with pytest.raises(SkuwiseError, match="cannot be checked"):
         check(ME)
-
-
-def test_a_prefix_that_the_unit_hides_is_refused() -> None:
     with pytest.raises(SkuwiseError, match="lies under /home"):
         refuse_what_others_can_write(Installation(Path("/home/me/venv/bin/python"), ()))
 

@@ -21,7 +21,7 @@ from skuwise.agent.service.diagnostics.slurm_checks import Recorded, config_fold
 from skuwise.agent.service.exporter.process_stats import resident_bytes, started_ts
 from skuwise.agent.service.runtime.notify import Notifier
 from skuwise.agent.service.runtime.run_database import DatabaseLock, Holder, is_wedged
-from skuwise.agent.sources.gpu_backends import Privileges, explain
+from skuwise.agent.sources.gpu_backends import explain
 from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -32,7 +32,6 @@ REFUSED = Capability(
     "gpm", "gpu", GPU.uuid, "sm_active", "GPM", fault_of(NO_PERMISSION).of("gpu", GPU.uuid, "sm_active")
 )
 SURVEY = Survey((GPU,), (), (REFUSED,))
-UNKNOWN = Privileges(None, None)
 NOTHING_MORE = Sampled(Tick(1.0, 1.0), None, frozenset())
 
 

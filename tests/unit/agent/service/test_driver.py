@@ -26,12 +26,11 @@ from skuwise.tests.support.stepped_clock import SteppedClock
 SHORT = Deadlines(read=0.5, open=0.5, close=0.5, retry=60.0)
 
 
-def driver(session: Session, sysfs: Path = Path("/nonexistent")) -> tuple[GuardedDriver, Gpus]:
-    return GuardedDriver(_backend("nvml"), session, 1.0, 10.0, sysfs=sysfs, deadlines=SHORT), session.gpus
-
-
-def _backend(name: str) -> GpuBackend:
-    return GpuBackend(name, name.upper(), "no library", (name,), lambda _: Session(), "module/nvidia/version")
+def driver(session: Session, deadlines: Deadlines = SHORT) -> tuple[GuardedDriver, Gpus]:
+    backend = GpuBackend("nvml", "NVML", "no library", ("nvml",), lambda _: Session(), "module/nvidia/version")
+    guarded = GuardedDriver(backend, session, 1.0, 10.0, sysfs=Path("/nonexistent"), deadlines=deadlines)
+    guarded.open(at(0))
+    return guarded, session.gpus
 
 
 def finish(guarded: GuardedDriver) -> None:
@@ -43,7 +42,6 @@ def finish(guarded: GuardedDriver) -> None:
 def test_a_hang_is_one_outstanding_call_and_the_late_answer_is_dropped() -> None:
     session = Session()
     guarded, source = driver(session)
-    guarded.open(at(0))
     assert guarded.read(at(1)).gpus
     session.answers.clear()
     hung = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
@@ -64,7 +62,6 @@ def test_a_hang_is_one_outstanding_call_and_the_late_answer_is_dropped() -> None
 def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself() -> None:
     session = Session()
     guarded, _ = driver(session)
-    guarded.open(at(0))
     session.answers.clear()
     guarded.read(at(1))
     assert guarded.pause(at(2), 100.0) is False
@@ -111,7 +108,6 @@ class Told:
 def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) -> None:
     session = Session()
     guarded, _ = driver(session)
-    guarded.open(at(0))
     session.answers.clear()
     guarded.read(at(-1000.0))  # on the system's own clock, a good while ago
     told = Told(tmp_path, guarded)
@@ -129,15 +125,7 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path) 
 
 
 SOON = 0.02
-LONG = 60.0
-
-
-def guarded(session: Session, **deadlines: float) -> GuardedDriver:
-    backend = GpuBackend("nvml", "NVML", "no library", ("nvml",), lambda _: Session())
-    limits = Deadlines(**{"read": 0.1, "open": 30.0, "close": 0.1, "retry": 60.0, **deadlines})
-    driver = GuardedDriver(backend, session, 1.0, 10.0, deadlines=limits)
-    driver.open(at(0))
-    return driver
+QUICK = Deadlines(read=0.1, open=30.0, close=0.1, retry=60.0)
 
 
 class Host:
@@ -165,7 +153,7 @@ class Run:
     """An agent's loop over a driver that may hang and the host, relieved as the daemon does it."""
 
     def __init__(self, session: Session, seconds: float) -> None:
-        self.driver, self.host, self.kept = guarded(session), Host(), list[Sampled]()
+        (self.driver, _), self.host, self.kept = driver(session, QUICK), Host(), list[Sampled]()
         self.hang_after: int | None = None
         self.session = session
         sampler = Sampler([self.driver, self.host], 1.0, 10.0)

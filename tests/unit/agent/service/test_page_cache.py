@@ -74,25 +74,22 @@ def test_the_next_moment_is_later_than_now_and_at_the_offset() -> None:
     assert daily(10 * DAY + 3 * 3600) == 11 * DAY + 3 * 3600
 
 
-def test_a_job_is_due_once_at_its_time() -> None:
-    plan = Schedule([MINUTELY], 0)
-    assert plan.take(59.9) == []
-    assert plan.take(60) == [MINUTELY]
-    assert plan.take(60.1) == []
-    assert plan.take(120) == [MINUTELY]
+PUNCTUAL = ScheduledJob(lambda: None, every(60), grace_seconds=5)
 
 
-def test_times_that_passed_meanwhile_are_run_once() -> None:
-    plan = Schedule([MINUTELY], 0)
-    assert plan.take(500) == [MINUTELY]
-    assert plan.take(501) == []
-
-
-def test_what_comes_later_than_its_grace_waits_for_its_next_time() -> None:
-    punctual = ScheduledJob(lambda: None, every(60), grace_seconds=5)
-    plan = Schedule([punctual, MINUTELY], 0)
-    assert plan.take(70) == [MINUTELY]
-    assert plan.take(121) == [punctual, MINUTELY]
+@pytest.mark.parametrize(
+    ("jobs", "taken"),
+    [
+        ([MINUTELY], [(59.9, []), (60, [MINUTELY]), (60.1, []), (120, [MINUTELY])]),
+        ([MINUTELY], [(500, [MINUTELY]), (501, [])]),  # times that passed meanwhile are run once
+        ([PUNCTUAL, MINUTELY], [(70, [MINUTELY]), (121, [PUNCTUAL, MINUTELY])]),
+    ],
+)
+def test_a_job_is_due_once_at_its_time_and_within_its_grace(
+    jobs: list[ScheduledJob], taken: list[tuple[float, list[ScheduledJob]]]
+) -> None:
+    plan = Schedule(jobs, 0)
+    assert [(at, plan.take(at)) for at, _ in taken] == taken
 
 
 def test_nobody_waits_longer_than_to_the_next_time_and_the_clock_is_looked_at_meanwhile() -> None:

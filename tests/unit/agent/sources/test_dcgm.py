@@ -12,27 +12,23 @@ from skuwise.tests.unit.agent.test_sampler import Steady
 
 URL = "http://127.0.0.1:9400/metrics"
 GPU, OTHER = "GPU-aaaa", "GPU-bbbb"
-RATIOS = {
-    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9,
-    "DCGM_FI_PROF_SM_ACTIVE": 0.5,
-    "DCGM_FI_PROF_SM_OCCUPANCY": 0.25,
-    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": 0.4,
-    "DCGM_FI_PROF_DRAM_ACTIVE": 0.3,
-    "DCGM_FI_PROF_PIPE_FP64_ACTIVE": 0,
-    "DCGM_FI_PROF_PIPE_FP32_ACTIVE": 0.1,
-    "DCGM_FI_PROF_PIPE_FP16_ACTIVE": 0.02,
-}
-BYTES = {
-    "DCGM_FI_PROF_PCIE_TX_BYTES": 1500000000,
-    "DCGM_FI_PROF_PCIE_RX_BYTES": 2500000000,
-    "DCGM_FI_PROF_NVLINK_TX_BYTES": 90000000000,
-    "DCGM_FI_PROF_NVLINK_RX_BYTES": 80000000000,
-}
-TRUTH = {
-    "sm_active": 0.5, "sm_occupancy": 0.25, "tensor_active": 0.4, "dram_active": 0.3, "fp64_active": 0.0,
-    "fp32_active": 0.1, "fp16_active": 0.02, "pcie_tx_bytes_per_second": 1.5e9, "pcie_rx_bytes_per_second": 2.5e9,
-    "nvlink_tx_bytes_per_second": 9e10, "nvlink_rx_bytes_per_second": 8e10,
-}  # fmt: skip
+# Field of the page, our metric, and what the page says, which is in our unit already.
+FIELDS = (
+    ("SM_ACTIVE", "sm_active", 0.5),
+    ("SM_OCCUPANCY", "sm_occupancy", 0.25),
+    ("PIPE_TENSOR_ACTIVE", "tensor_active", 0.4),
+    ("DRAM_ACTIVE", "dram_active", 0.3),
+    ("PIPE_FP64_ACTIVE", "fp64_active", 0),
+    ("PIPE_FP32_ACTIVE", "fp32_active", 0.1),
+    ("PIPE_FP16_ACTIVE", "fp16_active", 0.02),
+    ("PCIE_TX_BYTES", "pcie_tx_bytes_per_second", 1500000000),
+    ("PCIE_RX_BYTES", "pcie_rx_bytes_per_second", 2500000000),
+    ("NVLINK_TX_BYTES", "nvlink_tx_bytes_per_second", 90000000000),
+    ("NVLINK_RX_BYTES", "nvlink_rx_bytes_per_second", 80000000000),
+)
+RATIOS = {f"DCGM_FI_PROF_{field}": value for field, _, value in FIELDS[:7]} | {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.9}
+BYTES = {f"DCGM_FI_PROF_{field}": value for field, _, value in FIELDS[7:]}
+TRUTH = {metric: value for _, metric, value in FIELDS}
 
 
 def at(seconds: float) -> Instant:

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.model import Instant, Reading
+from skuwise.agent.model import Reading
 from skuwise.agent.sources.counters import CounterRates, NoRate
 from skuwise.agent.sources.host import HostSource
+from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
-
-
-def at(seconds: float) -> Instant:
-    return Instant(1_700_000_000 + seconds, 50 + seconds)
 
 
 def reasons(reading: Reading) -> dict[str, str]:
@@ -88,30 +85,20 @@ def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     assert set(reasons(reading).values()) == {"not-readable"}
 
 
-def test_the_first_value_gives_no_rate():
-    assert CounterRates(10.0).rate("a", 5.0, 100.0) == NoRate("first-reading")
-
-
-def test_a_rate_is_the_delta_over_the_measured_time():
+@pytest.mark.parametrize(
+    "steps",  # value, moment, and the rate or the reason of none
+    [
+        [(1000.0, 100.0, "first-reading"), (1600.0, 100.5, 1200.0), (1600.0, 102.5, 0.0)],
+        [(1000.0, 0.0, "first-reading"), (10.0, 1.0, "counter-reset"), (30.0, 2.0, 20.0)],
+        [(0.0, 0.0, "first-reading"), (100.0, 10.0, 10.0), (200.0, 20.001, "long-gap"), (300.0, 21.001, 100.0)],
+    ],
+)
+def test_a_rate_is_the_delta_over_the_measured_time_and_a_reset_or_long_silence_is_a_gap(steps):
     rates = CounterRates(10.0)
-    rates.rate("a", 1000.0, 100.0)
-    assert rates.rate("a", 1600.0, 100.5) == pytest.approx(1200.0)
-    assert rates.rate("a", 1600.0, 102.5) == 0.0
-
-
-def test_a_counter_that_goes_back_is_a_gap_and_the_next_delta_counts_from_there():
-    rates = CounterRates(10.0)
-    rates.rate("a", 1000.0, 0.0)
-    assert rates.rate("a", 10.0, 1.0) == NoRate("counter-reset")
-    assert rates.rate("a", 30.0, 2.0) == pytest.approx(20.0)
-
-
-def test_a_long_silence_is_a_gap_and_its_limit_still_is_not():
-    rates = CounterRates(10.0)
-    rates.rate("a", 0.0, 0.0)
-    assert rates.rate("a", 100.0, 10.0) == pytest.approx(10.0)
-    assert rates.rate("a", 200.0, 20.001) == NoRate("long-gap")
-    assert rates.rate("a", 300.0, 21.001) == pytest.approx(100.0)
+    for value, now, expected in steps:
+        assert rates.rate("a", value, now) == (
+            NoRate(expected) if isinstance(expected, str) else pytest.approx(expected)
+        )
 
 
 def test_counters_do_not_touch_one_another_and_can_be_forgotten():

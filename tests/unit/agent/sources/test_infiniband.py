@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import Instant, LinkLayer, Reading
+from skuwise.agent.model import LinkLayer, Reading
 from skuwise.agent.sources.fabric.ethernet import EthernetSource
 from skuwise.agent.sources.fabric.infiniband import InfinibandSource
 from skuwise.agent.sources.fabric.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
+from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Port, Sysfs, dgx_like, efa_like, gpus_on, put
 
 COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"
-
-
-def at(seconds: float) -> Instant:
-    return Instant(1_700_000_000 + seconds, 50 + seconds)
 
 
 def reasons(reading: Reading) -> dict[tuple[str, str], str]:
@@ -115,13 +112,11 @@ def test_resets_wraps_and_long_gaps_are_gaps(tmp_path: Path) -> None:
 
 
 def test_no_pma_is_missing(tmp_path: Path) -> None:
-    no_pma: dict[str, int | str] = dict.fromkeys(("port_xmit_data", "port_rcv_data", "port_xmit_wait"), "N/A (no PMA)")
-    _, source = one_nic(tmp_path, Port(counters=no_pma))
+    names = ("port_xmit_data", "port_rcv_data", "port_xmit_wait")
+    _, source = one_nic(tmp_path, Port(counters=dict.fromkeys(names, "N/A (no PMA)")))
     assert {line.absence.reason for line in source.probe().capabilities if line.absence} == {"no-pma"}
     source.read(at(0))
-    reading = source.read(at(1))
-    assert reading.fabric == {}
-    assert reasons(reading) == {("mlx5_0/1", "*"): "no-pma"}
+    assert source.read(at(1)).fabric == {} and reasons(source.read(at(2))) == {("mlx5_0/1", "*"): "no-pma"}
 
 
 @pytest.mark.parametrize("text", ["", "-5", "lots"])
@@ -182,10 +177,6 @@ def test_no_fabric_is_one_absence_of_the_source(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def at_ethernet(seconds: float) -> Instant:
-    return Instant(1_790_000_000 + seconds, 50 + seconds)
-
-
 def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 100_000, state: str = "up") -> Path:
     """``/sys/class/net/<name>``, on a PCI device of its own where it is physical."""
     home = root / "class/net" / name
@@ -220,10 +211,10 @@ def test_bytes_over_measured_time_and_the_line_rate_one_way(tmp_path: Path) -> N
     (port,) = source.probe().ports
     assert (port.key, port.link_layer, port.role) == ("eth0/1", "Ethernet", "unknown")
     assert port.line_rate_bytes_per_second == 12.5e9
-    assert reasons(source.read(at_ethernet(0)))[("eth0/1", "tx_bytes_per_second")] == "first-reading"
+    assert reasons(source.read(at(0)))[("eth0/1", "tx_bytes_per_second")] == "first-reading"
     put(home / "statistics/tx_bytes", 4000)
     put(home / "statistics/rx_bytes", 1000)
-    reading = source.read(at_ethernet(2))
+    reading = source.read(at(2))
     assert reading.fabric == {"eth0/1": {"tx_bytes_per_second": 2000.0, "rx_bytes_per_second": 500.0}}
     assert reading.port_states == {"eth0/1": "ACTIVE"}
     assert reasons(reading) == {("eth0/1", "xmit_wait_per_second"): "not-supported"}
@@ -254,7 +245,7 @@ def test_a_roce_device_is_listed_once(tmp_path: Path) -> None:
     probe = source.probe()
     assert probe.ports == ()
     assert [c.absence.reason for c in probe.capabilities if c.absence] == ["counted-as-rdma"]
-    assert source.read(at_ethernet(0)).fabric == {}
+    assert source.read(at(0)).fabric == {}
     assert [port.key for port in InfinibandSource(tmp_path, tuple, 10).probe().ports] == ["mlx5_0/1"]
 
 
@@ -275,22 +266,22 @@ def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it
     home = netdev(tmp_path, "eth0", speed=-1, state="down")
     source = source_on(tmp_path)
     assert source.probe().ports[0].line_rate_bytes_per_second is None
-    reading = source.read(at_ethernet(0))
+    reading = source.read(at(0))
     assert reading.port_states == {"eth0/1": "DOWN"}
     assert reasons(reading) == {("eth0/1", "*"): "port-not-active"}
     put(home / "operstate", "up")
     put(home / "speed", 25_000)
-    source.read(at_ethernet(1))
+    source.read(at(1))
     assert source.wants_probe
     assert source.probe().ports[0].line_rate_bytes_per_second == 25e9 / 8
-    source.read(at_ethernet(2))
+    source.read(at(2))
     assert not source.wants_probe
 
 
 def test_a_node_without_any_is_no_fault(tmp_path: Path) -> None:
     source = source_on(tmp_path)
     assert source.probe().ports == ()
-    assert source.read(at_ethernet(0)) == Reading()
+    assert source.read(at(0)) == Reading()
 
 
 def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
@@ -317,38 +308,44 @@ def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str | None) -> None:
     assert sysfs_bus_id(nvml) == sysfs
 
 
-def test_a_shared_switch_makes_compute_and_names_the_gpus() -> None:
-    gpus = {"a": (*SWITCH, "0000:12:00.0", "a"), "b": (*SWITCH, "0000:12:01.0", "b"), "c": ("pci0000:20", "p", "c")}
-    placed = place_nics([nic("n", *SWITCH, "0000:12:02.0", "n")], gpus, 3, {})["n"]
-    assert (placed.role, placed.gpu_pci_bus_ids) == ("compute", ("a", "b"))
+ON_SWITCH = {"a": (*SWITCH, "0000:12:00.0", "a"), "b": (*SWITCH, "0000:12:01.0", "b"), "c": ("pci0000:20", "p", "c")}
+ON_ROOTS = {"g0": ("pci0000:10", "p0", "g0"), "g1": ("pci0000:20", "p0", "g1")}
+FLAT_GPUS = {f"g{i}": (f"pci000{i}:00", f"g{i}") for i in range(2)}
+FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
 
 
-def test_the_root_complex_alone_counts_where_nothing_is_nearer() -> None:
-    gpus = {"g0": ("pci0000:10", "p0", "g0"), "g1": ("pci0000:20", "p0", "g1")}
-    nics = [nic("n0", "pci0000:10", "p1", "n0"), nic("n1", "pci0000:20", "p1", "n1"), nic("s", "pci0000:30", "p1", "s")]
-    placed = place_nics(nics, gpus, 2, {})
-    assert [placed[d].role for d in ("n0", "n1", "s")] == ["compute", "compute", "unknown"]
-    assert placed["n1"].gpu_pci_bus_ids == ("g1",)
-
-
-def test_the_root_complex_alone_does_not_count_beside_a_nearer_nic() -> None:
-    gpus = {"g0": (*SWITCH, "g0")}
-    nics = [nic("near", *SWITCH, "n"), nic("storage", "pci0000:10", "0000:10:02.0", "s"), nic("x", "pci0000:40", "x")]
-    placed = place_nics(nics, gpus, 1, {})
-    assert [placed[d].role for d in ("near", "storage", "x")] == ["compute", "unknown", "unknown"]
-
-
-def test_as_many_infiniband_nics_as_gpus_are_compute_where_the_tree_is_flat() -> None:
-    gpus = {f"g{i}": (f"pci000{i}:00", f"g{i}") for i in range(2)}
-    nics = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
-    assert {p.role for p in place_nics(nics, gpus, 2, {}).values()} == {"compute"}
-    assert {p.role for p in place_nics(nics[:1], gpus, 2, {}).values()} == {"unknown"}
-
-
-def test_azure_names_tell_where_the_tree_does_not() -> None:
-    nics = [nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")]
-    placed = place_nics(nics, {f"g{i}": (f"pci000{i}:00", "g") for i in range(8)}, 8, {})
-    assert [p.role for p in placed.values()] == ["compute", "management"]
+@pytest.mark.parametrize(
+    ("nics", "gpus", "placed"),
+    [
+        # A shared switch makes compute and names the GPUs.
+        ([nic("n", *SWITCH, "0000:12:02.0", "n")], ON_SWITCH, [("compute", ("a", "b"))]),
+        # The root complex alone counts where nothing is nearer, and not beside a nearer NIC.
+        (
+            [nic(n, f"pci0000:{root}", "p1", n) for n, root in (("n0", 10), ("n1", 20), ("s", 30))],
+            ON_ROOTS,
+            [("compute", ("g0",)), ("compute", ("g1",)), ("unknown", ())],
+        ),
+        (
+            [nic("n", *SWITCH, "n"), nic("s", "pci0000:10", "0000:10:02.0", "s"), nic("x", "pci0000:40", "x")],
+            {"g0": (*SWITCH, "g0")},
+            [("compute", ("g0",)), ("unknown", ()), ("unknown", ())],
+        ),
+        # As many InfiniBand NICs as GPUs are compute where the tree is flat.
+        (FLAT_NICS, FLAT_GPUS, [("compute", ()), ("compute", ())]),
+        (FLAT_NICS[:1], FLAT_GPUS, [("unknown", ())]),
+        # Azure's names tell where the tree does not.
+        (
+            [nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
+            {f"g{i}": (f"pci000{i}:00", "g") for i in range(8)},
+            [("compute", ()), ("management", ())],
+        ),
+    ],
+)
+def test_roles_by_the_places_of_nics_and_gpus(
+    nics: list[Nic], gpus: dict[str, tuple[str, ...]], placed: list[tuple[str, tuple[str, ...]]]
+) -> None:
+    found = place_nics(nics, gpus, len(gpus), {})
+    assert [(found[one.device].role, found[one.device].gpu_pci_bus_ids) for one in nics] == placed
 
 
 def test_configuration_wins_and_keeps_the_gpus() -> None:

@@ -42,6 +42,7 @@ from skuwise.agent.store.retention.retention import RetentionJob
 from skuwise.agent.store.rollup.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.writer import Writer
+from skuwise.tests.support import stored_rows
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 
@@ -146,11 +147,8 @@ def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: Ro
         assert told[f"{measure.name}_max"] == pytest.approx(700 / measure.steps + above * step)
         assert told[f"{measure.name}_n"] == 57
     for name in others:
-        assert (
-            told[name] == pytest.approx(row[name])
-            if not name.endswith("_bins")
-            else json.loads(str(told[name])) == bins
-        )
+        found = json.loads(str(told[name])) if name.endswith("_bins") else told[name]
+        assert found == pytest.approx(row[name])
     assert told["observed_seconds"] == pytest.approx(57.3)
 
 
@@ -244,9 +242,8 @@ def database_bursts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows(path: Path, view: str, where: str) -> list[tuple[object, ...]]:
     columns = ", ".join(f"burst_{name}" for name in COLUMNS)
-    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as connection:
-        sql = f"SELECT ts - {START}, gpu_uuid, {columns} FROM {view} WHERE {where} ORDER BY ts, gpu_uuid"
-        return connection.execute(sql).fetchall()
+    sql = f"SELECT ts - {START}, gpu_uuid, {columns} FROM {view} WHERE {where} ORDER BY ts, gpu_uuid"
+    return stored_rows.rows(path, sql)
 
 
 def test_a_burst_stands_beside_the_minute_in_which_it_ended(database_bursts: Path) -> None:
@@ -276,14 +273,11 @@ def test_a_snapshot_of_the_rollups_keeps_them(database_bursts: Path, tmp_path: P
 def test_retention_lets_them_go_with_the_minutes_and_keeps_the_hours(database_bursts: Path, tmp_path: Path) -> None:
     copy = take_snapshot(database_bursts, tmp_path / "copy.db")
     RetentionJob(copy, Limits(raw_seconds=7200, minutes_seconds=86400), sleep=lambda _: None).run(START + 86400 + 300)
-    with sqlite3.connect(copy) as connection:
-        assert connection.execute("SELECT count(*) FROM gpu_burst").fetchone() == (1,)
-        assert connection.execute("SELECT count(*) FROM gpu_burst_hour").fetchone() == (1,)
+    counts = "SELECT (SELECT count(*) FROM gpu_burst), (SELECT count(*) FROM gpu_burst_hour)"
+    assert stored_rows.rows(copy, counts) == [(1, 1)]
     limits = Limits(raw_seconds=7200, minutes_seconds=7200, hours_seconds=7200)
     RetentionJob(copy, limits, sleep=lambda _: None).run(START + 86400)
-    with sqlite3.connect(copy) as connection:
-        assert connection.execute("SELECT count(*) FROM gpu_burst").fetchone() == (0,)
-        assert connection.execute("SELECT count(*) FROM gpu_burst_hour").fetchone() == (0,)
+    assert stored_rows.rows(copy, counts) == [(0, 0)]
 
 
 def test_an_hours_values_are_of_the_bursts_that_have_them() -> None:

@@ -20,21 +20,25 @@ from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writing.slurm_rows import known_jobs
 from skuwise.agent.store.writing.writer import Writer
 from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.stored_rows import rows
 
 NOW = 1_790_000_000.0
 
 
 def pragma(path: Path, name: str) -> object:
-    with closing(sqlite3.connect(path)) as connection:
-        return connection.execute(f"PRAGMA {name}").fetchone()[0]
+    return rows(path, f"PRAGMA {name}")[0][0]
 
 
-def make(path: Path, version: int | None = None) -> None:
+def make(path: Path, version: int | None = None, ticks: int = 1) -> None:
     with Writer.open(path) as writer:
-        writer.for_node(Node("n1"), NOW).add_tick(Tick(NOW + 1, 1.0))
+        writer.for_node(Node("n1"), NOW).put_ticks(Tick(NOW + number, 1.0) for number in range(1, ticks + 1))
     if version is not None:
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(f"PRAGMA user_version = {version}")
+        change(path, f"PRAGMA user_version = {version}")
+
+
+def change(path: Path, script: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(script)
 
 
 @pytest.mark.parametrize("empty_file", [True, False])
@@ -54,9 +58,7 @@ def test_a_new_or_empty_file_becomes_a_database(tmp_path: Path, empty_file: bool
 def test_what_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "other.db"
     if kind == "foreign":
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute("CREATE TABLE node (id INTEGER)")
-            connection.commit()
+        change(path, "CREATE TABLE node (id INTEGER)")
     else:
         path.write_bytes(b"\x7fELF" * (1000 if kind == "garbage" else 1))
     before = path.read_bytes()
@@ -82,10 +84,7 @@ def test_a_damaged_database_is_set_aside_and_a_new_one_begun(tmp_path: Path, whe
     assert kept.read_bytes() == content
     assert ".recover" in writer.set_aside.remedy
     assert pragma(path, "integrity_check") == "ok"
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT reason, since FROM absences").fetchall() == [
-            ("damaged-database-set-aside", NOW + 50)
-        ]
+    assert rows(path, "SELECT reason, since FROM absences") == [("damaged-database-set-aside", NOW + 50)]
 
 
 def test_a_database_whose_header_is_gone_is_known_by_its_log(tmp_path: Path) -> None:
@@ -103,8 +102,7 @@ def test_a_database_whose_header_is_gone_is_known_by_its_log(tmp_path: Path) -> 
 
 def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_aside(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
-    with Writer.open(path) as writer:
-        writer.for_node(Node("n1"), NOW).put_ticks(Tick(NOW + i, 1.0) for i in range(20_000))
+    make(path, ticks=20_000)
     content = bytearray(path.read_bytes())
     middle = len(content) // 2 // 4096 * 4096
     content[middle : middle + 8192] = b"\xff" * 8192
@@ -141,27 +139,20 @@ def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
         writer.for_node(Node("n1"), NOW + 50)
     assert kept.name == f"node.db.{which}-{version}-20260921T141320Z"
     assert pragma(kept, "user_version") == version and pragma(path, "user_version") == SCHEMA_VERSION
-    with closing(sqlite3.connect(kept)) as connection:
-        assert connection.execute("SELECT count(*) FROM tick").fetchone() == (1,)
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT count(*) FROM tick").fetchone() == (0,)
-        assert connection.execute("SELECT reason, since, until FROM absences").fetchall() == [
-            (f"{which}-database-set-aside", NOW + 50, NOW + 50)
-        ]
+    assert [rows(file, "SELECT count(*) FROM tick") for file in (kept, path)] == [[(1,)], [(0,)]]
+    assert rows(path, "SELECT reason, since, until FROM absences") == [
+        (f"{which}-database-set-aside", NOW + 50, NOW + 50)
+    ]
 
 
 def test_a_newer_minor_is_written_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "node.db"
     make(path, SCHEMA_VERSION + 1)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("ALTER TABLE node ADD COLUMN added TEXT")
-        connection.execute("UPDATE node SET added = 'kept'")
-        connection.commit()
+    change(path, "ALTER TABLE node ADD COLUMN added TEXT; UPDATE node SET added = 'kept'")
     with Writer.open(path) as writer:
         writer.for_node(Node("n1", cluster="c2"), NOW + 9)
     assert pragma(path, "user_version") == SCHEMA_VERSION + 1
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT cluster, added FROM node").fetchall() == [("c2", "kept")]
+    assert rows(path, "SELECT cluster, added FROM node") == [("c2", "kept")]
 
 
 def test_what_is_set_aside_never_replaces_a_file(tmp_path: Path) -> None:
@@ -217,31 +208,12 @@ def test_without_a_list_of_mounts_nothing_is_claimed(tmp_path: Path) -> None:
     assert (line.origin, line.absence) == ("/data/x.db", None)
 
 
-START = 1_700_000_000.0
-
-
-def tick(number: int) -> Tick:
-    return Tick(ts=START + number, interval_seconds=1.0, host={"cpu_util": 0.5})
-
-
-def fill(path: Path, ticks: int = 3) -> None:
-    with Writer.open(path) as writer:
-        node = writer.for_node(Node("n"), START)
-        for number in range(ticks):
-            node.add_tick(tick(number))
-
-
-def change(path: Path, script: str) -> None:
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(script)
-
-
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
 def test_a_new_database_is_not_readable_by_everybody(path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         with Writer.open(path) as writer:
-            writer.for_node(Node("n"), START)
+            writer.for_node(Node("n1"), NOW)
             writer.commit()
             modes = [stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()]
     finally:
@@ -252,12 +224,12 @@ def test_a_new_database_is_not_readable_by_everybody(path: Path, umask: int) -> 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_was_taken_away_is_said_not_written_on(path: Path, replaced: bool) -> None:
     with pytest.raises(StoreError, match="removed or replaced"), Writer.open(path, commit_every=1) as writer:
-        node = writer.for_node(Node("n"), START)
-        node.add_tick(tick(1))
+        node = writer.for_node(Node("n1"), NOW)
+        node.add_tick(Tick(NOW + 1, 1.0))
         path.rename(path.with_name("taken.db"))
         if replaced:
             path.write_bytes(b"somebody else's")
-        node.add_tick(tick(2))
+        node.add_tick(Tick(NOW + 2, 1.0))
     if replaced:
         assert path.read_bytes() == b"somebody else's"
 
@@ -278,10 +250,10 @@ MANY = " CROSS JOIN ".join(f"tick AS t{i}" for i in range(9))
     "view", [ENDLESS, "SELECT * FROM nodes", "SELECT other.x AS node FROM other"], ids=["endless", "circle", "missing"]
 )
 def test_views_that_are_not_ours_are_never_asked(path: Path, view: str) -> None:
-    fill(path, 12)
+    make(path, ticks=12)
     change(path, f"DROP VIEW nodes; CREATE VIEW nodes AS {view}; CREATE VIEW own AS SELECT 1 AS node")
     with open_reader(path) as reader:
-        assert reader.fetch("SELECT node FROM nodes") == [("n",)]
+        assert reader.fetch("SELECT node FROM nodes") == [("n1",)]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +268,7 @@ def test_views_that_are_not_ours_are_never_asked(path: Path, view: str) -> None:
     ids=["recursion", "function", "rows", "time", "cell"],
 )
 def test_a_reading_costs_no_more_than_the_file_is_worth(path: Path, sql: str, said: str) -> None:
-    fill(path, 12)
+    make(path, ticks=12)
     change(path, "UPDATE node SET node = replace(hex(zeroblob(200000)), '0', 'n')")
     with open_reader(path) as reader, pytest.raises(StoreError, match=said):
         if "longer" in said:
@@ -315,7 +287,7 @@ def test_a_reading_costs_no_more_than_the_file_is_worth(path: Path, sql: str, sa
     ids=["view", "missing", "computed", "virtual"],
 )
 def test_tables_that_are_not_ours_are_not_read(path: Path, script: str, said: str) -> None:
-    fill(path)
+    make(path)
     change(path, "PRAGMA legacy_alter_table = ON;" + script)
     with pytest.raises(StoreError, match=said):
         open_reader(path)

@@ -238,14 +238,11 @@ def hour(**values: Sequence[float | None]) -> dict[str, object]:
     return roll_gpu(Samples(ENDS, [1.0] * SECONDS, values), GpuLimits(), "hour")
 
 
-def test_an_hour_of_pages_covers_the_hour() -> None:
+def test_an_hour_of_pages_covers_the_hour_and_an_idle_one_is_one_run() -> None:
     row = hour(sm_active=on_page(0.3), gpu_util=[0.3] * SECONDS)
     assert row["sm_active_n"] == 120 and row["sm_active_mean"] == pytest.approx(0.3)
     assert sum(row["sm_active_bins"]) == sum(row["gpu_util_bins"]) == SECONDS  # type: ignore[arg-type]
     assert row["observed_seconds"] == SECONDS
-
-
-def test_an_idle_hour_of_pages_is_an_idle_run_of_an_hour() -> None:
     row = hour(sm_active=on_page(0.0))
     assert (row["idle_run_seconds"], row["duty"]) == (SECONDS, 0.0)
     broken = on_page(0.0)
@@ -263,21 +260,11 @@ def test_means_over_half_a_minute_tell_nothing_of_seconds() -> None:
     wave = [0.5 + 0.4 * sin(tau * second / 10) for second in ENDS]
     by_page = [value if index % 30 == 7 or index % 30 == 11 else None for index, value in enumerate(wave)]
     power = [300 + 100 * value for value in wave]
-    row = hour(
-        sm_active=by_page,
-        tensor_active=by_page,
-        power_watts=power,
-        nvlink_tx_bytes_per_second=power,
-        nvlink_rx_bytes_per_second=power,
-    )
+    links = {"nvlink_tx_bytes_per_second": power, "nvlink_rx_bytes_per_second": power}
+    row = hour(sm_active=by_page, tensor_active=by_page, power_watts=power, **links)
     assert row["sm_active_cv"] is None and row["tensor_nvlink_correlation"] is None
     assert row["period_seconds"] == pytest.approx(10.0, abs=0.1)  # power is there each second
-    whole = hour(
-        sm_active=list(wave),
-        tensor_active=list(wave),
-        nvlink_tx_bytes_per_second=power,
-        nvlink_rx_bytes_per_second=power,
-    )
+    whole = hour(sm_active=list(wave), tensor_active=list(wave), **links)
     assert whole["sm_active_cv"] is not None and whole["tensor_nvlink_correlation"] == pytest.approx(1.0)
 
 
