@@ -127,6 +127,7 @@ def test_recipients_are_answered_one_by_one(tmp_path: Path, server: MailServer) 
     assert (tally.sent, tally.waiting) == (1, 1)
     assert "no@example.org): 550 no such" in tally.refused[0] and "\x1b" not in tally.refused[0]
     server.behaviour.rcpt = lambda _: None
+    assert desk.send().waiting == 1  # not before its time
     desk.at += FIRST_PAUSE_SECONDS
     assert desk.send().sent == 1
     assert [one.to for one in server.received] == [("ok@example.org",), ("grey@example.org",)]

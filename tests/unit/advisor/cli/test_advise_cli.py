@@ -69,22 +69,6 @@ def test_a_short_window_gives_no_waste_and_says_from_when(founding, capsys):
     assert any("verdict" in note["text"] for note in advice["notes"])
 
 
-def test_a_window_without_data_is_nothing_to_work_on(founding, capsys):
-    assert main(["advise", "--db", str(founding), "--until", "2001-01-01T00:00:00Z", "--since", "1d"]) == 3
-    assert "--since" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [[], ["--db", "x", "--since", "soon"], ["--db", "x", "--until", "later"], ["--db", "x", "--format", "xml"]],
-)
-def test_wrong_usage_is_status_two(arguments, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(["advise", *arguments])
-    assert stopped.value.code == 2
-    assert "usage" in capsys.readouterr().err
-
-
 def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
     foreign = tmp_path / "foreign.db"
     with sqlite3.connect(foreign) as connection:
@@ -95,18 +79,6 @@ def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
         said = capsys.readouterr().err
         assert "Traceback" not in said
         assert "unexpected" not in said
-
-
-def test_explain_tells_a_workload(founding, capsys):
-    assert main(["advise", "--db", str(founding), "--format", "json"]) == 0
-    workload = json.loads(capsys.readouterr().out)["workloads"][0]
-    assert main(["explain", "--db", str(founding), workload["id"]]) == 0
-    assert "Bottleneck: hbm-bandwidth" in capsys.readouterr().out
-
-
-def test_explain_refuses_what_is_not_there(founding, capsys):
-    assert main(["explain", "--db", str(founding), "nothing-such"]) == 2
-    assert "No match for 'nothing-such'" in capsys.readouterr().err
 
 
 PRICE = """prices:
@@ -152,7 +124,6 @@ HOURS = 78
 Shares = dict[float, float]
 # Of a thousand requests an hour and their tokens: shares up to each edge in seconds.
 FIRST: Shares = {0.04: 0.5, 0.06: 0.95, 0.5: 1.0}
-ROOMY: Shares = {0.01: 0.5, 0.02: 0.99, 0.1: 1.0}
 TIGHT: Shares = {0.025: 0.5, 0.04: 0.85, 0.05: 0.9005, 0.1: 1.0}
 
 

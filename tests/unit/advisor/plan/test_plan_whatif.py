@@ -170,18 +170,6 @@ def test_what_cannot_be_is_refused_in_a_sentence_with_a_remedy(arguments, said, 
     assert said in told and told.startswith("skuwise: ") and told.count(". ") >= 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("--max-moves", "-1"), ("--reserve", "x"), ("--seconds", "0"), ("--growth", "nan"), ("--goal", "fame"),
-     ("--keep", "x")],
-)  # fmt: skip
-def test_wrong_options_are_wrong_usage(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--db", "nowhere.db", *arguments])
-    assert ended.value.code == 2
-    assert capsys.readouterr().out == ""
-
-
 def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
     path = tmp_path / "crafted.db"
     path.write_bytes(founding.read_bytes())

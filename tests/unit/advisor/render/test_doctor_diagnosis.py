@@ -199,13 +199,3 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     assert "it'\"'\"'s bare.db'" in said  # to be copied into a shell
     found = document_databases(capsys, "--db", str(path), "--since", "2d")
     assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"), [(["--until", "2001-01-01T00:00:00Z", "--since", "1d"], 3), (["--match", 'a="b"'], 2)]
-)
-def test_where_there_is_nothing_to_examine_one_sentence_says_why(
-    founding: Path, arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor", "--db", str(founding), *arguments]) == status
-    assert "Traceback" not in capsys.readouterr().err
