@@ -9,40 +9,14 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.mail.carriers import available_carriers
-from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError, Outbox
-from skuwise.advisor.mail.parcel import Parcel, Reply
+from skuwise.advisor.mail.parcel import Reply
 from skuwise.advisor.mail.routes import TeamRoute
 from skuwise.advisor.mail.rows import GIVE_UP_SECONDS, pause_seconds
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.agent.model import Instant
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.notify_desk import FakeCarrier
-
-NOW = 1_795_400_000.0
-WEEK = "2026-11-16"
-
-
-class Post:
-    """An outbox with a carrier. `at`: the clock."""
-
-    def __init__(self, folder: Path) -> None:
-        self.outbox, self.carrier = Outbox(folder / "outbox.db"), FakeCarrier()
-        self.at, self.slept, self.said = NOW, [], []
-
-    def queue(self, team: str, *to: str, week: str = WEEK, about: tuple[str, ...] = ()) -> int:
-        return self.outbox.queue(Parcel(week, team, "mail", f"<{team}@x>", "s", b"all of it", to, about), self.at)
-
-    def send(self) -> Tally:
-        with self.outbox.sending():
-            return send_waiting(
-                self.outbox, {"mail": self.carrier}, clock=lambda: Instant(self.at, self.at - NOW),
-                sleep=self.slept.append, mails_per_minute=30, say=self.said.append,
-            )  # fmt: skip
-
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        with contextlib.closing(sqlite3.connect(self.outbox.path)) as connection:
-            return connection.execute(sql).fetchall()
+from skuwise.tests.support.outbox_builders import NOW, WEEK, Post
 
 
 @pytest.fixture
