@@ -128,20 +128,6 @@ def test_moves_that_exclude_one_another_count_once():
     assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)
 
 
-def test_the_fleet_sum_is_the_best_of_each_group():
-    advice = advice_of(founding())
-    counted = [
-        r.saving_usd_per_month.p50
-        for r in advice.recommendations
-        if r.realisation == "cash-now" and not r.blocked_by and r.saving_usd_per_month
-    ]
-    assert advice.summary.recoverable_usd_per_month == pytest.approx(max(counted))
-    twin = next(r for r in advice.recommendations if r.target.node_sku == PLAIN)
-    swap = next(r for r in advice.recommendations if r.action == "swap-placement")
-    assert swap.id in twin.excludes
-    assert twin.id in swap.excludes
-
-
 CATALOG = load_catalog()
 MODEL = load_move_model()
 REFERENCE = CATALOG.gpus[MODEL.profiles.reference]

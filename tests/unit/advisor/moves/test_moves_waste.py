@@ -21,7 +21,6 @@ from skuwise.tests.support.moves_builders import (
     advice_of,
     bare,
     fabric,
-    founding,
     gpus_of,
     node,
     usage,
@@ -39,19 +38,6 @@ def rules(advice):
 
 def one(advice, rule):
     return next(f for f in advice.findings if f.rule == rule)
-
-
-def test_a_service_on_a_silent_fabric_is_found_once_with_all_its_nodes():
-    advice = advice_of(founding())
-    found = one(advice, "idle-fabric")
-    assert rules(advice) == ["idle-fabric"]
-    assert found.nodes == ("n1", "n2")
-    assert found.workload in {"w-chat", "w-chat-2"}
-    assert "Last traffic: none in 14 days of history" in found.text
-    assert found.cost_usd == pytest.approx(9.832 * 336 * 2)
-    assert "list price" in found.text
-    assert found.would_change_if
-    assert {e.metric for e in found.evidence} >= {"fabric_util_p995", "fabric_hours"}
 
 
 @pytest.mark.parametrize("kind", ["training", "fine-tuning", "unknown"])
@@ -172,21 +158,6 @@ def test_an_idle_replica_is_released_without_those_that_serve(idle):
     (released,) = [r for r in advice.recommendations if r.action == "release"]
     assert (released.source.gpu_count, released.yardstick.nodes) == (8, (where,))
     assert released.saving_usd_per_month.p50 == pytest.approx(98.32 * 730)
-
-
-def test_too_many_gpus_says_how_many_would_do():
-    pods = [workload("api", (n,), id=f"w-api-{n}") for n in ("n1", "n2", "n3", "n4")]
-    nodes = [node(w.nodes[0], fabric=fabric(util_p995=0.5)) for w in pods]
-    uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.3) for w in pods]
-    advice = advice_of(verdicts(nodes, pods, uses=[u.assign(u_n=0.2) for u in uses]))
-    found = one(advice, "too-many-gpus")
-    assert {e.metric: e.threshold for e in found.evidence}["gpus_held"] == 16.0
-    assert found.cost_usd == pytest.approx(2 * 98.32 * 336)
-    fewer = next(r for r in advice.recommendations if r.action == "reduce-gpus")
-    assert fewer.target.gpu_count == 16
-    assert fewer.realisation == "cash-now"
-    assert fewer.saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
-    assert "x the current peak demand" in fewer.break_even
 
 
 def _changing(*phases: tuple[float, float, str]):

@@ -153,23 +153,6 @@ def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
     assert document["solver"]["proven"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--only", "ads", "--exclude", "ads"), "Team 'ads' is in --only and in --exclude."),
-        (("--add", "H100"), "Invalid nodes to add 'H100'"),
-        (("--demand", "chat"), "Invalid demand 'chat'"),
-        (("--demand", "all x2", "--demand", "all x3"), "is given twice"),
-        (("--commit-ends", "soon"), "soon"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_sentence_with_a_remedy(arguments, said, capsys):
-    status, out, err = plan("--db", "nowhere.db", *arguments, capsys=capsys)
-    assert (status, out) == (2, "")
-    told = err.splitlines()[-1]
-    assert said in told and told.startswith("skuwise: ") and told.count(". ") >= 1
-
-
 def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
     path = tmp_path / "crafted.db"
     path.write_bytes(founding.read_bytes())

@@ -86,13 +86,6 @@ def test_the_schema_itself_is_sound_and_refuses_what_is_missing():
         validate(data, "advice")
 
 
-def test_every_price_that_is_named_is_listed():
-    data = read(advice_of(founding()))
-    known = {p["id"] for p in data["prices"]}
-    assert {p for r in data["recommendations"] for p in r["prices"]} <= known
-    assert {f["price"] for f in data["findings"]} <= known
-
-
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("form", format_names())
 def test_hostile_names_have_no_effect(form, text):
