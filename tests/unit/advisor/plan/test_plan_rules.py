@@ -214,15 +214,10 @@ def test_of_a_tiny_fleet_the_best_layout_is_found_and_proven(number: int) -> Non
     assert layout.proven
 
 
-def _unit(name: str, node: str, gpus: int) -> PlanSeries:
-    unit = PlanUnit(f"{name}0", name, {node: gpus})
-    return PlanSeries(name, name, None, "p", "notebook", False, (unit,), np.zeros(1), np.zeros(1))
-
-
 def test_what_needs_room_comes_after_what_makes_it() -> None:
-    nodes = tuple(PlanNode(name, "p", "gpu", "sku", 8, usd) for name, usd in (("a", 1.0), ("b", 1.0), ("c", 90.0)))
-    series = (_unit("s", "a", 6), _unit("t", "b", 2), _unit("u", "c", 6), _unit("v", "b", 2))
-    problem = Problem(nodes, series, (), "cash", 0.0)
+    nodes = tuple(node(name, usd=usd) for name, usd in (("a", 1.0), ("b", 1.0), ("c", 90.0)))
+    series = (service("s", {"a": 6}), service("t", {"b": 2}), service("u", {"c": 6}), service("v", {"b": 2}))
+    problem = fleet([*nodes], [*series])
     layout = solve(problem, SolverBudget(2, 2), time.perf_counter)
     assert "c" not in layout.kept
     steps = sequence(problem, layout)
@@ -234,8 +229,8 @@ def test_what_needs_room_comes_after_what_makes_it() -> None:
 
 
 def test_a_swap_needs_capacity_for_a_moment() -> None:
-    nodes = (PlanNode("a", "p", "gpu", "sku", 8, 1.0), PlanNode("b", "p", "gpu", "sku", 8, 1.0))
-    problem = Problem(nodes, (_unit("s", "a", 8), _unit("t", "b", 8)), (), "cash", 0.0)
+    nodes = (node("a"), node("b"))
+    problem = fleet([*nodes], [service("s", {"a": 8}), service("t", {"b": 8})])
     layout = solve(problem, SolverBudget(1, 1), time.perf_counter)
     swapped = state_after(problem, layout, ())
     swapped = type(swapped)({}, {"s0": "b", "t0": "a"}, layout.kept, {}, 0.0, 0.0, 0.0, proven=False)

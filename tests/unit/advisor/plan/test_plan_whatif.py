@@ -15,7 +15,6 @@ from skuwise.advisor.plan.limits import FleetChange
 from skuwise.advisor.plan.whatif import parse_add, parse_demand
 from skuwise.advisor.plan.worth import MONTH_SECONDS
 from skuwise.rules.base.errors import NothingToDo, UsageError
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import END, PLAIN, verdicts
 from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, replica
 from skuwise.tests.support.schemas import validate
@@ -60,10 +59,6 @@ def full(nodes: int = 2, **changes):
     """A service that fills one node, and nodes that are empty."""
     a = replica("a", "n1", range(8))
     return verdicts([plain_node(f"n{k + 1}", **changes) for k in range(nodes)], [a], uses=[busy(a)])
-
-
-def negotiated(usd: float, basis: str = "negotiated", until: str | None = None) -> Price:
-    return Price(f"{PLAIN}@eastus:{basis}", PLAIN, "eastus", usd, basis, "contract 1", "2026-10-01", until)
 
 
 @pytest.mark.parametrize("goal", ["cash", "nodes"])
