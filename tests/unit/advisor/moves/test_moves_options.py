@@ -49,7 +49,7 @@ def test_a_move_is_credited_only_beyond_the_right_sized_count():
     ways = {(r.action, r.target.node_sku): r for r in advice.recommendations}
     fewer = ways["reduce-gpus", IB]
     assert (fewer.target.gpu_count, fewer.realisation) == (16, "cash-now")
-    assert "x the current peak demand" in fewer.break_even
+    assert "x the current peak demand" in (fewer.break_even or "")
     assert ways["reduce-gpus", IB].saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
     assert ways["move-sku", PLAIN].target.gpu_count == 16
     assert ways["move-sku", PLAIN].saving_usd_per_month.p50 == pytest.approx(2 * 9.832 * 730)
