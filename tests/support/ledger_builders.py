@@ -8,10 +8,10 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
+from skuwise.advisor.core.advice_types import Advice, Configuration, Fleet, Interval, NodeStanding, SavingsBaseline
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.ledger.entries import LedgerEntry
+from skuwise.advisor.ledger.entries import LedgerEntry, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
@@ -79,6 +79,21 @@ def ground(**changes) -> PredictionSnapshot:
         "usd_per_hour": {IB: 98.32}, "prices": "at list price", "seen_until": START,
     }  # fmt: skip
     return PredictionSnapshot(**{**values, **changes})
+
+
+def proposal(id_: str = "r-0123456789ab", **changes) -> Proposal:
+    """A move of a service as it was proposed."""
+    made = Proposal(
+        id_, "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low", False,
+        "Move it.", "fleet.db",
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def one_node_fleet(end: float, days: float = 1.0) -> Fleet:
+    """Who a ledger is of: one node, seen for so many days."""
+    return Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
+                 end - days * DAY, end)  # fmt: skip
 
 
 L40S = Configuration("L40S", "azure/other", 16)

@@ -33,7 +33,6 @@ BOARDS = (
     Board("T4", 9, 12, 30, 70, 16),
     Board("A10G", 18, 22, 90, 300, 24),
 )
-EXPORTED = ("gpu_util", "tensor_active", "dram_active")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +107,4 @@ def one(way: Way, seed: int, *, hours: int = 48, columns: dict[str, list[float]]
     place(b, way.board, columns or rows(rng, way, hours=hours), node="n1", uuid="GPU-n1-0")
     if way.held:
         b.work("w", [("n1", "GPU-n1-0")])
-    return b.frame()
-
-
-def sliced(way: Way, ways: list[Way], seed: int, *, hours: int = 48, repeated: bool = True) -> Frame:
-    """A GPU in instances, each in its own use. `repeated`: instances repeat the parent's power, as exporters do."""
-    b = FrameBuilder(hours=hours)
-    rng = np.random.default_rng(seed)
-    parts = [rows(rng, replace(one, board=way.board, context=0.0), hours=hours) for one in ways]
-    power = way.context + np.mean([part["power_watts"] for part in parts], axis=0)
-    columns = {"power_watts": list(map(float, power)), "sm_active": [0.0] * hours, "dram_active": [0.0] * hours}
-    place(b, way.board, columns, node="n1", uuid="GPU-n1-0")
-    for n, part in enumerate(parts):
-        part["power_watts"] = columns["power_watts"]
-        if not repeated:
-            del part["power_watts"]
-        part.pop("gpu_util", None)
-        uuid = f"MIG-n1-{n}"
-        place(b, way.board, part, node="n1", uuid=uuid, kind="mig", parent_uuid="GPU-n1-0", slices=1.0,
-              mig_profile="1g.10gb", power_limit_watts=None)  # fmt: skip
-        b.work(f"w{n}", [("n1", uuid)], series=f"s{n}")
     return b.frame()

@@ -42,14 +42,9 @@ class Received:
 
 @dataclass
 class Behaviour:
-    """What it does next. `rcpt`: the answer to a recipient (None: 250). `before_data`, `after_data`: called with the
-    number of the message, the first when its content is there and nothing is answered, the second when it is kept and
-    nothing is answered; an answer that one of them gives is the server's."""
+    """What it does next. `rcpt`: the answer to a recipient (None: 250)."""
 
     rcpt: Callable[[str], str | None] = lambda _: None
-    mail: str | None = None
-    before_data: Callable[[int], str | None] = lambda _: None
-    after_data: Callable[[int], str | None] = lambda _: None
     stall_at: str = ""  # a command at which it says nothing any more
     drop_in_data: set[int] = field(default_factory=set)  # the messages in whose content it hangs up
     messages: int = 0  # how many came as far as their content
@@ -59,14 +54,6 @@ class _Handler:
     def __init__(self, behaviour: Behaviour, received: list[Received]) -> None:
         self.behaviour = behaviour
         self.received = received
-
-    async def handle_MAIL(
-        self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
-    ) -> str:
-        if self.behaviour.mail:
-            return self.behaviour.mail
-        envelope.mail_from = address
-        return "250 OK"
 
     async def handle_RCPT(
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -78,9 +65,6 @@ class _Handler:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         self.behaviour.messages += 1
-        number = self.behaviour.messages
-        if answer := self.behaviour.before_data(number):
-            return answer
         user = session.auth_data.login.decode() if isinstance(session.auth_data, LoginPassword) else None
         content = envelope.content
         assert isinstance(content, bytes)
@@ -88,7 +72,7 @@ class _Handler:
         encrypted = server.transport.get_extra_info("ssl_object") is not None
         sender, to = str(envelope.mail_from), tuple(envelope.rcpt_tos)
         self.received.append(Received(sender, to, content, encrypted, user, str(session.host_name)))
-        return self.behaviour.after_data(number) or "250 accepted"
+        return "250 accepted"
 
 
 class _Server(SMTP):

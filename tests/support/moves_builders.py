@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from skuwise.advisor.classify.types import BareGpu, FabricFacts, NodeFacts, NodePower, TokenEnergy, Verdicts
 from skuwise.advisor.classify.workloads.inventory import MEASURED, GpuCoverage, Inventory, NodeInventory
-from skuwise.advisor.core.advice_types import Advice
+from skuwise.advisor.core.advice_types import Advice, Finding, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
@@ -19,6 +19,7 @@ from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, Kind
 from skuwise.advisor.moves.base.prediction import Use
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.rules.catalog.loader import Catalog, load_catalog
+from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.rulebooks import rulebook
 
 END = 1_790_000_000.0 // 3600 * 3600
@@ -144,6 +145,28 @@ def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptio
         given, rulebook(catalog(), prices=prices, **rules), options or AdviseOptions(END), np.random.default_rng(seed),
         source={"kind": "sqlite", "paths": ["fleet.db"]},
     )  # fmt: skip
+
+
+def fired(advice: Advice) -> list[str]:
+    """The rules of all findings."""
+    return sorted(f.rule for f in advice.findings)
+
+
+def found(advice: Advice, rule: str) -> Finding:
+    """The only finding of a rule."""
+    (one,) = [f for f in advice.findings if f.rule == rule]
+    return one
+
+
+def ways(advice: Advice, action: str) -> list[Recommendation]:
+    return [r for r in advice.recommendations if r.action == action]
+
+
+def price_of(
+    sku: str = IB, usd: float = 50.0, basis: str = "negotiated", until: str | None = None, region: str = "eastus"
+) -> Price:
+    """A team's own price of a node an hour."""
+    return Price(f"{sku}@{region}:{basis}", sku, region, usd, basis, "contract 1", "2026-10-01", until)
 
 
 def founding() -> Verdicts:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import email
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from email.headerregistry import Address
@@ -23,6 +21,7 @@ from skuwise.advisor.notify.desk import Desk
 from skuwise.agent.model import Instant
 
 from .incident_fixtures import NOW
+from .stored_rows import rows
 
 A, B, OPS = "a@example.org", "b@example.org", "ops@example.org"
 
@@ -83,5 +82,4 @@ class Bench:
         self.at += seconds
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with contextlib.closing(sqlite3.connect(self.outbox.path)) as connection:
-            return connection.execute(sql).fetchall()
+        return rows(self.outbox.path, sql)

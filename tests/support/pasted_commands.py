@@ -20,8 +20,8 @@ _AT_END = re.compile(r"(?:^|[:>$] +|next: )(skuwise [a-z]+(?: .*)?)$", re.MULTIL
 _PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b(?!=)|\.\.\.|…|\[")
 
 
-def commands_in(text: str, *, forms: bool = False) -> list[str]:
-    """Every command line in a text, once, in order. `forms`: those with placeholders (``COMMAND --help``) too.
+def commands_in(text: str) -> list[str]:
+    """Every command line in a text, once, in order.
 
     A line that its printer wrapped is joined: continuation lines are indented deeper or begin with ``-``.
     """
@@ -35,7 +35,7 @@ def commands_in(text: str, *, forms: bool = False) -> list[str]:
         if at is not None:
             command = re.split(r"\s{2,}|  #|\s+\(", at[1].strip())[0].rstrip(".")
             found[command] = None
-    return [one for one in found if forms or not _PLACEHOLDER.search(_without_values(one))]
+    return [one for one in found if not _PLACEHOLDER.search(_without_values(one))]
 
 
 def _without_values(command: str) -> str:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.moves.tracking.observation import Measure, WorkloadAddress
 from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.model import PatchSet, Target
 from skuwise.advisor.patches.subject import Asked, GivenFile, Subject
-from skuwise.tests.support.ledger_builders import ground
+from skuwise.tests.support.ledger_builders import ground, proposal
 from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
 
 NOW = 1_790_000_000.0
@@ -49,12 +49,9 @@ GROUNDS = {
 def accepted(action: str, about: str = "chat", text: str = "What was measured.", **changes) -> LedgerEntry:
     """A recommendation as the ledger has it after it was accepted. `changes`: of its ground."""
     told = ground(**{"target": H100, "address": SERVICE, **GROUNDS[action], **changes})
-    proposal = Proposal(
-        ID, action, about, "16 x H100-SXM5 on A", "16 x H100-SXM5 on B", 100.0, 0.0, "cash-now", "low", False, text,
-        "fleet.db", told,
-    )  # fmt: skip
+    made = proposal(ID, action=action, about=about, text=text, ground=told)
     events = (LedgerEvent("proposed", NOW - 60, "skuwise"), LedgerEvent("accepted", NOW, "ann"))
-    return LedgerEntry(proposal, NOW - 60, NOW, events)
+    return LedgerEntry(made, NOW - 60, NOW, events)
 
 
 def subject(action: str, *manifests: tuple[str, str], entry: LedgerEntry | None = None, **asked) -> Subject:

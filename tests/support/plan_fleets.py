@@ -54,10 +54,8 @@ def random_problem(
     goal: Goal = "cash",
     hours: int = 168,
     max_moves: int | None = None,
-    wild: bool = True,
 ) -> Problem:
-    """A fleet as it could be. `wild`: with the rare: demand above everything, nodes beyond their limits, needs and
-    exclusions; else what runs there fits there today."""
+    """A fleet as it could be, also the rare: demand above all, nodes beyond their limits, needs and exclusions."""
     rng = np.random.default_rng(seed)
     gpus = [int(rng.choice([4, 8, 8, 8])) for _ in range(pools)]
     price = rng.uniform(5, 90, pools)
@@ -71,8 +69,8 @@ def random_problem(
         for n in made
     }  # fmt: skip
     mig_pools = {n.pool for n in made if n.mig}
-    full = float(rng.choice([0.5, 1.0, 1.0, 2.0])) if wild else 1.0
-    draw = _Draw(rng, tenants, made, free, full, mig_pools, wild and bool(rng.random() < 0.15))
+    full = float(rng.choice([0.5, 1.0, 1.0, 2.0]))
+    draw = _Draw(rng, tenants, made, free, full, mig_pools, bool(rng.random() < 0.15))
     found: list[PlanSeries] = []
     options: list[PlanOption] = []
     for i in range(round(series * full)):
@@ -92,12 +90,11 @@ def random_problem(
                 own = _elsewhere(draw, own, elsewhere[int(rng.integers(len(elsewhere)))])
             found.append(own)
             options += _options(draw, i, own, pools)
-    if wild:
-        options = _coupled(rng, options)
-        if rng.random() < 0.1:
-            found = [replace(s, demand=s.demand * 4) for s in found]
-        if rng.random() < 0.2:
-            made = [_beyond(rng, n) for n in made]
+    options = _coupled(rng, options)
+    if rng.random() < 0.1:
+        found = [replace(s, demand=s.demand * 4) for s in found]
+    if rng.random() < 0.2:
+        made = [_beyond(rng, n) for n in made]
     rented = [
         PlanNode(f"rent-{p}-{k}", f"p{p}", f"gpu{p}", f"sku{p}", gpus[p], float(price[p]),
                  cpu_cores=gpus[p] * 8.0, host_mem_bytes=gpus[p] * 100e9, gpu_mem_bytes=80e9, rented=True,

@@ -81,6 +81,9 @@ def victoria(folder: Path, series: Iterable[Series], *flags: str) -> Iterator[st
         yield url
 
 
+ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
+
+
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))

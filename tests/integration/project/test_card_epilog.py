@@ -8,96 +8,18 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "deploy/slurm/epilog-slurmctld.sh"
+DEPLOY = Path(__file__).parents[3] / "deploy"
 CARD = "SKW1:w=1"
 HOSTILE = "$(touch pwned);`touch pwned`;\"'\n\x1b[2J --existing=x"
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
 
-class Controller:
-    """A folder with stand-ins that note how they are called, one argument a line."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.bin = folder, folder / "bin"
-        self.bin.mkdir()
-        self.conf = folder / "card.conf"
-        self.put("squeue", f"cat {folder}/comment")
-        self.put("skuwise", f"echo '{CARD}'")
-        self.put("scontrol", ":")
-        (folder / "comment").write_text("\n")
-
-    def put(self, name: str, then: str) -> None:
-        file = self.bin / name
-        file.write_text(
-            f'#!/bin/bash\nfor one in "$@"; do printf "%q\\n" "$one"; done >>{self.folder}/{name}.calls\n{then}\n'
-        )
-        file.chmod(0o755)
-
-    def calls(self, name: str) -> list[str]:
-        file = self.folder / f"{name}.calls"
-        return file.read_text().splitlines() if file.exists() else []
-
-    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-        own = {
-            "SKUWISE_EPILOG_PATH": f"{self.bin}:/usr/bin:/bin", "SKUWISE_EPILOG_CONFIG": str(self.conf),
-            "SLURM_JOB_ID": "4711",
-        }  # fmt: skip
-        return subprocess.run(
-            ["bash", str(SCRIPT), *arguments], env={**own, **environ}, cwd=self.folder, capture_output=True, text=True,
-            check=False, timeout=30,
-        )  # fmt: skip
-
-
-@pytest.fixture
-def controller(tmp_path: Path) -> Controller:
-    made = Controller(tmp_path)
-    made.conf.write_text("SOURCE=/var/lib/skuwise\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=5\n")
-    return made
-
-
-def test_the_card_is_written_for_the_job(controller: Controller) -> None:
-    assert controller.run("--now").returncode == 0
-    assert controller.calls("skuwise") == [
-        "job", "4711", "--db", "/var/lib/skuwise", "--format", "admin-comment", "--existing=",
-    ]  # fmt: skip
-    assert controller.calls("scontrol") == ["update", "JobId=4711", f"AdminComment={CARD}"]
-
-
-@pytest.mark.parametrize("environ", [{"SLURM_JOB_ID": HOSTILE}, {"SLURM_JOB_ID": ""}, {"SLURM_JOB_ID": "4711 --all"}])
-def test_what_is_no_job_id_is_no_job(controller: Controller, environ: dict[str, str]) -> None:
-    assert controller.run("--now", **environ).returncode == 0
-    assert controller.calls("skuwise") == controller.calls("scontrol") == controller.calls("squeue") == []
-
-
-@pytest.mark.parametrize("then", ["exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'", "sleep 9"])
-def test_without_a_card_nothing_is_changed(controller: Controller, then: str) -> None:
-    controller.conf.write_text("SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=1\n")
-    controller.put("skuwise", then)
-    assert controller.run("--now").returncode == 0
-    assert controller.calls("scontrol") == []
-
-
-@pytest.mark.parametrize("conf", ["", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
-def test_without_settings_it_does_nothing(controller: Controller, conf: str) -> None:
-    controller.conf.write_text(conf)
-    assert controller.run("--now").returncode == 0 and controller.calls("skuwise") == []
-
-
-RECIPES = Path(__file__).parents[3] / "deploy/recipes"
-SOURCE = ("--prometheus", "http://127.0.0.1:9090")
-IDLE = "idle: job 4711. 8 GPUs not used for 3.0 h."
-BUSY = "busy: job 4711. GPU activity at 2026-11-24 09:00 UTC."
-UNKNOWN = "not known: job 4711. No fresh data from one of its nodes."
-# What skuwise answers, with its status; the last two are no answers.
-NOT_IDLE = [(4, BUSY), (5, UNKNOWN), (3, ""), (1, ""), (0, ""), (0, BUSY)]
-
-
 class Bench:
     """Stand-ins for programs that note how they were called."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.bin, self.calls = folder, folder / "bin", folder / "calls"
+        self.folder, self.bin, self.calls, self.conf = folder, folder / "bin", folder / "calls", folder / "card.conf"
         self.bin.mkdir()
         self.calls.touch()
 
@@ -111,12 +33,16 @@ class Bench:
         cases = "\n".join(f"{target}) echo '{text}'; exit {status} ;;" for target, (status, text) in answers.items())
         self.program(name, f"cat >/dev/null\ncase ${word} in\n{cases}\nesac\nexit 3")
 
-    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        environ = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder)}
-        command = ["sh", str(RECIPES / script), *arguments]
+    def run(self, script: str, *arguments: str, shell: str = "sh", **environ: str) -> subprocess.CompletedProcess[str]:
+        own = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": str(self.folder), **environ}
         return subprocess.run(
-            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60
-        )
+            [shell, str(DEPLOY / script), *arguments], env=own, cwd=self.folder, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def epilog(self, job: str = "4711") -> int:
+        own = {"SKUWISE_EPILOG_PATH": f"{self.bin}:/usr/bin:/bin", "SKUWISE_EPILOG_CONFIG": str(self.conf)}
+        return self.run("slurm/epilog-slurmctld.sh", "--now", shell="bash", SLURM_JOB_ID=job, **own).returncode
 
     def called(self, name: str) -> list[str]:
         return [line for line in self.calls.read_text().splitlines() if line.split()[0] == name]
@@ -127,11 +53,51 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
+@pytest.fixture
+def controller(bench: Bench) -> Bench:
+    bench.conf.write_text("SOURCE=/var/lib/skuwise\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=5\n")
+    for name, then in {"squeue": "echo", "skuwise": f"echo '{CARD}'", "scontrol": ":"}.items():
+        bench.program(name, then)
+    return bench
+
+
+def test_the_card_is_written_for_the_job(controller: Bench) -> None:
+    assert controller.epilog() == 0
+    assert controller.called("skuwise") == ["skuwise job 4711 --db /var/lib/skuwise --format admin-comment --existing="]
+    assert controller.called("scontrol") == [f"scontrol update JobId=4711 AdminComment={CARD}"]
+
+
+@pytest.mark.parametrize("job", [HOSTILE, "", "4711 --all"])
+def test_what_is_no_job_id_is_no_job(controller: Bench, job: str) -> None:
+    assert controller.epilog(job) == 0 and controller.calls.read_text() == ""
+
+
+@pytest.mark.parametrize("then", ["exit 3", "echo 'no card'", "printf 'SKW1:a\\nSKW1:b\\n'", "sleep 9"])
+def test_without_a_card_nothing_is_changed(controller: Bench, then: str) -> None:
+    controller.conf.write_text("SOURCE=/db\nDELAY_SECONDS=0\nTIMEOUT_SECONDS=1\n")
+    controller.program("skuwise", then)
+    assert controller.epilog() == 0 and controller.called("scontrol") == []
+
+
+@pytest.mark.parametrize("conf", ["", "SOURCE=/db\nSOURCE_FLAG=--rules\n"])
+def test_without_settings_it_does_nothing(controller: Bench, conf: str) -> None:
+    controller.conf.write_text(conf)
+    assert controller.epilog() == 0 and controller.called("skuwise") == []
+
+
+SOURCE = ("--prometheus", "http://127.0.0.1:9090")
+IDLE = "idle: job 4711. 8 GPUs not used for 3.0 h."
+BUSY = "busy: job 4711. GPU activity at 2026-11-24 09:00 UTC."
+UNKNOWN = "not known: job 4711. No fresh data from one of its nodes."
+# What skuwise answers, with its status; the last two are no answers.
+NOT_IDLE = [(4, BUSY), (5, UNKNOWN), (3, ""), (1, ""), (0, ""), (0, BUSY)]
+
+
 @pytest.mark.parametrize(("status", "text"), [(0, IDLE), *NOT_IDLE])
 def test_a_command_is_run_on_an_idle_answer_alone(bench: Bench, status: int, text: str) -> None:
     bench.answers({"4711": (status, text)})
     bench.program("scancel", "exit 0")
-    done = bench.run("when-idle.sh", "4711", "2h", *SOURCE, "--", "scancel", "-v", "a b")
+    done = bench.run("recipes/when-idle.sh", "4711", "2h", *SOURCE, "--", "scancel", "-v", "a b")
     assert bench.called("skuwise") == [f"skuwise idle 4711 --longer-than 2h {' '.join(SOURCE)}"]
     acts = (status, text) == (0, IDLE)
     assert bench.called("scancel") == (["scancel -v a b"] if acts else [])
@@ -142,7 +108,7 @@ def test_the_report_of_slurm_lists_idle_jobs_and_cancels_nothing(bench: Bench) -
     bench.program("squeue", "printf '%s\\n' '1 ann\n2 bob\n3 cy\n4 dee\n; reboot\n5 eve'")
     bench.program("scancel", "exit 0")
     bench.answers({"1": (0, IDLE), "2": (4, BUSY), "3": (5, UNKNOWN), "5": (0, IDLE)})
-    done = bench.run("slurm-idle-report.sh", "2h", *SOURCE)
+    done = bench.run("recipes/slurm-idle-report.sh", "2h", *SOURCE)
     assert (done.returncode, done.stdout) == (0, f"1\tann\t{IDLE}\n5\teve\t{IDLE}\n")
     assert "not known: 2 jobs" in done.stderr
     assert len(bench.called("skuwise")) == 5 and not bench.called("scancel")
@@ -153,7 +119,7 @@ def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: 
     notebooks = "team-a nb\nteam-b idle-one\nteam-c gone\n-n all\nteam-d $(reboot)"
     bench.program("kubectl", f"[ \"$1\" != get ] || cat <<'END'\n{notebooks}\nEND")
     bench.answers({"nb-0": (4, BUSY), "idle-one-0": (0, IDLE)})
-    done = bench.run("notebook-culler.sh", *(("--stop",) if stop else ()), "4h", *SOURCE)
+    done = bench.run("recipes/notebook-culler.sh", *(("--stop",) if stop else ()), "4h", *SOURCE)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{'stopped' if stop else 'would stop'} team-b/idle-one: {IDLE}\n"
     annotated = [line for line in bench.called("kubectl") if " annotate " in line]
@@ -165,7 +131,7 @@ def test_idle_notebooks_are_stopped_where_that_is_asked_for(bench: Bench, stop: 
 def test_a_cluster_is_stopped_where_every_host_is_idle(bench: Bench, status: int, text: str) -> None:
     bench.answers({"train": (0, IDLE), "train-worker1": (status, text)}, "ssh", 3)
     bench.program("sky", "exit 0")
-    done = bench.run("sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
+    done = bench.run("recipes/sky-autostop.sh", "--stop", "train", "1h", "train", "train-worker1")
     acts = (status, text) == (0, IDLE)
     assert bench.called("sky") == (["sky stop --yes train"] if acts else [])
     assert done.returncode == (0 if acts else {4: 4, 5: 5, 3: 5}.get(status, 1))

@@ -100,12 +100,11 @@ def _install(folder: Path) -> None:
         pytest.skip(f"cyclonedx-py cannot be fetched: {done.stderr.strip()[-300:]}")
 
 
-def written(tool: Path, out: Path, lock: str, *more: str, epoch: str | None = None) -> dict[str, Any]:
+def written(tool: Path, out: Path, lock: str) -> dict[str, Any]:
     env = {name: value for name, value in os.environ.items() if name != "SOURCE_DATE_EPOCH"}
-    env |= {"SOURCE_DATE_EPOCH": epoch} if epoch else {}
     command = [tool, ROOT / "deploy/sbom.py", "--python", sys.executable, "--lock", ROOT / "requirements" / lock]
     done = subprocess.run(
-        [*command, "--name", "skuwise", "--out", out, *more], env=env, capture_output=True, text=True, check=False
+        [*command, "--name", "skuwise", "--out", out], env=env, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(out.read_text())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-_SCHEMAS = Path(__file__).parents[2] / "requirements/schemas.lock"
+_SCHEMAS = Path(__file__).parents[3] / "requirements/schemas.lock"
 
 
 @pytest.fixture(scope="session")

@@ -5,23 +5,21 @@ Its child processes are itself (`self_command`): the rollups', retention's and t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
-import sqlite3
 import stat
 import subprocess
 import sys
 import tarfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from skuwise.tests.integration.agent.inventory.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import stub_env
+from skuwise.tests.support.running_agent import until
 from skuwise.tests.support.shared_artifacts import once
+from skuwise.tests.support.stored_rows import rows
 
 ROOT = Path(__file__).parents[3]
 GPUS = "[gpu 0-1]\nname = NVIDIA H100 80GB HBM3\ngpu_util = 0.5\nsm_active = 0.25\n"
@@ -76,18 +74,6 @@ def run(program: Path, *arguments: str, env: dict[str, str] | None = None, told:
     assert done.returncode == 0, f"{arguments}: {done.stderr}"
     assert "Traceback" not in done.stderr
     return done.stdout
-
-
-def rows(database: Path, sql: str) -> list[tuple[object, ...]]:
-    with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        return connection.execute(sql).fetchall()
-
-
-def until(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < ends, "it did not come about"
-        time.sleep(0.2)
 
 
 def test_it_holds_the_agent_and_nothing_of_the_advisor(program: Path) -> None:

@@ -10,7 +10,6 @@ import select
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,9 +21,10 @@ import pytest
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.server_metrics.exposition import BUSY, gpu, host, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
+from skuwise.tests.support.pasted_commands import launcher
 from skuwise.tests.support.prometheus_engines import prometheus
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 _BLOCK = re.compile(r"(<!-- interactive: press (\w+) -->\n)?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -57,13 +57,8 @@ def blocks_of(page: Path) -> tuple[Block, ...]:
 
 def environment(folder: Path, base: Mapping[str, str]) -> dict[str, str]:
     """A new user's: an empty home, and `skuwise` on the PATH, which runs this tree."""
-    programs = folder / "bin"
-    programs.mkdir(parents=True, exist_ok=True)
-    script = programs / "skuwise"
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m skuwise "$@"\n')
-    script.chmod(0o755)
     own = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "CACHE", "STATE")}
-    path = f"{programs}{os.pathsep}{base.get('PATH', os.defpath)}"
+    path = f"{launcher(folder)}{os.pathsep}{base.get('PATH', os.defpath)}"
     return {**base, **own, "HOME": str(folder), "PATH": path, "TERM": "xterm-256color"}
 
 

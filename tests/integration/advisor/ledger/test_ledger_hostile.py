@@ -7,31 +7,22 @@ import resource
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
+from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.paths import one_at_a_time
 from skuwise.advisor.ledger.file.store import DamagedLedgerError, Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
-from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
-from skuwise.advisor.mail.outbox import Outbox
-from skuwise.advisor.mail.parcel import Parcel
 from skuwise.rules.base.errors import SkuwiseError, StoreError
-from skuwise.tests.support.fake_clocks import DAY, NOW, Machine, Server
+from skuwise.tests.support.ledger_builders import one_node_fleet, proposal
+from skuwise.tests.support.outbox_builders import NOW, Post
 
-MOVE = Proposal(
-    "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
-    False, "Move it.", "fleet.db",
-)  # fmt: skip
-FLEET = Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
-              NOW - DAY, NOW)  # fmt: skip
+MOVE, FLEET = proposal(), one_node_fleet(NOW)
 
 
 @pytest.fixture
@@ -43,37 +34,21 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def outbox(tmp_path: Path) -> Outbox:
-    found = Outbox(tmp_path / "outbox.db")
+def post(tmp_path: Path) -> Post:
+    found = Post(tmp_path)
     for team in ("ads", "search"):
-        found.queue(parcel(team), NOW)
+        found.queue(team, f"{team}@example.org")
     return found
-
-
-def parcel(team: str, content: bytes = b"all of it") -> Parcel:
-    return Parcel("2026-11-16", team, "mail", "<id>", "report", content, (f"{team}@example.org",))
-
-
-def send(outbox: Outbox, server: Server) -> Tally:
-    with outbox.sending():
-        return send_waiting(
-            outbox, {"mail": server}, clock=server.machine.now, sleep=lambda _: None, mails_per_minute=60,
-            say=lambda _: None,
-        )  # fmt: skip
-
-
-def server() -> Server:
-    return Server(Machine())
 
 
 # ---- places
 
 
-def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, outbox: Outbox) -> None:
+def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, post: Post) -> None:
     target = tmp_path / "precious"
     target.write_text("all that I have")
     (tmp_path / "outbox.db.lock").symlink_to(target)
-    with pytest.raises(StoreError, match=r"its lock file outbox\.db\.lock is a link"), outbox.sending():
+    with pytest.raises(StoreError, match=r"its lock file outbox\.db\.lock is a link"), post.outbox.sending():
         pass
     home = tmp_path / "state" / "ledgers"
     home.mkdir(parents=True)
@@ -125,16 +100,14 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("sql", "said"), FORMS)
-def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
-    ledger: Ledger, outbox: Outbox, sql: str, said: str
-) -> None:
+def test_a_form_that_is_none_of_ours_is_refused_by_its_name(ledger: Ledger, post: Post, sql: str, said: str) -> None:
     for path, table, column, calls in (
         (
             ledger.path, "events", "act",
             (ledger.entries, lambda: ledger.propose([MOVE], NOW),
              lambda: ledger.add(MOVE.id, LedgerEvent("done", 1, "a"))),
         ),
-        (outbox.path, "deliveries", "state", (outbox.waiting, lambda: send(outbox, server()))),
+        (post.outbox.path, "deliveries", "state", (post.outbox.waiting, post.send)),
     ):  # fmt: skip
         with closing(sqlite3.connect(path)) as db:
             db.executescript(sql.format(t=table, c=column))
@@ -157,6 +130,10 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(
         ("events.figures", '\'{"realised":{"since":1e300}}\''),
         ("events.figures", '\'{"realised":{"since":1e999}}\''),
         ("events.figures", f"'{'[' * 100_000}'"),
+        ("events.figures", "''"),
+        ("events.figures", "'[]'"),
+        ("events.figures", "'{\"realised\": 3}'"),
+        ("events.figures", "'{\"realised\": {}}'"),
         ("events.figures", f"'{{\"x\":{'9' * 5000}}}'"),
         ("events.recommendation", "NULL"),
         ("recommendations.blocked", "7"),
@@ -191,44 +168,25 @@ def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
 # ---- a full disk, and two at once
 
 
-def _on_a_full_disk(path: Path, limit: int, work: Callable[[Path], object], told: list[str]) -> None:
+def _full(path: Path, limit: int, tell: multiprocessing.Queue[object]) -> None:
+    """In a process of its own: files that may not grow beyond `limit` bytes."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        work(path)
+        Ledger(path).propose([replace(MOVE, id=f"r-{n}", text="x" * 2000) for n in range(99)], NOW)
+        tell.put("")
     except SkuwiseError as error:
-        told.append(str(error))
-
-
-def _full(path: Path, limit: int, work: str, tell: multiprocessing.Queue[object]) -> None:
-    """In a process of its own: files that may not grow beyond `limit` bytes."""
-    told: list[str] = []
-    shop = server()
-    works: dict[str, Callable[[Path], object]] = {
-        "queue": lambda at: Outbox(at).queue(parcel("new", b"x" * 200_000), NOW),
-        "send": lambda at: send(Outbox(at), shop),
-        "propose": lambda at: (
-            Ledger(at).propose([replace(MOVE, id=f"r-{n}", text="x" * 2000) for n in range(99)], NOW)
-        ),
-    }  # fmt: skip
-    _on_a_full_disk(path, limit, works[work], told)
-    tell.put((told, shop.accepted))
-
-
-def in_a_process(path: Path, limit: int, work: str) -> tuple[list[str], list[str]]:
-    spawn = multiprocessing.get_context("spawn")
-    tell = spawn.Queue()
-    child = spawn.Process(target=_full, args=(path, limit, work, tell))
-    child.start()
-    told = tell.get(timeout=60)
-    child.join(60)
-    return told
+        tell.put(str(error))
 
 
 def test_on_a_full_disk_the_ledger_stays_as_it_was(ledger: Ledger) -> None:
     before = ledger.entries()
-    told, _ = in_a_process(ledger.path, ledger.path.stat().st_size, "propose")
-    assert len(told) == 1 and "Check the disk" in told[0]
+    spawn = multiprocessing.get_context("spawn")
+    tell = spawn.Queue()
+    child = spawn.Process(target=_full, args=(ledger.path, ledger.path.stat().st_size, tell))
+    child.start()
+    assert "Check the disk" in tell.get(timeout=60)
+    child.join(60)
     assert ledger.entries() == before
 
 

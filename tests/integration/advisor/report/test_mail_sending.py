@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import sqlite3
 from collections.abc import Iterator
 from email.headerregistry import Address
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.mail.delivery import Carrier, Tally, send_waiting
+from skuwise.advisor.mail.delivery import Carrier, Tally
 from skuwise.advisor.mail.letter import Letter
 from skuwise.advisor.mail.mime import Envelope, compose, message_id
-from skuwise.advisor.mail.outbox import Outbox
 from skuwise.advisor.mail.parcel import Parcel
 from skuwise.advisor.mail.rows import FIRST_PAUSE_SECONDS
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier, payload
-from skuwise.agent.model import Instant
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
+from skuwise.tests.support.outbox_builders import NOW, WEEK, Post
 from skuwise.tests.support.webhook_receiver import Receiver, webhook_receiver
 
-NOW = 1_795_400_000.0
-WEEK = "2026-11-16"
 SENDER = Address("GPU report", addr_spec="gpus@example.org")
 LETTER = Letter("GPU report", "<p>all</p>", "all of it\n.\nand a dot\n")
 
@@ -48,41 +43,34 @@ def hook() -> Iterator[Receiver]:
         yield receiver
 
 
-class Desk:
-    """An outbox and the way to one server. `at`: the clock."""
+class Desk(Post):
+    """An outbox and the way to one server."""
 
     def __init__(self, folder: Path, server: MailServer, **changes: object) -> None:
-        self.outbox = Outbox(folder / "outbox.db")
-        self.at = NOW
-        self.said: list[str] = []
+        super().__init__(folder)
         given = {
             "sender": SENDER, "smtp_host": "127.0.0.1", "smtp_port": server.port, "smtp_username": USER,
             "smtp_ca_file": str(server.ca_file), "smtp_timeout_seconds": 30.0, **changes,
         }  # fmt: skip
         self.settings = ReportSettings(**given)  # type: ignore[arg-type]
+        self.password = PASSWORD
 
-    def queue(self, team: str, *to: str) -> int:
+    def mail(self, team: str, *to: str) -> None:
         id_ = message_id(WEEK, team, SENDER)
         content = compose(LETTER, Envelope(SENDER, to, "mailto:ops@example.org"), message_id=id_, date=self.at)
-        return self.outbox.queue(Parcel(WEEK, team, "mail", id_, LETTER.subject, content, to), self.at)
+        self.queue(team, *to, content=content)
 
-    def send(self, password: str = PASSWORD, carriers: dict[str, Carrier] | None = None) -> Tally:
-        with self.outbox.sending():
-            return send_waiting(
-                self.outbox, carriers or {"mail": SmtpCarrier(self.settings, password)},  # type: ignore[arg-type]
-                clock=lambda: Instant(self.at, self.at - NOW), sleep=lambda _: None, mails_per_minute=30,
-                say=self.said.append,
-            )  # fmt: skip
+    def send(self, carriers: dict[str, Carrier] | None = None) -> Tally:
+        return super().send(carriers or {"mail": SmtpCarrier(self.settings, self.password)})
 
-    def tries(self) -> int:
-        with contextlib.closing(sqlite3.connect(self.outbox.path)) as connection:
-            return connection.execute("SELECT count(*) FROM attempts").fetchone()[0]
+    def tries(self) -> object:
+        return self.rows("SELECT count(*) FROM attempts")[0][0]
 
 
 def test_mails_arrive_encrypted_from_who_we_say_we_are(tmp_path: Path, server: MailServer) -> None:
     desk = Desk(tmp_path, server)
-    desk.queue("search", "a@example.org", "b@example.org")
-    desk.queue("ads", "c@example.org")
+    desk.mail("search", "a@example.org", "b@example.org")
+    desk.mail("ads", "c@example.org")
     assert desk.send().sent == 3
     first, second = server.received
     assert (first.sender, first.to, first.encrypted, first.user) == (
@@ -99,7 +87,7 @@ def test_mails_arrive_encrypted_from_who_we_say_we_are(tmp_path: Path, server: M
 
 def test_what_keeps_us_from_a_server_leaves_all_in_the_outbox(tmp_path: Path, server: MailServer) -> None:
     desk = Desk(tmp_path, server)
-    desk.queue("search", "a@example.org")
+    desk.mail("search", "a@example.org")
     desk.settings = Desk(tmp_path, server, smtp_ca_file="").settings
     assert "certificate that is not accepted" in str(desk.send().down[0])
     with socket.socket() as held:
@@ -107,7 +95,9 @@ def test_what_keeps_us_from_a_server_leaves_all_in_the_outbox(tmp_path: Path, se
         desk.settings = Desk(tmp_path, server, smtp_port=held.getsockname()[1]).settings
         assert "cannot be reached: Connection refused" in str(desk.send().down[0])
     desk.settings = Desk(tmp_path, server).settings
-    down = str(desk.send(password="wrong-one").down[0])
+    desk.password = "wrong-one"
+    down = str(desk.send().down[0])
+    desk.password = PASSWORD
     assert "does not accept our password (535)" in down and "wrong-one" not in down
     with mail_server(tmp_path, security="none", auth=False) as plain:
         desk.settings = Desk(tmp_path, plain).settings
@@ -122,11 +112,12 @@ def test_recipients_are_answered_one_by_one(tmp_path: Path, server: MailServer) 
     answers = {"no@example.org": "550 no such \x1b[31muser", "grey@example.org": "451 come back later"}
     server.behaviour.rcpt = answers.get
     desk = Desk(tmp_path, server)
-    desk.queue("search", "ok@example.org", "no@example.org", "grey@example.org")
+    desk.mail("search", "ok@example.org", "no@example.org", "grey@example.org")
     tally = desk.send()
     assert (tally.sent, tally.waiting) == (1, 1)
     assert "no@example.org): 550 no such" in tally.refused[0] and "\x1b" not in tally.refused[0]
     server.behaviour.rcpt = lambda _: None
+    assert desk.send().waiting == 1  # not before its time
     desk.at += FIRST_PAUSE_SECONDS
     assert desk.send().sent == 1
     assert [one.to for one in server.received] == [("ok@example.org",), ("grey@example.org",)]
@@ -138,7 +129,7 @@ def test_a_connection_that_is_dropped_costs_the_others_nothing_unless_all_are(
 ) -> None:
     desk = Desk(tmp_path, server)
     for number in range(5):
-        desk.queue(f"team-{number}", f"team-{number}@example.org")
+        desk.mail(f"team-{number}", f"team-{number}@example.org")
     server.behaviour.drop_in_data = dropped
     tally = desk.send()
     assert (tally.sent, tally.waiting, desk.tries()) == (sent, 5 - sent, tries)
@@ -151,7 +142,7 @@ def test_a_connection_that_is_dropped_costs_the_others_nothing_unless_all_are(
 def test_a_server_that_never_answers_is_not_waited_for(tmp_path: Path, server: MailServer) -> None:
     server.behaviour.stall_at = "RCPT"
     desk = Desk(tmp_path, server, smtp_timeout_seconds=0.3)
-    desk.queue("search", "a@example.org")
+    desk.mail("search", "a@example.org")
     tally = desk.send()
     assert (tally.sent, tally.waiting) == (0, 1)
     # On a slow machine the connection may take longer than that already; it is the same to whoever reads it.

@@ -10,13 +10,12 @@ import re
 import subprocess
 from pathlib import Path
 
-from skuwise.advisor.ledger.outcomes import MoveOutcome
 from skuwise.advisor.render import render
 from skuwise.advisor.report.by_team import split_by_team
 from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.prometheus_engines import needed
-from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet
+from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome
 
 PHONE = 360  # CSS px
 LOOK = """
@@ -48,11 +47,8 @@ def name(plain: str) -> str:
 def look(folder: Path, scheme: str) -> dict:
     """What a browser makes of the mail and of the page on a phone, under a colour scheme."""
     now, before = fleet(12, 3, name=name), fleet(12, 3, end=END - WEEK, name=name)
-    outcome = MoveOutcome(
-        "r-1", name("chat"), "move-sku", "8 x " + "x" * 70, "-", "done", END, END, None, 950.0, None, 1.0, "cash-now",
-        name("Seen."), None,
-    )  # fmt: skip
-    letter = letter_of(story_of(now, before, (outcome,), teams=split_by_team(now, by_namespace)))
+    told = outcome(about=name("chat"), from_config="8 x " + "x" * 70, to_config="-", why=name("Seen."))
+    letter = letter_of(story_of(now, before, (told,), teams=split_by_team(now, by_namespace)))
     mail = letter.html
     for image in letter.images:
         mail = mail.replace(f"cid:{image.name}", f"data:image/png;base64,{base64.b64encode(image.png).decode()}")

@@ -30,10 +30,9 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.exposition import gpu, host, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
 from skuwise.tests.support.doctor_fleets import diagnosed_frame
-from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
+from skuwise.tests.support.prometheus_engines import ENGINES
 from skuwise.tests.support.rulebooks import rulebook
 
-ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS, EVERY = 24, 60.0
 REPLICAS = ("10.0.0.1:8080", "10.0.0.2:8080")
@@ -150,7 +149,6 @@ def fleet() -> Cluster:
 
 @pytest.fixture(scope="module", params=ENGINES)
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
     place = tmp_path_factory.mktemp(request.param)
     series = merged(fleet().series)
     with ENGINES[request.param](place, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as own:
@@ -244,7 +242,7 @@ END_ENGINES = 1_790_000_000.0 // HOUR * HOUR
 NODES = {"a-01": "31", "a-02": "31", "b-01": "32", "c-01": "33"}
 
 
-@pytest.fixture(scope="module", params=["prometheus", "victoria-metrics"])
+@pytest.fixture(scope="module", params=ENGINES)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     ts = moments(END_ENGINES - 12 * HOUR, END_ENGINES)
     series = [
@@ -252,8 +250,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for node, job in NODES.items()
         for one in (*host(node, ts), *gpu(node, f"GPU-{node}", ts, hpc_job=job))
     ]  # fmt: skip
-    engine = {"prometheus": prometheus, "victoria-metrics": victoria}[request.param]
-    with engine(tmp_path_factory.mktemp("engine"), merged(series)) as url:
+    with ENGINES[request.param](tmp_path_factory.mktemp("engine"), merged(series)) as url:
         yield url
 
 
@@ -301,14 +298,3 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
     assert sum(one.gpu_hours for one in told) == pytest.approx(
         sum(one.gpu_hours for one in judge(bare, rulebook(CATALOG)).workloads), rel=0.01
     )
-
-
-def test_doctor_counts_the_jobs_that_have_a_name(server: str, tmp_path: Path) -> None:
-    end = END_ENGINES
-    table = tmp_path / "jobs.txt"
-    write_job_table(
-        table, [SlurmJob("31", end - 86400, end, name="llm"), SlurmJob("32", end - 9 * 86400, end - 8 * 86400)]
-    )
-    frame = PrometheusServer(server, jobs=JobTable(table)).read(CATALOG, since=86400.0, until=end, now=end)
-    found = diagnosed_frame(frame, rulebook(CATALOG))
-    assert (found.slurm.observed, found.slurm.named) == (3, 1)

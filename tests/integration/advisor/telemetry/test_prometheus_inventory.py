@@ -21,11 +21,10 @@ from skuwise.tests.server_metrics.exposition import BUSY as VALUES
 from skuwise.tests.server_metrics.exposition import INSTANCE as OF_INSTANCES
 from skuwise.tests.server_metrics.exposition import gpu, kube, moments
 from skuwise.tests.server_metrics.prometheus_series import Series, merged
-from skuwise.tests.support.prometheus_engines import needed, prometheus, victoria
+from skuwise.tests.support.prometheus_engines import ENGINES
 from skuwise.tests.support.rulebooks import rulebook
 
 CATALOG = load_catalog()
-ENGINES = {"prometheus": prometheus, "victoria-metrics": victoria}
 END = 1_790_000_000.0 // 86400 * 86400
 HOURS = 8
 BLANK = 9223372036854775794.0
@@ -75,22 +74,18 @@ def odd() -> Iterator[Series]:
             yield kube("kube_pod_status_phase", float(pod != "done"), ts, replica, phase="Running", **own)
 
 
-@pytest.fixture(params=ENGINES, scope="module")
-def engine(request: pytest.FixtureRequest) -> str:
-    needed(*{"prometheus": ("prometheus", "promtool")}.get(request.param, (request.param,)))
-    return str(request.param)
-
-
 def read(url: str, seconds: float, end: float) -> Frame:
     client = Client(url, PrometheusSettings(), {})
     with contextlib.closing(client):
         return read_frame(ServerReading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
 
 
-@pytest.fixture(scope="module")
-def strange(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Frame, Verdicts]]:
-    place = tmp_path_factory.mktemp(engine)
-    with ENGINES[engine](place, merged(odd())) as url:
+@pytest.fixture(params=ENGINES, scope="module")
+def strange(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Frame, Verdicts]]:
+    place = tmp_path_factory.mktemp("engine")
+    with ENGINES[request.param](place, merged(odd())) as url:
         frame = read(url, HOURS * 3600, END)
     shutil.rmtree(place, ignore_errors=True)
     yield frame, judge(frame, rulebook(CATALOG))

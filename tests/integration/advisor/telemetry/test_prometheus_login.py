@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import hmac
@@ -42,31 +41,6 @@ def ask_all(client: Client) -> None:
     assert client.scalar('up{a="b c+d"}', 0.0) == 1
     assert client.range("up", GRID).values.tolist() == [[1, 1, 1]]
     assert client.names('{__name__=~"up",a="b c+d"}', 0.0, 60.0) == ("up",)
-
-
-@pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [
-        (PrometheusSettings(bearer_token_file="secret"), {"authorization": "Bearer s3cret"}),
-        (
-            PrometheusSettings(username="u", password_file="secret"),
-            {"authorization": f"Basic {base64.b64encode(b'u:s3cret').decode()}"},
-        ),
-        (
-            PrometheusSettings(tenant="team-a", headers={"X-One": "1"}, header_files={"X-Two": "secret"}),
-            {"x-scope-orgid": "team-a", "x-one": "1", "x-two": "s3cret"},
-        ),
-    ],
-)
-def test_a_server_gets_the_headers_that_it_verifies(
-    tmp_path: Path, settings: PrometheusSettings, wanted: dict[str, str]
-) -> None:
-    (tmp_path / "secret").write_text("s3cret\n")
-    environ = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-    with behind(lambda request: wanted.items() <= request.headers.items()).running() as server:
-        ask_all(Client(server.url, settings, environ))
-        with pytest.raises(UnreachableError, match="Access denied"):
-            Client(server.url, PrometheusSettings(), {}).scalar("up", 0.0)
 
 
 def signature(request: Request, region: str) -> str:

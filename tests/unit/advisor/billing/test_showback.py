@@ -175,9 +175,6 @@ def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
     assert sum(parts) + sum(s.total_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
 
 
-RATE_COMMAND = 98.32  # of a node with InfiniBand, list price, an hour
-
-
 def written(fleet: Path, file: Path, form: str, *more: str) -> Path:
     assert main(["showback", "--db", str(fleet), "--format", form, "--output", str(file), *more]) == 0
     return file
@@ -216,39 +213,12 @@ def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(
     assert (file.read_bytes() == b"good") == (form != "json")
 
 
-def test_the_csv_is_a_bill_that_prices_import_reads(founding: Path, tmp_path: Path, capsys) -> None:
-    file = written(founding, tmp_path / "a.csv", "csv")
-    capsys.readouterr()
-    assert main(["prices", "import", str(file), "--format", "json"]) == 0
-    assert str(RATE_COMMAND) in capsys.readouterr().out
-
-
 def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path, capsys) -> None:
     options = ["--gpu-hour-usd", "H100-SXM5=2.5", "--billing-account", "=1+1"]
     rows = pd.read_csv(written(founding, tmp_path / "a.csv", "csv", *options))
     h100 = rows[rows["x_GpuSku"] == "H100-SXM5"]
     assert set(h100["ContractedUnitPrice"]) == {20.0} and set(h100["x_PriceBasis"]) == {"negotiated"}
     assert set(rows["BillingAccountId"]) == {"'=1+1"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (["--format", "csv", "--output", "/nowhere/a.csv"], 1, "Cannot write /nowhere/a.csv"),
-        (["--teams", "/nowhere/teams.toml"], 2, "/nowhere/teams.toml"),
-        (["--prices", "/nowhere/prices.yaml"], 2, "/nowhere/prices.yaml"),
-        (["--until", "2020-01-01T00:00:00Z", "--since", "1d"], 3, ""),
-        (["--by", "color"], 2, ""),
-        (["--format", "parquet"], 2, "parquet"),
-    ],
-)
-def test_what_is_refused(arguments, status, words, founding: Path, capsys) -> None:
-    try:
-        found = main(["showback", "--db", str(founding), *arguments])
-    except SystemExit as stop:  # argparse's own
-        found = stop.code
-    told = capsys.readouterr()
-    assert found == status and words in told.err and told.out == "" and "Traceback" not in told.err
 
 
 def test_a_fleet_without_a_price_is_told_in_gpu_hours(founding: Path, tmp_path: Path, capsys) -> None:
@@ -259,6 +229,7 @@ def test_a_fleet_without_a_price_is_told_in_gpu_hours(founding: Path, tmp_path: 
     assert main(["showback", "--db", str(file)]) == 0
     told = capsys.readouterr()
     assert "No node has a price" in told.out and "GPU-hours by category" in told.out
+    assert "$" not in told.out.split("Notes")[0]
     rows = pd.read_csv(written(file, tmp_path / "one.csv", "csv"))
     assert rows["EffectiveCost"].isna().all() and (rows["x_GpuHours"] > 0).all()
     assert "without a price" in capsys.readouterr().err

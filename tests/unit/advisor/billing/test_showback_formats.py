@@ -19,7 +19,6 @@ from skuwise.advisor.billing.showback_json import showback_dict
 from skuwise.advisor.billing.showback_sums import BY
 from skuwise.advisor.render.text import document_text
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.tests.support.frame_builder import FREE, FrameBuilder
 from skuwise.tests.support.schemas import schema, validate
 from skuwise.tests.support.showback_fleets import SKU, known, price, random_fleet, split, with_tokens
 
@@ -148,13 +147,3 @@ def test_the_table_has_a_line_for_each_team_one_for_all_and_the_check(listed: Sh
     assert lines.index("team a") < lines.index("(none)") < lines.index("(unallocated)") < lines.index("Total")
     assert "Rows $4,719, node price x hours $4,719: difference below $0.01." in text
     assert re.search(r"^team a .* 49\.2$", text, re.MULTILINE)
-
-
-def test_the_table_without_prices_is_in_gpu_hours() -> None:
-    builder = FrameBuilder(hours=30)
-    (uuid,) = builder.node("lone")
-    builder.use(FREE, "lone", uuid)
-    text = document_text(showback_document(split(builder.frame()), "team"))
-    assert "GPU-hours by category" in text and "$" not in text.split("Notes")[0]
-    assert re.search(r"^Total +- +- +30\.0 +100 %$", text, re.MULTILINE)
-    assert "No node has a price" in text

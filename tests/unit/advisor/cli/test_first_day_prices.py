@@ -65,18 +65,3 @@ def test_costs_are_gpu_hours_without_a_price(hall, form, capsys) -> None:
     if form != "csv":
         assert "GPU-hours" in out
         assert "gpu_hour_usd" in out.replace("\\", "")
-
-
-@pytest.mark.parametrize("command", [["advise", "--db"], ["rules", "check"]])
-def test_a_wrong_price_is_one_sentence_with_exit_status_2(command, hall, tmp_path, capsys, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    where = [str(hall)] if command[0] != "rules" else []
-    assert main([*command, *where, "--gpu-hour-usd", "H100-SXM5=two"]) == 2
-    said = capsys.readouterr()
-    assert "Invalid price of H100-SXM5 in --gpu-hour-usd: 'two'." in said.err + said.out
-    assert "Traceback" not in said.err
-
-
-def test_rules_check_takes_a_price_by_the_gpu_hour(capsys) -> None:
-    assert main(["rules", "check", "--gpu-hour-usd", "H100-SXM5=2.10"]) == 0
-    assert "prices per GPU-hour: 1, valid" in capsys.readouterr().out

@@ -83,19 +83,3 @@ def test_lists_are_of_an_owner_and_know_what_is_kept(capsys) -> None:
         assert main(["job", "--user", "bob", *DB, "--format", form]) == 0
         assert "4712" in capsys.readouterr().out
     assert main(["job", "--user", "nobody", *DB]) == 3
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        [], ["1", "--user", "a"], ["--user", "a", "--format", "admin-comment"], ["1", "--format", "csv"],
-        ["--keep-finished"], ["1", "--existing", "x"], ["--keep-finished", "--no-keep", "--db", "x"],
-        ["1", "--format", "k8s-event"],
-    ],
-)  # fmt: skip
-def test_options_that_do_not_go_together(typed: list[str], capsys) -> None:
-    try:
-        status = main(["job", *typed])
-    except SystemExit as ended:
-        status = ended.code
-    assert status == 2 and capsys.readouterr().err

@@ -2,66 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent, Proposal
+from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.mail.delivery import Tally, send_waiting
-from skuwise.advisor.mail.outbox import Outbox
-from skuwise.advisor.mail.parcel import Parcel
+from skuwise.advisor.mail.parcel import Parcel, Reply
 from skuwise.advisor.report.weeks import NotOverError, check_over, reported_week, week_of
-from skuwise.tests.support.fake_clocks import DAY, HOUR, NOW, KilledError, Machine, Server
+from skuwise.tests.support.ledger_builders import one_node_fleet, proposal
+from skuwise.tests.support.notify_desk import FakeCarrier
+from skuwise.tests.support.outbox_builders import DAY, HOUR, NOW, Machine, Post
 
 jumps = pytest.mark.parametrize("jump", [3 * DAY, -30 * DAY])
-MOVE = Proposal(
-    "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
-    False, "Move it.", "fleet.db",
-)  # fmt: skip
-OTHER = Proposal("r-other0000000", "release", "x", "a", "-", 1.0, 0.0, "cash-now", "low", False, "t", "fleet.db")
+MOVE, OTHER = proposal(), proposal("r-other0000000", action="release", about="x")
 
 
-class Desk:
-    """An outbox on a machine, and a server."""
-
-    def __init__(self, folder: Path) -> None:
-        self.machine = Machine()
-        self.server = Server(self.machine)
-        self.outbox = Outbox(folder / "outbox.db")
-
-    def queue(self, *to: str) -> None:
-        parcel = Parcel("2026-11-16", "search", "mail", "<id>", "report", b"all of it", to)
-        self.outbox.queue(parcel, self.machine.now().wall_seconds)
-
-    def send(self) -> Tally:
-        with self.outbox.sending():
-            return send_waiting(
-                self.outbox, {"mail": self.server}, clock=self.machine.now, sleep=lambda _: None, mails_per_minute=60,
-                say=lambda _: None,
-            )  # fmt: skip
+class KilledError(BaseException):
+    """The sender ends here, as by SIGKILL: nothing of it runs any more that would write."""
 
 
-@pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    found = Desk(tmp_path)
-    found.queue("ann@example.org")
-    return found
+class Killing(FakeCarrier):
+    """`killed`: whether the sender is killed before it hears the answer."""
+
+    killed = False
+
+    def carry(self, parcel: Parcel) -> Mapping[str, Reply]:
+        replies = super().carry(parcel)
+        if self.killed:
+            raise KilledError
+        return replies
 
 
 @jumps
 @pytest.mark.parametrize("answer", ["accepted", "later"])
-def test_a_kill_and_a_jump_cost_one_mail_twice_at_most(desk: Desk, jump: float, answer: str) -> None:
-    desk.server.killed, desk.server.answer = True, answer
+def test_a_kill_and_a_jump_cost_one_mail_twice_at_most(tmp_path: Path, jump: float, answer: str) -> None:
+    machine, carrier = Machine(), Killing()
+    post = Post(tmp_path, carrier, machine.now)
+    post.queue("search", "ann@example.org")
+    carrier.killed, carrier.answer = True, lambda _: Reply(answer, f"451 {answer}")  # type: ignore[arg-type]
     with suppress(KilledError):
-        desk.send()
-    desk.server.killed, desk.server.answer = False, "accepted"
-    desk.machine.wrong_by = jump
-    assert desk.send().sent == 1
-    desk.machine.wrong_by = 0.0
-    assert desk.send().sent == 0
-    assert len(desk.server.accepted) == (2 if answer == "accepted" else 1)
+        post.send()
+    carrier.killed, carrier.answer = False, lambda _: None
+    machine.wrong_by = jump
+    assert post.send().sent == 1
+    machine.wrong_by = 0.0
+    assert post.send().sent == 0
+    assert len(carrier.taken) == (2 if answer == "accepted" else 1)
 
 
 # ---- the ledger
@@ -78,11 +66,6 @@ def state(ledger: Ledger, id_: str, now: float) -> str:
     return next(e.decision(now).state for e in ledger.entries() if e.proposal.id == id_)
 
 
-def fleet(end: float) -> Fleet:
-    return Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
-                 end - 14 * DAY, end)  # fmt: skip
-
-
 @jumps
 def test_what_was_decided_by_a_wrong_clock_holds(ledger: Ledger, jump: float) -> None:
     for n, act in enumerate(("dismissed", "accepted")):
@@ -93,12 +76,12 @@ def test_what_was_decided_by_a_wrong_clock_holds(ledger: Ledger, jump: float) ->
 
 @jumps
 def test_what_is_proposed_by_a_wrong_clock_expires_in_its_time(ledger: Ledger, jump: float) -> None:
-    ledger.propose([MOVE, OTHER], NOW + jump, fleet=fleet(NOW))
+    ledger.propose([MOVE, OTHER], NOW + jump, fleet=one_node_fleet(NOW, 14))
     # The clock is right again, and OTHER is not advised any more: the next run pulls in what was dated ahead.
-    ledger.propose([MOVE], NOW + HOUR, fleet=fleet(NOW + HOUR))
+    ledger.propose([MOVE], NOW + HOUR, fleet=one_node_fleet(NOW + HOUR, 14))
     assert state(ledger, MOVE.id, NOW + HOUR) == "proposed"
     late = NOW + HOUR + EXPIRES_AFTER_SECONDS + DAY  # a day is the doubt that a clock has for nothing
-    ledger.propose([MOVE], late, fleet=fleet(late))
+    ledger.propose([MOVE], late, fleet=one_node_fleet(late, 14))
     assert (state(ledger, MOVE.id, late), state(ledger, OTHER.id, late)) == ("proposed", "expired")
     (entry,) = [e for e in ledger.entries() if e.proposal.id == OTHER.id]
     assert [e.act for e in entry.events].count("expired") <= 1

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Decision, Fleet
-from skuwise.advisor.ledger.entries import LedgerEvent, Proposal, decision_from
+from skuwise.advisor.ledger.entries import LedgerEvent, decision_from
 from skuwise.advisor.ledger.file.paths import ledger_of
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.identity import KnownFleet, file_stem, is_same
@@ -24,16 +24,14 @@ from skuwise.advisor.render import render
 from skuwise.advisor.render.formats.json import to_dict
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import StoreError
+from skuwise.tests.support.ledger_builders import proposal
 from skuwise.tests.support.moves_builders import advice_of, catalog, founding
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.schemas import validate
 
 NOW = 1_790_000_000.0
 DAY = 86400.0
-MOVE = Proposal(
-    "r-0123456789ab", "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low",
-    False, "Move it.", "fleet.db",
-)  # fmt: skip
+MOVE = proposal()
 HOSTILE = "\x1b[31m'; DROP TABLE events; --\u202e<b>|=1+1\nnext\udcff"
 
 
@@ -52,6 +50,10 @@ def only(ledger: Ledger, now: float = NOW) -> Decision:
 # ---- states
 
 
+def told(*acts: str) -> list[LedgerEvent]:
+    return [LedgerEvent(act, NOW, "skuwise") for act in acts]
+
+
 @pytest.mark.parametrize(
     ("events", "after_days", "state"),
     [
@@ -65,6 +67,15 @@ def only(ledger: Ledger, now: float = NOW) -> Decision:
         ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 31, "expired"),
         ([LedgerEvent("dismissed", NOW, "ann"), LedgerEvent("accepted", NOW + 1, "bob")], 1, "accepted"),
         ([LedgerEvent("accepted", NOW, "ann"), LedgerEvent("proposed", NOW + 1, "skuwise")], 1, "accepted"),
+        # What telemetry tells is a state like a decision.
+        (told("proposed", "done"), 300, "done"),
+        (told("accepted", "done", "measured"), 300, "done"),
+        (told("done", "regressed"), 29, "regressed"),
+        (told("done", "regressed"), 31, "expired"),
+        (told("done", "regressed", "accepted"), 300, "accepted"),
+        (told("done", "proposed"), 1, "proposed"),
+        (told("done", "proposed"), 31, "expired"),
+        (told("accepted", "measured"), 300, "accepted"),
     ],
 )
 def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
@@ -130,6 +141,14 @@ def test_a_ledger_that_another_process_holds_is_told(ledger: Ledger) -> None:
         with pytest.raises(StoreError, match="is locked by another process") as refused:
             ledger.add(MOVE.id, LedgerEvent("accepted", NOW, "ann"))
     assert refused.value.remedy.startswith("Try again")
+
+
+def test_what_was_mailed_is_told_again_after_the_cooldown(ledger: Ledger) -> None:
+    assert ledger.mailed_since("a", 0.0) == frozenset()
+    ledger.note_mailed("a", [MOVE.id], 5.0)
+    assert ledger.mailed_since("a", 5.0) == ledger.mailed_since("a", 5.0, before=5.1) == {MOVE.id}
+    assert ledger.mailed_since("a", 0.0, before=5.0) == frozenset()
+    assert ledger.mailed_since("a", 5.1) == ledger.mailed_since("b", 0.0) == frozenset()
 
 
 # ---- beside advice

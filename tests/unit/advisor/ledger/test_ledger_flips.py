@@ -8,15 +8,14 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.advice_types import Fleet
-from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
+from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.rules.base.errors import SkuwiseError
-from skuwise.tests.support.fake_clocks import DAY, NOW
+from skuwise.tests.support.ledger_builders import one_node_fleet, proposal
+from skuwise.tests.support.outbox_builders import DAY, NOW
 
 IDS = tuple(f"r-{number:012x}" for number in range(4))
-FLEET = Fleet("f", False, (), frozenset({"c"}), {"GPU-1": "n"}, frozenset({"n"}), frozenset({"fleet.db"}), "", {},
-              NOW - DAY, NOW)  # fmt: skip
+FLEET = one_node_fleet(NOW)
 
 
 def _flip(rng: random.Random, source: Path, target: Path) -> None:
@@ -34,10 +33,7 @@ def test_a_ledger_with_flipped_bytes_ends_every_command_with_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, path, rng = Ledger(tmp_path / "whole.db"), tmp_path / "flipped.db", random.Random(8)
-    proposals = [
-        Proposal(id_, "move-sku", "chat", "a", "b", 12.5, 0.0, "cash-now", "low", False, "Move it.", "s") for id_ in IDS
-    ]
-    whole.propose(proposals, NOW, fleet=FLEET)
+    whole.propose([proposal(id_) for id_ in IDS], NOW, fleet=FLEET)
     whole.add(IDS[0], LedgerEvent("snoozed", NOW, "ann", NOW + 9 * DAY))
     whole.note_mailed("team a", IDS, NOW)
     for _ in range(8):

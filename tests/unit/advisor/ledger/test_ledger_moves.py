@@ -13,14 +13,25 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
 from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.moves.base.prediction import Prediction, Refusal
 from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
-from skuwise.tests.support.ledger_builders import DAY, L40S, MOVED, RATIO, SAVING, entry_of, fleet, ground, the_move
+from skuwise.tests.support.ledger_builders import (
+    DAY,
+    L40S,
+    MOVED,
+    RATIO,
+    SAVING,
+    entry_of,
+    fleet,
+    ground,
+    proposal,
+    the_move,
+)
 from skuwise.tests.support.moves_builders import END, PLAIN, START
 
 
@@ -180,11 +191,11 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
         START, END, 300.0, Interval(80.0, 100.0, 120.0), RATIO, 500.0, 410.0, 90.0, None, 1.0, 1.0, 1.2, None, 1.1
     )
     own = ground(target=L40S, time_ratio=RATIO)
-    proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
+    made = proposal(saving_usd_per_month=None, ground=own)
 
     def site(measured: Realised, **changes) -> Site:
         done = LedgerEvent("done", END, "skuwise", figures=EventFigures(measured))
-        return site_of([LedgerEntry(replace(proposal, **changes), START, END, (done,))], END)
+        return site_of([LedgerEntry(replace(made, **changes), START, END, (done,))], END)
 
     assert site(told).cases == 1
     assert site(told).factor > 1.03

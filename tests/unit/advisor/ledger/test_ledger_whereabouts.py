@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Proposal
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
 from skuwise.advisor.ledger.realised_savings import realised
 from skuwise.advisor.ledger.records import EventFigures
 from skuwise.advisor.ledger.transitions import ledger_events
 from skuwise.advisor.moves.recommendation_kinds import KINDS
 from skuwise.advisor.moves.tracking.move_state import MoveState
 from skuwise.advisor.moves.tracking.observation import Measure, Observation, PredictionSnapshot
-from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, seen
+from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, proposal, seen
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, workload
 
 
@@ -87,18 +87,15 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
 
 def test_what_another_source_does_not_show_is_not_gone() -> None:
     own = ground(**FREED)
-    proposal = Proposal(
-        "r-1", "release", "n1", "8 x H100", "-", 71_773.6, 5840.0, "cash-now", "very-low", False, "Give it back.",
-        "fleet.db", own,
-    )  # fmt: skip
-    entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
+    made = proposal(action="release", about="n1", ground=own)
+    entry = LedgerEntry(made, START, START, (LedgerEvent("accepted", START, "ann"),))
     assert [e.act for _, e in ledger_events([entry], seen([], source="fleet.db"), END)] == ["done"]
     assert ledger_events([entry], seen([], source="other.db"), END) == []
-    of_two = replace(entry, proposal=replace(proposal, source="fleet.db, n1.db"))
+    of_two = replace(entry, proposal=replace(made, source="fleet.db, n1.db"))
     assert ledger_events([of_two], seen([], source="fleet.db"), END) == []
     assert [e.act for _, e in ledger_events([of_two], seen([], source="n1.db, fleet.db"), END)] == ["done"]
     # Nor is what a part of the same fleet does not show.
-    of_ten = replace(entry, proposal=replace(proposal, ground=replace(own, fleet=10)))
+    of_ten = replace(entry, proposal=replace(made, ground=replace(own, fleet=10)))
     nodes = [(f"m{n}", END) for n in range(9)]
     assert ledger_events([of_ten], seen([], nodes[:3], source="fleet.db, more.db"), END) == []
     assert [e.act for _, e in ledger_events([of_ten], seen([], nodes, source="fleet.db, more.db"), END)] == ["done"]
@@ -179,8 +176,9 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
 def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
     before = Measure(8.0, 5840.0, busy=0.5, busy_seconds_per_token=0.002, tokens_per_second=2000.0)
     own = ground(target=L40S, time_ratio=RATIO, before=before, yardstick=SavingsBaseline(), saving_usd_per_month=None)
-    proposal = Proposal("r-1", "move-sku", "chat", "a", "b", None, 0.0, "cash-now", "low", False, "t", "fleet.db", own)
-    entry = LedgerEntry(proposal, START, START, (LedgerEvent("accepted", START, "ann"),))
+    entry = LedgerEntry(
+        proposal(saving_usd_per_month=None, ground=own), START, START, (LedgerEvent("accepted", START, "ann"),)
+    )
 
     def after(g: float, entry: LedgerEntry) -> list[LedgerEvent]:
         run = moved_run(engine_active=g, generated_tokens=2000.0 * 4 * DAY)

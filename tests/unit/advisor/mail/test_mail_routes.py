@@ -11,7 +11,7 @@ from email.policy import default as default_policy
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
+from skuwise.advisor.core.verdict_types import Owner, WorkloadVerdict
 from skuwise.advisor.mail.addresses import bare_address, sender_address
 from skuwise.advisor.mail.letter import Attachment, Image, Letter
 from skuwise.advisor.mail.mime import Envelope, compose, file_names, inlined
@@ -23,6 +23,7 @@ from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.moves_builders import workload
 from skuwise.tests.support.report_fixtures import END, WEEK, fleet
 
 GOOD = """
@@ -49,27 +50,23 @@ def routes(tmp_path: Path, text: str) -> Routes:
     return load_routes(file)
 
 
-def workload(owner: Owner, nodes: tuple[str, ...] = ("n1",), gpu_sku: str = "H100-SXM5") -> WorkloadVerdict:
-    return WorkloadVerdict(
-        id="w", series_id="s", name="w", owner=owner, nodes=nodes, gpus=(), gpu_sku=gpu_sku, node_sku="azure/x",
-        start=0.0, end=1.0, gpu_hours=1.0, cost_usd=None, kind=KindVerdict("unknown", 0.0),
-        bottleneck=BottleneckVerdict("unknown", 0.0), phases=(), coverage=Coverage(1.0, 60.0),
-    )  # fmt: skip
+def owned_by(owner: Owner, nodes: tuple[str, ...] = ("n1",), **changes: str) -> WorkloadVerdict:
+    return workload("w", nodes, owner=owner, **changes)
 
 
 @pytest.mark.parametrize(
     ("owned", "team"),
     [
-        (workload(Owner(namespace="search")), "search"),
-        (workload(Owner(namespace="search-canary")), "search"),
-        (workload(Owner(namespace="searching")), None),
-        (workload(Owner(account="srch", user="ann")), "search"),  # an account before a user
-        (workload(Owner(user="ann")), "ads & more"),
-        (workload(Owner(team="ads", namespace="search")), "ads & more"),  # a label before all
-        (workload(Owner(user="bob"), ("gpu-11", "gpu-12")), "ads & more"),
-        (workload(Owner(user="bob"), ("gpu-11", "gpu-2")), None),  # not all of its nodes are the team's
-        (workload(Owner(user="bob"), gpu_sku="L40S"), "ads & more"),
-        (workload(Owner()), None),
+        (owned_by(Owner(namespace="search")), "search"),
+        (owned_by(Owner(namespace="search-canary")), "search"),
+        (owned_by(Owner(namespace="searching")), None),
+        (owned_by(Owner(account="srch", user="ann")), "search"),  # an account before a user
+        (owned_by(Owner(user="ann")), "ads & more"),
+        (owned_by(Owner(team="ads", namespace="search")), "ads & more"),  # a label before all
+        (owned_by(Owner(user="bob"), ("gpu-11", "gpu-12")), "ads & more"),
+        (owned_by(Owner(user="bob"), ("gpu-11", "gpu-2")), None),  # not all of its nodes are the team's
+        (owned_by(Owner(user="bob"), gpu_sku="L40S"), "ads & more"),
+        (owned_by(Owner()), None),
     ],
 )
 def test_the_narrowest_matcher_decides_whose_a_workload_is(

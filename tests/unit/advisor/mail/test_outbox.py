@@ -9,40 +9,14 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.mail.carriers import available_carriers
-from skuwise.advisor.mail.delivery import Tally, send_waiting
 from skuwise.advisor.mail.outbox import DamagedError, Outbox
-from skuwise.advisor.mail.parcel import Parcel, Reply
+from skuwise.advisor.mail.parcel import Reply
 from skuwise.advisor.mail.routes import TeamRoute
-from skuwise.advisor.mail.rows import FIRST_PAUSE_SECONDS, GIVE_UP_SECONDS, pause_seconds
+from skuwise.advisor.mail.rows import GIVE_UP_SECONDS, pause_seconds
 from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.agent.model import Instant
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.notify_desk import FakeCarrier
-
-NOW = 1_795_400_000.0
-WEEK = "2026-11-16"
-
-
-class Post:
-    """An outbox with a carrier. `at`: the clock."""
-
-    def __init__(self, folder: Path) -> None:
-        self.outbox, self.carrier = Outbox(folder / "outbox.db"), FakeCarrier()
-        self.at, self.slept, self.said = NOW, [], []
-
-    def queue(self, team: str, *to: str, week: str = WEEK, about: tuple[str, ...] = ()) -> int:
-        return self.outbox.queue(Parcel(week, team, "mail", f"<{team}@x>", "s", b"all of it", to, about), self.at)
-
-    def send(self) -> Tally:
-        with self.outbox.sending():
-            return send_waiting(
-                self.outbox, {"mail": self.carrier}, clock=lambda: Instant(self.at, self.at - NOW),
-                sleep=self.slept.append, mails_per_minute=30, say=self.said.append,
-            )  # fmt: skip
-
-    def rows(self, sql: str) -> list[tuple[object, ...]]:
-        with contextlib.closing(sqlite3.connect(self.outbox.path)) as connection:
-            return connection.execute(sql).fetchall()
+from skuwise.tests.support.outbox_builders import NOW, WEEK, Post
 
 
 @pytest.fixture
@@ -69,22 +43,6 @@ def test_mails_are_sent_once_and_written_down(post: Post) -> None:
     assert post.send().sent == 1 and post.carrier.taken[-1].recipients == ("new@example.org",)
     post.outbox.note_queued(WEEK, "routes", NOW)
     assert post.outbox.is_queued(WEEK, "routes") and not post.outbox.is_queued(WEEK, "others")
-
-
-def test_refused_recipients_are_given_up_and_greylisted_ones_are_tried_again(post: Post) -> None:
-    post.carrier.answer = {
-        "no@x": Reply("refused", "550 no such \x1b[31muser"), "grey@x": Reply("later", "451 come back later"),
-    }.get  # fmt: skip
-    post.queue("search", "ok@x", "no@x", "grey@x")
-    tally = post.send()
-    assert (tally.sent, tally.waiting) == (1, 1)
-    assert "no@x): 550 no such" in tally.refused[0] and "\x1b" not in tally.refused[0]
-    # Not before its time, then to the one who waits alone.
-    post.carrier.answer = lambda _: None
-    assert post.send().waiting == 1
-    post.at += FIRST_PAUSE_SECONDS
-    assert post.send().sent == 1
-    assert [one.recipients for one in post.carrier.taken] == [("ok@x",), ("grey@x",)]
 
 
 def test_pauses_grow_and_five_days_are_enough(post: Post) -> None:

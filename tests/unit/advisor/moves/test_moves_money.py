@@ -17,7 +17,6 @@ from skuwise.advisor.moves.predict.sku_comparison import compare
 from skuwise.advisor.moves.predict.typical_work import Question, parts_of
 from skuwise.advisor.moves.recommender import recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.catalog.types import Price
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.tests.support.moves_builders import (
     END,
@@ -30,6 +29,7 @@ from skuwise.tests.support.moves_builders import (
     founding,
     gpus_of,
     node,
+    price_of,
     usage,
     verdicts,
     workload,
@@ -39,21 +39,14 @@ HOUR = catalog().price(IB, "eastus").usd_per_hour
 PLAIN_HOUR = catalog().price(PLAIN, "eastus").usd_per_hour
 
 
-def own(sku=IB, usd=50.0, basis="negotiated", until=None, region="eastus"):
-    return Price(f"{sku}@{region}:{basis}", sku, region, usd, basis, "contract 1", "2026-10-01", until)
-
-
-def parts(r):
-    return r.workloads + r.shared + r.allocated_idle + r.unallocated + r.drained + r.unobserved
-
-
 def test_the_parts_sum_to_node_price_times_hours():
     chat, job = workload("chat", ("n1",)), workload("job", ("n2",), kind="training", gpus=gpus_of("n2", 4))
     both = workload("both", ("n3",), shared=True)
     given = verdicts([node("n1"), node("n2", PLAIN), node("n3")], [chat, job, both], idle_hours={"w-job": 100.0})
     r, notes = reconcile(given, PriceBook(catalog()))
     assert r.total == pytest.approx(336 * (2 * HOUR + PLAIN_HOUR))
-    assert parts(r) == pytest.approx(r.total, rel=1e-3)
+    parts = r.workloads + r.shared + r.allocated_idle + r.unallocated + r.drained + r.unobserved
+    assert parts == pytest.approx(r.total, rel=1e-3)
     assert r.shared == pytest.approx(336 * HOUR)
     assert r.allocated_idle == pytest.approx(100 * PLAIN_HOUR / 8)
     assert notes == ()
@@ -84,7 +77,7 @@ def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
     ],
 )
 def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
-    cash = cash_of(own(basis=basis, until=until), nodes, END)
+    cash = cash_of(price_of(basis=basis, until=until), nodes, END)
     assert (cash and (cash.realisation, cash.date)) == expected
 
 
@@ -103,7 +96,7 @@ def test_no_dollars_for_part_of_a_node():
 
 def test_a_commitment_is_cash_at_its_end_and_not_recoverable_now():
     given = verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)])
-    advice = advice_of(given, (own(basis="committed", until="2099-01-01"),))
+    advice = advice_of(given, (price_of(basis="committed", until="2099-01-01"),))
     released = next(r for r in advice.recommendations if r.action == "release")
     assert (released.realisation, released.available_from) == ("cash-at", "2099-01-01")
     assert "2099-01-01" in released.text
@@ -126,20 +119,6 @@ def test_moves_that_exclude_one_another_count_once():
     assert both == pytest.approx(350)
     # Joint draws: what one loses the other gains, so the sum has no spread; adding percentiles would show one.
     assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)
-
-
-def test_the_fleet_sum_is_the_best_of_each_group():
-    advice = advice_of(founding())
-    counted = [
-        r.saving_usd_per_month.p50
-        for r in advice.recommendations
-        if r.realisation == "cash-now" and not r.blocked_by and r.saving_usd_per_month
-    ]
-    assert advice.summary.recoverable_usd_per_month == pytest.approx(max(counted))
-    twin = next(r for r in advice.recommendations if r.target.node_sku == PLAIN)
-    swap = next(r for r in advice.recommendations if r.action == "swap-placement")
-    assert swap.id in twin.excludes
-    assert twin.id in swap.excludes
 
 
 CATALOG = load_catalog()
@@ -343,17 +322,12 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     assert against == ([] if held else ["worked-meanwhile"])
 
 
-PLAIN_FABRIC = fabric(util_p995=0.2, util_max=0.4)  # in use, so that no waste of it is found
+USED = fabric(util_p995=0.2, util_max=0.4)  # so that no waste of it is found
 OCI, L40S, B200 = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4", "oci/BM.GPU.B200.8"
 
 
 def at(sku, provider, region, name="n1"):
-    return node(name, sku, provider=provider, region=region, fabric=PLAIN_FABRIC)
-
-
-def cheap(sku, region="global"):
-    """A team's price at which any move would pay."""
-    return Price("team", sku, region, 1.0, "reserved", "contract", "2026-09-01")
+    return node(name, sku, provider=provider, region=region, fabric=USED)
 
 
 def moves_to(advice, gpu):
@@ -369,7 +343,9 @@ def service(sku, **changes):
 def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
     parallel = service(OCI)
     use = usage(parallel, u_c=0.10, u_m=0.05, u_n=nvlink, g=0.95, memory=0.3)
-    advice = advice_of(verdicts([at(OCI, "oci", "global")], [parallel], uses=[use]), prices=(cheap(L40S),))
+    advice = advice_of(
+        verdicts([at(OCI, "oci", "global")], [parallel], uses=[use]), prices=(price_of(L40S, 1.0, region="global"),)
+    )
     why = [j.reason for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
     # Without traffic it is weighed like any other.
     assert any("only by PCIe" in reason.text for reason in why) == (nvlink > 0)
@@ -380,8 +356,8 @@ def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
 def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():
     both = workload("pretrain", ("n1", "n2"), kind="training", features={"mem_flat": 0.0, "cpu": 0.02})
     use = usage(both, u_c=0.7, u_m=0.4, u_n=0.3, u_i=0.3, g=0.97, label="compute")
-    nodes = [replace(node(name), fabric=PLAIN_FABRIC) for name in ("n1", "n2")]
-    cheap = Price("team", "azure/Standard_ND96is_H100_v5", "eastus", 1.0, "reserved", "contract", "2026-09-01")
+    nodes = [replace(node(name), fabric=USED) for name in ("n1", "n2")]
+    cheap = price_of(PLAIN, 1.0)
     advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(cheap,))
     assert not [
         r

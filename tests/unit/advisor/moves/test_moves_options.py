@@ -30,25 +30,6 @@ from skuwise.tests.support.moves_builders import (
 )
 
 
-def by_action(advice):
-    return {(r.action, r.target.node_sku): r for r in advice.recommendations}
-
-
-def test_every_way_out_of_the_founding_case_is_told():
-    advice = advice_of(founding())
-    ways = by_action(advice)
-    assert {a for a, _ in ways} == {"move-sku", "reduce-gpus", "swap-placement"}
-    twin = ways["move-sku", PLAIN]
-    assert twin.time_ratio.p50 == 1.0
-    assert twin.realisation == "cash-now"
-    assert twin.target.gpu_sku == "H100-SXM5"
-    assert twin.saving_usd_per_month.p50 == pytest.approx(2 * 9.832 * 730)
-    other = next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku != PLAIN)
-    assert other.rejected
-    assert all(r.reason for r in other.rejected)
-    assert all(r.would_change_if for r in advice.recommendations)
-
-
 def test_a_finished_job_that_does_not_recur_saves_nothing():
     gone = [replace(w, end=END - 3 * 86400) for w in founding().workloads[:1]]
     advice = advice_of(verdicts([node()], gone))
@@ -62,7 +43,13 @@ def test_a_move_is_credited_only_beyond_the_right_sized_count():
     pods = [workload("api", (f"n{i}",), id=f"w-{i}") for i in range(1, 5)]
     uses = [usage(w, u_c=0.05, u_m=0.15, u_n=0.2) for w in pods]
     advice = advice_of(verdicts([node(w.nodes[0]) for w in pods], pods, uses=uses))
-    ways = by_action(advice)
+    (found,) = [f for f in advice.findings if f.rule == "too-many-gpus"]
+    assert {e.metric: e.threshold for e in found.evidence}["gpus_held"] == 16.0
+    assert found.cost_usd == pytest.approx(2 * 98.32 * 336)
+    ways = {(r.action, r.target.node_sku): r for r in advice.recommendations}
+    fewer = ways["reduce-gpus", IB]
+    assert (fewer.target.gpu_count, fewer.realisation) == (16, "cash-now")
+    assert "x the current peak demand" in (fewer.break_even or "")
     assert ways["reduce-gpus", IB].saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
     assert ways["move-sku", PLAIN].target.gpu_count == 16
     assert ways["move-sku", PLAIN].saving_usd_per_month.p50 == pytest.approx(2 * 9.832 * 730)

@@ -5,22 +5,27 @@ import math
 
 import pytest
 from skuwise.advisor.classify.types import NodeFacts
-from skuwise.advisor.core.advice_types import Advice, Finding
+from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
-from skuwise.rules.catalog.types import PowerPrice, Price
-from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, fabric, gpus_of, node, usage, verdicts, workload
+from skuwise.rules.catalog.types import PowerPrice
+from skuwise.tests.support.moves_builders import (
+    IB,
+    PLAIN,
+    advice_of,
+    fabric,
+    fired,
+    found,
+    gpus_of,
+    node,
+    price_of,
+    usage,
+    verdicts,
+    ways,
+    workload,
+)
 
 L40S = {"node_sku": "aws/g6e.48xlarge", "gpu_sku": "L40S"}
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
-
-
-def fired(advice: Advice) -> set[str]:
-    return {f.rule for f in advice.findings}
-
-
-def one(advice: Advice, rule: str) -> Finding:
-    (found,) = [f for f in advice.findings if f.rule == rule]
-    return found
 
 
 def quiet(**changes) -> NodeFacts:
@@ -38,10 +43,10 @@ def test_nvlink_that_nothing_crosses_is_told_with_what_it_adds(util, said):
     advice = advice_of(verdicts([quiet(nvlink_util_p995=util)], [alone]))
     assert ("idle-nvlink" in fired(advice)) == said
     if said:
-        found = one(advice, "idle-nvlink")
-        assert "assumed" in found.text
-        assert found.cost_usd is not None
-        assert 0 < found.cost_usd < 98.32 / 8 * 336 * 0.2
+        told = found(advice, "idle-nvlink")
+        assert "assumed" in told.text
+        assert told.cost_usd is not None
+        assert 0 < told.cost_usd < 98.32 / 8 * 336 * 0.2
 
 
 def decoding(**changes):
@@ -73,13 +78,13 @@ def test_a_cheaper_gpu_that_reads_as_fast_makes_the_present_one_too_good(changes
     advice = over(decoding(**changes))
     assert ("over-tier" in fired(advice)) == said
     if said:
-        found = one(advice, "over-tier")
-        evidence = {e.metric: e.value for e in found.evidence}
+        told = found(advice, "over-tier")
+        evidence = {e.metric: e.value for e in told.evidence}
         assert evidence["cheaper_sku_bandwidth"] >= 0.95
-        assert found.cost_usd is not None
+        assert told.cost_usd is not None
         assert evidence["price_less"] is not None
-        assert found.cost_usd == pytest.approx(evidence["price_less"] * 8 * 336)
-        assert found.cost_usd < 30.13118 * 336
+        assert told.cost_usd == pytest.approx(evidence["price_less"] * 8 * 336)
+        assert told.cost_usd < 30.13118 * 336
 
 
 @pytest.mark.parametrize(("memory", "said"), [(0.49, True), (0.5, False), (math.nan, False)])
@@ -115,7 +120,7 @@ def test_training_that_waits_for_a_link_its_nodes_lack_is_under_tier(job, sku, s
     assert ("under-tier" in fired(advice)) == said
     if said:
         # The use of the line bounds what is lost from below, its share of the time from above.
-        assert one(advice, "under-tier").gpu_hours == pytest.approx(16 * 336 * min(0.2, 0.4))
+        assert found(advice, "under-tier").gpu_hours == pytest.approx(16 * 336 * min(0.2, 0.4))
 
 
 def saving(w, *, prices=(), power=(), uses=None) -> Advice:
@@ -139,9 +144,9 @@ def test_a_clock_that_memory_bound_serving_does_not_need_is_told(features, said)
     advice = saving(workload(features=features))
     assert ("energy" in fired(advice)) == said
     if said:
-        found = one(advice, "energy")
-        assert found.cost_usd is None
-        (way,) = [r for r in advice.recommendations if r.action == "lower-clock"]
+        told = found(advice, "energy")
+        assert told.cost_usd is None
+        (way,) = ways(advice, "lower-clock")
         assert way.realisation == "energy"
         assert way.saving_usd_per_month is None
         assert way.time_ratio.p90 <= 1.1
@@ -149,12 +154,12 @@ def test_a_clock_that_memory_bound_serving_does_not_need_is_told(features, said)
 
 def test_energy_is_dollars_only_where_the_team_pays_for_the_power():
     power = (PowerPrice("eastus", 0.10, "utility bill", "2026-10-01"),)
-    owned = Price("p", IB, "eastus", 60.0, "owned", "books", "2026-10-01")
+    owned = price_of(usd=60.0, basis="owned")
     advice = saving(workload(features=DECODE), prices=(owned,), power=power)
-    (way,) = [r for r in advice.recommendations if r.action == "lower-clock"]
-    kwh = next(e.value for e in one(advice, "energy").evidence if e.metric == "energy_saved_per_month")
+    (way,) = ways(advice, "lower-clock")
+    kwh = next(e.value for e in found(advice, "energy").evidence if e.metric == "energy_saved_per_month")
     assert way.saving_usd_per_month.p50 == pytest.approx(kwh * 0.10, rel=0.05)
-    assert one(advice, "energy").cost_usd == pytest.approx(kwh * 0.10 * 336 / 730)
+    assert found(advice, "energy").cost_usd == pytest.approx(kwh * 0.10 * 336 / 730)
     assert advice.summary.recoverable_usd_per_month == 0
     rented = saving(workload(features=DECODE), power=power)
     assert all(r.saving_usd_per_month is None for r in rented.recommendations if r.action == "lower-clock")
@@ -170,13 +175,13 @@ def test_compute_that_draws_most_of_its_limit_is_capped_at_a_known_loss(watts, s
     use = usage(w, u_c=0.9, u_m=0.4, label="compute").assign(power_watts=watts)
     advice = saving(w, uses=[use])
     assert ("energy" in fired(advice)) == said
-    ways = [r for r in advice.recommendations if r.action == "power-cap"]
-    assert bool(ways) == said
-    assert all(1.0 < r.time_ratio.p50 <= 1.1 for r in ways)
-    assert all(r.time_ratio.p90 <= 1.2 for r in ways)
-    assert all("no capped run was measured on this architecture" in r.text for r in ways)
+    caps = ways(advice, "power-cap")
+    assert bool(caps) == said
+    assert all(1.0 < r.time_ratio.p50 <= 1.1 for r in caps)
+    assert all(r.time_ratio.p90 <= 1.2 for r in caps)
+    assert all("no capped run was measured on this architecture" in r.text for r in caps)
     if said:
-        assert one(advice, "energy").confidence < 0.7  # H100: none of the measured runs is on Hopper
+        assert found(advice, "energy").confidence < 0.7  # H100: none of the measured runs is on Hopper
 
 
 @pytest.mark.parametrize(
@@ -200,8 +205,8 @@ def test_what_no_other_gpu_changes_is_mended_first(kind, label, share, said):
     if not said:
         return
     lost = {"host-input": 0.6, "straggler": 0.25, "latency": 0.7, "throttled": 0.2}[label]
-    assert one(advice, "fix-first").gpu_hours == pytest.approx(8 * 336 * lost)
-    mended = [r for r in advice.recommendations if r.action == "fix-first"]
+    assert found(advice, "fix-first").gpu_hours == pytest.approx(8 * 336 * lost)
+    mended = ways(advice, "fix-first")
     assert [r.blocked_by for r in mended] == [()]
     others = [r for r in advice.recommendations if r.action != "fix-first"]
     assert all(any(b.code == "mend-first" for b in r.blocked_by) for r in others)
@@ -226,6 +231,6 @@ def test_what_is_wasted_is_counted_once_though_several_rules_say_so():
         fabric=fabric(link_layer="EFA", line_rate_bytes_per_second=50e9),
     )  # fmt: skip
     advice = advice_of(verdicts([host], replicas, uses=[usage(w, u_m=0.8, memory=0.3) for w in replicas]))
-    assert {"idle-fabric", "over-tier"} <= fired(advice)
-    silent, tier = one(advice, "idle-fabric").cost_usd, one(advice, "over-tier").cost_usd
+    assert {"idle-fabric", "over-tier"} <= set(fired(advice))
+    silent, tier = found(advice, "idle-fabric").cost_usd, found(advice, "over-tier").cost_usd
     assert advice.summary.wasted_usd == pytest.approx(max(silent, tier))

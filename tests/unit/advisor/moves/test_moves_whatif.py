@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.classify.types import Verdicts
-from skuwise.advisor.core.advice_types import Advice, Recommendation
+from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.moves.base.workload_groups import groups_of
 from skuwise.advisor.moves.context.move_context import baseline_for
@@ -20,7 +20,6 @@ from skuwise.advisor.moves.whatif_result import WhatIfChoice, WhatIfResult
 from skuwise.advisor.pipeline import AdviseOptions, move_context_of
 from skuwise.advisor.render import render
 from skuwise.advisor.views.whatif_session import workbench
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.moves_builders import (
     END,
@@ -33,8 +32,10 @@ from skuwise.tests.support.moves_builders import (
     founding,
     gpus_of,
     node,
+    price_of,
     usage,
     verdicts,
+    ways,
     workload,
 )
 from skuwise.tests.support.rulebooks import rulebook
@@ -151,14 +152,10 @@ def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     assert all(o == what_if(scene, base, o.choice) for o in found[::20])
 
 
-def ways() -> list[Recommendation]:
-    return [r for r in fleet().advice.recommendations if r.workload == "w-serve"]
-
-
 def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice() -> None:
     bench = HandLoader().bench(fleet(), "w-serve", lambda _: None)
     assert [n.node for n in bench.base.group.nodes] == ["n1"]
-    move = next(r for r in ways() if r.action == "move-sku" and r.target.node_sku)
+    move = next(r for r in ways(fleet().advice, "move-sku") if r.workload == "w-serve" and r.target.node_sku)
     told = bench.ask(WhatIfChoice(move.target.node_sku))
     assert told.is_that(move)
     assert told.saving_usd_per_month.p50 == pytest.approx(move.saving_usd_per_month.p50)
@@ -169,11 +166,6 @@ def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice(
 
 
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
-OWNED = tuple(Price(sku, sku, "eastus", 60.0, "owned", "books", "2026-10-01") for sku in (IB, PLAIN))
-
-
-def ways_out(advice: Advice, action: str) -> list[Recommendation]:
-    return [r for r in advice.recommendations if r.action == action]
 
 
 def tables(name: str = "n1", gpu: int = 0, **changes):
@@ -188,7 +180,7 @@ def session(w, **changes) -> pd.DataFrame:
 
 def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node():
     w = tables()
-    (way,) = ways_out(advice_of(verdicts([node(fabric=fabric(util_p995=0.5))], [w], uses=[session(w)])), "mig-slice")
+    (way,) = ways(advice_of(verdicts([node(fabric=fabric(util_p995=0.5))], [w], uses=[session(w)])), "mig-slice")
     assert not way.blocked_by
     assert way.risk in {"very-low", "low"}
     assert way.saving_usd_per_month is None
@@ -206,7 +198,7 @@ def halves(**changes):
 def packed(services, prices=(), uses=None) -> list[Recommendation]:
     nodes = [node(n, fabric=None) for n in ("n1", "n2")]
     given = verdicts(nodes, services, uses=uses or [usage(w, u_n=0.2, u_m=0.6) for w in services])
-    return ways_out(advice_of(given, prices), "consolidate")
+    return ways(advice_of(given, prices), "consolidate")
 
 
 def test_two_half_empty_nodes_become_one_and_a_whole_node_is_cash():
@@ -258,10 +250,10 @@ def daily(w) -> pd.DataFrame:
 
 def test_a_node_of_its_own_is_switched_off_for_cash_and_part_of_one_is_not():
     w = tables(gpus=gpus_of("n1", 8))
-    (way,) = ways_out(advice_of(verdicts([node(fabric=None)], [w], uses=[daily(w)])), "schedule-off")
+    (way,) = ways(advice_of(verdicts([node(fabric=None)], [w], uses=[daily(w)])), "schedule-off")
     assert way.saving_usd_per_month.p50 == pytest.approx(98.32 * 730 * 14 / 24)
     pair = [tables(gpu=0), tables(gpu=1)]
-    for way in ways_out(advice_of(verdicts([node(fabric=None)], pair, uses=[daily(w) for w in pair])), "schedule-off"):
+    for way in ways(advice_of(verdicts([node(fabric=None)], pair, uses=[daily(w) for w in pair])), "schedule-off"):
         assert way.saving_usd_per_month is None
         assert way.realisation == "capacity-freed"
 
@@ -274,13 +266,13 @@ def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
     )  # fmt: skip
     nodes = [*(node(f"{n}{i}") for n in "xy" for i in (1, 2)), *(node(n, PLAIN, fabric=ETHERNET) for n in ("e1", "e2"))]
     uses = [*(usage(c, u_n=0.2) for c in chats), usage(job, u_c=0.4, u_i=0.5)]
-    advice = advice_of(verdicts(nodes, [*chats, job], uses=uses), OWNED)
-    open_ = [r for r in ways_out(advice, "swap-placement") if not r.blocked_by]
+    advice = advice_of(verdicts(nodes, [*chats, job], uses=uses), [price_of(sku, 60.0, "owned") for sku in (IB, PLAIN)])
+    open_ = [r for r in ways(advice, "swap-placement") if not r.blocked_by]
     assert len(open_) == 1
     assert advice.recommendations[0] is open_[0]
     rules = {f.id: f.rule for f in advice.findings}
     assert {rules[f] for f in open_[0].findings} == {"idle-fabric", "under-tier"}
-    (blocked,) = [r for r in ways_out(advice, "swap-placement") if r.blocked_by]
+    (blocked,) = [r for r in ways(advice, "swap-placement") if r.blocked_by]
     assert "swaps-already" in str(blocked.blocked_by[0].fields["because"])
 
 

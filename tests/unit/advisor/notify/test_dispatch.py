@@ -152,7 +152,6 @@ def test_without_recipients_a_pass_says_so(begin: Begin) -> None:
 
 SEARCH = Recipient("search", "mail", "a@example.org")
 HOOK = Recipient("search", "webhook", "webhook")
-OPS_BATCHES = Recipient("", "mail", "ops@example.org")
 
 
 def made(

@@ -29,7 +29,6 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.incident_fixtures import HOSTILE, HOUR, NOW, ended, incident
 
 WRITING = Writing(WatchSettings(), IncidentCommands(ReaderCommands(source="--prometheus https://prom.example.org")))
-MAIL_MAX = 100_000
 
 
 def opened(one: Incident) -> Item:

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.plan.limits import PlanRequest
+from skuwise.advisor.plan.limits import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.render.plan import plan_json
 from skuwise.rules.base.errors import UsageError
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import (
     DAYS,
     END,
@@ -24,6 +23,7 @@ from skuwise.tests.support.moves_builders import (
     founding,
     gpus_of,
     node,
+    price_of,
     usage,
     verdicts,
     workload,
@@ -33,10 +33,6 @@ from skuwise.tests.support.schemas import validate
 
 MONTH = 730.0
 PLAIN_HOUR = 88.488
-
-
-def own(basis="negotiated", usd=50.0, until=None):
-    return Price(f"{PLAIN}@eastus:{basis}", PLAIN, "eastus", usd, basis, "contract 1", "2026-10-01", until)
 
 
 def halves(*, team=None):
@@ -89,7 +85,7 @@ def test_the_json_is_valid_by_its_schema():
     ],
 )
 def test_a_commitment_says_when_a_node_is_cash(basis, until, how, day):
-    plan = plan_of(halves(), (own(basis, until=until),), goal="nodes")
+    plan = plan_of(halves(), (price_of(PLAIN, basis=basis, until=until),), goal="nodes")
     assert [(r.realisation, r.available_from) for r in plan.returned] == [(how, day)]
     last = plan.cash[-1]
     assert last.saving_usd_per_month.p50 == (0.0 if how == "capacity-freed" else 50.0 * MONTH)
@@ -101,19 +97,13 @@ def test_a_commitment_says_when_a_node_is_cash(basis, until, how, day):
 
 
 def test_commitments_that_never_end_bring_no_cash_and_the_plan_says_so():
-    plan = plan_of(halves(), (own("owned"),))
+    plan = plan_of(halves(), (price_of(PLAIN, basis="owned"),))
     assert plan.returned == () and plan.steps == ()
     assert "plan-bound" in {note.code for note in plan.notes}
-    ended = planner(halves(), (own("owned"),)).plan(
-        PlanRequest(reserve_nodes=0), _change(commitments_end=END + 30 * 86400)
+    ended = planner(halves(), (price_of(PLAIN, basis="owned"),)).plan(
+        PlanRequest(reserve_nodes=0), FleetChange(commitments_end=END + 30 * 86400)
     )
     assert [r.realisation for r in ended.returned] == ["cash-at"]
-
-
-def _change(**what):
-    from skuwise.advisor.plan.limits import FleetChange
-
-    return FleetChange(**what)
 
 
 def test_jobs_keep_the_nodes_that_their_peak_needs():
@@ -212,13 +202,8 @@ def test_a_run_that_takes_a_whole_node_is_not_torn_into_what_is_free_on_several(
     assert sum(p.nodes_after for p in plan.pools) == 2
 
 
-def _held(*where: str):
-    """GPUs of whole nodes that an idle workload holds; its release is recommended."""
-    return [workload("held", (n,), kind="idle", node_sku=PLAIN, gpus=gpus_of(n, 8), id=f"w-{n}") for n in where]
-
-
 def test_what_runs_on_an_excluded_node_does_not_end():
-    held = _held("n1", "n2")
+    held = [workload("held", (n,), kind="idle", node_sku=PLAIN, gpus=gpus_of(n, 8), id=f"w-{n}") for n in ("n1", "n2")]
     given = verdicts(
         [plain_node(n) for n in ("n1", "n2", "n3")], held,
         uses=[usage(w, u_c=0, u_m=0, g=0, label="idle") for w in held], idle_hours={w.id: 8 * 336.0 for w in held},

@@ -15,7 +15,6 @@ from skuwise.advisor.plan.limits import FleetChange
 from skuwise.advisor.plan.whatif import parse_add, parse_demand
 from skuwise.advisor.plan.worth import MONTH_SECONDS
 from skuwise.rules.base.errors import NothingToDo, UsageError
-from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.moves_builders import END, PLAIN, verdicts
 from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, replica
 from skuwise.tests.support.schemas import validate
@@ -60,10 +59,6 @@ def full(nodes: int = 2, **changes):
     """A service that fills one node, and nodes that are empty."""
     a = replica("a", "n1", range(8))
     return verdicts([plain_node(f"n{k + 1}", **changes) for k in range(nodes)], [a], uses=[busy(a)])
-
-
-def negotiated(usd: float, basis: str = "negotiated", until: str | None = None) -> Price:
-    return Price(f"{PLAIN}@eastus:{basis}", PLAIN, "eastus", usd, basis, "contract 1", "2026-10-01", until)
 
 
 @pytest.mark.parametrize("goal", ["cash", "nodes"])
@@ -151,35 +146,6 @@ def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
     emptied = {name for s in document["steps"] for name in s["frees"]}
     assert emptied == {r["node"] for r in document["returned"]}
     assert document["solver"]["proven"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--only", "ads", "--exclude", "ads"), "Team 'ads' is in --only and in --exclude."),
-        (("--add", "H100"), "Invalid nodes to add 'H100'"),
-        (("--demand", "chat"), "Invalid demand 'chat'"),
-        (("--demand", "all x2", "--demand", "all x3"), "is given twice"),
-        (("--commit-ends", "soon"), "soon"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_sentence_with_a_remedy(arguments, said, capsys):
-    status, out, err = plan("--db", "nowhere.db", *arguments, capsys=capsys)
-    assert (status, out) == (2, "")
-    told = err.splitlines()[-1]
-    assert said in told and told.startswith("skuwise: ") and told.count(". ") >= 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("--max-moves", "-1"), ("--reserve", "x"), ("--seconds", "0"), ("--growth", "nan"), ("--goal", "fame"),
-     ("--keep", "x")],
-)  # fmt: skip
-def test_wrong_options_are_wrong_usage(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["plan", "--db", "nowhere.db", *arguments])
-    assert ended.value.code == 2
-    assert capsys.readouterr().out == ""
 
 
 def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):

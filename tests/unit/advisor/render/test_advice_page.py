@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation, Reconciliation, Summary
+from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.worth import Worth, marked, min_saving
 from skuwise.advisor.render import render
@@ -13,7 +13,7 @@ from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.note_groups import note_groups
 from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
 from skuwise.advisor.views.worth import folded, shown_recommendations, worth_showing
-from skuwise.tests.support.report_fixtures import END, WEEK, fleet, unpriced
+from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced
 
 ACTIONS = (
     "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
@@ -21,12 +21,6 @@ ACTIONS = (
 )  # fmt: skip
 RULES = ("idle", "held-idle", "idle-fabric", "energy", "fix-first", "under-tier", "over-tier", "site-rule")
 AGAIN = Again("skuwise", "--db '/data/two words.db' --since 7d")
-
-
-def nothing() -> Advice:
-    none = Reconciliation(None, None, None, None, None, None, None)
-    summary = Summary(0, 0.0, None, None, None, none)
-    return Advice(END, END - WEEK, END, {"kind": "sqlite"}, summary, (), (), (), ())
 
 
 def way(saving: tuple[float, float, float] | None = None, freed: float = 0.0, **changes: object) -> Recommendation:
@@ -176,6 +170,8 @@ def test_nothing_at_all_and_no_price_are_plain_sentences() -> None:
     assert "No GPU was observed in this window, so there is nothing to recommend." in " ".join(empty.split())
     assert "No workload was observed in this window." in empty
     assert "Next" not in empty
+    for form in ("table", "markdown"):
+        assert "No waste found" in render(nothing(), form)
     without = render(unpriced(fleet()), "table")
     assert "No price is known" in without and "$" not in without and "GPU-hours/month" in without
 
@@ -189,5 +185,5 @@ def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
 
 def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:
     text = render(fleet(), "table", page=PageOptions(again=AGAIN))
-    assert "\x1b" not in text
+    assert "\x1b" not in text and "\x1b[" in render(fleet(), "table", color=True)
     assert text.isascii()

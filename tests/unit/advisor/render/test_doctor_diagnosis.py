@@ -150,20 +150,6 @@ def document_databases(capsys: pytest.CaptureFixture[str], *arguments: str, stat
     return found
 
 
-def test_a_simulated_fleet_is_whole(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = document_databases(capsys, "--db", str(founding), "--since", "2d")
-    assert found["summary"] == {
-        "node_count": 2, "gpu_count": 16, "observed_gpu_count": 16, "mig_instances": 0, "unobserved": [],
-    }  # fmt: skip
-    metrics = {one["metric"]: one for one in found["metrics"]}
-    assert {metrics[name]["having"] for name in ("engine_active", "dram_active", "nvlink", "power", "clocks")} == {16}
-    assert metrics["dram_active"]["window_share"] == pytest.approx(1.0, abs=0.03)
-    assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(1.0, abs=0.1)
-    assert {metrics[name]["having"] for name in ("infiniband", "host")} == {2}
-    assert all(one["usd_per_hour"] > 0 for one in found["nodes"])
-    assert found["gaps"] == []
-
-
 def test_a_metric_that_is_nowhere_is_a_gap_and_advise_says_so_in_a_line(
     founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,13 +185,3 @@ def test_advise_names_nodes_without_price_region_and_fabric_and_a_window_that_is
     assert "it'\"'\"'s bare.db'" in said  # to be copied into a shell
     found = document_databases(capsys, "--db", str(path), "--since", "2d")
     assert [one["code"] for one in found["gaps"]] == ["no-network", "node-sku-unknown", "no-price"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "status"), [(["--until", "2001-01-01T00:00:00Z", "--since", "1d"], 3), (["--match", 'a="b"'], 2)]
-)
-def test_where_there_is_nothing_to_examine_one_sentence_says_why(
-    founding: Path, arguments: list[str], status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["doctor", "--db", str(founding), *arguments]) == status
-    assert "Traceback" not in capsys.readouterr().err

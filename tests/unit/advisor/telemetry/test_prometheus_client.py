@@ -256,9 +256,10 @@ def test_a_token_that_expires_while_its_request_is_on_the_way_is_read_again(tmp_
 
     (tmp_path / "secret").write_text("first")
     with FakePrometheus(answer).running() as fake:
-        settings = PrometheusSettings(bearer_token_file="secret")
+        settings = PrometheusSettings(bearer_token_file="secret", tenant="team-a", headers={"X-One": "1"})
         client = Client(fake.url, settings, {"CREDENTIALS_DIRECTORY": str(tmp_path)})
         assert client.scalar("up", 0.0) == 1
+    assert all({"x-scope-orgid": "team-a", "x-one": "1"}.items() <= one.headers.items() for one in fake.requests)
 
 
 @pytest.mark.parametrize("settings", [

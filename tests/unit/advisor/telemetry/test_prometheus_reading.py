@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -225,23 +224,3 @@ def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None
     with FakePrometheus(DcgmServer()).running() as fake:
         first, other, again = asked("a"), asked("b"), asked("a")
     assert sorted(first) == sorted(other) and first and not again
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--prometheus", "http://h", "--db", "x"), "not allowed with"),
-        ((), "required"),
-        (("--db", "x.db", "--match", 'a="b"'), "requires --prometheus"),
-        (("--prometheus", "http://h", "--match", 'a="b"} or vector(1) or x{c="d"'), "Invalid label matcher"),
-        (("--prometheus", "http://h", "--match", "a=b"), "Invalid label matcher"),
-        (("--prometheus", "http://me:pw@h"), "prometheus.username"),
-    ],
-)
-def test_a_source_is_one_and_well_formed(
-    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with contextlib.suppress(SystemExit):
-        assert main(["advise", *arguments, "--no-ledger"]) == 2
-    told = capsys.readouterr().err
-    assert said in told and "pw@" not in told

@@ -154,7 +154,11 @@ def test_doctor_counts_what_the_server_has(server: FakePrometheus, capsys: pytes
     assert main(asked) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["summary"]["gpu_count"], found["summary"]["observed_gpu_count"]) == (9, 9)
-    having = {one["metric"]: one["having"] for one in found["metrics"]}
+    metrics = {one["metric"]: one for one in found["metrics"]}
+    having = {name: one["having"] for name, one in metrics.items()}
+    # Eight GPUs by the minute and one by the second.
+    assert metrics["dram_active"]["resolution_seconds"] == pytest.approx(9 / (8 / 60 + 1), abs=1e-3)
+    assert metrics["dram_active"]["window_share"] == 1.0
     assert (having["power"], having["clocks"], having["infiniband"]) == (0, 1, 2)
     # Made of values that never change, as no measurement is.
     (power,) = [gap for gap in found["gaps"] if gap["code"] == "no-power"]

@@ -225,32 +225,14 @@ def test_of_an_hour_of_two_files_the_one_that_observed_more_is_taken(tmp_path: P
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(1800)
 
 
-HOURS_COLUMNS = (
-    "ts", "device", "observed_seconds", "gpu_util_mean", "gpu_util_p95", "gpu_util_max", "gpu_util_n",
-    "sm_active_mean", "tensor_active_mean", "dram_active_mean", "power_watts_mean",
-)  # fmt: skip
-
-
 def node_of(writer: Writer, name: str, ts: float = T0) -> NodeWriter:
     node = writer.for_node(Node(name, "c", machine_id=f"machine of {name}", gpu_count=1), ts)
     node.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30)], ts)
     return node
 
 
-def put_hours(node: NodeWriter, name: str, hours: Sequence[int]) -> None:
-    rows = [(T0 + (hour + 1) * HOUR, f"GPU-{name}", HOUR, 0.9, 0.95, 1.0, 3600, 0.8, 0.5, 0.3, 500.0) for hour in hours]
-    node.put_rollups("gpu_hour", HOURS_COLUMNS, rows)
-
-
-def make_files(folder: Path, name: str, hours: int = 48) -> Path:
-    path = folder / f"{name}.db"
-    with Writer.open(path) as writer:
-        node = node_of(writer, name)
-        put_hours(node, name, range(hours))
-        work = Workload("w", "s", "train", "slurm")
-        node.put_workload_use(work, f"GPU-{name}", T0, T0 + hours * HOUR, "allocation")
-        node.set_node(Node(name, "c", machine_id=f"machine of {name}", gpu_count=1), T0 + hours * HOUR)
-    return path
+def one_gpu(folder: Path, name: str) -> Path:
+    return make(folder / f"{name}.db", name, gpus=[f"GPU-{name}"], hours=48, job="w")
 
 
 def gpu_hours(frame: Frame) -> float:
@@ -258,7 +240,7 @@ def gpu_hours(frame: Frame) -> float:
 
 
 def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
-    live = make_files(tmp_path, "n1")
+    live = one_gpu(tmp_path, "n1")
     told = {"kv_cache_usage": 0.5, "generation_tokens_per_second": 7.0}
     with Writer.open(live) as writer:
         node = writer.for_node(Node("n1", "c", machine_id="machine of n1", gpu_count=1), T0 + 48 * HOUR)
@@ -301,8 +283,8 @@ def test_a_copy_made_in_the_middle_of_a_minute_and_of_an_absence_knows_less(tmp_
 
 @pytest.mark.parametrize("table", ["gpu_hour", "hour"])
 def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_path: Path, table: str) -> None:
-    make_files(tmp_path, "good")
-    broken = make_files(tmp_path, "broken")
+    one_gpu(tmp_path, "good")
+    broken = one_gpu(tmp_path, "broken")
     with closing(sqlite3.connect(broken)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()
@@ -324,7 +306,8 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
     path = tmp_path / "n1.db"
     with Writer.open(path) as writer:
         node = node_of(writer, "n1")
-        put_hours(node, "n1", range(48))
+        hours = [(T0 + (hour + 1) * HOUR, "GPU-n1", HOUR, 0.8) for hour in range(48)]
+        node.put_rollups("gpu_hour", ("ts", "device", "observed_seconds", "sm_active_mean"), hours)
         minutes = [(T0 + 60.0 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(48 * 60)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
         for name, start, end in (("long", 0.5, 30.5), ("short", 40.5, 41.5)):
