@@ -130,7 +130,7 @@ def _several(f: Features) -> float:
 
 
 def low_in_lockstep(f: Features) -> float:
-    """How clearly several GPUs are little used and move as one, without signs of requests: time of day, memory pool."""
+    """How clearly several GPUs are little used and move as one, without a sign of requests (day, memory pool)."""
     requests = max(_by_the_day(f), _pool(f))
     return _several(f) * ramp(f.get("sync"), 0.2, 0.6) * ramp(_engine(f), 0.6, 0.4) * (1 - requests)
 
