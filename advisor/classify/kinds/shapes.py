@@ -206,13 +206,15 @@ SHAPES: tuple[Shape, ...] = (
         "Larger than one node of 8 GPUs.",
         (T,), (F, B, I),
     ),
+    # Where memory bandwidth shows that tokens are decoded, several GPUs are one engine's as well.
     Shape(
-        "several-gpus", lambda f: 0.0 if _many_nodes(f) else _several(f), "Holds {gpus:.0f} GPUs of one node.",
+        "several-gpus", lambda f: 0.0 if _many_nodes(f) else _several(f) * (1 - ramp(octaves(f), 0.0, 1.0)),
+        "Holds {gpus:.0f} GPUs of one node.",
         (T, F), (I,),
     ),
     Shape(
         "in-lockstep",
-        lambda f: _several(f) * ramp(f.get("sync"), 0.3, 0.8),
+        lambda f: _several(f) * ramp(f.get("sync"), 0.3, 0.8) * (1 - ramp(octaves(f), 0.0, 1.0)),
         "Its GPUs rise and fall together (correlation {sync:.2f}).",
         (T, F), (I,),
     ),
