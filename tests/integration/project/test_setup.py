@@ -94,25 +94,22 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
     return told[0]
 
 
-def test_only_python_3_10(bare: Bare) -> None:
-    told = sentence(bare.has_python(version="3.10").sets_up())
-    assert "Python 3.11 or newer is required, but python3 is Python 3.10." in told
-    assert "apt-get install python3.11 python3.11-venv" in told and "PYTHON=" in told
-    assert bare.left() == []
-
-
-@pytest.mark.parametrize(("name", "package"), [("python3", "python3-venv"), ("python3.13", "python3.13-venv")])
-def test_no_venv_module(bare: Bare, name: str, package: str) -> None:
-    told = sentence(bare.has_python(name, "3.12" if name == "python3" else name[6:], venv=1).sets_up())
-    assert told.startswith(f"skuwise: Not installed: the venv module of {name}.") and told.endswith(
-        f"install {package}"
-    )
-    assert bare.left() == []
-
-
-def test_all_that_tests_lack_is_named_at_once(bare: Bare) -> None:
-    told = sentence(bare.has_python(venv=1).sets_up("dev"))
-    assert told.endswith("apt-get install python3-venv git")
+@pytest.mark.parametrize(
+    ("name", "version", "venv", "kind", "says", "remedy"),
+    [
+        ("python3", "3.10", 0, "tool", "Python 3.11 or newer is required, but python3 is Python 3.10.",
+         "apt-get install python3.11 python3.11-venv"),
+        ("python3", "3.12", 1, "tool", "Not installed: the venv module of python3.", "install python3-venv"),
+        ("python3.13", "3.13", 1, "tool", "Not installed: the venv module of python3.13.", "install python3.13-venv"),
+        ("python3", "3.11", 1, "dev", "", "apt-get install python3-venv git"),  # all that is missing, at once
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(
+    bare: Bare, name: str, version: str, venv: int, kind: str, says: str, remedy: str
+) -> None:
+    told = sentence(bare.has_python(name, version, venv=venv).sets_up(kind))
+    assert told.startswith(f"skuwise: {says}") and remedy in told
+    assert told.endswith(remedy) or "PYTHON=" in told
     assert bare.left() == []
 
 

@@ -42,12 +42,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a block printed, how it ended, and how long it took."""
+    """What a block printed, and how it ended."""
 
     block: Block
     status: int
     output: str
-    seconds: float
 
 
 def blocks_of(page: Path) -> tuple[Block, ...]:
@@ -70,7 +69,6 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
     done: list[Ran] = []
     current = dict(environ)
     for block in blocks:
-        began = time.monotonic()
         if block.key is not None:
             status, output = _on_a_terminal(block, folder, current, shows)
         else:
@@ -87,7 +85,7 @@ def run(blocks: Sequence[Block], folder: Path, environ: Mapping[str, str], shows
             )
             status, output = one.returncode, one.stdout + one.stderr
             current |= dict(pair.split("=", 1) for pair in after.read_text().split("\0") if "=" in pair)
-        done.append(Ran(block, status, output, time.monotonic() - began))
+        done.append(Ran(block, status, output))
     return done
 
 

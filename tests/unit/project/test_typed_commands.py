@@ -21,57 +21,34 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return shown.err.removeprefix("skuwise: ").rstrip("\n")
 
 
+# What is typed, what is said of it, and the command whose usage would help (None: none is named).
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "said", "of"),
     [
-        ("advize", "Unknown command 'advize'. Did you mean advise?"),
-        ("zzz", "Unknown command 'zzz'. Run 'skuwise --help' for a list of commands."),
-        ("--halp", "Unknown option '--halp'. Did you mean --help?"),
-        (
-            "agent onec",
-            "Unknown command 'skuwise agent onec'. Did you mean once? Run 'skuwise agent --help' for usage.",
-        ),
-        (
-            "advise --formt json",
-            "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage.",
-        ),
-        (
-            "advise --db x --formt=json",
-            "Unknown option '--formt'. Did you mean --format? Run 'skuwise advise --help' for usage.",
-        ),
-        ("agent once --zzz", "Unknown option '--zzz'. Run 'skuwise agent once --help' for usage."),
-        (
-            "advise --db x --format tabel",
-            "Invalid value 'tabel' for --format. Did you mean table? Run 'skuwise advise --help' for usage.",
-        ),
-        (
-            "rules list --format zzz",
-            "Invalid value 'zzz' for --format. Use table or json. Run 'skuwise rules list --help' for usage.",
-        ),
-        (
-            "simulate foundin --db x",
-            "Invalid value 'foundin' for SCENARIO. Did you mean founding? Run 'skuwise simulate --help' for usage.",
-        ),
-        (
-            "simulate founding --db x --days abc",
-            "Invalid value 'abc' for --days: expected a number. Run 'skuwise simulate --help' for usage.",
-        ),
-        ("advise --db", "--db needs a value: PATH. Run 'skuwise advise --help' for usage."),
-        ("merge", "Unknown command 'merge'. Did you mean serve?"),
-        ("kinds", "Unknown command 'kinds'. Did you mean incidents?"),
-        ("man", "Unknown command 'man'. Did you mean plan?"),
-        ("completion", "Unknown command 'completion'. Did you mean explain?"),
-        (
-            "explain --db x f-1 --roofline a.svg",
-            "Unknown option '--roofline'. Did you mean --since? Run 'skuwise explain --help' for usage.",
-        ),
-        ("skus list extra", "Unexpected argument 'extra'. Run 'skuwise skus list --help' for usage."),
+        ("advize", "Unknown command 'advize'. Did you mean advise?", None),
+        ("zzz", "Unknown command 'zzz'. Run 'skuwise --help' for a list of commands.", None),
+        ("--halp", "Unknown option '--halp'. Did you mean --help?", None),
+        ("agent onec", "Unknown command 'skuwise agent onec'. Did you mean once?", "agent"),
+        ("advise --formt json", "Unknown option '--formt'. Did you mean --format?", "advise"),
+        ("advise --db x --formt=json", "Unknown option '--formt'. Did you mean --format?", "advise"),
+        ("agent once --zzz", "Unknown option '--zzz'.", "agent once"),
+        ("advise --db x --format tabel", "Invalid value 'tabel' for --format. Did you mean table?", "advise"),
+        ("rules list --format zzz", "Invalid value 'zzz' for --format. Use table or json.", "rules list"),
+        ("simulate foundin --db x", "Invalid value 'foundin' for SCENARIO. Did you mean founding?", "simulate"),
+        ("simulate founding --db x --days abc", "Invalid value 'abc' for --days: expected a number.", "simulate"),
+        ("advise --db", "--db needs a value: PATH.", "advise"),
+        ("merge", "Unknown command 'merge'. Did you mean serve?", None),
+        ("kinds", "Unknown command 'kinds'. Did you mean incidents?", None),
+        ("man", "Unknown command 'man'. Did you mean plan?", None),
+        ("completion", "Unknown command 'completion'. Did you mean explain?", None),
+        ("explain --db x f-1 --roofline a.svg", "Unknown option '--roofline'. Did you mean --since?", "explain"),
+        ("skus list extra", "Unexpected argument 'extra'.", "skus list"),
     ],
 )
 def test_what_is_mistyped_is_one_sentence_and_a_remedy(
-    line: str, said: str, capsys: pytest.CaptureFixture[str]
+    line: str, said: str, of: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(line.split(), capsys) == said
+    assert refused(line.split(), capsys) == said + (f" Run 'skuwise {of} --help' for usage." if of else "")
 
 
 def test_what_a_terminal_would_act_on_is_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:

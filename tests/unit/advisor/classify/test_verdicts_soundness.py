@@ -21,6 +21,7 @@ from skuwise.advisor.classify.features.soundness import (
 from skuwise.advisor.core.frame import Frame
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
+NAN = float("nan")
 BLANKS = [
     base + more
     for base in (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
@@ -119,20 +120,22 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
     assert found.frame.gpu["dram_active_mean"].isna().sum() == 31
 
 
-def test_one_counter_at_zero_while_the_engine_works_is_missing() -> None:
-    clean, doubts = sound(built({**TRAINING, "dram_active": 0.0}))
-    assert clean.gpu["dram_active_mean"].isna().all() and clean.gpu["tensor_active_mean"].notna().all()
-    assert codes(doubts) == {("dram_active", STUCK)}
-    clean, doubts = sound(built({**TRAINING, "gpu_util": 0.0}))
-    assert clean.gpu["gpu_util_mean"].isna().all()
-    assert codes(doubts) == {("gpu_util", STUCK)}
-    assert "GPU_UTIL 0 %, but SM activity 85 %" in doubts[0].text
-
-
-def test_tensor_at_zero_tells_the_compute_used_only_beside_another_pipe() -> None:
-    vector = {**TRAINING, "tensor_active": 0.0, "fp32_active": 0.4}
-    assert sound(built(vector))[1] == ()
-    alone = {name: value for name, value in vector.items() if name not in ("fp32_active", "fp64_active")}
-    clean, doubts = sound(built(alone))
-    assert clean.gpu["tensor_active_mean"].isna().all()
-    assert codes(doubts) == {("tensor_active", NO_PIPE)}
+@pytest.mark.parametrize(
+    ("change", "metric", "code", "says"),
+    [
+        ({"dram_active": 0.0}, "dram_active", STUCK, ""),
+        ({"gpu_util": 0.0}, "gpu_util", STUCK, "GPU_UTIL 0 %, but SM activity 85 %"),
+        # Tensor at zero tells the compute used only beside another pipe.
+        ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", NO_PIPE, ""),
+        ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
+    ],
+)
+def test_one_counter_at_zero_while_the_engine_works_is_missing(
+    change: dict[str, float], metric: str | None, code: str | None, says: str
+) -> None:
+    clean, doubts = sound(built({name: v for name, v in {**TRAINING, **change}.items() if v == v}))
+    assert codes(doubts) == ({(metric, code)} if metric and code else set())
+    for name in ("dram_active", "gpu_util", "tensor_active"):
+        gone = clean.gpu[f"{name}_mean"].isna()
+        assert gone.all() if name == metric else not gone.any()
+    assert not says or says in doubts[0].text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from typing import get_args
 
@@ -106,18 +105,6 @@ def test_ranges_are_drawn_in_their_order():
     rng = np.random.default_rng(1)
     assert (values["a"], values["b"], values["d"], values["e"]) == (2.5, rng.uniform(1, 2), True, 2)
     assert values["f"] == 5.0 and 1 <= values["c"] <= 100
-
-
-def test_the_varied_fleets_hold_every_kind_in_many_sorts_on_gpus_and_instances():
-    fleets = [first.plan_fleet("varied", seed=seed, **WINDOW) for seed in range(900, 908)]
-    placed = [(p, next(n.sim for n in f.nodes if n.sim.node.node in p.nodes)) for f in fleets for p in f.placed]
-    for kind in ("training", "fine-tuning", "online-inference", "batch-inference", "interactive"):
-        mine = [(p, sim) for p, sim in placed if p.truth.kind == kind]
-        assert len({getattr(p.truth, "sort", "") for p, _ in mine}) >= 2, kind
-        assert {sim.gpus[p.nodes[sim.node.node][0]].kind for p, sim in mine} == {"gpu", "mig"}, kind
-        assert len({sim.gpu.sku.name for _, sim in mine}) >= 5, kind
-    tuned = Counter(p.workload.series_id for p, _ in placed if p.truth.kind == "fine-tuning")
-    assert max(tuned.values()) >= 4  # runs that come again are one series
 
 
 def grid(end: float, *gaps: tuple[float, float], whole_from: float | None = None) -> list[Stretch]:

@@ -120,32 +120,34 @@ def test_a_pool_is_packed_when_as_many_nodes_are_empty_as_were_to_be() -> None:
     assert state_of("consolidate", pool, seen(busy, nodes)).place == "source"
 
 
-def test_a_lower_clock_is_seen_by_the_clock_and_measured_by_the_power() -> None:
-    before = Measure(16.0, 16 * 730.0, clock_ratio=0.95, watts=600.0)
-    own = ground(yardstick=SavingsBaseline(500.0, clock_share=0.8, usd_per_kwh=0.1), before=before)
-    slow = workload("chat", ("n1", "n2"), features={"clock_ratio": 0.76, "power_watts": 500.0})
-    stand = state_of("lower-clock", own, seen([slow]))
-    assert stand.place == "target"
-    told = realised("lower-clock", own, replace(stand, since=START), seen([slow]))
-    assert told.saving_usd_per_month == pytest.approx(0.1 * 16 * 730 * 0.1)  # 100 W less at $0.10 a kWh
-    fast = replace(slow, features={"clock_ratio": 0.94})
-    assert state_of("power-cap", own, seen([fast])).place == "source"
-    assert state_of("lower-clock", own, seen([replace(slow, features={})])) is None
+CLOCKED = SavingsBaseline(500.0, clock_share=0.8, usd_per_kwh=0.1)
+RESTED = SavingsBaseline(500.0, usd_per_kwh=0.1, rest_watts=72.0)
 
 
-def test_clocks_at_rest_are_seen_and_measured_by_the_power_at_rest() -> None:
-    before = Measure(16.0, 16 * 730.0, rest_watts=120.0)
-    own = ground(yardstick=SavingsBaseline(500.0, usd_per_kwh=0.1, rest_watts=72.0), before=before)
-    down = workload("chat", ("n1", "n2"), features={"rest_watts": 74.0})
-    stand = state_of("rest-clocks", own, seen([down]))
+@pytest.mark.parametrize(
+    ("action", "other", "yardstick", "before", "after", "saves", "undone"),
+    [
+        # Seen by the clock and measured by the power: 100 W less at $0.10 a kWh.
+        ("lower-clock", "power-cap", CLOCKED, {"clock_ratio": 0.95, "watts": 600.0},
+         {"clock_ratio": 0.76, "power_watts": 500.0}, 0.1 * 16 * 730 * 0.1, {"clock_ratio": 0.94}),
+        ("rest-clocks", "rest-clocks", RESTED, {"rest_watts": 120.0}, {"rest_watts": 74.0}, 500.0 * (1 - 74 / 120),
+         {"rest_watts": 119.0}),
+    ],
+)  # fmt: skip
+def test_changed_clocks_are_seen_and_measured_by_the_power(
+    action, other, yardstick, before, after, saves, undone
+) -> None:
+    own = ground(yardstick=yardstick, before=Measure(16.0, 16 * 730.0, **before))
+    run = workload("chat", ("n1", "n2"), features=after)
+    stand = state_of(action, own, seen([run]))
     assert stand.place == "target"
-    told = realised("rest-clocks", own, replace(stand, since=START), seen([down]))
-    assert told.saving_usd_per_month == pytest.approx(500.0 * (1 - 74 / 120))
-    up = replace(down, features={"rest_watts": 119.0})
-    assert state_of("rest-clocks", own, seen([up])).place == "source"
-    assert state_of("rest-clocks", own, seen([replace(down, features={})])) is None
-    unknown = replace(own, before=replace(before, rest_watts=None))
-    assert state_of("rest-clocks", unknown, seen([down])) is None
+    told = realised(action, own, replace(stand, since=START), seen([run]))
+    assert told.saving_usd_per_month == pytest.approx(saves)
+    assert state_of(other, own, seen([replace(run, features=undone)])).place == "source"
+    assert state_of(action, own, seen([replace(run, features={})])) is None
+    if action == "rest-clocks":
+        unknown = replace(own, before=replace(own.before, rest_watts=None))
+        assert state_of(action, unknown, seen([run])) is None
 
 
 # ---- time and load
