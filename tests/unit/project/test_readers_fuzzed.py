@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Export
 from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
 from skuwise.advisor.core.frame import Window
@@ -48,6 +49,7 @@ from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.teams import load_teams
 from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
+from skuwise.tests.support.ledger_builders import one_node_fleet
 from skuwise.tests.support.metrics_fixtures import VLLM
 from skuwise.tests.support.strategies import check, spoiled
 from skuwise.tests.support.sysfs_trees import dgx_like
@@ -128,7 +130,24 @@ def _ledger(folder: Path) -> bytes:
                     None)  # fmt: skip
     ledger.propose([move], T0)
     ledger.add("r-1", LedgerEvent("accepted", T0 + 1, "ann", why="yes"))
+    ledger.begin(one_node_fleet(T0))
+    ledger.note_mailed("team a", ["r-1"], T0)
     return (folder / "honest.db").read_bytes()
+
+
+def _read_ledger(path: Path) -> object:
+    """The commands end with a sentence, and so does what they are made of."""
+    for beside in path.parent.glob(f"{path.name}?*"):
+        beside.unlink()
+    ledger, said = Ledger(path, busy_seconds=0.05), io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        for words in (["list", "--format", "json"], ["show", "r-1"], ["accept", "r-1"]):
+            main(["ledger", *words, "--ledger", str(path)])
+    assert "unexpected" not in said.getvalue() and said.getvalue().replace("\n", "").isprintable()
+    for call in (ledger.fleets, ledger.recover, lambda: ledger.propose([], T0 + 960 * HOUR, fleet=one_node_fleet(T0))):
+        with contextlib.suppress(SkuwiseError):
+            call()
+    return ledger.entries()
 
 
 def _answers(folder: Path) -> bytes:
@@ -334,7 +353,7 @@ _SACCT = (b"22_[1-10%2]", b"gpu[1-999999999]", b"a[1-2][1-2][1-2][1-2][1-2]", b"
 
 READERS = (
     Reader("database", _database, _of_file("node.db", _read_database)),
-    Reader("ledger", _ledger, _of_file("ledger.db", lambda p: Ledger(p, busy_seconds=0.05).entries()), texts=False),
+    Reader("ledger", _ledger, _of_file("ledger.db", _read_ledger), texts=False),
     Reader("prometheus", _answers, _read_answer, (b'"NaN"', b'"+Inf"', b'"values":', b"[],", b'"resultType":"vector"')),
     Reader("sacct", _from("tests/data/sacct/steps.txt"), _of_file("jobs.txt", _read_jobs), _SACCT),
     Reader("sacct-json", _from("tests/data/sacct/jobs.json"), _of_file("jobs.json", _read_jobs), (b'"set":true',)),

@@ -55,77 +55,54 @@ def told(*courses: Course) -> dict[str, float]:
     return of_one(beside(*courses))
 
 
-def in_days(hours: Sequence[float], days: int) -> list[float]:
-    assert len(hours) == 24
-    return list(hours) * days
+DAY_OF_SERVICE = [0.0] * 6 + [0.1, 0.2, 0.4, 0.6, 0.7, 0.7, 0.6, 0.6, 0.7, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1]
+NIGHTLY = [0.0, 0.95, 0.95, 0.95, 0.95] + [0.0] * 19
+PAUSE = course([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
+BLIND = course([NAN] * 24, memory=[(10 + n % 3) * GIB for n in range(24)])
+SOME_MISSING = [0.5, NAN, NAN, NAN, 0.5, 0.0]
+CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
 
 
-def test_a_service_with_nights_rests_at_night_and_is_like_itself_the_day_before() -> None:
-    day = [0.0] * 6 + [0.1, 0.2, 0.4, 0.6, 0.7, 0.7, 0.6, 0.6, 0.7, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1]
-    found = told(course(in_days(day, 3)))
-    assert found["active_share"] == pytest.approx(18 / 24)
-    assert found["rest_hours_max"] == 6
-    assert found["rests_per_day"] == pytest.approx(1 * 3 / 3)
-    assert found["day_before"] == pytest.approx(1.0)
-    assert found["night_level"] == pytest.approx(0.0)
-    assert found["working_hours_share"] == pytest.approx(6.1 / 7.6)
-    assert found["active_engine"] == pytest.approx(sum(day) / 18)
-    assert found["between_share"] == pytest.approx(5 / 18)
-    assert "weekend_level" not in found
+@pytest.mark.parametrize(
+    ("courses", "figures", "untold"),
+    [
+        # It rests at night and is like itself the day before.
+        ([course(DAY_OF_SERVICE * 3)],
+         {"active_share": 18 / 24, "rest_hours_max": 6, "rests_per_day": 1, "day_before": 1.0, "night_level": 0.0,
+          "working_hours_share": 6.1 / 7.6, "active_engine": sum(DAY_OF_SERVICE) / 18, "between_share": 5 / 18},
+         ["weekend_level"]),
+        ([course([0.5] * 48 + [0.1] * 120)], {"weekend_level": 0.1 / (0.5 * 48 + 0.1 * 72) * 120}, []),
+        # On or off at the same hours.
+        ([course(NIGHTLY * 4)],
+         {"active_share": 4 / 24, "active_engine": 0.95, "active_fill": 1.0, "between_share": 0.0, "active_swing": 0.0,
+          "day_before": 1.0, "rests_per_day": 1.0, "rest_hours_max": 20}, []),
+        # An hour is active by its highest value.
+        ([course([0.004] * 30, top=[0.6] * 30)], {"active_share": 1.0}, []),
+        ([course([0.004] * 30)], {"active_share": 0.0}, []),
+        # A gap joins no rests and is none.
+        ([PAUSE], {"rest_hours_max": 6}, []),
+        ([PAUSE.of(np.array([True, True, True, False, False, True, True, True]))],
+         {"rest_hours_max": 2, "active_share": 2 / 6}, []),
+        # Three hours of minutes are seen in tens of them.
+        ([course([0.8] * 60 + [0.0] * 30 + [0.8] * 90, length=60.0)],
+         {"rest_hours_max": 0.5, "active_share": 150 / 180}, CALENDAR),
+        ([course([0.5])], {"active_share": 1.0},
+         ["active_swing", "between_share", "mem_hourly_cv", "day_before", "weekend_level"]),
+        # Of several GPUs the longest rest is the median.
+        ([course([0.5] * (12 - n) + [0.0] * n, gpu=gpu) for gpu, n in enumerate((1, 4, 9))], {"rest_hours_max": 4}, []),
+        # Engines that are missing leave memory alone to speak, and are not at rest.
+        ([BLIND], {}, ["active_share", "working_hours_share", "mem_kept_at_rest"]),
+        ([course(SOME_MISSING)], {"active_share": 2 / 3, "rest_hours_max": 1}, []),
+    ],
+)  # fmt: skip
+def test_what_a_course_tells(courses: list[Course], figures: dict[str, float], untold: Sequence[str]) -> None:
+    found = told(*courses)
+    assert {name: found[name] for name in figures} == pytest.approx(figures)
+    assert not set(untold) & set(found)
 
 
 def test_a_weekend_is_saturday_and_sunday() -> None:
-    weekend = [0.0] * 120 + [0.5] * 48
-    assert told(course(weekend))["weekend_level"] > 1000
-    assert told(course([0.5] * 48 + [0.1] * 120))["weekend_level"] == pytest.approx(0.1 / (0.5 * 48 + 0.1 * 72) * 120)
-
-
-def test_a_nightly_batch_is_on_or_off_at_the_same_hours() -> None:
-    day = [0.0, 0.95, 0.95, 0.95, 0.95] + [0.0] * 19
-    found = told(course(in_days(day, 4)))
-    assert found["active_share"] == pytest.approx(4 / 24)
-    assert found["active_engine"] == pytest.approx(0.95)
-    assert found["active_fill"] == pytest.approx(1.0)
-    assert found["between_share"] == 0.0
-    assert found["active_swing"] == pytest.approx(0.0)
-    assert found["day_before"] == pytest.approx(1.0)
-    assert found["rests_per_day"] == pytest.approx(1.0)
-    assert found["rest_hours_max"] == 20
-
-
-def test_an_hour_is_active_by_its_highest_value() -> None:
-    found = told(course([0.004] * 30, top=[0.6] * 30))
-    assert found["active_share"] == 1.0
-    assert told(course([0.004] * 30))["active_share"] == 0.0
-
-
-def test_a_gap_joins_no_rests_and_is_none() -> None:
-    whole = course([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
-    gap = whole.of(np.array([True, True, True, False, False, True, True, True]))
-    assert told(whole)["rest_hours_max"] == 6
-    found = told(gap)
-    assert found["rest_hours_max"] == 2
-    assert found["active_share"] == pytest.approx(2 / 6)
-
-
-def test_a_short_course_of_minutes_is_seen_in_tens_of_them_and_has_no_calendar() -> None:
-    minutes = [0.8] * 60 + [0.0] * 30 + [0.8] * 90  # three hours
-    found = told(course(minutes, length=60.0))
-    assert found["rest_hours_max"] == pytest.approx(0.5)
-    assert found["active_share"] == pytest.approx(150 / 180)
-    assert not {"working_hours_share", "night_level", "day_before", "weekend_level"} & set(found)
-
-
-def test_one_row_tells_no_course() -> None:
-    found = told(course([0.5]))
-    assert found["active_share"] == 1.0
-    assert not {"active_swing", "between_share", "mem_hourly_cv", "day_before", "weekend_level"} & set(found)
-
-
-def test_of_several_gpus_the_longest_rest_is_the_median() -> None:
-    rests = [[0.5] * (12 - n) + [0.0] * n for n in (1, 4, 9)]
-    found = told(*(course(engine, gpu=gpu) for gpu, engine in enumerate(rests)))
-    assert found["rest_hours_max"] == 4
+    assert told(course([0.0] * 120 + [0.5] * 48))["weekend_level"] > 1000
 
 
 def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
@@ -134,20 +111,7 @@ def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_ho
     assert found["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01)
     assert found["mem_changes_share"] == 1.0
     assert found["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02)
-
-
-def test_engines_that_are_missing_leave_memory_alone_to_speak() -> None:
-    found = told(course([NAN] * 24, memory=[(10 + n % 3) * GIB for n in range(24)]))
-    assert "active_share" not in found
-    assert "working_hours_share" not in found
-    assert found["mem_hourly_cv"] > 0
-    assert "mem_kept_at_rest" not in found
-
-
-def test_engines_that_are_missing_in_some_rows_are_not_at_rest() -> None:
-    found = told(course([0.5, NAN, NAN, NAN, 0.5, 0.0], top=[0.5, NAN, NAN, NAN, 0.5, 0.0]))
-    assert found["active_share"] == pytest.approx(2 / 3)
-    assert found["rest_hours_max"] == 1
+    assert told(BLIND)["mem_hourly_cv"] > 0
 
 
 def test_nothing_known_is_nothing_said() -> None:
