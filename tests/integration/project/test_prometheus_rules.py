@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,7 +23,17 @@ def promtool(*arguments: str, folder: Path = FOLDER) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def run_case(folder: Path, rule_file: str, case: dict[str, Any]) -> None:
+def run_case(folder: Path, rule_file: str, given: dict[str, str], minutes: int, expected: dict[str, dict]) -> None:
+    """`given`: values by series; `expected`: by query after some minutes, values by labels."""
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": series, "values": values} for series, values in given.items()],
+        "promql_expr_test": [
+            {"expr": query, "eval_time": f"{minutes}m",
+             "exp_samples": [{"labels": labels, "value": value} for labels, value in found.items()]}
+            for query, found in expected.items()
+        ],
+    }  # fmt: skip
     document = {"rule_files": [str(FOLDER / rule_file)], "evaluation_interval": "5m", "tests": [case]}
     (folder / "test.yaml").write_text(yaml.safe_dump(document))
     promtool("test", "rules", "test.yaml", folder=folder)
@@ -50,48 +59,20 @@ def test_the_dashboards_queries_are_promql(tmp_path: Path) -> None:
 
 def test_a_held_idle_incident_fires_and_an_acknowledged_one_does_not(tmp_path: Path) -> None:
     labels = '{incident="i", kind="held-idle", workload="w", user="ann", team="t", state='
-    case = {
-        "interval": "1m",
-        "input_series": [
-            {"series": f'skuwise_incident_info{labels}"{state}"}}', "values": "1x10"}
-            for state in ("open", "acknowledged")
-        ],
-        "promql_expr_test": [
-            {
-                "expr": 'count(ALERTS{alertstate="firing"})',
-                "eval_time": "6m",
-                "exp_samples": [{"labels": "{}", "value": 1}],
-            }
-        ],
-    }
-    run_case(tmp_path, "serve-alert-rules.yaml", case)
+    given = {f'skuwise_incident_info{labels}"{state}"}}': "1x10" for state in ("open", "acknowledged")}
+    run_case(tmp_path, "serve-alert-rules.yaml", given, 6, {'count(ALERTS{alertstate="firing"})': {"{}": 1}})
 
 
 @pytest.mark.parametrize(
-    ("series", "value", "panels"),
+    ("series", "value"),
     [
-        ("DCGM_FI_DEV_GPU_UTIL", 50, 1), ("DCGM_FI_PROF_SM_ACTIVE", 0.5, 1),
-        ("DCGM_FI_DEV_POWER_USAGE", 0.5, 1), ("DCGM_FI_PROF_NVLINK_TX_BYTES", 0.5, 1),
+        ("DCGM_FI_DEV_GPU_UTIL", 50), ("DCGM_FI_PROF_SM_ACTIVE", 0.5), ("DCGM_FI_DEV_POWER_USAGE", 0.5),
+        ("DCGM_FI_PROF_NVLINK_TX_BYTES", 0.5),
     ],
 )  # fmt: skip
-def test_panels_show_nodes_of_older_and_newer_dcgm_exporters(
-    tmp_path: Path, series: str, value: float, panels: int
-) -> None:
-    asked = [query for query in queries() if re.search(rf"\b{series}\b", query)]
-    assert len(asked) == panels
-    case = {
-        "interval": "1m",
-        "input_series": [
-            {"series": f'{series}{{{label}="{node}", gpu="0"}}', "values": f"{value}x5"}
-            for label, node in (("Hostname", "old"), ("hostname", "new"))
-        ],
-        "promql_expr_test": [
-            {
-                "expr": query,
-                "eval_time": "5m",
-                "exp_samples": [{"labels": f'{{node="{node}"}}', "value": 0.5} for node in ("old", "new")],
-            }
-            for query in asked
-        ],
-    }
-    run_case(tmp_path, "recording-rules.yaml", case)
+def test_panels_show_nodes_of_older_and_newer_dcgm_exporters(tmp_path: Path, series: str, value: float) -> None:
+    (asked,) = [query for query in queries() if re.search(rf"\b{series}\b", query)]
+    nodes = {"Hostname": "old", "hostname": "new"}
+    given = {f'{series}{{{label}="{node}", gpu="0"}}': f"{value}x5" for label, node in nodes.items()}
+    expected = {f'{{node="{node}"}}': 0.5 for node in nodes.values()}
+    run_case(tmp_path, "recording-rules.yaml", given, 5, {asked: expected})

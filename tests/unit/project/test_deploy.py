@@ -109,10 +109,6 @@ def test_every_path_of_the_settings_lies_on_what_is_mounted(pod: Manifest, agent
     assert volumes["database"]["hostPath"]["type"] == "DirectoryOrCreate"
 
 
-def watch_pod() -> Manifest:
-    return manifests()["Deployment"]["spec"]["template"]["spec"]
-
-
 @pytest.mark.parametrize("kind", ["DaemonSet", "Deployment"])
 def test_the_pods_may_do_nothing_that_they_do_not_need(kind: str) -> None:
     pod = manifests()[kind]["spec"]["template"]["spec"]

@@ -15,7 +15,6 @@ from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_mail_settings
-from skuwise.agent.base.address import parse_listen
 from skuwise.agent.config import load_config
 from skuwise.agent.inventory.dra import SliceDevice
 from skuwise.agent.inventory.identity.hostlist import MAX_DIMENSIONS, expand
@@ -84,9 +83,6 @@ def test_what_cannot_be_is_refused_in_a_short_sentence(
 
 
 def test_a_number_that_none_can_be_is_refused() -> None:
-    for port in ("0655350", "65536", "0" * 5000 + "1", "٦٥"):
-        with pytest.raises(UsageError):
-            parse_listen(port)
     said = StatedPrices(gpu=_said({"H100-SXM5": int(HUGE, 16)}, "prices.gpu_hour_usd"))
     with pytest.raises(UsageError):
         resolve_prices(said, load_catalog(), date(2026, 11, 1))

@@ -17,6 +17,7 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import IB
 from skuwise.tests.support.patch_cases import BATCH_SCRIPT, DEPLOYMENT, JOB, ONE_GPU_SCRIPT, accepted, patch_of, sized
 
+GROUND = ("yardstick", "address", "target", "source", "before")
 ON_PREMISES = Configuration("L40S", "bare-metal/L40S", 16)
 SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: chat}\n"
 TWO = sized(DEPLOYMENT, 2, 8)
@@ -39,28 +40,28 @@ WITH_PROXY = sized(DEPLOYMENT, 1, 16).replace(
         ("reduce-gpus", "slurm", {}, "none is given", "batch script"),
         ("reduce-gpus", "kubernetes", {"replicas": 3}, "not 3 replicas", "--manifest"),
         ("move-sku", "kubernetes", {"kind": "PyTorchJob"}, "Without its manifest", "--manifest"),
+        # What the ledger does not know is asked for.
+        ("mig-slice", "kubernetes", {"yardstick": SavingsBaseline()}, "MIG profile", ""),
+        ("consolidate", "kubernetes", {"yardstick": SavingsBaseline(nodes=("n1", "n2"))}, "which nodes", ""),
+        ("move-sku", "kubernetes", {"address": None}, "--kind, --name, --namespace", ""),
+        ("move-sku", "kubernetes", {"target": ON_PREMISES, "source": ON_PREMISES}, "No node label", ""),
+        ("move-sku", "kubernetes", {"target": Configuration("H100-SXM5", IB, 8)}, "number of GPUs", ""),
+        # Scripts of another size, or none.
+        ("reduce-gpus", "slurm", {"script": ONE_GPU_SCRIPT}, "asks for 1 GPUs", ""),
+        ("mig-slice", "slurm", {"script": BATCH_SCRIPT}, "asks for 8 GPUs", ""),
+        ("move-sku", "slurm", {"script": BATCH_SCRIPT}, "partition or feature", ""),
+        ("move-sku", "slurm", {"script": "hello\n"}, "not a batch script", ""),
+        ("lower-clock", "slurm", {"script": BATCH_SCRIPT, "before": None}, "--mhz", ""),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_named_with_its_remedy(action: str, target, asked: dict, says: str, remedy: str) -> None:
+    """`asked`: a batch script, what its ground has, and what is asked on the command line."""
+    ground = {name: value for name, value in asked.items() if name in GROUND}
+    options = {name: value for name, value in asked.items() if name not in {"script", *ground}}
+    given = [("job.sh", asked["script"])] if "script" in asked else []
     with pytest.raises(UsageError) as caught:
-        patch_of(action, target, **asked)
-    assert says in caught.value.message and remedy in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("action", "changes", "target", "says"),
-    [
-        ("mig-slice", {"yardstick": SavingsBaseline()}, "kubernetes", "MIG profile"),
-        ("consolidate", {"yardstick": SavingsBaseline(nodes=("n1", "n2"))}, "kubernetes", "which nodes"),
-        ("move-sku", {"address": None}, "kubernetes", "--kind, --name, --namespace"),
-        ("move-sku", {"target": ON_PREMISES, "source": ON_PREMISES}, "kubernetes", "No node label"),
-        ("move-sku", {"target": Configuration("H100-SXM5", IB, 8)}, "kubernetes", "number of GPUs"),
-    ],
-)
-def test_what_the_ledger_does_not_know_is_asked_for(action: str, changes: dict, target, says: str) -> None:
-    with pytest.raises(UsageError, match=says) as caught:
-        patch_of(action, target, entry=accepted(action, **changes))
-    assert caught.value.remedy
+        patch_of(action, target, *given, entry=accepted(action, **ground), **options)
+    assert says in caught.value.message and caught.value.remedy and remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -94,18 +95,8 @@ def test_a_move_to_another_gpu_on_premises_uses_the_product_label_or_the_one_tha
     assert term["matchExpressions"] == [{"key": "pool", "operator": "In", "values": ["a", "b"]}]
 
 
-def test_scripts_of_another_size_and_multiples_are_refused() -> None:
-    with pytest.raises(UsageError, match="asks for 1 GPUs"):
-        patch_of("reduce-gpus", "slurm", ("job.sh", ONE_GPU_SCRIPT))
-    with pytest.raises(UsageError, match="asks for 8 GPUs"):
-        patch_of("mig-slice", "slurm", ("job.sh", BATCH_SCRIPT))
-    with pytest.raises(UsageError, match="partition or feature"):
-        patch_of("move-sku", "slurm", ("job.sh", BATCH_SCRIPT))
-    with pytest.raises(UsageError, match="not a batch script"):
-        patch_of("move-sku", "slurm", ("x", "hello\n"))
+def test_a_clock_that_the_ledger_does_not_know_is_taken_from_the_command_line() -> None:
     unknown = accepted("lower-clock", before=None)
-    with pytest.raises(UsageError, match="--mhz"):
-        patch_of("lower-clock", "slurm", ("job.sh", BATCH_SCRIPT), entry=unknown)
     made = patch_of("lower-clock", "slurm", ("job.sh", BATCH_SCRIPT), entry=unknown, megahertz=990)
     assert "+#SBATCH --gpu-freq=990\n" in made.parts[0].patch.text
 
@@ -232,7 +223,6 @@ def test_a_mig_profile_of_the_ledger_is_checked_as_a_typed_one(target) -> None:
 
 
 HEAD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
-# Words that readers of YAML disagree on.
 
 
 def test_numbers_and_dates_are_what_kubectl_takes_them_for() -> None:
