@@ -7,6 +7,8 @@ from importlib.resources import files
 from typing import Any
 
 import jsonschema
+import pytest
+from skuwise.__main__ import main
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -16,3 +18,11 @@ def schema(name: str) -> dict[str, Any]:
 
 def validate(value: object, name: str) -> None:
     jsonschema.Draft202012Validator(schema(name), format_checker=jsonschema.FormatChecker()).validate(value)
+
+
+def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """The advice that the command gives as JSON, by its schema."""
+    assert main(["advise", *arguments, "--format", "json", "--no-ledger"]) == 0
+    advice = json.loads(capsys.readouterr().out)
+    validate(advice, "advice")
+    return advice

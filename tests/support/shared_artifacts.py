@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 
 
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
     """A folder of this run that `make` has filled. All workers of a parallel run have it together."""
     base = factory.getbasetemp()
     place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
@@ -44,3 +45,13 @@ def _build(folder: Path) -> None:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(PROJECT)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def locked_environment(folder: Path, lock: Path) -> Path:
+    """The programs of a new environment with a lock's packages; the test is skipped where they cannot be fetched."""
+    venv.create(folder / "venv", with_pip=True)
+    command = [folder / "venv/bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:"]
+    done = subprocess.run([*command, "-r", lock], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(f"{lock.name} cannot be fetched: {done.stderr.strip()[-300:]}")
+    return folder / "venv/bin"

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 from packaging.markers import Marker
 from skuwise import __version__
 from skuwise.deploy.sbom import locked
-from skuwise.tests.support.shared_artifacts import once
+from skuwise.tests.support.shared_artifacts import locked_environment, once
 
 ROOT = Path(__file__).parents[3]
 NAME, VERSION = "mdurl", "0.1.2"  # of the lock, without dependencies
@@ -87,17 +86,8 @@ sys.exit(0 if error is None else str(error)[:500])
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with the locked cyclonedx-py."""
-    return once(tmp_path_factory, "sbom", _install) / "venv/bin/python"
-
-
-def _install(folder: Path) -> None:
-    venv.create(folder / "venv", with_pip=True)
-    command = [folder / "venv/bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", "--only-binary=:all:"]
-    done = subprocess.run(
-        [*command, "-r", ROOT / "requirements/sbom.lock"], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        pytest.skip(f"cyclonedx-py cannot be fetched: {done.stderr.strip()[-300:]}")
+    made = once(tmp_path_factory, "sbom", lambda folder: locked_environment(folder, ROOT / "requirements/sbom.lock"))
+    return made / "venv/bin/python"
 
 
 def written(tool: Path, out: Path, lock: str) -> dict[str, Any]:

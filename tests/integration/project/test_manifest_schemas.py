@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-import venv
 from pathlib import Path
 
 import pytest
+from skuwise.tests.support.shared_artifacts import locked_environment
 
-_SCHEMAS = Path(__file__).parents[3] / "requirements/schemas.lock"
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="session")
 def validator(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program that validates; the test is skipped where the schemas cannot be fetched."""
-    folder = tmp_path_factory.mktemp("schemas")
-    venv.create(folder / "venv", with_pip=True)
-    fetch = [folder / "venv/bin/pip", "install", "--quiet", "--require-hashes", "-r", _SCHEMAS]
-    fetched = subprocess.run(fetch, capture_output=True, text=True, check=False)
-    if fetched.returncode != 0:
-        pytest.skip(f"the schemas cannot be fetched: {fetched.stderr.strip()[-300:]}")
-    return folder / "venv/bin/kubernetes-validate"
+    """The program that validates."""
+    made = locked_environment(tmp_path_factory.mktemp("schemas"), ROOT / "requirements/schemas.lock")
+    return made / "kubernetes-validate"
 
 
 def validate(validator: Path, version: str, *files: Path) -> subprocess.CompletedProcess[str]:
@@ -28,7 +23,6 @@ def validate(validator: Path, version: str, *files: Path) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-ROOT = Path(__file__).parents[3]
 MANIFESTS = [
     ROOT / "deploy/kubernetes" / name for name in ("namespace.yaml", "daemonset.yaml", "metrics.yaml", "watch.yaml")
 ]

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -126,9 +125,9 @@ RESTS: Mapping[str, float] = {
 NODES = {"serve-01": SERVES, "serve-02": SERVES, "train-01": BUSY, "spare-01": RESTS}
 
 
-def fleet(end: float, seed: int) -> Iterator[Series]:
+def fleet(end: float) -> Iterator[Series]:
     """Nodes of eight GPUs whose work follows the day. `end`: Unix seconds."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(11)
     ts = moments(end - DAYS * 86400, end, INTERVAL_S)
     day = 1 + 0.3 * np.sin(2 * np.pi * ts / 86400)
     sort = {"label_node_kubernetes_io_instance_type": "Standard_ND96isr_H100_v5",
@@ -148,20 +147,14 @@ def fleet(end: float, seed: int) -> Iterator[Series]:
                 yield Series(one.name, one.labels, one.ts, np.round(one.values * wave * noise, 4))
 
 
-@contextmanager
-def tutorial_server(folder: Path, seed: int = 11) -> Iterator[str]:
-    """The address of a Prometheus whose newest sample is a few minutes old, as in a cluster that runs."""
-    end = time.time() // INTERVAL_S * INTERVAL_S
-    with prometheus(folder, merged(fleet(end, seed))) as url:
-        yield url
-
-
 ADDRESS = "http://127.0.0.1:9090"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with tutorial_server(tmp_path_factory.mktemp("prometheus")) as url:
+    """The address of a Prometheus whose newest sample is a few minutes old, as in a cluster that runs."""
+    end = time.time() // INTERVAL_S * INTERVAL_S
+    with prometheus(tmp_path_factory.mktemp("prometheus"), merged(fleet(end))) as url:
         yield url
 
 

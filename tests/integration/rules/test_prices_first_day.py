@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.__main__ import main
 from skuwise.advisor.core.timestamps import rfc3339
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.tests.server_metrics.exporter_metrics import exporter_series
 from skuwise.tests.server_metrics.prometheus_series import Series
 from skuwise.tests.support.prometheus_engines import prometheus, victoria
-from skuwise.tests.support.schemas import validate
+from skuwise.tests.support.schemas import advised
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 DAYS = 3.25
@@ -36,13 +34,6 @@ def founding(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("first") / "day.db"
     simulate("founding", path, days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400, nodes=("serve-01",))
     return path
-
-
-def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert main(["advise", *arguments, "--format", "json", "--no-ledger"]) == 0
-    advice = json.loads(capsys.readouterr().out)
-    validate(advice, "advice")
-    return advice
 
 
 @pytest.fixture(scope="module", params=ENGINES)

@@ -42,10 +42,6 @@ def manifests() -> dict[str, Manifest]:
     return kinds
 
 
-def kustomization() -> Manifest:
-    return yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())
-
-
 @pytest.fixture
 def pod() -> Manifest:
     return manifests()["DaemonSet"]["spec"]["template"]["spec"]

@@ -20,7 +20,7 @@ from skuwise.advisor.mail.settings import ReportSettings, Security
 from skuwise.advisor.mail.smtp import SmtpCarrier
 from skuwise.advisor.mail.webhook import WebhookCarrier
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.response import Grid, UnreachableError
+from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError
@@ -179,7 +179,6 @@ class HostileServer:
 
 
 SECONDS = 0.4
-GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
 PARCEL = Parcel("2026-11-16", "", "webhook", "<id>", "s", b"{}", ("webhook",))
 Ask = Callable[[str], object]
 

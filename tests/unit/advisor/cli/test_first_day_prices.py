@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import sqlite3
 from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.tests.support.schemas import validate
+from skuwise.tests.support.schemas import advised
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +28,6 @@ def hall(founding: Path, tmp_path: Path) -> Path:
         db.execute("UPDATE node SET provider = NULL, region = NULL, node_sku = NULL, instance_type = NULL")
         db.commit()
     return path
-
-
-def advised(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:
-    assert main(["advise", *arguments, "--format", "json", "--no-ledger"]) == 0
-    advice = json.loads(capsys.readouterr().out)
-    validate(advice, "advice")
-    return advice
 
 
 def test_dollars_per_gpu_hour_from_the_flag_or_the_settings(hall, tmp_path, capsys) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-from contextlib import closing
 
 import numpy as np
 import pytest
@@ -12,11 +11,11 @@ from skuwise.advisor.demo.seeded_rng import stream
 from skuwise.advisor.demo.writer import demand
 from skuwise.agent.statistics import signal_stats as dynamics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
-from skuwise.agent.store.reading.reader import open_reader
 from skuwise.benchmarks.generators import first
 from skuwise.benchmarks.generators.first import plan_fleet
 from skuwise.benchmarks.generators.first.nodes import observe
 from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.stored_rows import rows
 
 END = 1_763_683_200.0
 START = END - 2 * 86400
@@ -135,16 +134,11 @@ def test_a_window_stands_for_its_hour():
     assert rollup.longest_run(broken < 0.05, observed)[0] == 139  # what was not seen is not counted
 
 
-UNTIL = 1_763_683_200.0
+UNTIL = END
 VIEWS = (
     "nodes", "gpus", "workloads", "workload_gpus", "gpu_hours", "gpu_minutes", "fabric_hours", "fabric_minutes",
     "host_hours", "host_minutes",
 )  # fmt: skip
-
-
-def rows(path, sql):
-    with closing(open_reader(path)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 @pytest.fixture(scope="module")

@@ -42,11 +42,6 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-def only(ledger: Ledger, now: float = NOW) -> Decision:
-    (entry,) = ledger.entries()
-    return entry.decision(now)
-
-
 # ---- states
 
 

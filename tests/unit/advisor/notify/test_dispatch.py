@@ -10,7 +10,6 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from skuwise.advisor.core.incident_types import Incident
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.mail.delivery import Clocks
 from skuwise.advisor.mail.outbox import Outbox
@@ -155,10 +154,9 @@ HOOK = Recipient("search", "webhook", "webhook")
 
 
 def made(
-    untold: Untold, *to: Recipient, told: dict[str, set[str]] | None = None, knows: bool = False,
-    busy: Sequence[Recipient] = (), recipients: Callable[[Incident], Sequence[Recipient]] | None = None,
-) -> tuple[tuple[Batch, ...], frozenset[str]]:  # fmt: skip
-    return batches_of(untold, recipients or (lambda _: to), told or {}, lambda _, __: knows, lambda one: one in busy)
+    untold: Untold, *to: Recipient, told: dict[str, set[str]] | None = None, knows: bool = False
+) -> tuple[tuple[Batch, ...], frozenset[str]]:
+    return batches_of(untold, lambda _: to, told or {}, lambda _, __: knows, lambda _: False)
 
 
 def kinds(batches: Sequence[Batch]) -> list[list[str]]:

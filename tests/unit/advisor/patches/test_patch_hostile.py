@@ -18,7 +18,7 @@ from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.head import comment
-from skuwise.advisor.patches.model import PatchFile, PatchSet, Target
+from skuwise.advisor.patches.model import PatchFile, Target
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.tests.support.patch_cases import (
     CLUSTER_QUEUE,
@@ -42,10 +42,6 @@ EVIL = [
     "!!python", "&a", "*a", "# c", "\0", "\r\nExecStart=/bin/id", "\ud800", "Ä", "x" * 300,
 ]  # fmt: skip
 HOSTILE = st.one_of(st.sampled_from(EVIL), st.text(max_size=30))
-
-
-def texts(made: PatchSet) -> list[str]:
-    return [file.text for part in made.parts for file in (part.patch, part.undo)]
 
 
 @given(st.lists(HOSTILE, min_size=1))

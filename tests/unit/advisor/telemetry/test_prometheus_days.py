@@ -256,7 +256,6 @@ def test_a_cache_without_a_place_keeps_nothing() -> None:
 
 NOW = 1_790_000_000.0 // DAY * DAY
 CATALOG = load_catalog()
-BOTH = ({**GPU}, {**GPU, "UUID": "GPU-a2", "Hostname": "n2", "instance": "n2:9400"})
 
 
 def read(fake: FakePrometheus, folder: Path, said: list[str], *, until: float = NOW, cached: bool = True) -> Frame:
