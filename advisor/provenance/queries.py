@@ -61,7 +61,7 @@ _BY_SERIES: Mapping[Series, str] = {
         "mem_used mem_used_max mem_flat mem_cv mem_level mem_max mem_swing_in_hour mem_hourly_cv mem_changes_share "
         "mem_kept_at_rest"
     ),
-    Series("gpu_hours", _POWER): "power_watts power_at_work power_over_idle rest_watts",
+    Series("gpu_hours", _POWER): "power_watts power_at_work power_over_idle power_of_limit rest_watts",
     Series("gpu_hours", (*_POWER, *_TENSOR, *_HBM)): (
         "power_after energy_saved energy_saved_per_month energy_saving_kwh_per_month slowdown_expected"
     ),

@@ -122,11 +122,11 @@ def fit_rows(rows: Sequence[Row], noted: Mapping[str, str] | None = None) -> Kin
     with threadpool_limits(1):  # sums of one thread come out the same everywhere
         found = fit_real(x, y, owners, simulated)
         slope, offset = _calibration(kept, x, y, simulated)
-    columns = {
-        shape.name: dict(zip(WORKING, map(float, of), strict=True))
+    columns: dict[str, dict[str, float]] = {
+        shape.name: dict(zip(map(str, WORKING), map(float, of), strict=True))
         for shape, of in zip(SHAPES, found.shapes.T, strict=True)
     }
-    intercepts = dict(zip(WORKING, map(float, found.intercepts), strict=True))
+    intercepts = dict(zip(map(str, WORKING), map(float, found.intercepts), strict=True))
     return KindModel(
         WORKING, intercepts, columns, slope=slope, offset=offset, fingerprint=fingerprint(SHAPES), inputs=inputs(rows),
         trained=noted or {},
@@ -142,7 +142,7 @@ def _calibration(rows: Sequence[Row], x: Matrix, y: Labels, simulated: Matrix) -
     for number in np.unique(parts):
         out = parts == number
         found = fit_real(x[~out], y[~out], owners[~out].tolist(), simulated)
-        for at, p in zip(np.nonzero(out)[0], softmax(x[out] @ found.shapes.T + found.intercepts), strict=True):
+        for at, p in zip(np.nonzero(out)[0].tolist(), softmax(x[out] @ found.shapes.T + found.intercepts), strict=True):
             label, said[at] = likeliest(dict(zip(WORKING, p.tolist(), strict=True)))
             right[at] = label in rows[at].kinds
     odds = np.log(np.clip(said, 1e-4, 1 - 1e-4)) - np.log1p(-np.clip(said, 1e-4, 1 - 1e-4))

@@ -122,7 +122,9 @@ def judge_kind(
         if name != label and confidences[name] >= 0.05 and not {name, label} <= {*LEARNING}
     )
     if confidence < thresholds["abstain_below"].value:
-        rivals = [name for name in ranked if name in WORKING and name != label and not {name, label} <= {*LEARNING}]
+        rivals: list[KindLabel] = [
+            name for name in ranked if name in WORKING and name != label and not {name, label} <= {*LEARNING}
+        ]
         settling = settled_by(label, rivals[0], features, names, model) if label in WORKING else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)
@@ -138,7 +140,7 @@ def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
 def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
     """That the other of training and fine-tuning is nearly as likely."""
     if label in LEARNING:
-        (other,) = (name for name in LEARNING if name != label)
+        other = LEARNING[1 - LEARNING.index(label)]
         share = confidences[other] / (confidences[other] + confidences[label])
         if share >= _EITHER:
             yield coded(

@@ -25,7 +25,8 @@ from ..features.features import Features
 FINE_SECONDS = 5.0
 # A course of fewer hours shows neither a night nor an evening.
 COURSE_HOURS_MIN = 5.0
-T, F, O, B, I = KINDS = "training", "fine-tuning", "online-inference", "batch-inference", "interactive"  # noqa: E741
+KINDS: tuple[KindLabel, ...] = ("training", "fine-tuning", "online-inference", "batch-inference", "interactive")
+T, F, O, B, I = KINDS  # noqa: E741
 
 
 @dataclass(frozen=True, slots=True)

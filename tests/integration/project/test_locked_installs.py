@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from packaging.markers import Marker
 from skuwise import __version__
-from skuwise.deploy.sbom import locked
+from skuwise.deploy.sbom import locked  # pyright: ignore[reportMissingImports] - not in the wheel
 from skuwise.tests.support.shared_artifacts import locked_environment, once
 
 ROOT = Path(__file__).parents[3]
