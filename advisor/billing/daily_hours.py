@@ -1,4 +1,4 @@
-"""Where the GPU-hours of each UTC day went: those of `classify/accounting/hours.py`, cut at midnight."""
+"""Where the GPU-hours of each UTC day went: those of `classify/accounting/energy.py`, cut at midnight."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ..classify.accounting.hours import placed_by_nodes, summed
+from ..classify.accounting.energy import placed_by_nodes, summed
 from ..classify.workloads.attribution import Attribution
 from ..classify.workloads.inventory import Inventory
 from ..core.frame import Frame, Window
