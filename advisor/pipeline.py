@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .classify.accounting.hours import hours_by_use
+from .classify.accounting.energy import hours_by_use
 from .classify.judge import judge
 from .classify.types import Verdicts
 from .core.advice_types import Advice, Decision, Summary, Unobserved

@@ -9,8 +9,11 @@ from ..core.coded_text import CodedText
 from ..core.formatting import counted, percent, price_note, usd
 from ..core.formatting import hours as hour_words
 from ..core.timestamps import minute
+from ..render.formats.csv import csv_text
 from ..views.document.model import Bullets, Document, Table, section
+from .focus_rows import COLUMNS, Billing, Value, focus_rows
 from .showback import OWNED, Showback
+from .showback_json import time_text
 from .showback_sums import BY, By, GroupSum, NodeCheck, Sum, groups_of, node_checks, sum_rows, unowned_of, whole_check
 
 ROWS_MOST = 40
@@ -120,3 +123,15 @@ def check_words(check: NodeCheck, showback: Showback) -> str:
     difference = abs(check.difference_usd or 0.0)
     told = "difference below $0.01" if difference < 0.01 else f"difference {usd(difference)}"
     return f"Rows {usd(check.rows_usd)}, node price x hours {usd(check.node_usd)}: {told}.{left_out}"
+
+
+def showback_csv(showback: Showback, billing: Billing) -> str:
+    """A row under `COLUMNS` for each of the showback's; what is not known is empty."""
+    rows = focus_rows(showback, billing)
+    return csv_text(tuple(COLUMNS), ({name: _text(value) for name, value in row.items()} for row in rows))
+
+
+def _text(value: Value) -> Value:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return time_text(value)

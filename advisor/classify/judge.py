@@ -23,11 +23,9 @@ from ..core.column_rows import ColumnRows
 from ..core.frame import Frame
 from ..core.unobservable import Blind, blind_nodes
 from ..rulebook import Rulebook
-from .accounting.energy import KEYS, energy_by_place, node_power, row_energy, token_energy
-from .accounting.hours import occupancy
-from .accounting.latency import with_latency
+from .accounting.energy import KEYS, energy_by_place, node_power, occupancy, row_energy, token_energy
 from .accounting.nodes import bare_gpus, instances, node_facts, rest_levels
-from .accounting.workload_verdicts import series_hours, usage_of, workload_verdicts
+from .accounting.workload_verdicts import series_hours, usage_of, with_latency, workload_verdicts
 from .bottlenecks.bottlenecks import label_rows
 from .bottlenecks.links import links_of
 from .bottlenecks.stragglers import lateness
@@ -37,14 +35,12 @@ from .features.rest import at_rest
 from .features.soundness import examine
 from .features.utilization import measures
 from .phases.change_points import cut_pieces
-from .phases.phase_verdicts import judge_phases
-from .phases.series import with_series
+from .phases.phase_verdicts import judge_phases, with_series
 from .pieces import JudgementInputs, judge_pieces, pieces_of
 from .types import Verdicts
 from .workloads.attribution import Attribution, attribute
 from .workloads.inventory import Inventory, inventory_of, merged_inventory
-from .workloads.mig import row_parts
-from .workloads.sku_lookup import GpuIndex, index_gpus
+from .workloads.sku_lookup import GpuIndex, index_gpus, row_parts
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..rulebook import Rulebook
 from .bottlenecks.bottleneck_verdict import Case, RowLabels, judge_bottlenecks
 from .features.features import Observed, features
 from .features.piece_rows import RowTables
-from .kinds.kind_metadata import metadata_clues
+from .kinds.clues import metadata_clues
 from .kinds.kinds import judge_kind
 from .types import NodeFacts
 from .workloads.attribution import Attribution

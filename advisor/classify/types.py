@@ -172,7 +172,7 @@ class Verdicts:
     """All that is known of a window before any move is thought of.
 
     `workloads`: one each (restarts of a series stay apart; `series_id` joins them), the largest first.
-    `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting/hours.py`); class is workload,
+    `occupancy`: columns ``node, gpu_uuid, class, workload_id, gpu_hours`` (`accounting/energy.py`); class is workload,
     shared, allocated_idle, unallocated, drained or unobserved, and a node's rows sum to GPU count x `span_hours`.
     `energy`: where the joules of the same hours went (`accounting/energy.py`); `tokens`: by workload, `power`: by node.
     `usage`: one row per workload, GPU and interval, for predictions. Columns: ``workload_id, node, gpu_uuid, ts``,

@@ -103,7 +103,7 @@ def _check_state(entry: LedgerEntry, options: argparse.Namespace, now: float) ->
 
 
 def _with_heads(entry: LedgerEntry, patches: PatchSet, check: str) -> list[tuple[PatchFile, PatchFile]]:
-    from ..patches.head import head_of, with_head  # noqa: PLC0415
+    from ..patches.build import head_of, with_head  # noqa: PLC0415
 
     return [
         (
@@ -118,7 +118,7 @@ def _write(
     folder: Path, entry: LedgerEntry, patches: PatchSet, files: list[tuple[PatchFile, PatchFile]], check: str
 ) -> None:
     """Everything into a folder that was not there, or is empty. Raises UsageError where it has files already."""
-    from ..patches.head import readme  # noqa: PLC0415
+    from ..patches.build import readme  # noqa: PLC0415
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,7 @@ def _content(showback: Showback, options: argparse.Namespace) -> str:
 
             return render_showback_json(showback, options.by, billing)
         case "csv":
-            from ..billing.showback_csv import showback_csv  # noqa: PLC0415
+            from ..billing.showback_document import showback_csv  # noqa: PLC0415
 
             return showback_csv(showback, billing)
         case _:

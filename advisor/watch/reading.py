@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,7 @@ from ...rules.base.errors import NothingToDo
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.mig import slices_of
 from ..classify.features.soundness import examine
+from ..classify.types import NodeFacts
 from ..core.frame import Frame
 from ..core.recent import (
     COARSE_SECONDS,
@@ -27,10 +29,10 @@ from ..core.recent import (
     Values,
 )
 from ..core.records import records, text
+from ..moves.base.price_book import PriceBook
 from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source
 from .holders import current_holds
-from .prices import priced
 from .timeline import joined, timeline_of
 
 Floats = npt.NDArray[np.float64]
@@ -315,3 +317,29 @@ def _service_values(part: _Part, frame: Frame, ids: pd.Index) -> dict[str, Value
         "requests_waiting": layout.sums((table["waiting_seconds"] / queue).fillna(0.0)),
         "tokens_per_second": layout.sums((table["generated_tokens"] / table["seconds"]).fillna(0.0)),
     }
+
+
+def priced(recent: Recent, rules: Rulebook) -> Recent:
+    """The reading with the price of a GPU-hour of each node, its id, and where and when the price is from."""
+    book = PriceBook(rules.catalog, tuple(rules.own.prices), rules.power, rules.hourly)
+    skus: dict[str, Counter[str]] = {}
+    for gpu in recent.gpus:
+        if gpu.sku is not None:
+            skus.setdefault(gpu.node, Counter())[gpu.sku] += 1
+    return replace(recent, nodes=tuple(_priced(node, skus.get(node.node, Counter()), book) for node in recent.nodes))
+
+
+def _priced(node: RecentNode, skus: Counter[str], book: PriceBook) -> RecentNode:
+    if not node.gpus_expected:
+        return node
+    facts = NodeFacts(
+        node=node.node, cluster=node.cluster, provider=node.provider, region=node.region, node_sku=node.sku,
+        node_sku_source=node.sku_source, gpu_sku=next(iter(skus)) if len(skus) == 1 else None,
+        gpu_count=node.gpus_expected, first_seen=0.0, last_seen=node.last_seen or 0.0, hours_observed=0.0, fabric=None,
+    )  # fmt: skip
+    price, usd = book.of(facts), book.per_gpu_hour(facts)
+    if price is None or usd is None:
+        return node
+    where = "region assumed, " if price.region_assumed else ""
+    source = f"{price.source} ({where}{price.basis}, {price.as_of})"
+    return replace(node, usd_per_gpu_hour=usd, price_id=price.id, price_source=source)

@@ -18,9 +18,9 @@ import sys
 from pathlib import Path
 
 from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.sources.nvidia.driver import NvmlSource
 from skuwise.agent.sources.nvidia.gpm import GpmSource
 from skuwise.agent.sources.nvidia.nvlink import NvlinkSource
-from skuwise.agent.sources.nvidia.nvml import NvmlSource
 from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
 

@@ -21,8 +21,7 @@ from ..features.soundness import CONTRADICTIONS
 from ..types import BareGpu, MigInstance, NodeFacts, RestLevel
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
-from ..workloads.mig import whole_gpus
-from ..workloads.sku_lookup import GpuIndex
+from ..workloads.sku_lookup import GpuIndex, whole_gpus
 from .fabric import fabric_facts
 
 # A link that was read for less of its time is not known: what it carried in the rest may be all that it carries.

@@ -17,7 +17,7 @@ from ...core.dominant_label import leading, ruling
 from ...core.formatting import clause, percent
 from ...core.verdict_types import BottleneckVerdict, KindVerdict
 from ..features.piece_rows import PieceRows, RowTables
-from ..kinds.clue import Clue
+from ..kinds.clues import Clue
 from .evidence import figures_behind, say, signatures, unsettled
 from .stragglers import suspect
 

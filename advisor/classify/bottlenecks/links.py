@@ -23,9 +23,8 @@ from ...core.frame import Frame
 from ...core.segments import grouped
 from ...rulebook import Rulebook
 from ..workloads.attribution import Attribution
-from ..workloads.mig import whole_gpus
 from ..workloads.session import Session
-from ..workloads.sku_lookup import GpuIndex
+from ..workloads.sku_lookup import GpuIndex, whole_gpus
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -20,8 +20,7 @@ from ..types import NodeFacts
 from ..workloads.session import Session
 from ..workloads.sku_lookup import GpuIndex
 from .at_work import bin_features, busy_features, memory_features
-from .course import Course, Figures, course_features, longest_rest
-from .hourly import hourly_features
+from .course import Course, Figures, course_features, hourly_features, longest_rest
 from .piece_rows import PieceRows, RowTables
 
 Features = Mapping[str, float]

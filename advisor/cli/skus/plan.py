@@ -18,7 +18,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...moves.base.sustained_rates import PRECISIONS
 from ...moves.predict.capacity_plan import CapacityPlan, Wanted, fastest_first_token, plan_serving, plan_training
-from ...moves.predict.plan_levers import levers_of_plan
+from ...moves.predict.precision_levers import levers_of_plan
 from .options import (
     add_catalog,
     add_model,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ....rules.catalog.loader import Catalog
@@ -15,10 +15,10 @@ from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import Worth
+from ...moves.base.workload_groups import HOURS_PER_MONTH
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
 from ..titles import finding_title, recommendation_title, titled
-from .arithmetic import finding_arithmetic, recommendation_arithmetic, threshold_rows
 from .energy_section import energy_line
 from .model import Bullets, Section, Table, section
 
@@ -190,3 +190,65 @@ def _configuration(c: Configuration) -> str:
     if c.gpu_count == 0:
         return "no GPUs"
     return f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'an unknown node'}"
+
+
+# A product that differs by more from what was claimed is not how it was calculated.
+_SAME = 0.005
+
+
+def threshold_rows(rule: WasteRule) -> list[tuple[str, str, str, str]]:
+    """Name, value with its unit, whose it is, and the reason with its source."""
+    return [
+        (name, f"{words.figure(t.value)} {t.unit}", t.origin, f"{t.reason} Source: {t.source}.")
+        for name, t in rule.thresholds.items()
+    ]
+
+
+def finding_arithmetic(advice: Advice, finding: Finding, catalog: Catalog) -> Iterator[str]:
+    """How a finding's cost comes about, where hours times a price is all there is to it."""
+    price = next((p for p in advice.prices if p.id == finding.price), None)
+    cost = finding.cost_usd
+    if price is None or cost is None:
+        return
+    told = {e.metric: e.value for e in finding.evidence}
+    premium, node = told.get("fabric_premium"), catalog.node(price.sku)
+    if isinstance(premium, float):
+        hours = cost / premium if premium else 0.0
+        yield (
+            f"{hours:,.1f} node-hours observed x {words.usd(premium)} a node-hour for the fabric = "
+            f"{words.usd(cost)} in the window."
+        )
+    elif node is not None:
+        reckoned = finding.gpu_hours * price.usd_per_hour / node.gpu_count
+        if abs(reckoned - cost) <= _SAME * abs(cost):
+            yield (
+                f"{words.hours(finding.gpu_hours)} x {words.usd(price.usd_per_hour)} a node-hour / {node.gpu_count} "
+                f"GPUs a node = {words.usd(cost)} in the window."
+            )
+
+
+def recommendation_arithmetic(advice: Advice, r: Recommendation, catalog: Catalog) -> Iterator[str]:
+    """What both sides cost a month at their prices, and the interval of what is saved."""
+    for what, side in (("Now", r.source), ("Then", r.target)):
+        told = _month(advice, side, r.prices, catalog)
+        if told:
+            yield f"{what}: {told}"
+    saving = r.saving_usd_per_month
+    if saving is not None:
+        yield (
+            f"Savings a month: {words.usd(saving.p50)} (median; 10th percentile {words.usd(saving.p10)}, 90th "
+            f"percentile {words.usd(saving.p90)}). The baseline is the same SKU at its right-sized count."
+        )
+
+
+def _month(advice: Advice, side: Configuration, prices: tuple[str, ...], catalog: Catalog) -> str:
+    node = catalog.node(side.node_sku) if side.node_sku else None
+    price = next((p for p in advice.prices if p.id in prices and p.sku == side.node_sku), None)
+    if side.gpu_count == 0 or node is None or price is None:
+        return ""
+    nodes = -(-side.gpu_count // node.gpu_count)
+    month = nodes * price.usd_per_hour * HOURS_PER_MONTH
+    return (
+        f"{nodes} x {node.name} for {side.gpu_count} GPUs x {words.usd(price.usd_per_hour)} a node-hour x "
+        f"{HOURS_PER_MONTH:.0f} h = {words.usd(month)} a month where it runs all the time."
+    )

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.telemetry.sqlite import files
+from skuwise.advisor.telemetry.sqlite import reader
 from skuwise.advisor.telemetry.sqlite.database import Parts
-from skuwise.advisor.telemetry.sqlite.files import read_files
+from skuwise.advisor.telemetry.sqlite.reader import read_files
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import StoreError
 
@@ -34,7 +34,7 @@ def _end(*_: object) -> None:
 @pytest.mark.parametrize("ends", [False, True])
 def test_two_processes_read_what_one_reads(paths: list[Path], ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if ends:
-        monkeypatch.setattr(files, "_begin", _end)
+        monkeypatch.setattr(reader, "_begin", _end)
     steps: list[tuple[int, int]] = []
     two = read_files(paths, WINDOW, 10, processes=2, bytes_a_process=1, steps=lambda *done: steps.append(done))
     one = read_files(paths, WINDOW, 10)

@@ -13,7 +13,7 @@ from skuwise.__main__ import main
 from skuwise.advisor.billing import showback_sums
 from skuwise.advisor.billing.showback import CATEGORIES, Showback
 from skuwise.advisor.billing.showback_sums import groups_of, node_checks, sum_rows, unowned_of, whole_check
-from skuwise.advisor.classify.accounting.hours import hours_by_use
+from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.moves.base.price_book import PriceBook
 from skuwise.advisor.moves.base.pricing import reconcile

@@ -13,8 +13,7 @@ from skuwise.advisor.billing.billing_exports import Export
 from skuwise.advisor.billing.cost_summary import sum_up
 from skuwise.advisor.billing.focus_rows import COLUMNS, Billing, focus_rows
 from skuwise.advisor.billing.showback import Showback
-from skuwise.advisor.billing.showback_csv import showback_csv
-from skuwise.advisor.billing.showback_document import showback_document
+from skuwise.advisor.billing.showback_document import showback_csv, showback_document
 from skuwise.advisor.billing.showback_json import showback_dict
 from skuwise.advisor.billing.showback_sums import BY
 from skuwise.advisor.render.text import document_text

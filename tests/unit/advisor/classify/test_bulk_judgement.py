@@ -3,7 +3,7 @@
 import dataclasses
 
 import pandas as pd
-from skuwise.advisor.classify.accounting.hours import PLACE, placed_by_nodes, summed
+from skuwise.advisor.classify.accounting.energy import PLACE, placed_by_nodes, summed
 from skuwise.advisor.classify.accounting.nodes import node_facts
 from skuwise.advisor.classify.judge import measured_rows
 from skuwise.advisor.classify.pieces import JudgementInputs, judge_pieces, pieces_of

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.classify.kinds.clue import Clue
-from skuwise.advisor.classify.kinds.kind_metadata import metadata_clues
+from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
 from skuwise.advisor.classify.workloads.engine_facts import EngineFacts, engine_facts
 from skuwise.advisor.classify.workloads.session import Session
 from skuwise.advisor.core.frame import Frame

@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping
 
 import pytest
-from skuwise.advisor.classify.kinds.clue import Clue
-from skuwise.advisor.classify.kinds.kinds import WORKING, judge_kind
-from skuwise.advisor.classify.kinds.settling import settled_by
+from skuwise.advisor.classify.kinds.clues import Clue
+from skuwise.advisor.classify.kinds.kinds import WORKING, judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.rules.models.kind_model import KindModel

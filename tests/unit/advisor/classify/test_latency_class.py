@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.latency import with_latency
+from skuwise.advisor.classify.accounting.workload_verdicts import with_latency
 from skuwise.advisor.core.verdict_types import Latency, Owner, WorkloadVerdict
 from skuwise.agent.statistics.latency_bins import encode, spread
 from skuwise.rules.policy.latency_classes import LatencyClasses, load_latency_classes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from skuwise.advisor.classify.bottlenecks.hysteresis import Courses, courses, latched, settled
+from skuwise.advisor.classify.bottlenecks.bottlenecks import Courses, courses, latched, settled
 
 
 def _course(length: int, seconds: float = 60.0) -> Courses:

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.attribution import attribute
-from skuwise.advisor.classify.workloads.mig import row_parts
-from skuwise.advisor.classify.workloads.sku_lookup import index_gpus
+from skuwise.advisor.classify.workloads.sku_lookup import index_gpus, row_parts
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pandas as pd
 import pytest
-from skuwise.advisor.classify.accounting.hours import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
+from skuwise.advisor.classify.accounting.energy import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.attribution import attribute, overlaps
 from skuwise.advisor.classify.workloads.inventory import inventory_of

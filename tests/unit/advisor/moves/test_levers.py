@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.moves.base.prediction import Refusal
-from skuwise.advisor.moves.levers.served_model import ServedModel, served_model
+from skuwise.advisor.moves.levers.service_levers import ServedModel, served_model
 from skuwise.advisor.moves.predict.clock_model import (
     REST_MARGIN,
     ClockMove,

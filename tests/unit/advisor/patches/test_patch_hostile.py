@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from skuwise.__main__ import main
 from skuwise.advisor.ledger.entries import LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.patches.build import patch_for
-from skuwise.advisor.patches.head import comment
+from skuwise.advisor.patches.build import comment, patch_for
 from skuwise.advisor.patches.model import PatchFile, Target
 from skuwise.rules.base.errors import SkuwiseError, UsageError
 from skuwise.tests.support.patch_cases import (

@@ -22,7 +22,7 @@ from skuwise.advisor.core.advice_types import Decision, Reconciliation
 from skuwise.advisor.core.exclusions import counted_recommendations
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.mail.parcel import Reply
-from skuwise.advisor.report import run, send
+from skuwise.advisor.report import run
 from skuwise.advisor.report.by_team import outcomes_of, split_by_team
 from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
 from skuwise.advisor.report.weeks import WEEK_SECONDS, reported_week, week_of
@@ -56,7 +56,7 @@ def site(tmp_path: Path, carrier: FakeCarrier, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(command, "_source", lambda *_: None)
     monkeypatch.setattr(command.time, "time", lambda: END + 6 * 3600.0)
-    monkeypatch.setattr(send, "carriers_of", lambda *_: {"mail": carrier})
+    monkeypatch.setattr(run, "carriers_of", lambda *_: {"mail": carrier})
     monkeypatch.setattr(run, "read_and_advise", lambda *_, until, **__: (None, fleet(2, 2, end=until)))
     (tmp_path / "teams.toml").write_text(TEAMS)
 

@@ -24,9 +24,8 @@ from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.short_rows import short_asks
 from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.sqlite.database import Parts
-from skuwise.advisor.telemetry.sqlite.files import read_file
 from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
-from skuwise.advisor.telemetry.sqlite.reader import read_frame
+from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.store.reading.queries import Query
