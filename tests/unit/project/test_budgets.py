@@ -9,31 +9,31 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 5320,
-    "agent": 23150,
-    "agent/inventory": 5000,
-    "agent/service": 4900,
-    "agent/sources": 4900,
-    "agent/store": 4100,
-    "advisor": 63600,
-    "advisor/cli": 4400,
-    "advisor/core": 3900,
-    "advisor/demo": 1500,
-    "advisor/doctor": 1200,
-    "advisor/ledger": 2000,
-    "advisor/mail": 1800,
-    "advisor/moves": 11450,
-    "advisor/patches": 2200,
-    "advisor/plan": 5000,
-    "advisor/telemetry": 6000,
-    "advisor/classify": 9000,
-    "advisor/views": 6100,
-    "tui": 8000,
-    "tests": 46000,
-    "benchmarks": 11000,
+    "rules": 5360,
+    "agent": 23050,
+    "agent/inventory": 4960,
+    "agent/service": 4915,
+    "agent/sources": 4875,
+    "agent/store": 3880,
+    "advisor": 60850,
+    "advisor/cli": 4230,
+    "advisor/core": 3710,
+    "advisor/demo": 1490,
+    "advisor/doctor": 1130,
+    "advisor/ledger": 1980,
+    "advisor/mail": 1760,
+    "advisor/moves": 11180,
+    "advisor/patches": 2050,
+    "advisor/plan": 4860,
+    "advisor/telemetry": 5960,
+    "advisor/classify": 6840,
+    "advisor/views": 5830,
+    "tui": 7830,
+    "tests": 43650,
+    "benchmarks": 11040,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 100_000, 845
+PRODUCT_LINES, PRODUCT_FILES = 97_030, 740
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 
