@@ -71,7 +71,7 @@ def load_kind_model(
     noted = fields.subtable("trained")
     trained = {name: noted.text(name) for name in noted.table}
     told = fields.subtable("calibration")
-    slope, offset = told.number("slope", minimum=0.2, maximum=5.0), told.number("offset", minimum=-3.0, maximum=3.0)
+    slope, offset = told.number("slope", minimum=0.2, maximum=5.0), told.number("offset", minimum=-5.0, maximum=5.0)
     model = KindModel(
         tuple(labels), intercepts, MappingProxyType(weights), slope, offset, own, fields.text("inputs"),
         MappingProxyType(trained),

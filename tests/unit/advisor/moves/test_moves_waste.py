@@ -42,7 +42,7 @@ def test_never_on_training_nor_on_what_nobody_could_tell(kind):
 
 
 @pytest.mark.parametrize(
-    ("doubtful", "doubt", "flagged"), [(1, 0.2, True), (3, 0.2, True), (6, 0.2, False), (1, 0.25, False)]
+    ("doubtful", "doubt", "flagged"), [(1, 0.3, True), (3, 0.3, True), (6, 0.3, False), (1, 0.33, False)]
 )
 def test_the_doubt_that_work_trains_is_weighed_by_its_share_of_the_nodes_hours(doubtful, doubt, flagged):
     kind = KindVerdict("batch-inference", 0.7, (), (Alternative("training", doubt),))
