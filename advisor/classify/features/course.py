@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ...core.segments import Groups, Segments, group_highest, group_means, grouped, over, runs
+from ...core.segments import Segments, group_highest, group_means, grouped, over, runs
 from .piece_rows import PieceRows
 
 Floats = npt.NDArray[np.float64]
@@ -121,12 +121,14 @@ def _active(bins: _Bins, active_min: float) -> Mask:
 def _engine_features(bins: _Bins, active_min: float) -> Figures:
     active, segments = _active(bins, active_min), bins.segments
     weight = bins.seconds
+    begins = np.zeros(len(active), dtype=np.bool_)
+    begins[1:] = active[1:] & ~active[:-1] & bins.follows
     out = {
         "active_share": segments.mean(active.astype(np.float64), weight),
         "rest_hours_max": longest_rest(
             bins.gpu, bins.gpus, ~active, segments.spread(bins.bin_hours), breaks=~bins.follows
         ),
-        "rests_per_day": _rests(bins, active),
+        "rests_per_day": over(segments.count(begins).astype(np.float64), segments.total(weight) / DAY),
     }
     working = segments.where(active)
     own, level = weight[active], bins.engine[active]
@@ -141,7 +143,9 @@ def _engine_features(bins: _Bins, active_min: float) -> Figures:
     low, high = (working.spread(share * usual) for share in _BETWEEN)
     between = ((level > low) & (level < high)).astype(np.float64)
     out["between_share"] = np.where(several, working.mean(between, own), np.nan)
-    return out | _calendars(bins)
+    hours = segments.grouped(bins.at)
+    load = group_means(bins.engine, hours.of_row, len(hours), weight)
+    return out | calendar(hours.keys, load, hours.each, bins.bin_hours == 1.0)
 
 
 def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, breaks: Mask | None = None) -> Floats:
@@ -155,20 +159,6 @@ def longest_rest(gpu: Ints, gpus: Segments, resting: Mask, lengths: Floats, *, b
         rested = np.bincount(np.cumsum(starts) - 1, weights=np.where(resting, lengths, 0.0))
         np.maximum.at(longest, gpu[starts], rested)
     return gpus.median(longest)
-
-
-def _rests(bins: _Bins, active: Mask) -> Floats:
-    """How many times a day work begins again after a rest, per GPU."""
-    begins = np.zeros(len(active), dtype=np.bool_)
-    begins[1:] = active[1:] & ~active[:-1] & bins.follows
-    return over(bins.segments.count(begins).astype(np.float64), bins.segments.total(bins.seconds) / DAY)
-
-
-def _calendars(bins: _Bins) -> Figures:
-    """What follows the clock, of each workload that is looked at hour by hour and long enough to tell."""
-    hours = bins.segments.grouped(bins.at)
-    load = group_means(bins.engine, hours.of_row, len(hours), bins.seconds)
-    return calendar(hours.keys, load, hours.each, bins.bin_hours == 1.0)
 
 
 def _memory_features(bins: _Bins, active_min: float) -> Figures:
@@ -277,7 +267,9 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
     swing, drift = (np.full(len(shape.segments), np.nan) for _ in range(2))
     wave = {name: np.full(len(shape.segments), np.nan) for name in ("diurnal_share", "diurnal_amplitude")}
     best = np.full(len(shape.segments), -1.0)
-    long = _long_enough(hours)
+    long = hours.each.lengths >= DIURNAL_DAYS_MIN * 12
+    first, last = hours.each.bounds[:-1][long], hours.each.bounds[1:][long] - 1
+    long[long] = hours.keys[last] - hours.keys[first] >= DIURNAL_DAYS_MIN * 24
     # Demand shows where it is not saturated: SMs of a decoding service stay busy by day and by night, its tensor cores
     # do not. So the wave and the swing are those of the measure that moves most.
     for name in DEMAND_MEASURES:
@@ -299,14 +291,6 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
                 best[n] = share * deviation / level[n]
                 wave["diurnal_share"][n], wave["diurnal_amplitude"][n] = share, deviation / level[n]
     return {"swing": swing, "drift": drift, **wave, **_together(shape, several)}
-
-
-def _long_enough(hours: Groups) -> Mask:
-    """Which workloads have the days that a daily wave needs."""
-    many = hours.each.lengths >= DIURNAL_DAYS_MIN * 12
-    first, last = hours.each.bounds[:-1][many], hours.each.bounds[1:][many] - 1
-    many[many] = hours.keys[last] - hours.keys[first] >= DIURNAL_DAYS_MIN * 24
-    return many
 
 
 def _drift(each: Segments, values: Floats) -> Floats:

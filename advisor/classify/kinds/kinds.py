@@ -51,6 +51,10 @@ _NAMED = 1.0  # log-odds of a name that overrules nothing and is told all the sa
 _HALF_A_DAY, _MINUTES = 12.0, 0.1  # hours
 _NO_VERDICT = 0.45  # below what makes a verdict
 NOT_CONFIRMED = "GPU activity is 0 throughout, but power does not show that the GPU rests."
+_CONTRADICTED = (
+    "Signals contradict one another {share:.0%} of the time (power or engine high, activity zero): a telemetry fault, "
+    "not idleness."
+)
 _RUNS_ON = ("training", "fine-tuning", "batch-inference")
 # The most that is said of these on one GPU without a step, a link or a name: of 39 real series of owners left out that
 # ran again and again and were said with more, 85 % were right.
@@ -115,7 +119,8 @@ def judge_kind(
     if label in _RUNS_ON and not names and features.get("gpus", 1.0) <= 1 and not features.get("period_share"):
         sure = min(sure, _ALIKE)
     confidence = round(min(sure, _ceiling(features, told=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
-    evidence = (*_faults(faulty), *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
+    faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
+    evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
     others = tuple(
         Alternative(name, round(confidences[name], 3))
         for name in ranked
@@ -175,16 +180,6 @@ def _ceiling(features: Features, *, told: bool) -> float:
     if not told and (hours < 1 / 6 or (hours < _HALF_A_DAY and worked < _MINUTES)):
         return _NO_VERDICT
     return 0.99 if hours >= 24 else 0.95 if hours >= 1 else 0.9 if hours >= 0.5 else 0.8
-
-
-def _faults(share: float) -> Iterator[CodedText]:
-    if share > 0:
-        yield coded(
-            "telemetry-faulty",
-            "Signals contradict one another {share:.0%} of the time (power or engine high, activity "
-            "zero): a telemetry fault, not idleness.",
-            share=share,
-        )
 
 
 @dataclass(frozen=True, slots=True)

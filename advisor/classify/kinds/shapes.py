@@ -146,10 +146,6 @@ def _many_nodes(f: Features) -> bool:
     return f.get("nodes", 1.0) >= 2
 
 
-def _course(f: Features) -> bool:
-    return f.get("elapsed_hours", 0.0) >= COURSE_HOURS_MIN
-
-
 def _day(f: Features) -> bool:
     return f.get("elapsed_hours", 0.0) >= 20.0
 
@@ -172,10 +168,6 @@ def _pool(f: Features) -> float:
 
 def _full(f: Features) -> float:
     return ramp(f.get("active_fill"), 0.6, 0.85) * ramp(f.get("active_engine"), 0.4, 0.7)
-
-
-def _never_rests(f: Features) -> float:
-    return ramp(f.get("active_share"), 0.9, 0.99)
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -305,7 +297,7 @@ SHAPES: tuple[Shape, ...] = (
     ),
     # The course by the hour: when it works and rests.
     Shape(
-        "never-rests", lambda f: _never_rests(f) * ramp(f.get("elapsed_hours"), 20.0, 36.0),
+        "never-rests", lambda f: ramp(f.get("active_share"), 0.9, 0.99) * ramp(f.get("elapsed_hours"), 20.0, 36.0),
         "Active in {active_share:.0%} of the hours, day and night.",
         (T, O, B), (I,),
     ),
@@ -357,7 +349,8 @@ SHAPES: tuple[Shape, ...] = (
         (O, I), (T, F, B),
     ),
     Shape(
-        "graded-hours", lambda f: ramp(f.get("between_share"), 0.2, 0.6) if _course(f) else 0.0,
+        "graded-hours",
+        lambda f: ramp(f.get("between_share"), 0.2, 0.6) if f.get("elapsed_hours", 0.0) >= COURSE_HOURS_MIN else 0.0,
         "Medium load in {between_share:.0%} of the hours, typical of varying demand.",
         (O, I), (T, F, B),
     ),
