@@ -20,7 +20,7 @@ HEADER = "ts,node,gpu_index,dram_active\n"
 def test_series_are_judged_beside_the_baseline_and_mistakes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate.main(["--labelled", str(EXAMPLE), "--wrong"]) == 0
     told = capsys.readouterr().out
-    assert "2 series of 2 owners" in told
+    assert "2 series of 1 owners" in told
     assert "bottleneck: right 100.0% of 2, abstained 0.0%" in told
 
 
