@@ -43,9 +43,9 @@ def load_rulebook(
     from ..rules.policy.custom import load_custom_rules  # noqa: PLC0415
     from ..rules.policy.exceptions import load_exceptions  # noqa: PLC0415
     from ..rules.policy.kind_priors import load_kind_priors  # noqa: PLC0415
+    from ..rules.policy.labels import WORKING_KINDS  # noqa: PLC0415
     from ..rules.policy.latency_classes import load_latency_classes  # noqa: PLC0415
     from ..rules.policy.rest import load_rest_rules  # noqa: PLC0415
-    from .classify.kinds.kinds import WORKING  # noqa: PLC0415
     from .classify.kinds.shapes import SHAPES, fingerprint  # noqa: PLC0415
     from .rulebook import Rulebook  # noqa: PLC0415
 
@@ -64,7 +64,7 @@ def load_rulebook(
         reporting=thresholds.load_reporting_thresholds(rules_dir),
         kind_priors=load_kind_priors(rules_dir),
         latency_classes=load_latency_classes(rules_dir),
-        kind_model=load_kind_model(WORKING, [shape.name for shape in SHAPES], fingerprint(SHAPES)),
+        kind_model=load_kind_model(WORKING_KINDS, [shape.name for shape in SHAPES], fingerprint(SHAPES)),
         resting_power=load_resting_power(),
         rest=load_rest_rules(rules_dir),
         move_model=load_move_model(),

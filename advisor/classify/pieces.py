@@ -110,9 +110,9 @@ def judge_pieces(pieces: Iterable[Piece], inputs: JudgementInputs, batch_rows: i
 def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judgement]:
     book = inputs.book
     observed = [Observed(piece.session, piece.rows, inputs.nodes_of(piece.session)) for piece in pieces]
-    told = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
+    found = features(observed, inputs.frame.window, inputs.tables, inputs.index, book.kinds)
     cases = []
-    for piece, one, own in zip(pieces, observed, told, strict=True):
+    for piece, one, own in zip(pieces, observed, found, strict=True):
         session = piece.session
         begin = min((node.first_seen for node in one.nodes), default=session.start)
         # What was before its nodes were first observed is no gap.
@@ -124,7 +124,7 @@ def _judge_batch(pieces: Sequence[Piece], inputs: JudgementInputs) -> list[Judge
         cases.append(Case(piece.rows, kind, clues, piece.observed_share))
     dominant = book.bottlenecks["dominant_share_min"].value
     limits = judge_bottlenecks(cases, inputs.tables, inputs.labels, dominant)
-    out = [Judgement(own, case.kind, limit) for own, case, limit in zip(told, cases, limits, strict=True)]
+    out = [Judgement(own, case.kind, limit) for own, case, limit in zip(found, cases, limits, strict=True)]
     for n, piece in enumerate(pieces):
         if piece.session.basis == INFERRED:  # less sure; a kind that becomes too unsure is unknown
             kind, limit = out[n].kind, out[n].bottleneck

@@ -1,4 +1,4 @@
-"""A file of advice (what `render/json.py` writes) back as `Advice`. It is hostile until it is read."""
+"""A file of advice (what `advice_json` writes) back as `Advice`. It is hostile until it is read."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ..classify.types import Verdicts
 from ..core.coded_text import CodedText
-from .base.workload_groups import AVAILABLE, TRAINING, Group
+from .base.workload_groups import Group
 from .context.finding_context import FindingContext, node_words, series_label
 from .context.rule_context import busy_share
 
@@ -75,7 +76,7 @@ def _uses_more(verdicts: Verdicts, group: Group, found: FindingContext) -> str |
 
 
 def _trained_once(_: Verdicts, group: Group, __: FindingContext) -> str | None:
-    return "phase-of-training" if any(p.kind in TRAINING for w in group.now for p in w.phases) else None
+    return "phase-of-training" if any(p.kind in TRAINING_KINDS for w in group.now for p in w.phases) else None
 
 
 def _either(*questions: Callable[[Verdicts, Group, FindingContext], str | None]):  # noqa: ANN202
@@ -114,12 +115,12 @@ CONTRADICTIONS: Mapping[str, Contradiction] = MappingProxyType(
         ),
         "idle-fabric": Contradiction(
             codes=frozenset({"shape-fabric-busy", "fabric-use", "communication-fabric"}),
-            kinds=frozenset(TRAINING), nodes=True,
+            kinds=frozenset(TRAINING_KINDS), nodes=True,
         ),
         # By its hours: what is said of its kind is said of the hours in which it worked.
         "held-idle": Contradiction(measured=_works_meanwhile),
         "too-many-gpus": Contradiction(
-            codes=CAPACITY, kinds=frozenset(TRAINING),
+            codes=CAPACITY, kinds=frozenset(TRAINING_KINDS),
             measured=_either(_uses_more, _trained_once),
         ),
         "over-tier": Contradiction(
@@ -127,10 +128,10 @@ CONTRADICTIONS: Mapping[str, Contradiction] = MappingProxyType(
         ),
         "memory-unused": Contradiction(codes=CAPACITY | {"shape-memory-pool"}),
         "under-tier": Contradiction(
-            codes=frozenset({"ports-quiet", "nvlink-quiet", "limited-by-latency"}), kinds=frozenset(AVAILABLE),
+            codes=frozenset({"ports-quiet", "nvlink-quiet", "limited-by-latency"}), kinds=frozenset(ON_DEMAND_KINDS),
             measured=_silent_link,
         ),
-        "fix-first": Contradiction(kinds=frozenset(AVAILABLE), measured=_not_its_fault),
+        "fix-first": Contradiction(kinds=frozenset(ON_DEMAND_KINDS), measured=_not_its_fault),
     }
 )  # fmt: skip
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ..classify.types import MigInstance, NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
 from ..core.verdict_types import INFERRED, WorkloadVerdict
-from ..moves.base.workload_groups import AVAILABLE, JOBS, Group
+from ..moves.base.workload_groups import Group
 from ..moves.context.move_context import MoveContext
 from .demand import JobUse, needed
 from .limits import EXCLUDED, PlanRequest
@@ -132,7 +133,7 @@ def goes_on(group: Group, where: Placed) -> bool:
 
 def comes_and_goes(group: Group) -> bool:
     """Whether its runs are jobs: where each of them runs is the scheduler's affair."""
-    return group.kind in JOBS or not group.current
+    return group.kind in JOB_KINDS or not group.current
 
 
 def plan_series(  # noqa: PLR0917
@@ -215,7 +216,7 @@ def _fixed(w: WorkloadVerdict, group: Group, gpus: Mapping[str, int]) -> CodedTe
     """Why a replica stays where it is; None: it may move to another node of its pool."""
     if len(gpus) > 1:
         return coded("plan-spans-nodes", "it spans {count} nodes", count=len(gpus))
-    if group.kind not in AVAILABLE:
+    if group.kind not in ON_DEMAND_KINDS:
         return coded("plan-kind-unclear", "it is {kind}: unknown whether it may be restarted", kind=group.kind)
     if w.basis == INFERRED:
         return coded("plan-owner-unknown", "nothing names its owner")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from skuwise.rules.policy.labels import TRAINING_KINDS
+
 from ..scoring import ABSTAINED, Answer, abstention, accuracy, calibration, calibration_error, confusion, mean
 
 SURE = 0.8
-TRAININGS, SERVICE = ("training", "fine-tuning"), "online-inference"
+SERVICE = "online-inference"
 BANDS = (0.0, 0.6, 0.7, 0.8, 0.9, 1.0001)
 SMALL_BAND = 8  # fewer verdicts say nothing of a band
 _BAR = 40
@@ -47,7 +49,7 @@ def errors_that_matter(answers: Sequence[Answer]) -> dict[str, Rate]:
     return {
         f"said with {SURE:g} or more, right": sure(answers),
         "training or fine-tuning called online-inference": rate(
-            TRAININGS, lambda a: a.is_wrong and a.verdict == SERVICE
+            TRAINING_KINDS, lambda a: a.is_wrong and a.verdict == SERVICE
         ),
         "online-inference called idle or interactive": rate(
             (SERVICE,), lambda a: a.is_wrong and a.verdict in ("idle", "interactive")

@@ -23,6 +23,7 @@ from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.benchmarks.generators.first import SimulationReport, simulate
 from skuwise.benchmarks.generators.first.builder import Truth
+from skuwise.rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 
 from ..withheld import coarse, hidden
 
@@ -232,11 +233,11 @@ def with_other_ages(examples: Iterable[Example], seed: int = 0) -> Iterator[Exam
         chain = features.get("elapsed_hours", 0.0) * float(np.exp(rng.uniform(0, np.log(8))))
         ends = rng.random() < 0.25
         small = features.get("nodes", 1.0) < 2 and features.get("gpus", 1.0) <= 8
-        if example.kind in ("training", "fine-tuning") and small:
+        if example.kind in TRAINING_KINDS and small:
             long = example.kind == "training"
             if (long and chain < 28) or (not long and chain > 20):
                 continue
-        elif ends and example.kind in ("online-inference", "interactive"):
+        elif ends and example.kind in ON_DEMAND_KINDS:
             features["ended"] = 1.0
         features["chain_hours"] = features["span_hours"] = chain
         yield dataclasses.replace(example, features=features)
@@ -252,7 +253,7 @@ def with_gaps(examples: Iterable[Example], seed: int = 0) -> Iterator[Example]:
         yield example
         lost = {name for group in _GROUPS if rng.random() < GAPS for name in group}
         features = {name: value for name, value in example.features.items() if name not in lost}
-        uneven = rng.random() < UNEVEN_STEPS and example.kind in ("training", "fine-tuning")
+        uneven = rng.random() < UNEVEN_STEPS and example.kind in TRAINING_KINDS
         if uneven and "period_share" in features:  # sequences of any length, data that comes unevenly
             features["period_share"] = float(rng.uniform(0, 0.2))
         if features != example.features:

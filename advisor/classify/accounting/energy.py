@@ -24,14 +24,36 @@ from ...core.advice_types import Reconciliation
 from ...core.energy_types import EnergyPhase
 from ...core.frame import Frame
 from ...core.verdict_types import Phase, WorkloadVerdict
+from ..features.soundness import WATTS_MOST
 from ..types import NodePower, TokenEnergy
 from ..workloads.attribution import Attribution
 from ..workloads.inventory import Inventory
 from ..workloads.sku_lookup import GpuIndex, whole_gpus
 
+Floats = npt.NDArray[np.float64]
+
 PLACE = ["node", "gpu_uuid", "class", "workload_id"]
 COLUMNS = [*PLACE, "gpu_hours"]
 BLOCK_ROWS = 25_000
+HOUR, DAY = 3600.0, 86400.0
+# Boards exceed their limit for moments, never over a row of minutes: so much room, of the limit.
+LIMIT_ROOM = 1.2
+# Power that is read once a minute misses bursts; a counter beyond so many times of it tells of another GPU, or of a
+# step back that was taken for growth.
+POWER_ROOM = 1.5
+_COUNTS = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", "energy_joules_n")
+# `hour`: of the day, UTC. `idle`: whether the GPU stood idle. `phase`: what a workload did then (`phase_name`).
+KEYS = [*PLACE, "idle", "phase", "hour"]
+SUMS = ["gpu_hours", "measured_hours", "joules", "counted_joules"]
+TOKENS = ("workload_id", "node", "day", "generated_tokens", "gpu_hours")
+BOTH_MIN = 0.9
+_WORK = ["workload_id", "hour"]
+# The frameworks that generate by tokens (agent/inventory/processes/frameworks.py).
+GENERATES = frozenset({"vllm", "sglang", "tensorrt-llm", "text-generation-inference"})
+_HALVES: dict[str, EnergyPhase] = {"compute": "prefill", "hbm-bandwidth": "decode"}
+_PHASES: dict[str, EnergyPhase] = {
+    "training": "training", "fine-tuning": "training", "interactive": "interactive", "idle": "idle",
+}  # fmt: skip
 
 
 def occupancy(places: pd.DataFrame, frame: Frame, inventory: Inventory) -> pd.DataFrame:
@@ -107,31 +129,6 @@ def placed_by_nodes(
                 "workload_id": some["workload_id"].to_numpy(), "gpu_hours": hours[counted], "idle": still, "row": at,
             }
         )  # fmt: skip
-
-
-Floats = npt.NDArray[np.float64]
-
-HOUR, DAY = 3600.0, 86400.0
-# Boards exceed their limit for moments, never over a row of minutes: so much room, of the limit.
-LIMIT_ROOM = 1.2
-# The most that any board draws, W, where neither driver nor catalog tells its limit (telemetry/plausible.py).
-WATTS_MOST = 3000.0
-# Power that is read once a minute misses bursts; a counter beyond so many times of it tells of another GPU, or of a
-# step back that was taken for growth.
-POWER_ROOM = 1.5
-_COUNTS = ("gpu_util_n", "tensor_active_n", "dram_active_n", "power_watts_n", "energy_joules_n")
-# `hour`: of the day, UTC. `idle`: whether the GPU stood idle. `phase`: what a workload did then (`phase_name`).
-KEYS = [*PLACE, "idle", "phase", "hour"]
-SUMS = ["gpu_hours", "measured_hours", "joules", "counted_joules"]
-TOKENS = ("workload_id", "node", "day", "generated_tokens", "gpu_hours")
-BOTH_MIN = 0.9
-_WORK = ["workload_id", "hour"]
-# The frameworks that generate by tokens (agent/inventory/processes/frameworks.py).
-GENERATES = frozenset({"vllm", "sglang", "tensorrt-llm", "text-generation-inference"})
-_HALVES: dict[str, EnergyPhase] = {"compute": "prefill", "hbm-bandwidth": "decode"}
-_PHASES: dict[str, EnergyPhase] = {
-    "training": "training", "fine-tuning": "training", "interactive": "interactive", "idle": "idle",
-}  # fmt: skip
 
 
 def row_energy(frame: Frame, index: GpuIndex) -> pd.DataFrame:

@@ -185,7 +185,6 @@ def usage_of(workload_rows: pd.DataFrame, inputs: JudgementInputs) -> ColumnRows
 BUSY_SHARE = 0.5
 # A percentile is told where ten requests lay beyond it: fewer are chance.
 BEYOND_MIN = 10.0
-_HOUR_SECONDS = 3600.0
 _SHARES = (0.5, 0.9, 0.95, 0.99)
 _SERVICE = "online-inference"
 _Hours = dict[int, dict[str, Counts]]  # what engines counted, by the hour (its end, in hours since 1970) and measure
@@ -202,7 +201,7 @@ def with_latency(
     for workload, ts, *texts in rows[columns].itertuples(index=False, name=None):
         told = {name: counts for name, text in zip(MEASURES, texts, strict=True) if (counts := decode(text))}
         if told and str(workload) in keys and math.isfinite(ts):
-            hour = counted.setdefault(keys[str(workload)], {}).setdefault(math.ceil(ts / _HOUR_SECONDS), {})
+            hour = counted.setdefault(keys[str(workload)], {}).setdefault(math.ceil(ts / HOUR), {})
             for measure, counts in told.items():
                 hour[measure] = added([hour[measure], counts]) or counts if measure in hour else counts
     measured = {key: _measured(hours) for key, hours in counted.items()}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ....rules.policy.labels import KindLabel
+from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS, KindLabel
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.column_rows import ColumnRows, Columns
 from ...core.dominant_label import leading, ruling
@@ -23,12 +23,6 @@ from .stragglers import suspect
 
 Ints = npt.NDArray[np.intp]
 
-# Whose hosts write checkpoints.
-_TRAINING: tuple[KindLabel, ...] = ("training", "fine-tuning")
-# Work that waits for nobody's requests: where its engine rests, it is the host or the input that it waits for.
-_JOBS: tuple[KindLabel, ...] = (*_TRAINING, "batch-inference")
-# Work that waits for somebody's requests: where its engine rests, it lacks those, however busy the node's cores are.
-_ON_DEMAND: tuple[KindLabel, ...] = ("online-inference", "interactive")
 # What an engine that rests looks like while it works: the host shows in none of these.
 _MASKS_HOST = ("compute", "hbm-bandwidth", "mixed", "latency", "unknown")
 _ALWAYS = ("host-input", "idle", "latency", "unknown")
@@ -72,7 +66,7 @@ class Case:
         """Whether it is of one of these kinds, or likelier to be than not where its kind is open."""
         if self.kind.label != "unknown":
             return self.kind.label in kinds
-        said = {one: sum(clue.weights.get(one, 0.0) for clue in self.clues) for one in (*_JOBS, *_ON_DEMAND)}
+        said = {one: sum(clue.weights.get(one, 0.0) for clue in self.clues) for one in (*JOB_KINDS, *ON_DEMAND_KINDS)}
         if max(said.values()) > max(said[one] for one in kinds):
             return False
         return sum(other.confidence for other in self.kind.alternatives if other.label in kinds) > 0.5
@@ -101,8 +95,8 @@ class RowLabels:
         """The label of each row of the cases, as work of their kinds has it."""
         whole = np.concatenate([np.empty(0, dtype=np.bool_), *(case.rows["whole"] for case in cases)])
         found, hostless = self.own[rows.at], self.hostless[rows.at]
-        job = np.array([case.likely(_JOBS) for case in cases], dtype=np.bool_)
-        asked = ~job & np.array([case.likely(_ON_DEMAND) for case in cases], dtype=np.bool_)
+        job = np.array([case.likely(JOB_KINDS) for case in cases], dtype=np.bool_)
+        asked = ~job & np.array([case.likely(ON_DEMAND_KINDS) for case in cases], dtype=np.bool_)
         known = asked & np.array([case.kind.label != "unknown" for case in cases], dtype=np.bool_)
         job, asked, known = (rows.segments.spread(mask) for mask in (job, asked, known))
         host, latency, unknown = (self.code(name) for name in ("host-input", "latency", "unknown"))
@@ -128,7 +122,7 @@ def judge_bottlenecks(
     open_ = [not one.evidence for one in first]
     leads = np.array([labels.code(leading(b)) if o else -1 for b, o in zip(busy, open_, strict=True)], dtype=np.intp)
     chosen = rows.where(codes == rows.segments.spread(leads))
-    trains = np.array([case.kind.label in _TRAINING for case in cases], dtype=np.bool_)
+    trains = np.array([case.kind.label in TRAINING_KINDS for case in cases], dtype=np.bool_)
     signs = signatures(rows.where(rows.segments.spread(leads >= 0) & (codes != labels.code("idle"))), trains)
     doubts = _doubts(chosen, [one.label for one in first])
 

@@ -14,6 +14,7 @@ import pandas as pd
 from ...core.coded_text import CodedText, Scalar, coded
 from ...core.segments import over
 from ...core.verdict_types import BottleneckVerdict
+from ..features.at_work import is_burst
 from ..features.piece_rows import PieceRows
 from ..workloads.engine_facts import kv_percentile
 
@@ -21,8 +22,6 @@ Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 _HOUR = 3600.0
-# A host writes in a burst where its highest sample is that of a fast disk or more, and several times its mean.
-_BURST_BYTES_PER_SECOND, _BURST_OVER_MEAN = 2e8, 5.0
 # Hours with and without bursts from which on their work is compared: fewer may differ by chance.
 _HOURS_MIN = 3.0
 # Large training that is well provided communicates for 0.15 to 0.30 of its time, by published shares; less is no news.
@@ -178,7 +177,7 @@ def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
     segments, weights = rows.segments, rows.seconds
     mean, most, engine = (rows.measured(name) for name in ("disk_write", "disk_write_max", "g"))
     known = np.isfinite(mean) & np.isfinite(most)
-    burst = known & (most >= _BURST_BYTES_PER_SECOND) & (most >= _BURST_OVER_MEAN * mean)
+    burst = known & is_burst(mean, most)
     quiet = known & ~burst
     held, other = (segments.total(np.where(chosen, weights, 0.0)) for chosen in (burst, quiet))
     if not (held > 0).any():

@@ -13,6 +13,7 @@ from ...core.segments import Segments, over
 from .course import Figures
 from .piece_rows import PieceRows
 
+Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # An autocorrelation peak is looked for only where the samples are fine enough (agent/statistics/signal_stats.py: 1 s).
@@ -26,7 +27,7 @@ _QUANTILES = (
 )
 
 
-def busy_features(busy: PieceRows, resolution: npt.NDArray[np.float64]) -> Figures:
+def busy_features(busy: PieceRows, resolution: Floats) -> Figures:
     """`resolution`: seconds between the samples behind each workload's rows (NaN: not known, taken for fine)."""
     segments, weights = busy.segments, busy.seconds
     busy = busy.where(segments.spread(segments.total(weights) > 0))
@@ -57,10 +58,15 @@ def busy_features(busy: PieceRows, resolution: npt.NDArray[np.float64]) -> Figur
         out[name] = segments.median(busy.measured(name))
     out |= {name: busy.mean(name) for name in ("cpu", "io_wait", "clock_ratio", "power_of_limit")}
     most = busy.measured("disk_write_max")
-    burst = (most >= 2e8) & (most >= 5 * busy.measured("disk_write"))
-    share = segments.mean(burst.astype(np.float64), weights)
+    share = segments.mean(is_burst(busy.measured("disk_write"), most).astype(np.float64), weights)
     out["write_bursts"] = np.where(segments.any(~np.isnan(most)), share, np.nan)
     return out
+
+
+def is_burst(mean: Floats, most: Floats) -> Mask:
+    """Whether a host wrote in a burst: its highest sample is that of a fast disk or more, and several times its mean.
+    Both in bytes per second; no burst is known where one is NaN."""
+    return (most >= 2e8) & (most >= 5 * mean)
 
 
 def bin_features(shape: PieceRows, etas: Sequence[tuple[float, float]]) -> Figures:

@@ -53,8 +53,10 @@ _ROUNDED, _RATIO_MOST = 1.001, 8.0
 # What rounding of a stored mean can leave of a row whose other samples are 0.
 _LEFT_OVER = 2e-4
 # The most that can be a reading. The largest board draws 1.2 kW; PCIe 6 carries 0.13 TB/s one way, NVLink 5 0.9 TB/s.
+WATTS_MOST, _BYTES_MOST = 3000.0, 1e13
 _MOST = {
-    **dict.fromkeys(RATIOS, _RATIO_MOST), "power_watts": 3000.0, "mem_used_bytes": 1e13, "mem_total_bytes": 1e13,
+    **dict.fromkeys(RATIOS, _RATIO_MOST), "power_watts": WATTS_MOST,
+    **dict.fromkeys(("mem_used_bytes", "mem_total_bytes"), _BYTES_MOST),
     **dict.fromkeys(_CLOCKS, 1e10), **dict.fromkeys(_LINKS[:2], 2e11), **dict.fromkeys(_LINKS[2:], 4e12),
 }  # fmt: skip
 # A GPU under power never draws 0 W, and its clocks and its memory are never 0.
@@ -161,7 +163,7 @@ class _Table:
 
 def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
     """The GPUs, without sizes and limits that are blanks."""
-    for name, most in (("mem_total_bytes", 1e13), ("power_limit_watts", 3000.0)):
+    for name, most in (("mem_total_bytes", _BYTES_MOST), ("power_limit_watts", WATTS_MOST)):
         if name in gpus.columns and len(gpus):
             values = gpus[name].to_numpy(float)
             bad = _is_blank(values) | (values > most) | (values <= 0)

@@ -122,7 +122,7 @@ COUNTED, COUNTED_NONE, WITHIN_TRAINING = "counted-requests", "counted-none", "wi
 # Somebody is served where a request runs for a hundredth of the time (a quarter of an hour a day), or where a few dozen
 # answers a day are generated. That contradicts rest counted on the GPU: light requests show in no minute's mean.
 _RUNNING, _TOKENS = 0.01, 0.1
-_NOT_IDLE = -12.0
+RULED_OUT = -12.0  # log-odds
 # An owner that speaks for training by so much keeps trainers; an engine within one generates for it.
 _TRAINER = 1.5
 # Steps: so much of the time a period is seen, in which GPUs meet over NVLink or nodes over the fabric.
@@ -141,7 +141,7 @@ def engine_clue(session: Session, features: Features, engine: EngineFacts, prior
     if shown == COUNTED and (
         (engine.running or 0.0) >= _RUNNING or (engine.generated_tokens_per_second or 0) >= _TOKENS
     ):
-        weights["idle"] = _NOT_IDLE
+        weights["idle"] = RULED_OUT
     return Clue(weights, _engine_said(shown, engine))
 
 

@@ -18,21 +18,19 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....rules.models.kind_model import KindModel
-from ....rules.policy.labels import KindLabel
+from ....rules.policy.labels import JOB_KINDS, TRAINING_KINDS, WORKING_KINDS, KindLabel
 from ....rules.policy.thresholds import Threshold
 from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import Alternative, KindVerdict
 from ..features.at_work import PERIOD_INTERVAL_MAX_SECONDS
+from ..features.course import DIURNAL_DAYS_MIN
 from ..features.features import Features
-from .clues import Clue
-from .shapes import KINDS, SHAPES, derived, is_fine, low_in_lockstep
+from .clues import RULED_OUT, Clue
+from .shapes import SHAPES, derived, is_fine, low_in_lockstep
 
-# What the model tells apart. Idleness is no matter of likeness: it is counted.
-WORKING: tuple[KindLabel, ...] = KINDS
-LEARNING: tuple[KindLabel, ...] = ("training", "fine-tuning")
+LABELS: tuple[KindLabel, ...] = (*WORKING_KINDS, "idle")
 # From this share of the two on, the less likely of training and fine-tuning is said in words.
 _EITHER = 0.3
-LABELS: tuple[KindLabel, ...] = (*WORKING, "idle")
 # Below this many log-odds a shape is not worth a sentence.
 _WORTH_SAYING = 0.15
 # Contradictions in less of the time than this are moments of a restart.
@@ -43,7 +41,7 @@ _AGAINST = -0.4
 _LIGHT_USE_MIN = 0.005
 # What stood idle for nearly all of its time is idle, whatever its name and shape; anything else is not. A name that
 # says otherwise stays in the alternatives.
-_IDLE, _NEVER = 8.0, -12.0
+_IDLE = 8.0
 _CLEARLY = 0.5  # level of a shape
 # Real idle series of minutes, of which a source saw 0.82 to 0.93, are idle.
 _OBSERVED_MIN = 0.8
@@ -55,9 +53,8 @@ _CONTRADICTED = (
     "Signals contradict one another {share:.0%} of the time (power or engine high, activity zero): a telemetry fault, "
     "not idleness."
 )
-_RUNS_ON = ("training", "fine-tuning", "batch-inference")
-# The most that is said of these on one GPU without a step, a link or a name: of 39 real series of owners left out that
-# ran again and again and were said with more, 85 % were right.
+# The most that is said of jobs on one GPU without a step, a link or a name: of 39 real series, repeated for 40 hours,
+# of which models that never saw their owners said more, 85 % were right.
 _ALIKE = 0.85
 
 
@@ -100,13 +97,13 @@ def judge_kind(
     if is_idle:
         clues.append(_idleness(features, thresholds))
     else:
-        scores["idle"] = _NEVER
+        scores["idle"] = RULED_OUT
         if measured:
             clues += _shape_clues(features, model)
-            scores |= {label: model.intercepts[label] for label in WORKING}
+            scores |= {label: model.intercepts[label] for label in WORKING_KINDS}
             is_served = any(clue.weights.get("online-inference", 0.0) > 0 for clue in names)
             if low_in_lockstep(features) >= _CLEARLY and not is_served:
-                scores["online-inference"] = _NEVER  # replicas of a service do not move as one
+                scores["online-inference"] = RULED_OUT  # replicas of a service do not move as one
     for clue in clues:
         for label in LABELS:
             scores[label] += clue.weights.get(label, 0.0)
@@ -116,36 +113,31 @@ def judge_kind(
     faulty = features.get("fault_share", 0.0)
     faulty = faulty if faulty >= _FAULTY else 0.0
     sure = min(sure, observed) if label == "idle" else model.calibrated(sure)
-    if label in _RUNS_ON and not names and features.get("gpus", 1.0) <= 1 and not features.get("period_share"):
+    if label in JOB_KINDS and not names and features.get("gpus", 1.0) <= 1 and not features.get("period_share"):
         sure = min(sure, _ALIKE)
     confidence = round(min(sure, _ceiling(features, told=bool(names) or is_idle)) * (1 - 0.5 * faulty), 3)
     faults = [coded("telemetry-faulty", _CONTRADICTED, share=faulty)] if faulty else []
     evidence = (*faults, *_ordered(clues, label), *_limits(features, label), *_either(label, confidences))
-    others = tuple(
-        Alternative(name, round(confidences[name], 3))
-        for name in ranked
-        if name != label and confidences[name] >= 0.05 and not {name, label} <= {*LEARNING}
-    )
+    rivals: list[KindLabel] = [one for one in ranked if one != label and not {one, label} <= {*TRAINING_KINDS}]
+    others = tuple(Alternative(name, round(confidences[name], 3)) for name in rivals if confidences[name] >= 0.05)
     if confidence < thresholds["abstain_below"].value:
-        rivals: list[KindLabel] = [
-            name for name in ranked if name in WORKING and name != label and not {name, label} <= {*LEARNING}
-        ]
-        settling = settled_by(label, rivals[0], features, names, model) if label in WORKING else ()
+        second: KindLabel = next(one for one in rivals if one != "idle")
+        settling = settled_by(label, second, features, names, model) if label != "idle" else ()
         return KindVerdict("unknown", confidence, (*evidence, *settling), (Alternative(label, confidence), *others))
     return KindVerdict(label, confidence, evidence, others)
 
 
 def likeliest(shares: Mapping[KindLabel, float]) -> tuple[KindLabel, float]:
     """The kind to say and its share; that of training and fine-tuning together where it is one of them."""
-    learning = sum(shares[name] for name in LEARNING)
-    label = max(shares, key=lambda name: (learning if name in LEARNING else shares[name], shares[name]))
-    return label, learning if label in LEARNING else shares[label]
+    learning = sum(shares[name] for name in TRAINING_KINDS)
+    label = max(shares, key=lambda name: (learning if name in TRAINING_KINDS else shares[name], shares[name]))
+    return label, learning if label in TRAINING_KINDS else shares[label]
 
 
 def _either(label: KindLabel, confidences: Mapping[KindLabel, float]) -> Iterator[CodedText]:
     """That the other of training and fine-tuning is nearly as likely."""
-    if label in LEARNING:
-        other = LEARNING[1 - LEARNING.index(label)]
+    if label in TRAINING_KINDS:
+        other = TRAINING_KINDS[1 - TRAINING_KINDS.index(label)]
         share = confidences[other] / (confidences[other] + confidences[label])
         if share >= _EITHER:
             yield coded(
@@ -168,8 +160,8 @@ def _observed_hours(features: Features) -> float:
 
 
 def _ceiling(features: Features, *, told: bool) -> float:
-    """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. Of
-    114 real series of owners left out, most of one or two hours, that were said with 0.8 or more 112 were right.
+    """Little data cannot make much confidence: 0.9 after half an hour of it, 0.95 after an hour, 0.99 after a day. How
+    often such verdicts were right, most of them of an hour or two, is in docs/method.md.
 
     A shape of less than ten minutes is none: unless rest or a name tells it, it never reaches a verdict. Nor does one
     of half a day in which it worked for minutes: whether that is somebody at a desk or a service that few ask, only a
@@ -241,7 +233,7 @@ def _limits(features: Features, label: KindLabel) -> Iterator[CodedText]:
     hours = _observed_hours(features)
     if hours < 1:
         yield CodedText("minutes-observed", f"Only {60 * hours:.0f} minutes of data.", {"hours": hours})
-    if label not in _RUNS_ON:
+    if label not in JOB_KINDS:
         return
     if features.get("gpus") == 1:
         yield coded(
@@ -311,8 +303,8 @@ _WITNESSES = (
     ),
     _Witness(
         "settled-by-days",
-        "three days of data including a weekend",
-        lambda f: f.get("elapsed_hours", 0.0) >= 20.0 and "weekend_level" not in f and not f.get("ended"),
+        "three days of data",
+        lambda f: 20.0 <= f.get("elapsed_hours", 0.0) < 24 * DIURNAL_DAYS_MIN and not f.get("ended"),
         ("same-hours", "working-hours", "daily"),
     ),
 )  # fmt: skip

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ....rules.policy.labels import ON_DEMAND_KINDS
 from ..features.piece_rows import PieceRows
 from ..pieces import Judgement, JudgementInputs, Piece
 
@@ -32,8 +33,6 @@ COMPUTING = ("compute", "hbm-bandwidth")
 OPEN = ("mixed", "unknown")
 # A service or a person at work waits for demand: hours of little of it belong to the phase around them.
 WAITING = ("idle", "latency", "host-input")
-# Kinds that wait for demand: their hours without any are not idle, they are waiting.
-DEMANDED = ("online-inference", "interactive")
 # A wait, a fault or a rest shorter than this belongs to the work around it.
 PHASE_HOURS_MIN = 3.0
 # So many short turns of the same kind are a habit; fewer are an accident (a model that is loaded, a late checkpoint).
@@ -95,7 +94,7 @@ def cut_pieces(
         own, session, turned = slice(begin, end), piece.session, ()
         if begin < end:
             told, fabric = names[labels[own]], _fabric_use(piece, inputs)
-            span = {"start": session.start, "end": session.end, "waits": whole.kind.label in DEMANDED}
+            span = {"start": session.start, "end": session.end, "waits": whole.kind.label in ON_DEMAND_KINDS}
             turned = turns(every[own], rows.seconds[own], told, fabric, **span)
         out.append(_cut(piece, turned, inputs))
     return out

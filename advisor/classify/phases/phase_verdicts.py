@@ -16,17 +16,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...core.coded_text import CodedText, coded
 from ...core.timestamps import span
 from ...core.verdict_types import INFERRED, KindVerdict, Phase, Scheduled, WorkloadVerdict
 from ..pieces import Judgement, Piece
-from .change_points import DEMANDED, HOUR, PHASE_HOURS_MIN, Behaviour, Cut, Turn
+from .change_points import HOUR, PHASE_HOURS_MIN, Behaviour, Cut, Turn
 
 # Memory against compute, in the mean of a behaviour: where it is so many times that of another, something else runs.
 OTHER_COMPUTATION = 2.0
 # A kind stays possible where it is at least so likely as this share of the likeliest.
 POSSIBLE_SHARE = 0.5
-LEARNING = ("training", "fine-tuning")
 INFERENCE = ("online-inference", "batch-inference")
 _EVALUATES = coded(
     "evaluates", "Inference for an hour or two at a time within a training job, typical of evaluation, not of serving."
@@ -75,7 +75,7 @@ def _judged(
     otherwise than the main one."""
     if not parts:
         label = cut.turned[0].behaviour.label if cut.turned else "unknown"
-        kind = "idle" if label == "idle" and whole.kind.label not in DEMANDED else whole.kind.label
+        kind = "idle" if label == "idle" and whole.kind.label not in ON_DEMAND_KINDS else whole.kind.label
         return whole, tuple(Phase(turn.start, turn.end, kind, whole.bottleneck.label) for turn in cut.turned)
     lead = parts[cut.main]
     phases: dict[Behaviour, Phase] = {}
@@ -84,7 +84,7 @@ def _judged(
     for behaviour, piece in cut.pieces.items():
         judged = parts.get(behaviour)
         if judged is None:
-            kind = lead.kind.label if lead.kind.label in DEMANDED else "idle"
+            kind = lead.kind.label if lead.kind.label in ON_DEMAND_KINDS else "idle"
             phases[behaviour] = Phase(0.0, 0.0, kind, "idle", (_STOOD_STILL,))
             continue
         if behaviour in shapes:
@@ -112,7 +112,7 @@ def _by_shape(named: Judgement, shape: Judgement, lead: Judgement, *, hours: flo
     likely = [a.label for a in shape.kind.alternatives if a.confidence >= POSSIBLE_SHARE * best]
     known = shape.kind.label not in ("unknown", "idle")
     first = shape.kind.label if known else likely[0] if likely else None
-    if first in INFERENCE and hours < PHASE_HOURS_MIN and lead.kind.label in LEARNING:
+    if first in INFERENCE and hours < PHASE_HOURS_MIN and lead.kind.label in TRAINING_KINDS:
         kind = KindVerdict("batch-inference", shape.kind.confidence, (_EVALUATES, *shape.kind.evidence))
         return replace(shape, kind=kind)
     if known or (likely and lead.kind.label not in likely):
@@ -145,7 +145,7 @@ def _whole(whole: Judgement, lead: Judgement, others: list[tuple[float, Judgemen
         bottleneck = replace(lead.bottleneck, time_shares=whole.bottleneck.time_shares)
         return Judgement(whole.features, kind, bottleneck)
     # Rest alone changes no kind but one that was told from it; nothing else is taken from a part of the hours.
-    if idle < 0.2 or whole.kind.label == "idle" or lead.kind.label in ("idle", "unknown", *DEMANDED):
+    if idle < 0.2 or whole.kind.label == "idle" or lead.kind.label in ("idle", "unknown", *ON_DEMAND_KINDS):
         return whole
     about = coded(
         "judged-while-at-work",

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ....rules.policy.exceptions import RuleException
+from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS
 from ...classify.types import NodeFacts, Verdicts
 from ...core.column_rows import ColumnRows
 from ...core.verdict_types import INFERRED, WorkloadVerdict
@@ -20,8 +21,6 @@ from .prediction import EXPOSED, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 HOURS_PER_MONTH = 730.0
-TRAINING = ("training", "fine-tuning")
-JOBS = (*TRAINING, "batch-inference")
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
 # Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s: below a
 # hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the lowest edge of
@@ -30,7 +29,6 @@ EXCHANGE_MIN = 0.0005
 # Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
 # NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
 EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
-AVAILABLE = ("online-inference", "interactive")  # somebody waits for these: two replicas are the least
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,7 @@ class Group:
 
     @property
     def phase(self) -> Phase:
-        return "training" if self.kind in TRAINING else "serving"
+        return "training" if self.kind in TRAINING_KINDS else "serving"
 
     @property
     def gpu_count(self) -> int:
@@ -164,7 +162,7 @@ class Group:
         wait. GPUs that do not talk to one another count singly.
         """
         needed = math.ceil(round(self.gpu_count * demand / headroom / self.unit, 9))
-        floor = min(2, self.gpu_count // self.unit) if self.kind in AVAILABLE else 1
+        floor = min(2, self.gpu_count // self.unit) if self.kind in ON_DEMAND_KINDS else 1
         return max(needed, floor, 1) * self.unit
 
     @property
@@ -240,7 +238,7 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     found = []
     for key, members in series.items():
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
-        others = ever_on if members[-1].kind.label in JOBS else current_on
+        others = ever_on if members[-1].kind.label in JOB_KINDS else current_on
         elsewhere = [start for other, start in began[members[0].series_id] if other != key]
         found.append(_group(verdicts, key, members, others, elsewhere))
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))

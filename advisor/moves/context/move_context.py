@@ -11,12 +11,13 @@ import numpy as np
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.models.move_model import MoveModel
+from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation
 from ..base.constraints import NVLINK, fewer_gpus_gates
 from ..base.prediction import Array, Link, Prediction, Refusal, predict
 from ..base.pricing import PriceBook
-from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, TRAINING, Group
+from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..predict.calibration import NO_SITE, Site
 from .evidence import WORK, EvidenceClaim
 
@@ -126,7 +127,7 @@ class Baseline:
     @property
     def floor(self) -> int:
         """The least GPUs: two replicas where people wait and there are two, else one."""
-        return self.unit * (min(2, self.gpus // self.unit) if self.group.kind in AVAILABLE else 1)
+        return self.unit * (min(2, self.gpus // self.unit) if self.group.kind in ON_DEMAND_KINDS else 1)
 
     @property
     def sized_demand(self) -> float | None:
@@ -194,7 +195,7 @@ def baseline(scene: MoveContext, group: Group, unit: int, fewer_forbidden: bool)
 def baseline_for(scene: MoveContext, group: Group) -> tuple[MoveContext, Baseline]:
     """The scene with the group's own headroom, and its baseline: training and what a gate holds keep their count."""
     own = scene.of(group)
-    kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING
+    kept = bool(fewer_gpus_gates(group, group.gpu_count)) or group.kind in TRAINING_KINDS
     return own, baseline(own, group, group.unit, fewer_forbidden=kept)
 
 

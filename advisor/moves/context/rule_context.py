@@ -10,6 +10,7 @@ import numpy as np
 
 from ....rules.base.templates import fill, gaps
 from ....rules.catalog.fabric_premium import NVLINK_PRIORS
+from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Action, Evidence, Finding, Severity
@@ -17,7 +18,7 @@ from ...core.coded_text import CodedText, Scalar
 from ...core.formatting import dated, usd
 from ...core.ids import stable_id
 from ..base.pricing import PriceBook
-from ..base.workload_groups import AVAILABLE, JOBS, Group
+from ..base.workload_groups import Group
 from .finding_context import FindingContext, Waste, clamped_confidence, node_words, sampling_confidence, series_label
 
 # Time wasted below this share of what was held is the gap between two pieces of work, not something to act on.
@@ -128,8 +129,8 @@ def kind_chance(group: Group, *kinds: str) -> float:
 
 def is_job(group: Group) -> bool:
     """Whether its work ends by itself, or is likelier to than to be there for whoever asks, where its kind is open."""
-    return group.kind in JOBS or (
-        group.kind == "unknown" and kind_chance(group, *JOBS) > kind_chance(group, *AVAILABLE)
+    return group.kind in JOB_KINDS or (
+        group.kind == "unknown" and kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
     )
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
 from ..base.pricing import cash_of
-from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, JOBS, Group
+from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import listed
 from ..context.fleet_context import SAME_SPEED, FleetContext, Saving, recommend
@@ -49,7 +50,7 @@ def _pools(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     on: dict[str, list[tuple[Group, WorkloadVerdict]]] = {}
     unfit: set[str] = set()
     for group in groups:
-        settled = group.current and group.kind in AVAILABLE and group.kind not in JOBS and not group.shared
+        settled = group.current and group.kind in ON_DEMAND_KINDS and group.kind not in JOB_KINDS and not group.shared
         settled = settled and not group.stands_by
         now = {w.id for w in group.now}
         for w in group.workloads:

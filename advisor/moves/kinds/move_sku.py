@@ -11,6 +11,7 @@ from ...classify.types import NodeFacts
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import gpus, usd
+from ...core.worth import FABRIC_REASONS
 from ..base.constraints import NODES_MIXED, NODES_SHARED
 from ..base.pricing import cash_of
 from ..base.workload_groups import HOURS_PER_MONTH
@@ -27,8 +28,6 @@ _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",
     "none": "no fabric", "unknown": "an unknown network",
 }  # fmt: skip
-# Codes of `fabric_reason`.
-FABRIC_REASONS = frozenset(("fabric-included", "fabric-cheaper", "fabric-needed"))
 # Line rates of one kind that differ by less are the same fabric.
 _SAME_RATE = 1.1
 

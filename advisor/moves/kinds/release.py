@@ -141,17 +141,13 @@ def _drawn(verdicts: Verdicts, found: FindingContext, group: Group | None) -> fl
     Only the mean over the window is known, so it applies to every month. Instances have no power of their own.
     """
     if group is None:
-        watts = [b.power_mean_watts for b in found.bare]
-        return sum(w for w in watts if w is not None) if watts and None not in watts and _wholes(found.bare) else None
+        watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
+        return sum(watts) if watts and len(watts) == len(found.bare) else None
     usage = verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")
     rows = usage[usage["bottleneck"] == "idle"]
     each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
     told = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced
     return float(each.sum()) if told else None
-
-
-def _wholes(bare: Sequence[BareGpu]) -> bool:
-    return all(b.part >= 1 for b in bare)
 
 
 def _count(gpus: float) -> str:

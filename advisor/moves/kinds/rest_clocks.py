@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....rules.catalog.types import PowerPrice
+from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...classify.types import RestLevel
 from ...core.advice_types import Action, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent, spread, usd
 from ..base.prediction import Array, percentiles
-from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH, Group
+from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.evidence import REST
 from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
@@ -157,7 +158,7 @@ def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
             f"request after an idle period takes {low:.2f} to {high:.2f} s longer (measured on H100 and A100).{then}"
         ),
         saving=saving, energy_saving_kwh_per_month=percentiles(kwh) if kwh is not None and not blocked else None,
-        realisation="energy", risk="medium" if group.kind in AVAILABLE else "low", blocked_by=blocked,
+        realisation="energy", risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
         would_change_if=(
             CodedText(
                 "first-request-after-rest",

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...core.advice_types import Interval, Recommendation, Risk, SavingsBaseline
 from ...core.coded_text import coded
 from ..base.prediction import percentiles
 from ..base.pricing import cash_of
-from ..base.workload_groups import AVAILABLE, HOURS_PER_MONTH
+from ..base.workload_groups import HOURS_PER_MONTH
 from ..context.evidence import REST, all_seen
 from ..context.finding_context import series_label
 from ..context.fleet_context import FleetContext, GroupContext, Saving
@@ -93,7 +94,7 @@ def _longest(quiet: np.ndarray) -> tuple[int, int]:
 def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
     for series in fleet.movable:
         group = series.group
-        if group.kind not in AVAILABLE or not group.current or group.shared or group.stands_by:
+        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
             continue
         quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
         if quiet is not None:

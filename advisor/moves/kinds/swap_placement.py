@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....rules.policy.labels import TRAINING_KINDS
 from ...classify.types import NodeFacts
 from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ..base.prediction import SIGMA_ACHIEVED_KNOWN, Prediction
-from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
+from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.evidence import WORK, EvidenceClaim
 from ..context.finding_context import FindingContext, node_words, series_label
 from ..context.fleet_context import FleetContext, recommend
@@ -56,7 +57,7 @@ def _best(
     reasons: list[tuple[str, CodedText]] = []
     open_: list[tuple[float, str, DrawnRecommendation]] = []
     for training in fleet.groups:
-        if training.kind not in TRAINING or not training.recurs or not training.nodes:
+        if training.kind not in TRAINING_KINDS or not training.recurs or not training.nodes:
             continue
         reason = _unfit(fleet.scene, group, training, fleet.groups)
         if reason is None and training.series_id in taken:
@@ -108,7 +109,7 @@ def _unfit(scene: MoveContext, serving: Group, training: Group, groups: Sequence
 def _others(training: Group, groups: Sequence[Group]) -> bool:
     """Whether anything but training ran on its nodes: other training only gains by a fabric."""
     names = {n.node for n in training.nodes}
-    return any(names.intersection(w.nodes) for g in groups if g.kind not in TRAINING for w in g.workloads)
+    return any(names.intersection(w.nodes) for g in groups if g.kind not in TRAINING_KINDS for w in g.workloads)
 
 
 def _waits(training: Group) -> float:
@@ -150,7 +151,7 @@ def _starved_hours(training: Group, groups: Sequence[Group]) -> tuple[float, int
     starved = [
         (w.gpu_hours, g is training)
         for g in groups
-        if g.kind in TRAINING
+        if g.kind in TRAINING_KINDS
         for w in g.workloads
         if names.issuperset(w.nodes) and w.bottleneck.label in _WAITS
     ]

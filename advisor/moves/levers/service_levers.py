@@ -14,17 +14,18 @@ from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.served_models import ServedModels
+from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...core.advice_types import Action, Recommendation
 from ...core.coded_text import CodedText, coded
 from ...core.verdict_types import WorkloadVerdict
 from ..base.constraints import arm_host, other_stack, room_bytes
 from ..base.sustained_rates import BYTES, rates_of
-from ..base.workload_groups import AVAILABLE, Group
+from ..base.workload_groups import Group
 from ..context.move_context import DrawnRecommendation, MoveContext
 from ..predict.precision_levers import CHECK, usable
 from ..predict.sku_comparison import PCIE_GROUP_MAX
 
-SERVING = (*AVAILABLE, "batch-inference")
+SERVING = (*ON_DEMAND_KINDS, "batch-inference")
 # Recommendations about which GPUs, and how many: what a lever stands beside.
 BESIDE: tuple[Action, ...] = ("move-sku", "reduce-gpus", "mig-slice", "consolidate")
 _COPIES = (1, 2, 4, 8)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ....rules.base.quantities import Moment
+from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
 from ...core.verdict_types import WorkloadVerdict
-from ..base.workload_groups import AVAILABLE, CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
+from ..base.workload_groups import CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
 PERIOD_SHARE_MIN = 0.5
@@ -233,7 +234,7 @@ def _mean(runs: Sequence[WorkloadVerdict], name: str) -> float | None:
 
 def serves(runs: Sequence[WorkloadVerdict]) -> bool:
     """Whether somebody waits for it: its GPUs are held whether or not requests come."""
-    return bool(runs) and runs[-1].kind.label in AVAILABLE
+    return bool(runs) and runs[-1].kind.label in ON_DEMAND_KINDS
 
 
 def since_last(

@@ -87,16 +87,12 @@ def _finding(scope: RuleContext, rule: WasteRule, group: Group, change: ClockCha
         gpu_hours=group.gpu_hours,
         cost=_spent(scope, group, change),
         values={"power": watts(move.watts_before), "limit": way, "share": as_percent(1 - move.joules_ratio)},
-        sure=_sure(change) * group.lead.bottleneck.confidence,
+        sure=group.lead.bottleneck.confidence * (
+            _SURE_CLOCK if change.cap_watts is None else _SURE_SHOWN if change.move.shown else _SURE_ELSEWHERE
+        ),
         after=f"Savings: {saved:,.0f} kWh/month, {worth_words(scope.book, group, saved)}.",
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes, clock=change)
-
-
-def _sure(change: ClockChange) -> float:
-    if change.cap_watts is None:
-        return _SURE_CLOCK
-    return _SURE_SHOWN if change.move.shown else _SURE_ELSEWHERE
 
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:

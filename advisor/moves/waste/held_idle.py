@@ -15,13 +15,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
+from ....rules.policy.labels import JOB_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.kinds.kinds import NOT_CONFIRMED
 from ...classify.types import Verdicts
 from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.timestamps import minute, rfc3339, span
-from ..base.workload_groups import JOBS, Group
+from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext, listed, node_words, severity_for_share, when_possible
 from ..context.rule_context import (
     MIN_SHARE,
@@ -116,7 +117,7 @@ def _left(usage: pd.DataFrame, kind: str, rule: WasteRule) -> bool:
         return kind == "idle" or rests.last_hours >= rule.value("rest_hours")
     if rests.last_hours < rule.value("rest_times") * rests.before:
         return False
-    least = rule.value("minutes") / 60 if kind in JOBS else rule.value("rest_hours")
+    least = rule.value("minutes") / 60 if kind in JOB_KINDS else rule.value("rest_hours")
     return rests.last_hours >= (min(least, 0.5 * rests.hours) if kind == "idle" else least)
 
 
@@ -238,7 +239,7 @@ def _finding(  # noqa: PLR0917
             **_instance_words(verdicts, group),
         },
         sure=group.lead.kind.confidence if group.kind == "idle"
-        else _SURE_OF_JOB if group.kind in JOBS else _SURE_OF_OTHERS,
+        else _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS,
         severity=severity_for_share(share, rule),
         after=told + scope.cost_words(cost, group.nodes),
     )  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ....rules.base.templates import fill
 from ....rules.catalog.fabric_premium import Premium
+from ....rules.policy.labels import TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.types import FabricFacts, NodeFacts, Verdicts
 from ...core.advice_types import Evidence, Finding
@@ -16,7 +17,7 @@ from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
 from ..base.pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
-from ..base.workload_groups import HOURS_PER_MONTH, TRAINING, Group
+from ..base.workload_groups import HOURS_PER_MONTH, Group
 from ..context.finding_context import (
     FindingContext,
     clamped_confidence,
@@ -160,7 +161,7 @@ def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], r
     in_all, limit = 0.0, 1.0
     for series, value in working.items():
         group, rule = by_series[series], rules[series]
-        if any(w.kind.label in TRAINING for w in group.workloads):
+        if any(w.kind.label in TRAINING_KINDS for w in group.workloads):
             return True
         part = value / total if total > 0 else 1.0
         likely = max((_training_confidence(w) for w in group.workloads), default=0.0)
@@ -170,7 +171,7 @@ def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], r
         limit = min(limit, rule.value("training_confidence_max"))
         # The hours in which it trained, or did something unknown, though most of its time is something else.
         shares = group.kind_shares
-        doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING, "unknown"))
+        doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING_KINDS, "unknown"))
         if doubtful > 0 and doubtful * part >= UNKNOWN_SHARE:
             return True
     return in_all >= limit
@@ -186,7 +187,7 @@ def _only_reads(group: Group, rule: WasteRule) -> bool:
 
 def _training_confidence(workload: WorkloadVerdict) -> float:
     """How likely it is training after all, though it is called something else."""
-    return sum(a.confidence for a in workload.kind.alternatives if a.label in TRAINING)
+    return sum(a.confidence for a in workload.kind.alternatives if a.label in TRAINING_KINDS)
 
 
 def _ready(verdicts: Verdicts, group: Group) -> bool:

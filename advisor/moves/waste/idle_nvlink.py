@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ....rules.catalog.fabric_premium import Premium
+from ....rules.policy.labels import TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
 from ..base.pricing import nvlink_premium
-from ..base.workload_groups import TRAINING, Group
+from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     ReferenceLine,
@@ -33,7 +34,7 @@ def idle_nvlink(scope: RuleContext, rule: WasteRule) -> RuleResult:
     limit = rule.value("util_p995_max")
     for group in scope.seen:
         # For work of unknown kind on several GPUs, training is not excluded.
-        if group.kind in (*TRAINING, "unknown") and group.gpus_per_replica > 1:
+        if group.kind in (*TRAINING_KINDS, "unknown") and group.gpus_per_replica > 1:
             continue
         if not all(scope.has_nvlink(n) for n in group.nodes):
             continue

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from ....rules.policy.labels import TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ..base.constraints import room_bytes
 from ..base.prediction import NORM, demand
-from ..base.workload_groups import TRAINING, Group
+from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     MIN_SHARE,
@@ -30,10 +31,10 @@ def too_many_gpus(scope: RuleContext, rule: WasteRule) -> RuleResult:
     found: list[FindingContext] = []
     for group in scope.seen:
         asked = group.demand_p95
-        if group.kind in TRAINING or group.gpu_count < 2 or asked is None:
+        if group.kind in TRAINING_KINDS or group.gpu_count < 2 or asked is None:
             continue
         # Work of unknown kind keeps its count where it may well be training.
-        if group.kind == "unknown" and kind_chance(group, *TRAINING) > rule.value("training_chance_max"):
+        if group.kind == "unknown" and kind_chance(group, *TRAINING_KINDS) > rule.value("training_chance_max"):
             continue
         if group.observed_hours < rule.value("coverage_hours"):
             continue
@@ -121,7 +122,7 @@ def _finding(
             "headroom": as_percent(load),
         },
         # Rows are hours: minutes of a peak hide in them.
-        sure=0.9 * (group.lead.kind.confidence if group.kind != "unknown" else 1 - kind_chance(group, *TRAINING)),
+        sure=0.9 * (group.lead.kind.confidence if group.kind != "unknown" else 1 - kind_chance(group, *TRAINING_KINDS)),
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)
 

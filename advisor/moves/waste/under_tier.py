@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
-from ..base.workload_groups import AVAILABLE, TRAINING, Group
+from ..base.workload_groups import Group
 from ..context.finding_context import FindingContext
 from ..context.rule_context import (
     RuleContext,
@@ -23,8 +24,8 @@ def under_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
     found: list[FindingContext] = []
     for group in scope.seen:
         # Work of unknown kind waits in collectives as training does, unless it is likelier to answer requests.
-        trains = kind_chance(group, *TRAINING)
-        if group.kind not in TRAINING and (group.kind != "unknown" or trains <= kind_chance(group, *AVAILABLE)):
+        trains, answers = kind_chance(group, *TRAINING_KINDS), kind_chance(group, *ON_DEMAND_KINDS)
+        if group.kind not in TRAINING_KINDS and (group.kind != "unknown" or trains <= answers):
             continue
         if group.observed_hours < rule.value("coverage_hours"):
             continue
@@ -54,7 +55,7 @@ def _finding(
         gpu_hours=group.gpu_hours if lost is None else lost,
         cost=None if lost is None else scope.cost(lost, group.nodes),
         values={"share": as_percent(share), "link": link, "lost": None if lost is None else f"{lost:,.0f}"},
-        sure=kind_chance(group, *TRAINING) * group.lead.bottleneck.confidence,
+        sure=kind_chance(group, *TRAINING_KINDS) * group.lead.bottleneck.confidence,
     )  # fmt: skip
     return FindingContext(finding, group, group.nodes)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.classify.kinds.shapes import KINDS, PROBE, Shape
+from skuwise.advisor.classify.kinds.shapes import PROBE, Shape
 from skuwise.advisor.classify.kinds.shapes import SHAPES as SHIPPED
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.bounded_fit import EXPECTED, MOST, bounded_fit, declared
 from skuwise.benchmarks.fit.kind_examples import Example
+from skuwise.rules.policy.labels import WORKING_KINDS as KINDS
 
 T, F, O, B, I = range(5)  # noqa: E741
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, fingerprint, levels
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.real_series import Row, read_rows
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.models.kind_model import FILE, load_kind_model
+from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.tests.support.rulebooks import rulebook
 
 NAMES = [shape.name for shape in SHAPES]
@@ -20,7 +20,7 @@ NAMES = [shape.name for shape in SHAPES]
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = rulebook().kind_model
-    assert model.labels == WORKING
+    assert model.labels == WORKING_KINDS
     assert set(model.weights) == set(NAMES)
     assert model.inputs == trainer.inputs(read_rows())
     assert "scikit-learn" in model.trained["libraries"]
@@ -50,7 +50,7 @@ def _altered(old: str, new: str, tmp_path: Path) -> Path:
 )
 def test_what_the_code_does_not_know_is_refused(old: str, new: str, part: str, tmp_path: Path) -> None:
     with pytest.raises(RulesError, match=part):
-        load_kind_model(WORKING, NAMES, fingerprint(SHAPES), _altered(old, new, tmp_path))
+        load_kind_model(WORKING_KINDS, NAMES, fingerprint(SHAPES), _altered(old, new, tmp_path))
 
 
 def _made_up(count: int = 160) -> list[Row]:
@@ -73,7 +73,7 @@ def _made_up(count: int = 160) -> list[Row]:
 def test_a_file_just_made_can_be_read_and_is_calibrated(tmp_path: Path) -> None:
     path = tmp_path / FILE
     path.write_text("\n".join(trainer.document(trainer.fit_rows(_made_up(), {"series": "made up"}))))
-    model = load_kind_model(WORKING, NAMES, fingerprint(SHAPES), path)
+    model = load_kind_model(WORKING_KINDS, NAMES, fingerprint(SHAPES), path)
     assert model.weights["periodic"]["training"] > 0.5 > model.weights["periodic"]["online-inference"]
     assert model.calibrated(0.9) > model.calibrated(0.5) > model.calibrated(0.1)
     assert model.calibrated(1.0) <= 1.0

@@ -7,17 +7,18 @@ from collections.abc import Mapping
 
 import pytest
 from skuwise.advisor.classify.kinds.clues import Clue
-from skuwise.advisor.classify.kinds.kinds import WORKING, judge_kind, settled_by
+from skuwise.advisor.classify.kinds.kinds import judge_kind, settled_by
 from skuwise.advisor.classify.kinds.shapes import SHAPES, fingerprint
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.rules.models.kind_model import KindModel
+from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.rules.policy.thresholds import load_kind_thresholds
 
 NAMED = (Clue({"training": 3.0}, CodedText("owner-kind", "Its owner trains.", {})),)
 # Of one GPU for a week, all known of it.
 WHOLE: Mapping[str, float] = {
     "resolution_seconds": 1.0, "elapsed_hours": 168.0, "hours": 168.0, "gpus": 1.0, "nodes": 1.0, "mem_level": 0.5,
-    "mem_hourly_cv": 0.02, "tensor_utilization": 0.2, "hbm_utilization": 0.2, "weekend_level": 0.5,
+    "mem_hourly_cv": 0.02, "tensor_utilization": 0.2, "hbm_utilization": 0.2,
 }  # fmt: skip
 
 
@@ -25,10 +26,10 @@ def model(**weights: float) -> KindModel:
     """A model in which the named shapes (underscores for dashes) say so much for training, and all others nothing."""
     said = {name.replace("_", "-"): value for name, value in weights.items()}
     table = {
-        shape.name: {label: said.get(shape.name, 0.0) if label == "training" else 0.0 for label in WORKING}
+        shape.name: {label: said.get(shape.name, 0.0) if label == "training" else 0.0 for label in WORKING_KINDS}
         for shape in SHAPES
     }
-    return KindModel(WORKING, dict.fromkeys(WORKING, 0.0), table, 1.0, 0.0, fingerprint(SHAPES), "x", {})
+    return KindModel(WORKING_KINDS, dict.fromkeys(WORKING_KINDS, 0.0), table, 1.0, 0.0, fingerprint(SHAPES), "x", {})
 
 
 def settling(features: Mapping[str, float], told: KindModel, *, named: bool = True) -> list[CodedText]:
@@ -56,7 +57,7 @@ def without(*names: str) -> dict[str, float]:
             "settled-by-memory", "DCGM_FI_DEV_FB_USED",
         ),
         ({**WHOLE, "elapsed_hours": 6.0}, {"rests_at_night": 2.0}, "settled-by-a-day", "one full day"),
-        (without("weekend_level"), {"working_hours": 2.0}, "settled-by-days", "a weekend"),
+        ({**WHOLE, "elapsed_hours": 48.0}, {"working_hours": 2.0}, "settled-by-days", "three days of data"),
     ],
 )  # fmt: skip
 def test_what_is_missing_and_would_tell_is_named_with_its_odds(
@@ -71,7 +72,7 @@ def test_what_is_missing_and_would_tell_is_named_with_its_odds(
 
 def test_what_cannot_exist_is_not_asked_for() -> None:
     telling = model(collectives=2.0, fabric_busy=2.0, working_hours=2.0, rests_at_night=2.0)
-    assert settling({**without("weekend_level"), "ended": 1.0}, telling) == []  # it ended: no further day comes
+    assert settling({**WHOLE, "elapsed_hours": 48.0, "ended": 1.0}, telling) == []  # it ended: no further day comes
     assert settling({**WHOLE, "elapsed_hours": 3.0, "ended": 1.0}, telling) == []
     assert settling({**WHOLE, "gpus": 1.0, "nodes": 1.0}, telling) == []
 
@@ -86,7 +87,7 @@ def test_whoever_runs_it_is_asked_for_where_no_name_says_anything() -> None:
 
 
 def test_the_two_most_telling_are_named_the_most_telling_first() -> None:
-    features = {**without("tensor_utilization", "weekend_level"), "resolution_seconds": 60.0}
+    features = {**without("tensor_utilization"), "elapsed_hours": 48.0, "resolution_seconds": 60.0}
     found = settling(features, model(periodic=1.0, compute_bound=3.0, working_hours=2.5), named=False)
     assert codes(found) == ["settled-by-pipes", "settled-by-days"]
     odds = [float(str(one.fields["odds"])) for one in found]

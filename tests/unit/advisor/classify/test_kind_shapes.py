@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.classify.kinds.kinds import WORKING
 from skuwise.advisor.classify.kinds.shapes import PROBE, SHAPES, Shape, levels
 from skuwise.rules.policy.features import FEATURES
+from skuwise.rules.policy.labels import WORKING_KINDS
 from skuwise.tests.support.rulebooks import rulebook
 
 Features = Mapping[str, float]
@@ -103,7 +103,7 @@ def test_a_shape_grows_with_what_decides_it_and_never_turns_back(name: str) -> N
 @pytest.mark.parametrize("shape", SHAPES, ids=[shape.name for shape in SHAPES])
 def test_the_model_that_ships_keeps_what_the_shapes_declare(shape: Shape) -> None:
     model = rulebook().kind_model
-    for kind in WORKING:
+    for kind in WORKING_KINDS:
         low, high = shape.bounds(kind, 3.0)
         assert low <= model.weights[shape.name][kind] <= high
 
