@@ -18,18 +18,18 @@ from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
 from .core.worth import MIN_SAVING_USD, marked, min_saving
-from .moves.base.energy_accounts import energy_accounts
-from .moves.base.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
-from .moves.base.workload_groups import Group, groups_of
-from .moves.context.finding_context import HOUR_SECONDS, listed, ready_at, when_possible
-from .moves.context.move_context import DrawnRecommendation, MoveContext
-from .moves.context.rule_context import RuleContext
-from .moves.levers.service_levers import beside, levers_by_workload, with_levers
-from .moves.market import market_recommendations
-from .moves.predict.calibration import NO_SITE, Site
-from .moves.recommender import all_recommendations, decided, order, recoverable_cash
-from .moves.waste.too_many_gpus import RULE as SIZING
-from .moves.waste_rules import excused, find_custom, find_waste, wasted
+from .recommend.energy_accounts import energy_accounts
+from .recommend.finding_context import HOUR_SECONDS, listed, ready_at, when_possible
+from .recommend.groups import Group, groups_of
+from .recommend.market import market_recommendations
+from .recommend.move_context import DrawnRecommendation, MoveContext
+from .recommend.predict.calibration import NO_SITE, Site
+from .recommend.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
+from .recommend.recommender import all_recommendations, decided, order, recoverable_cash
+from .recommend.rule_context import RuleContext
+from .recommend.rules.too_many_gpus import RULE as SIZING
+from .recommend.service_levers import beside, levers_by_workload, with_levers
+from .recommend.waste_rules import excused, find_custom, find_waste, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
 
 _ROUNDING_HOURS = 1e-6

@@ -27,9 +27,9 @@ from ..core.formatting import counted, listed
 from ..core.frame import Frame, Window
 from ..core.records import records
 from ..core.verdict_types import WorkloadVerdict
-from ..moves.base.price_book import PriceBook
-from ..moves.base.pricing import assumed_notes, fabric_uses, unpriced_notes
-from ..moves.waste.idle_fabric import RULE as IDLE_FABRIC
+from ..recommend.price_book import PriceBook
+from ..recommend.pricing import assumed_notes, fabric_uses, unpriced_notes
+from ..recommend.rules.idle_fabric import RULE as IDLE_FABRIC
 from ..rulebook import Rulebook
 
 Category = Literal["used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "drained", "unobserved"]

@@ -24,9 +24,9 @@ from ..core.records import records
 from ..core.scalars import known
 from ..core.timestamps import span
 from ..core.verdict_types import WorkloadVerdict
-from ..moves.base.energy_accounts import energy_accounts
-from ..moves.base.price_book import PriceBook
-from ..moves.base.pricing import with_costs
+from ..recommend.energy_accounts import energy_accounts
+from ..recommend.price_book import PriceBook
+from ..recommend.pricing import with_costs
 from ..rulebook import Rulebook
 from ..telemetry.job_table import job_names
 from .measured import course_of, reasons_of, use_of

@@ -107,7 +107,7 @@ class SavingsBaseline:
     `usd_per_month`: what a month costs that the saving is taken off; None: no dollars are claimed. `nodes`: those that
     may fall free, where the recommendation is about nodes. `clock_share`: SM clock over today's; `usd_per_kwh`: of
     energy. `rest_watts`: what one GPU is to draw at rest. `off_hours`: begin and end (UTC hours) of the quiet part of
-    the day. `site_factor`: what moves measured at this site added to the predicted time (moves/predict/calibration.py).
+    the day. `site_factor`: what moves measured at this site added to the predicted time (predict/calibration.py).
 
     What a patch needs to know (patches/): `mig_profile`: of the instance, as drivers write it; `freed`: the nodes that
     are to be emptied; `partner`: the workload that nodes are swapped with.

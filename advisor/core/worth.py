@@ -18,7 +18,7 @@ HOURS_PER_MONTH = 730.0
 USD_PER_GPU_HOUR, USD_PER_KWH = 2.5, 0.10
 # Where the rules set none (rules/reporting.yaml).
 MIN_SAVING_USD, MIN_SAVING_SHARE = 100.0, 0.01
-# Codes of a change to the dearer fabric, and of the reasons for one (advisor/moves/kinds/move_sku.py).
+# Codes of a change to the dearer fabric, and of the reasons for one (advisor/recommend/moves/move_sku.py).
 DEARER_FABRIC = "fabric-added"
 FABRIC_REASONS = frozenset({"fabric-included", "fabric-needed", "fabric-cheaper"})
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.advice_types import DecisionState, Interval
-from ..moves.recommendation_kinds import KINDS
+from ..recommend.recommendation_kinds import KINDS
 from .entries import LedgerEntry
 from .records import Realised
 

@@ -16,9 +16,9 @@ from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, SavingsBaseline
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
-from ..moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
-from ..moves.recommendation_kinds import KINDS
-from ..moves.tracking.observation import (
+from ..recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from ..recommend.recommendation_kinds import KINDS
+from ..recommend.tracking.observation import (
     Observation,
     PredictionSnapshot,
     WorkloadAddress,

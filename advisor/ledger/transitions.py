@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.formatting import spread, usd
-from ..moves.context.recommendation_kind import DONE_HOURS
-from ..moves.recommendation_kinds import KINDS
-from ..moves.tracking.move_state import MoveState
-from ..moves.tracking.observation import Observation, PredictionSnapshot
+from ..recommend.recommendation_kind import DONE_HOURS
+from ..recommend.recommendation_kinds import KINDS
+from ..recommend.tracking.move_state import MoveState
+from ..recommend.tracking.observation import Observation, PredictionSnapshot
 from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
 from .records import EventFigures, Realised
@@ -20,7 +20,7 @@ from .records import EventFigures, Realised
 GONE_SHARE, BACK_SHARE = 0.1, 0.5
 GONE_HOURS = 7 * 24.0
 # Too slow: past the 90th percentile by more than a tenth, over three days. A tenth is what a team notices (risk is
-# reckoned against the same, moves/base/prediction.py).
+# reckoned against the same, recommend/prediction.py).
 SLOW_MARGIN = 0.10
 SLOW_HOURS = 72.0
 # One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.

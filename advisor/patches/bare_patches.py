@@ -6,7 +6,7 @@ from typing import Any
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
-from ..moves.kinds.rest_clocks import VARIABLE
+from ..recommend.moves.rest_clocks import VARIABLE
 from .kustomize import component
 from .labels import target_labels
 from .model import PatchFile, PatchPart, PatchSet

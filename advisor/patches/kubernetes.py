@@ -12,7 +12,7 @@ from typing import Any
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
-from ..moves.kinds.rest_clocks import VARIABLE
+from ..recommend.moves.rest_clocks import VARIABLE
 from .bare_patches import bare_parts
 from .kustomize import overlay
 from .labels import GPU_PRODUCT, INSTANCE_TYPE, target_labels

@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
-from ..moves.kinds.rest_clocks import VARIABLE
+from ..recommend.moves.rest_clocks import VARIABLE
 from .model import PatchFile, PatchPart, PatchSet
 from .names import slurm_name
 from .subject import Subject

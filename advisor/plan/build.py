@@ -14,10 +14,10 @@ from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import coded
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..moves.base.workload_groups import Group
-from ..moves.context.evidence import GAP_MAX
-from ..moves.context.move_context import MoveContext
 from ..pipeline import Reasoned
+from ..recommend.evidence import GAP_MAX
+from ..recommend.groups import Group
+from ..recommend.move_context import MoveContext
 from .choices import LeftOut, choice_of, drawn_by_series
 from .demand import JobUse, grid_of, jobs_of_pool
 from .kinds import apart

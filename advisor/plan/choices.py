@@ -10,9 +10,9 @@ import numpy as np
 
 from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, all_of, coded
-from ..moves.base.constraints import NODES_SHARED
-from ..moves.base.workload_groups import Group
-from ..moves.context.move_context import DRAWS, DrawnRecommendation, MoveContext, baseline_for
+from ..recommend.constraints import NODES_SHARED
+from ..recommend.groups import Group
+from ..recommend.move_context import DRAWS, DrawnRecommendation, MoveContext, baseline_for
 from .limits import EXCLUDED, RISKS, PlanRequest
 from .pools import pool_key, pool_of
 from .problem import Hours, PlanOption, PlanSeries

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.frame import Window
-from ..moves.base.workload_groups import Group
+from ..recommend.groups import Group
 from .problem import Hours
 
 # Jobs are looked at in steps of five minutes.

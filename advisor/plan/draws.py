@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.advice_types import Interval
-from ..moves.base.prediction import percentiles
-from ..moves.context.move_context import DRAWS
+from ..recommend.move_context import DRAWS
+from ..recommend.prediction import percentiles
 from .draft import new_unit
 from .mig import divided
 from .problem import FOREVER, Hours, Layout, PlanNode, Problem

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
-from ..moves.predict.mig_packing import fits
+from ..recommend.predict.mig_packing import fits
 from .problem import Problem, Slices
 
 # Profiles that the placements of `mig_packing` know.

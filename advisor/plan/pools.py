@@ -12,8 +12,8 @@ import pandas as pd
 from ...rules.catalog.types import GpuSku
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
-from ..moves.base.pricing import cash_of
-from ..moves.context.move_context import MoveContext
+from ..recommend.move_context import MoveContext
+from ..recommend.pricing import cash_of
 from .limits import CPU_MAX, FAILURES_PER_NODE_DAY, HOST_MEM_MAX, REPAIR_DAYS, RESERVE_QUANTILE
 from .problem import FOREVER, PlanNode
 

@@ -13,8 +13,8 @@ from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ..classify.types import MigInstance, NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
 from ..core.verdict_types import INFERRED, WorkloadVerdict
-from ..moves.base.workload_groups import Group
-from ..moves.context.move_context import MoveContext
+from ..recommend.groups import Group
+from ..recommend.move_context import MoveContext
 from .demand import JobUse, needed
 from .limits import EXCLUDED, PlanRequest
 from .mig import gpus_for, placeable

@@ -12,14 +12,14 @@ from ...rules.catalog.types import MEMORY_SLICES
 from ..classify.judge import judge
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..moves.base.workload_groups import groups_of
-from ..moves.context.move_context import Baseline, MoveContext, baseline_for
-from ..moves.predict.calibration import NO_SITE, Site
-from ..moves.predict.clock_model import PowerAtWork, power_at_work
-from ..moves.waste_rules import excused
-from ..moves.whatif import SEED, survey, what_if
-from ..moves.whatif_result import WhatIfChoice, WhatIfResult
 from ..pipeline import move_context_of
+from ..recommend.groups import groups_of
+from ..recommend.move_context import Baseline, MoveContext, baseline_for
+from ..recommend.predict.calibration import NO_SITE, Site
+from ..recommend.predict.clock_model import PowerAtWork, power_at_work
+from ..recommend.waste_rules import excused
+from ..recommend.whatif import SEED, survey, what_if
+from ..recommend.whatif_result import WhatIfChoice, WhatIfResult
 from ..rulebook import Rulebook
 
 

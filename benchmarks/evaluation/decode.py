@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from skuwise.advisor.moves.base.sustained_rates import family
-from skuwise.advisor.moves.predict.sku_comparison import group_of
+from skuwise.advisor.recommend.predict.sku_comparison import group_of
+from skuwise.advisor.recommend.sustained_rates import family
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.models.move_model import MoveModel, load_move_model, load_profiles

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.moves.predict.sku_comparison import compare, kind_of
+from skuwise.advisor.recommend.predict.sku_comparison import compare, kind_of
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import Catalog, load_catalog

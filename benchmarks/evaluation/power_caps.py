@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.moves.predict.clock_model import ClockMove, Draw, weigh_cap
+from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, weigh_cap
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
 from skuwise.rules.catalog.loader import load_catalog

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
-from skuwise.advisor.moves.base.sustained_rates import clock_ratio, rates_of
-from skuwise.advisor.moves.predict.typical_work import Question, StepTerms, step_parts, step_terms
+from skuwise.advisor.recommend.predict.typical_work import Question, StepTerms, step_parts, step_terms
+from skuwise.advisor.recommend.sustained_rates import clock_ratio, rates_of
 from skuwise.rules.catalog.types import GpuSku
 from skuwise.rules.models.move_model import DecodeFactors, Profiles
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from skuwise.advisor.moves.base.sustained_rates import PRECISIONS
-from skuwise.advisor.moves.predict.typical_work import Question, sequences_held
+from skuwise.advisor.recommend.predict.typical_work import Question, sequences_held
+from skuwise.advisor.recommend.sustained_rates import PRECISIONS
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.rules.models.served_models import load_served_models
 

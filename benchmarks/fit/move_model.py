@@ -20,9 +20,9 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.moves.base.prediction import Z90
-from skuwise.advisor.moves.base.sustained_rates import family
-from skuwise.advisor.moves.predict.sku_comparison import assumed_group, compare, kind_of
+from skuwise.advisor.recommend.predict.sku_comparison import assumed_group, compare, kind_of
+from skuwise.advisor.recommend.prediction import Z90
+from skuwise.advisor.recommend.sustained_rates import family
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from skuwise.advisor.moves.base.prediction import Z90
-from skuwise.advisor.moves.predict.clock_model import Effect, under_cap
+from skuwise.advisor.recommend.predict.clock_model import Effect, under_cap
+from skuwise.advisor.recommend.prediction import Z90
 from skuwise.rules.base.errors import EXIT_DONE, SkuwiseError
 from skuwise.rules.base.yaml_loader import packaged_rules
 from skuwise.rules.catalog.loader import load_catalog

@@ -16,8 +16,8 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.column_rows import rows_of
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.moves.base.prediction import Use
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
+from skuwise.advisor.recommend.prediction import Use
 from skuwise.rules.catalog.loader import Catalog, load_catalog
 from skuwise.rules.catalog.types import Price
 from skuwise.tests.support.rulebooks import rulebook

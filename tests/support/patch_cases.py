@@ -8,10 +8,10 @@ from pathlib import Path
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.moves.tracking.observation import Measure, WorkloadAddress
 from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.model import PatchSet, Target
 from skuwise.advisor.patches.subject import Asked, GivenFile, Subject
+from skuwise.advisor.recommend.tracking.observation import Measure, WorkloadAddress
 from skuwise.tests.support.ledger_builders import ground, proposal
 from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
 

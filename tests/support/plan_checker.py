@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
-from skuwise.advisor.moves.predict.mig_packing import fits
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
+from skuwise.advisor.recommend.predict.mig_packing import fits
 
 Slices = tuple[int, int]
 

@@ -14,10 +14,10 @@ from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import load_move_model
 from ...core.formatting import time_words
-from ...moves.base.sustained_rates import PRECISIONS
-from ...moves.predict.precision_levers import levers_of
-from ...moves.predict.sku_comparison import Comparison, compare
-from ...moves.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
+from ...recommend.predict.precision_levers import levers_of
+from ...recommend.predict.sku_comparison import Comparison, compare
+from ...recommend.predict.typical_work import PhaseAsked, Question, batch_on, gpus_of_a_copy, profile_of
+from ...recommend.sustained_rates import PRECISIONS
 from .options import add_catalog, add_model, asked_gpu, check_model, parse_whole
 from .slower_gpu import add_slower, asks_slower, tell_slower, work_words
 

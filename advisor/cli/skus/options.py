@@ -11,7 +11,7 @@ from ....rules.base.errors import UsageError
 from ....rules.base.suggestions import suggest
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku
-from ...moves.base.sustained_rates import PRECISIONS
+from ...recommend.sustained_rates import PRECISIONS
 
 _UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _WATTS = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)\s*W?", re.IGNORECASE)

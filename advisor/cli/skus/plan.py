@@ -16,9 +16,9 @@ from ....rules.catalog.types import NodeSku
 from ....rules.models.move_model import load_move_model
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
-from ...moves.base.sustained_rates import PRECISIONS
-from ...moves.predict.capacity_plan import CapacityPlan, Wanted, fastest_first_token, plan_serving, plan_training
-from ...moves.predict.precision_levers import levers_of_plan
+from ...recommend.predict.capacity_plan import CapacityPlan, Wanted, fastest_first_token, plan_serving, plan_training
+from ...recommend.predict.precision_levers import levers_of_plan
+from ...recommend.sustained_rates import PRECISIONS
 from .options import (
     add_catalog,
     add_model,

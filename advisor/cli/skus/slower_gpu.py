@@ -14,11 +14,11 @@ from ....rules.models.power_model import load_power_model
 from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
 from ...core.formatting import figure
-from ...moves.base.prediction import Refusal
-from ...moves.predict.clock_model import cap_range
-from ...moves.predict.sku_comparison import blocks
-from ...moves.predict.typical_clock import SlowerGpu, Tables, at_sm_clock, rest_watts, under_power_limit
-from ...moves.predict.typical_work import Question, profile_of
+from ...recommend.predict.clock_model import cap_range
+from ...recommend.predict.sku_comparison import blocks
+from ...recommend.predict.typical_clock import SlowerGpu, Tables, at_sm_clock, rest_watts, under_power_limit
+from ...recommend.predict.typical_work import Question, profile_of
+from ...recommend.prediction import Refusal
 from .options import parse_hertz, parse_watts
 
 

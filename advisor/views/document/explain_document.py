@@ -15,7 +15,7 @@ from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import Worth
-from ...moves.base.workload_groups import HOURS_PER_MONTH
+from ...recommend.groups import HOURS_PER_MONTH
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
 from ..titles import finding_title, recommendation_title, titled

@@ -22,7 +22,7 @@ BUDGETS = {
     "advisor/doctor": 1130,
     "advisor/ledger": 1980,
     "advisor/mail": 1760,
-    "advisor/moves": 11180,
+    "advisor/recommend": 11180,
     "advisor/patches": 2050,
     "advisor/plan": 4860,
     "advisor/telemetry": 5960,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.core.advice_file import parse_advice
-from skuwise.advisor.moves.base.pricing import PriceBook, fabric_premium
+from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import format_names, render
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices

@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.moves.base.pricing import PriceBook
+from skuwise.advisor.recommend.pricing import PriceBook
 from skuwise.rules.base.errors import RulesError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.node_files import load_nodes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.moves.base.workload_groups import groups_of
+from skuwise.advisor.recommend.groups import groups_of
 from skuwise.agent.inventory.identity.ids import series_id
 from skuwise.tests.support.frame_builder import DECODE, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook

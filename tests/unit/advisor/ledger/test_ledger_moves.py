@@ -18,8 +18,8 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
 from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
-from skuwise.advisor.moves.base.prediction import Prediction, Refusal
-from skuwise.advisor.moves.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from skuwise.advisor.recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from skuwise.advisor.recommend.prediction import Prediction, Refusal
 from skuwise.tests.support.ledger_builders import (
     DAY,
     L40S,

@@ -1,1 +1,0 @@
-"""What every kind of recommendation stands on: groups of workloads, prices, evidence and constraints."""

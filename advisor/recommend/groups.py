@@ -1,0 +1,360 @@
+"""The things that recur: workloads of one series taken together, with the GPUs they hold now and how they use them.
+
+Advice is about next month, so it is about the series (a service with its replicas, a nightly job), not about one run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ...rules.policy.exceptions import RuleException
+from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS
+from ..classify.types import NodeFacts, Verdicts
+from ..core.column_rows import ColumnRows
+from ..core.verdict_types import INFERRED, WorkloadVerdict
+from .prediction import EXPOSED, Array, Phase, Use, demand
+
+CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
+HOURS_PER_MONTH = 730.0
+LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
+# Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s: below a
+# hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the lowest edge of
+# the bins that silence is counted in.
+EXCHANGE_MIN = 0.0005
+# Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
+# NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
+EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
+
+
+@dataclass(frozen=True)
+class Group:
+    """One series on one kind of node (`series_id` tells them apart where it ran on several).
+
+    `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did). `gpus` and `nodes` are
+    what `now` holds; `alone` are the nodes that no other workload is on now (of a job: that none was on in the window).
+    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window and not
+    `moved` to other hardware since.
+    `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
+    `shared`: others hold the same GPUs, or other parts of them; `sliced`: it holds MIG instances, each by itself.
+    `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml); `kept`: what the
+    findings would have been of the money (`Waste`) -> such an exception.
+    """
+
+    series_id: str
+    lead: WorkloadVerdict
+    workloads: tuple[WorkloadVerdict, ...]
+    now: tuple[WorkloadVerdict, ...]
+    gpus: tuple[str, ...]
+    nodes: tuple[NodeFacts, ...]
+    alone: frozenset[str]
+    current: bool
+    recurs: bool
+    shared: bool
+    use: Use
+    load_ts: Array
+    load: Array
+    mem_used_max: float | None
+    bottleneck_shares: dict[str, float]
+    moved: bool = False
+    sliced: bool = False
+    excused: Mapping[str, RuleException] = field(default_factory=dict)
+    kept: Mapping[str, RuleException] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """What ids of its recommendations rest on, beside the node they lead from: the series, wherever else it ran.
+
+        So an id holds while the series moves, and a move that is undone is the one that was proposed.
+        """
+        return self.lead.series_id if self.lead.node_sku and self.lead.gpu_sku else self.series_id
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether its GPUs are kept free on purpose, so that their rest is no waste (an exception says so)."""
+        return "unused" in self.kept
+
+    @property
+    def kind(self) -> str:
+        return self.lead.kind.label
+
+    @property
+    def kind_shares(self) -> dict[str, float]:
+        """Kind -> share of its GPU-hours, phase by phase; a run without phases is its kind all along."""
+        hours: dict[str, float] = {}
+        for w in self.workloads:
+            # A run that held nothing yet still counts, a little.
+            held = max(w.gpu_hours, 1e-6)
+            spans = [(p.kind, p.end - p.start) for p in w.phases] or [(w.kind.label, 1.0)]
+            length = sum(seconds for _, seconds in spans)
+            for kind, seconds in spans:
+                hours[kind] = hours.get(kind, 0.0) + held * seconds / length
+        total = sum(hours.values())
+        return {kind: value / total for kind, value in hours.items()}
+
+    @property
+    def phase(self) -> Phase:
+        return "training" if self.kind in TRAINING_KINDS else "serving"
+
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def gpu_equivalents(self) -> float:
+        """GPUs held now; an instance is a part of one."""
+        return sum(len(w.gpus) * w.gpu_part for w in self.now) if self.sliced else float(self.gpu_count)
+
+    @property
+    def gpu_hours(self) -> float:
+        return sum(w.gpu_hours for w in self.workloads)
+
+    @property
+    def replicas(self) -> int:
+        return len(self.now)
+
+    @property
+    def gpus_per_replica(self) -> int:
+        return max((len(w.gpus) for w in self.now), default=0)
+
+    @cached_property
+    def exchanges(self) -> bool:
+        """Whether the GPUs of a replica exchange anything over NVLink, however little: by its mean, or because what it
+        carries follows the work. False where it was not measured."""
+        known = np.isfinite(self.use.u_n) & (self.use.seconds > 0)
+        if self.gpus_per_replica < 2 or not known.any() or not self.use.u_n[known].any():
+            return False
+        carried = self.use.u_n[known]
+        if float(np.average(carried, weights=self.use.seconds[known])) > EXCHANGE_MIN:
+            return True
+        fine = [w.features.get("tensor_nvlink_correlation", 0.0) for w in self.now]
+        if max(map(abs, fine), default=0.0) >= EXCHANGE_IN_SECONDS:
+            return True
+        work = np.fmax(self.use.u_c[known], self.use.u_m[known])
+        both = np.isfinite(work)
+        moves = both.sum() >= EXCHANGE_ROWS_MIN and carried[both].std() > 0 and work[both].std() > 0
+        return bool(moves and np.corrcoef(carried[both], work[both])[0, 1] >= EXCHANGE_BY_ROWS)
+
+    @cached_property
+    def uses_nvlink(self) -> bool:
+        """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
+        seconds = self.feature("nvlink_utilization_p995")
+        return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT) or self.exchanges
+
+    @cached_property
+    def may_use_nvlink(self) -> bool:
+        """Whether its GPUs talk over NVLink, or nobody measured whether they do."""
+        return self.uses_nvlink or self.use.may_matter("n")
+
+    @property
+    def unit(self) -> int:
+        """GPUs that come and go together: a replica where its GPUs talk over NVLink, else one."""
+        # NVLink not measured: a replica of several GPUs is kept whole. Cards without any talk over PCIe.
+        by_pcie = bool(self.nodes) and all(n.without_nvlink for n in self.nodes) and self.use.may_matter("p")
+        return max(self.gpus_per_replica, 1) if self.may_use_nvlink or by_pcie else 1
+
+    def right_size(self, demand: float, headroom: float) -> int:
+        """GPUs that carry the 95th percentile of demand at `headroom`, in whole replicas, two at least where people
+        wait. GPUs that do not talk to one another count singly.
+        """
+        needed = math.ceil(round(self.gpu_count * demand / headroom / self.unit, 9))
+        floor = min(2, self.gpu_count // self.unit) if self.kind in ON_DEMAND_KINDS else 1
+        return max(needed, floor, 1) * self.unit
+
+    @property
+    def preallocates(self) -> bool:
+        """Its memory in use says nothing of the memory it needs (a serving engine that fills what it finds)."""
+        return any(w.features.get("mem_flat", 0.0) >= 1.0 for w in self.now)
+
+    @property
+    def mem_needed_max(self) -> float | None:
+        """An upper bound of the share of a GPU's memory that it needs: the most it ever took; None: not known.
+
+        An engine that fills what it finds says nothing of its need.
+        """
+        if self.preallocates or self.mem_used_max is None:
+            return None
+        most = self.feature("mem_max")
+        return self.mem_used_max if most is None else max(self.mem_used_max, most)
+
+    @property
+    def observed_hours(self) -> float:
+        """Hours of it that were seen: its GPU-hours over the GPUs of its largest set of replicas."""
+        return self.gpu_hours / max(self.gpu_count, 1)
+
+    def feature(self, name: str) -> float | None:
+        """The largest of a feature over its current workloads; None: known of none."""
+        return max((w.features[name] for w in self.now if name in w.features), default=None)
+
+    @property
+    def fault_share(self) -> float:
+        """Share of its time in which the signals contradict one another; 0 of what was never observed, of which nothing
+        is claimed."""
+        share = self.feature("fault_share")
+        return 0.0 if share is None else share
+
+    @cached_property
+    def demand_p95(self) -> float | None:
+        """95th percentile over the window of the load on the GPUs held now; None: compute or memory was not measured
+        in a part of its time."""
+        return float(np.percentile(self.load, 95)) if len(self.load) and not self.lacking else None
+
+    @cached_property
+    def lacking(self) -> tuple[str, ...]:
+        """Of compute and memory, what was not measured in a part of its time (`prediction.USE_NAMES`)."""
+        return self.use.lacking("u_c", "u_m")
+
+    def demand_draws(self, rng: np.random.Generator, n: int) -> Array:
+        """`n` values of that percentile, by drawing whole days anew (a day is what repeats)."""
+        if not len(self.load):
+            return np.full(n, math.nan)
+        days, day = np.unique(np.floor(self.load_ts / 86400.0), return_inverse=True)
+        times_drawn = rng.multinomial(len(days), np.full(len(days), 1.0 / len(days)), size=n)
+        order = np.argsort(self.load)
+        weight = np.cumsum(times_drawn[:, day[order]], axis=1)
+        at = (weight < 0.95 * weight[:, -1:]).sum(axis=1)
+        return self.load[order][at]
+
+
+def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
+    """Every series of the window, the largest first."""
+    end = verdicts.window.end
+    current_on: dict[str, set[str]] = {}
+    ever_on: dict[str, set[str]] = {}
+    series: dict[str, list[WorkloadVerdict]] = {}
+    began: dict[str, list[tuple[str, float]]] = {}
+    keys = group_keys(verdicts.workloads)
+    for w in verdicts.workloads:
+        series.setdefault(keys[w.id], []).append(w)
+        began.setdefault(w.series_id, []).append((keys[w.id], w.start))
+        for node in w.nodes:
+            ever_on.setdefault(node, set()).add(keys[w.id])
+            if w.end >= end - CURRENT_SECONDS:
+                current_on.setdefault(node, set()).add(keys[w.id])
+    found = []
+    for key, members in series.items():
+        # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
+        others = ever_on if members[-1].kind.label in JOB_KINDS else current_on
+        elsewhere = [start for other, start in began[members[0].series_id] if other != key]
+        found.append(_group(verdicts, key, members, others, elsewhere))
+    return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
+
+
+def group_keys(workloads: Iterable[WorkloadVerdict]) -> dict[str, str]:
+    """Workload id to group: its series, parted by hardware where a series ran on several kinds."""
+    kinds: dict[str, set[tuple[str | None, str | None]]] = {}
+    for w in workloads:
+        kinds.setdefault(w.series_id, set()).add((w.gpu_sku, w.node_sku))
+    return {
+        w.id: w.series_id if len(kinds[w.series_id]) == 1 else f"{w.series_id}/{w.gpu_sku}/{w.node_sku}"
+        for w in workloads
+    }
+
+
+def _group(
+    verdicts: Verdicts,
+    key: str,
+    members: list[WorkloadVerdict],
+    others_on: dict[str, set[str]],
+    began_elsewhere: Sequence[float],
+) -> Group:
+    """`began_elsewhere`: when the runs of its series on other hardware began (Unix seconds)."""
+    members = sorted(members, key=lambda w: (w.end, w.start, w.id))
+    lead = members[-1]
+    end = verdicts.window.end
+    now = holding_now(members, end)
+    live = now[-1].end >= end - CURRENT_SECONDS
+    # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
+    moved = bool(began_elsewhere) and min(began_elsewhere) > max(w.start for w in members)
+    names = sorted({n for w in now for n in w.nodes})
+    nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
+    rows = verdicts.used(w.id for w in members)
+    apart: set[str] = set()
+    if max((len(w.gpus) for w in members), default=0) == 1:
+        apart.add("u_n")  # one GPU has no peer
+    if nodes and all(n.without_nvlink for n in nodes):
+        apart.add("u_n")  # and cards without NVLink have PCIe alone, which is measured by itself
+    if all(len(w.nodes) == 1 for w in members) and not any(n.fabric and n.fabric.ports_compute for n in nodes):
+        apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
+    seen = rows.where(rows.floats("seconds") > 0)
+    use = use_of(seen, frozenset(apart))
+    load_ts, load = _load(seen, use)
+    memory = np.fmax.reduce(rows.floats("mem_used_ratio"), initial=math.nan)
+    return Group(
+        series_id=key,
+        lead=lead,
+        workloads=tuple(members),
+        now=now,
+        gpus=tuple(sorted({g for w in now for g in w.gpus})),
+        nodes=nodes,
+        alone=frozenset(n for n in names if others_on.get(n, set()) <= {key}),
+        current=live,
+        # The same GPUs at work again are no proof of the same work.
+        recurs=live or (len(members) > 1 and not moved and lead.basis != INFERRED),
+        shared=any(w.shared or w.gpu_part < 1 for w in now),
+        sliced=any(w.gpu_part < 1 for w in now) and not any(w.shared for w in now),
+        use=use,
+        load_ts=load_ts,
+        load=load,
+        mem_used_max=None if math.isnan(memory) else float(memory),
+        bottleneck_shares=_shares(now),
+        moved=moved and not live,
+    )
+
+
+def holding_now(members: Sequence[WorkloadVerdict], end: float) -> tuple[WorkloadVerdict, ...]:
+    """Of runs in order of their ends, those that hold GPUs at `end`, else the last.
+
+    Of the runs seen in the last day, those that ran at the same time as the newest: a restart replaces the old.
+    """
+    live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
+    newest = members[-1]
+    return tuple(w for w in live if w.end > newest.start or w is newest) or (newest,)
+
+
+def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:
+    total = 0.0
+    shares: dict[str, float] = {}
+    for w in workloads:
+        total += w.gpu_hours
+        for label, share in w.bottleneck.time_shares.items():
+            shares[label] = shares.get(label, 0.0) + share * w.gpu_hours
+    return {label: value / total for label, value in shares.items()} if total > 0 else {}
+
+
+def use_of(rows: ColumnRows, apart: frozenset[str] = frozenset()) -> Use:
+    """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`."""
+
+    def column(name: str) -> Array:
+        return rows.floats(name) if name in rows else np.full(len(rows), math.nan)
+
+    return Use(
+        u_c=column("u_c"),
+        u_m=column("u_m"),
+        u_n=column("u_n"),
+        u_i=column("u_i"),
+        u_p=column("u_p"),
+        g=column("g"),
+        seconds=column("seconds"),
+        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
+        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+        exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
+        exposed_network=column("tensor_fabric_correlation") < EXPOSED,
+        apart=apart,
+    )
+
+
+def _load(rows: ColumnRows, use: Use) -> tuple[Array, Array]:
+    """Load by moment, of the rows in which it is known. `rows`: those that `use` was made of."""
+    if not len(rows):
+        return np.empty(0), np.empty(0)
+    asked = demand(use)
+    told = np.isfinite(asked)
+    ts, at = np.unique(rows.floats("ts")[told], return_inverse=True)
+    seconds = use.seconds[told]
+    work = np.bincount(at, weights=asked[told] * seconds, minlength=len(ts))
+    return ts, work / np.bincount(at, weights=seconds, minlength=len(ts))

@@ -1,0 +1,119 @@
+"""What comes before any move: fix the bottleneck of the work, or the telemetry that reports on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ...core.advice_types import Configuration, Recommendation
+from ...core.coded_text import coded
+from ..finding_context import FindingContext, series_label
+from ..fleet_context import FleetContext, GroupContext, recommend
+from ..groups import HOURS_PER_MONTH
+from ..move_context import DrawnRecommendation, MoveContext
+from ..recommendation_kind import RecommendationKind, TitleSubject
+from ..rules.fix_first import REMEDIES
+from ..tracking.move_state import MoveState
+from ..tracking.observation import Observation, PredictionSnapshot, hours
+
+_COUNTERS = "telemetry"
+_TITLES = {
+    "host-input": "Speed up the input of {}",
+    "latency": "Use larger kernels or CUDA graphs in {}",
+    "straggler": "Fix or replace the slow GPU of {}",
+    "throttled": "Fix the throttled GPUs of {}",
+    _COUNTERS: "Restart the profiling counters of {}",
+}
+_TELEMETRY = "restart DCGM and its exporter (needed after an XID error), then check the counters again"
+
+
+def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+    """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
+    for found in fleet.found:
+        if "fix-first" in found.answered_by and found.fault is None:
+            yield fix(fleet.scene, found)
+    for series in fleet.movable:
+        for found in _faults(series):
+            yield fix(series.scene, found)
+
+
+def block_until_fixed(
+    options: Iterable[DrawnRecommendation], movable: Iterable[GroupContext]
+) -> list[DrawnRecommendation]:
+    """The moves of work that needs a fix first: shown, and blocked until then."""
+    faults = {series.group.series_id: found for series in movable for found in _faults(series)}
+    return [_blocked(option, faults.get(option.exclusive.partition(":")[2])) for option in options]
+
+
+def _faults(series: GroupContext) -> list[FindingContext]:
+    return [found for found in series.asking("fix-first") if found.fault is not None]
+
+
+def _blocked(option: DrawnRecommendation, found: FindingContext | None) -> DrawnRecommendation:
+    r = option.recommendation
+    if found is None or r.action in KIND.actions:
+        return option
+    why = coded("mend-first", "fix its bottleneck first ({fault}): its GPU use changes with the fix", fault=found.fault)
+    return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
+
+
+def fix(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
+    """The fix of a fault. What it frees is an upper bound."""
+    group, fault, node = found.group, found.fault, found.nodes[0]
+    freed = 0.0
+    if group is not None and fault is not None and found.finding.cost_usd is not None and scene.window_hours > 0:
+        freed = found.finding.gpu_hours / scene.window_hours * HOURS_PER_MONTH
+    if fault is None:
+        then = "Its metrics are not reliable until then."
+    elif freed > 0:
+        then = f"Recovers up to {freed:,.0f} GPU-hours/month; the actual gain is known once the fix is in place."
+    else:
+        then = "The gain is unknown."
+    if group is not None:
+        who, key = series_label(group), group.series_id
+        held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
+    else:
+        who, key = f"Free GPUs of {node.node}", f"{node.cluster}/{node.node}"
+        held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
+    what = REMEDIES[fault] if fault is not None else _TELEMETRY
+    return recommend(
+        "fix-first", key, fault or "telemetry",
+        findings=(found.finding.id,),
+        workload=group.lead.id if group else None,
+        source=held, target=held,
+        text=f"{who}: {what}. Do this before you move or resize it. {then}",
+        freed_gpu_hours_per_month=freed,
+        changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),
+        # A fix slows nothing down; new kernels or larger batches change how the work runs.
+        risk="low" if fault == "latency" else "very-low",
+        would_change_if=found.finding.would_change_if,
+        exclusive=f"mend:{key}",
+    )  # fmt: skip
+
+
+def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+    now = seen.now(snapshot.series_id)
+    if not now:
+        return None
+    if proposed:
+        return MoveState("source", seen.start, hours(now), "The fault is still present.")
+    return MoveState("target", seen.end, hours(now), "The fault is no longer present.")
+
+
+def _title(r: Recommendation, of: TitleSubject) -> str:
+    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
+    return _TITLES.get(fault, "Fix {} first").format(of.name)
+
+
+KIND = RecommendationKind(
+    actions=("fix-first",),
+    rank=1,
+    build=_build,
+    title=_title,
+    words=lambda _: "fix first",
+    subject="The fix",
+    state=_state,
+    done_hours=0.0,
+    unasked_hours=None,  # a fault that disappears by itself is not a move
+    by_absence=True,
+)

@@ -1,0 +1,241 @@
+"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served.
+
+Training pays for arithmetic, for memory of states and, from two nodes on, for a fabric with RDMA; serving pays for
+memory bandwidth and for weights and key-value cache. Only GPUs whose sustained rates were measured are proposed, on
+nodes with a list price.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from ....rules.catalog.loader import Catalog
+from ....rules.catalog.types import GpuSku, NodeSku, Price
+from ....rules.models.move_model import MoveModel
+from ..constraints import NVLINK, room_bytes
+from ..sustained_rates import rates_of
+from .sku_comparison import PCIE_GROUP_MAX, blocks
+from .typical_work import STATE_BYTES, Question, parts_of, serving_times
+
+# Activations of a layer that are kept to work on it, per token and hidden unit (arXiv 2205.05198), and of each layer's
+# input, which is all that full recomputation keeps.
+LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
+REPLICA_GPUS = (1, 2, 4, 8)
+HEADROOM = 0.7  # load that a service's GPUs carry at most
+AVAILABLE_REPLICAS = 2  # where people wait, one may fail
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said.
+
+    `load_requests`: to be served; `train_tokens` and `train_days`: to be trained on, and how long that may take.
+    """
+
+    params: float
+    active_params: float | None
+    precision: str
+    train_precision: str
+    input_tokens: int
+    output_tokens: int
+    batch: int | None = None
+    load_requests: float | None = None
+    first_token_seconds: float | None = None
+    token_seconds: float | None = None
+    train_tokens: float | None = None
+    train_days: float | None = None
+
+    @property
+    def context(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A node with its GPU and the list price of the cheapest of its regions."""
+
+    node: NodeSku
+    gpu: GpuSku
+    price: Price
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Bytes of one GPU, and what of them may be asked for (`room`)."""
+
+    parts: dict[str, float]
+    room: float
+
+    @property
+    def needed(self) -> float:
+        return sum(self.parts.values())
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """One configuration. `group_gpus`: GPUs that hold one copy of the model. `usd_per_hour`: of all its nodes.
+
+    `figures`: what it reaches, name -> value (seconds, rates, US dollars), for people and JSON alike.
+    """
+
+    offer: Offer
+    nodes: int
+    gpus: int
+    group_gpus: int
+    memory: MemoryNeed
+    figures: dict[str, float]
+
+    @property
+    def needs_fabric(self) -> bool:
+        """Whether one copy of the model spans nodes."""
+        return self.group_gpus > self.offer.node.gpu_count
+
+    @property
+    def usd_per_hour(self) -> float:
+        return self.nodes * self.offer.price.usd_per_hour
+
+
+def plan_training(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
+    """Every node that can train the model, the cheapest run first, one a GPU and provider. Empty: none can."""
+    found = []
+    for offer in _for_sale(catalog, nodes, wanted.train_precision):
+        plan = _training_on(wanted, offer, catalog.gpus[model.profiles.reference], model)
+        if plan is not None:
+            found.append(plan)
+    return _best(found, "usd_per_million_tokens")
+
+
+def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
+    """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
+    found = []
+    reference = catalog.gpus[model.profiles.reference]
+    for offer in _for_sale(catalog, nodes, wanted.precision):
+        for gpus in REPLICA_GPUS:
+            plan = _serving_on(wanted, offer, gpus, reference, model)
+            if plan is not None:
+                found.append(plan)
+    return _best(found, "usd_per_hour")
+
+
+def fastest_first_token(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> float | None:
+    """The shortest time to a first token that any node reaches, in seconds; None: none holds the model."""
+    any_latency = replace(wanted, first_token_seconds=None, token_seconds=None)
+    times = [p.figures["first_token_seconds"] for p in plan_serving(any_latency, catalog, model, nodes)]
+    return min(times, default=None)
+
+
+def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterable[Offer]:
+    """Nodes with a list price and a GPU all of whose rates were measured, in the cheapest of their regions."""
+    for node in nodes:
+        gpu = catalog.gpu(node.gpu)
+        rates = rates_of(gpu, precision) if gpu else None
+        if gpu is None or rates is None or rates.assumed or not node.prices:
+            continue
+        asked = Question("decode", precision)
+        if blocks(asked, gpu, gpu):
+            continue
+        yield Offer(node, gpu, min(node.prices, key=lambda p: (p.usd_per_hour, p.region)))
+
+
+def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
+    node, gpu, price = offer.node, offer.gpu, offer.price
+    question = Question("training", wanted.train_precision, params=wanted.params, active_params=wanted.active_params)
+    standard, parts = rates_of(reference, wanted.train_precision), parts_of(question, gpu, reference, model)
+    if standard is None or parts is None:
+        return None
+    # Model FLOPs a second of one GPU: the reference reaches its profile's share of what it sustains.
+    speed = standard.matrix * model.profiles.shares["training"]["matrix"] / sum(parts.values())
+    per_token = 6.0 * question.computed_params
+    gpus = _training_gpus(wanted, question, gpu)
+    if wanted.train_tokens and wanted.train_days:
+        in_time = per_token * wanted.train_tokens / (speed * wanted.train_days * 86400)
+        gpus = max(gpus, math.ceil(in_time)) if gpus else 0
+    if not gpus:
+        return None
+    nodes = math.ceil(gpus / node.gpu_count)
+    if nodes > 1 and not node.fabric.rdma:
+        return None
+    if gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK:
+        return None
+    # Nodes are rented whole, so all of their GPUs train.
+    gpus = nodes * node.gpu_count
+    tokens_per_second = speed * gpus / per_token
+    figures = {
+        "tokens_per_second": tokens_per_second,
+        "usd_per_million_tokens": nodes * price.usd_per_hour / 3600 / tokens_per_second * 1e6,
+    }
+    if wanted.train_tokens:
+        figures["days"] = wanted.train_tokens / tokens_per_second / 86400
+        figures["usd"] = nodes * price.usd_per_hour * figures["days"] * 24
+    memory = MemoryNeed(_training_memory(wanted, question, gpus), room_bytes(gpu.mem_bytes))
+    return CapacityPlan(offer, nodes, gpus, gpus, memory, figures)
+
+
+def _training_memory(wanted: Wanted, question: Question, gpus: int) -> dict[str, float]:
+    shape = question.shape
+    kept = INPUT_BYTES * shape.layers + LAYER_BYTES
+    return {
+        "states": STATE_BYTES * wanted.params / gpus,
+        "activations": wanted.context * shape.hidden * kept,
+        # Two layers are gathered whole while the next is fetched.
+        "gathered": 2 * 2.0 * wanted.params / shape.layers if gpus > 1 else 0.0,
+    }
+
+
+def _training_gpus(wanted: Wanted, question: Question, gpu: GpuSku) -> int:
+    """The least GPUs whose memory holds the sharded states and one sequence; 0: no number does."""
+    room = room_bytes(gpu.mem_bytes)
+    if sum(_training_memory(wanted, question, 1).values()) <= room:
+        return 1
+    fixed = _training_memory(wanted, question, 2)
+    left = room - fixed["activations"] - fixed["gathered"]
+    return math.ceil(STATE_BYTES * wanted.params / left) if left > 0 else 0
+
+
+def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
+    node, gpu, price = offer.node, offer.gpu, offer.price
+    if gpus > node.gpu_count or (gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK):
+        return None
+    if gpus > 1 and node.intra_node_link not in (*NVLINK, "pcie"):
+        return None
+    question = Question(
+        "mixed", wanted.precision, gpus, wanted.params, wanted.active_params, wanted.batch, wanted.input_tokens,
+        wanted.output_tokens,
+    )  # fmt: skip
+    room = room_bytes(gpu.mem_bytes)
+    weights, each = question.weights_bytes / gpus, question.kv_bytes_per_token * wanted.context / gpus
+    if weights + each * (wanted.batch or 1) > room:
+        return None
+    times = serving_times(question, gpu, reference, model, token_seconds=wanted.token_seconds)
+    if times is None or (wanted.first_token_seconds and times.first_token_seconds > wanted.first_token_seconds):
+        return None
+    replicas = 1
+    if wanted.load_requests:
+        replicas = max(math.ceil(wanted.load_requests / (HEADROOM * times.requests_per_second)), AVAILABLE_REPLICAS)
+    nodes = math.ceil(replicas / (node.gpu_count // gpus))
+    figures = {
+        "first_token_seconds": times.first_token_seconds,
+        "token_seconds": times.token_seconds,
+        "batch": times.batch,
+        "requests_per_second": times.requests_per_second * replicas,
+        "output_tokens_per_second": times.requests_per_second * replicas * wanted.output_tokens,
+        "replicas": float(replicas),
+        "usd_per_hour": nodes * price.usd_per_hour,
+    }
+    memory = MemoryNeed({"weights": weights, "key-value cache": each * times.batch}, room)
+    return CapacityPlan(offer, nodes, replicas * gpus, gpus, memory, figures)
+
+
+def _best(plans: Iterable[CapacityPlan], by: str) -> list[CapacityPlan]:
+    """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
+
+    def key(plan: CapacityPlan) -> tuple[float, float, float, str]:
+        done = plan.figures.get("requests_per_second", 0.0)
+        return (plan.figures[by], plan.usd_per_hour, -done, plan.offer.node.name)
+
+    kept: dict[tuple[str, str], CapacityPlan] = {}
+    for plan in sorted(plans, key=key):
+        kept.setdefault((plan.offer.gpu.name, plan.offer.node.provider), plan)
+    return list(kept.values())

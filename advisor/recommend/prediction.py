@@ -1,0 +1,391 @@
+"""How long the same work takes on another GPU: a roofline over what the SKUs sustain, never over printed peaks.
+
+Per row of use on the source: S = (sum_k u_k^3)^(1/3) over compute, memory, NVLink, PCIe and network; the rest of the
+engine's time is latency (scales with the clock), the rest of the wall is host or absence of demand. On the target every
+u_k is multiplied by rho_k, the ratio of the sustained rates. Communication that shows as exposed is added, not folded.
+The sources of the constants are published measurements (docs/method.md); tests hold the model to published medians.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...rules.catalog.types import GpuSku
+from ...rules.models.move_model import MoveModel
+from ..core.advice_types import Interval, Risk
+from ..core.coded_text import CodedText, coded
+from .sustained_rates import clock_ratio, family, rates_of
+
+Phase = Literal["training", "serving"]
+Array = NDArray[np.float64]
+
+NORM = 3.0  # soft-max exponent with the least error on 96 published SKU pairs (12.9 %)
+# Serving on Hopper and newer never scaled wholly: 0.10 of the time per token did not, even above batch 64
+# (593 matched configurations, H100 to H200 and to B200).
+SERVING_FLOOR = 0.10
+LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is taken to need it
+EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
+EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
+Z90 = 1.2815515655446004  # standard normal quantile of 0.9
+
+# Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
+# rules/move_model.yaml.
+SIGMA_SAME_GPU = 0.01
+SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
+SIGMA_ACHIEVED_KNOWN = 0.16
+SIGMA_CHANGED_PARALLELISM = 0.40
+_MODERN = ("hopper", "blackwell")
+_NETWORK_UNKNOWN = coded(
+    "network-unknown", "the work uses the network between nodes, and that of the target is unknown"
+)
+
+
+# A use counts as measured where it is known in this share of the observed time.
+KNOWN_MIN = 0.99
+# What each use is called in a reason, and the metric that tells it.
+USE_NAMES: Mapping[str, str] = {
+    "u_c": "tensor activity",
+    "u_m": "memory bandwidth",
+    "u_n": "NVLink traffic",
+    "u_i": "network traffic between nodes",
+    "u_p": "PCIe traffic",
+}
+
+
+@dataclass(frozen=True)
+class Use:
+    """Rows of use of one workload on its source, equal lengths: relative to what the SKU sustains, NaN: not measured.
+
+    `g` is the share of time the engine was active, `seconds` each row's weight, `exposed_nvlink` and `exposed_network`
+    say in which rows the link's traffic stood in the way of compute. `apart`: links (of `USE_NAMES`) that the work
+    cannot use where it runs: a GPU without peers, a node without a fabric. Unmeasured, they carry nothing.
+    """
+
+    u_c: Array
+    u_m: Array
+    u_n: Array
+    u_i: Array
+    u_p: Array
+    g: Array
+    seconds: Array
+    exposed_nvlink: NDArray[np.bool_]
+    exposed_network: NDArray[np.bool_]
+    apart: frozenset[str] = frozenset()
+
+    def of(self, name: str) -> Array:
+        """Use of one resource by row; NaN where it was not measured, but zero of a link that the work cannot use."""
+        values: Array = getattr(self, name)
+        return np.where(np.isnan(values), 0.0, values) if name in self.apart else values
+
+    def lacking(self, *names: str) -> tuple[str, ...]:
+        """Which of these uses were not measured in (nearly) all of the observed time; all of them of no time at all."""
+        total = float(self.seconds.sum())
+        return tuple(
+            name
+            for name in names
+            if not total or float(self.seconds[np.isfinite(self.of(name))].sum()) < KNOWN_MIN * total
+        )
+
+    @cached_property
+    def link_p95(self) -> Mapping[str, float]:
+        """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""
+        found = {"n": self.of("u_n"), "i": self.of("u_i"), "p": self.of("u_p")}
+        known = {name: values[np.isfinite(values)] for name, values in found.items()}
+        return {name: float(np.percentile(values, 95)) if values.size else math.nan for name, values in known.items()}
+
+    def matters(self, link: str) -> bool:
+        """Whether a link (n, i or p) was measured and is in use at all: 5 % at the 95th percentile."""
+        return self.link_p95[link] >= LINK_IN_USE
+
+    def may_matter(self, link: str) -> bool:
+        """Whether a link is in use, or was not measured: what was not measured is not quiet."""
+        return not self.link_p95[link] < LINK_IN_USE
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Bandwidth per GPU to the other nodes, bytes per second one way; None: unknown or none."""
+
+    bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """Log-normal time ratio (target over source): `median` and the standard deviation of its log."""
+
+    median: float
+    sigma: float
+    basis: str
+
+    @property
+    def interval(self) -> Interval:
+        spread = math.exp(Z90 * self.sigma)
+        return Interval(self.median / spread, self.median, self.median * spread)
+
+    def draw(self, rng: np.random.Generator, n: int) -> Array:
+        """`n` joint draws of the ratio."""
+        return np.exp(math.log(self.median) + self.sigma * rng.standard_normal(n))
+
+    @property
+    def risk(self) -> Risk:
+        """How likely the work slows down by more than 10 %: under 2 % very low, 10 % low, 25 % medium, else high."""
+        z = (math.log(1.1) - math.log(self.median)) / self.sigma
+        slower = 0.5 * math.erfc(z / math.sqrt(2))
+        return "very-low" if slower < 0.02 else "low" if slower < 0.10 else "medium" if slower < 0.25 else "high"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No prediction, and why."""
+
+    reason: CodedText
+
+
+def predict(
+    source: GpuSku,
+    target: GpuSku,
+    use: Use,
+    phase: Phase,
+    model: MoveModel,
+    *,
+    network: tuple[Link, Link] = (Link(None), Link(None)),
+) -> Prediction | Refusal:
+    """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing.
+
+    `model`: the calibration whose residuals give the spread.
+    """
+    same_network = network[0] == network[1]
+    if source.name == target.name and (same_network or not use.may_matter("i")):
+        return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
+    rho = factors_between(source, target, network)
+    if isinstance(rho, Refusal):
+        return rho
+    # A link that is as fast there, or faster, takes no more time there, whatever it carried.
+    slower = {"u_n": rho.n, "u_i": 1.0 if same_network else rho.i, "u_p": rho.p}
+    links = [name for name, rate in slower.items() if rate is None or rate > 1.0]
+    refused = not_measured(use, "u_c", "u_m", *links)
+    if refused is not None:
+        return refused
+    if use.matters("n") and rho.n is None:
+        return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
+    if use.matters("i") and rho.i is None and not same_network:
+        return Refusal(_NETWORK_UNKNOWN)
+    here, there = exposed_share(use, Factors()), exposed_share(use, rho)
+    if there > EXPOSED_MAX and there > here:
+        return Refusal(
+            coded(
+                "communication-exposed",
+                "exposed communication would take {there:.0%} of the time (now {here:.0%})",
+                there=there, here=here,
+            )
+        )  # fmt: skip
+    floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
+    ratio = time_ratio(use, phase, rho, floor)
+    sigma, basis = _sigma(source, target, use, phase, model)
+    return Prediction(max(ratio, 1e-6), sigma, basis)
+
+
+def not_measured(use: Use, *names: str) -> Refusal | None:
+    """The refusal that names what a prediction needs and nobody measured; None: all of it was measured."""
+    lacking = use.lacking(*names)
+    if not lacking:
+        return None
+    told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
+    return Refusal(CodedText("use-not-measured", f"{told} {were} not measured on the current GPUs", {"lacking": told}))
+
+
+def demand(use: Use) -> Array:
+    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1).
+
+    NaN where compute or memory was not measured. A link that was not measured is taken to be as busy as the engine:
+    nothing runs over it for longer than that.
+    """
+    links = [np.where(np.isnan(u), _engine(use), u) for u in (use.of("u_n"), use.of("u_i"), use.of("u_p"))]
+    return np.minimum(_norm([use.of("u_c"), use.of("u_m"), *links]), 1.0)
+
+
+def _engine(use: Use) -> Array:
+    """Share of time in which the engine was active; all of it where that was not measured."""
+    return np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
+
+
+Rates = Mapping[str, float]
+
+
+def _rates(use: Use, factors: Factors) -> Rates:
+    """By how much longer each use takes there.
+
+    A link that is not there stays at today's rate (callers refuse where it matters), and so does one that was not
+    measured and is faster there: no gain is claimed of it.
+    """
+    there = {"u_c": factors.c, "u_m": factors.m, "u_p": factors.p, "u_n": factors.n, "u_i": factors.i}
+    lacking = use.lacking("u_p", "u_n", "u_i")
+    return {
+        name: 1.0 if rate is None or (name in lacking and rate < 1.0) else rate for name, rate in there.items()
+    }  # fmt: skip
+
+
+def _measured(use: Use, rates: Rates) -> Use:
+    """The rows in which everything was measured that takes longer or shorter there; callers have refused where those
+    are not nearly all. What takes as long there as here needs no measurement."""
+    known = np.ones(len(use.seconds), dtype=np.bool_)
+    for name, rate in rates.items():
+        if rate != 1.0:
+            known &= np.isfinite(use.of(name))
+    if known.all():
+        return use
+    rows = {f.name: getattr(use, f.name)[known] for f in fields(use) if f.name != "apart"}
+    return Use(**rows, apart=use.apart)
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """By how much longer each resource takes there for the same work; below 1 is faster. `latency` scales the rest of
+    the engine's time. None: no such link there (callers refuse where it is used)."""
+
+    c: float = 1.0
+    m: float = 1.0
+    p: float | None = 1.0
+    n: float | None = 1.0
+    i: float | None = 1.0
+    latency: float = 1.0
+
+
+def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> float:
+    """Time there over time here, weighted by time (of services by busy time). `floor`: least share that is latency."""
+    rates = _rates(use, factors)
+    use = _measured(use, rates)
+    engine, there = _engine_time(use, rates, factors.latency, floor)
+    # Absence of demand does not shrink on a faster GPU, and is no part of a service's speed.
+    rest = np.zeros_like(engine) if phase == "serving" else 1.0 - engine
+    here = engine + rest
+    used = (here > 0.01) & (use.seconds > 0)
+    if not used.any():
+        return 1.0
+    # Services: weight by busy time, so that quiet hours do not dilute the hours that matter.
+    weight = use.seconds[used] * (engine[used] if phase == "serving" else 1.0)
+    if weight.sum() <= 0:
+        return 1.0
+    return float(np.average((there + rest)[used] / here[used], weights=weight))
+
+
+def busy_there(use: Use, factors: Factors) -> Array:
+    """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind. Rows
+    in which a use that matters there was not measured are left out."""
+    rates = _rates(use, factors)
+    return _engine_time(_measured(use, rates), rates, factors.latency, 0.0)[1]
+
+
+def exposed_share(use: Use, factors: Factors) -> float:
+    """Share of the engine's time there that is communication which nothing hides."""
+    rates = _rates(use, factors)
+    use = _measured(use, rates)
+    if not (use.exposed_nvlink.any() or use.exposed_network.any()):
+        return 0.0
+    added = np.zeros_like(use.g)
+    for name, exposed in (("u_n", use.exposed_nvlink), ("u_i", use.exposed_network)):
+        added += np.where(exposed & np.isfinite(use.of(name)), np.clip(use.of(name), 0.0, 1.0) * rates[name], 0.0)
+    total = float(np.sum(_engine_time(use, rates, factors.latency, 0.0)[1] * use.seconds))
+    return float(np.sum(added * use.seconds)) / total if total > 0 else 0.0
+
+
+def _engine_time(use: Use, rates: Rates, latency: float, floor: float) -> tuple[Array, Array]:
+    """Per row: engine time here (share of the wall), and the time that the same work takes there.
+
+    A link that was not measured is left out of both: it takes as long there as here (`_measured`), so it is a part of
+    the engine's remaining time.
+    """
+    inside_s: list[Array] = []
+    inside_t: list[Array] = []
+    added_s = np.zeros_like(use.g)
+    added_t = np.zeros_like(use.g)
+    no = np.zeros(len(use.seconds), dtype=np.bool_)
+    exposure = {"u_n": use.exposed_nvlink, "u_i": use.exposed_network}
+    for name, rate in rates.items():
+        values = use.of(name)
+        known = np.isfinite(values)
+        u = np.clip(np.where(known, values, 0.0), 0.0, 1.0)
+        exposed = exposure.get(name, no) & known
+        inside_s.append(np.where(exposed, 0.0, u))
+        inside_t.append(np.where(exposed, 0.0, u * rate))
+        added_s += np.where(exposed, u, 0.0)
+        added_t += np.where(exposed, u * rate, 0.0)
+    engine = _engine(use)
+    own = _norm(inside_s) + added_s
+    # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
+    clipped = np.minimum(own, engine * (1.0 - floor))
+    scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
+    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * latency
+    return engine, there
+
+
+def _norm(parts: list[Array]) -> Array:
+    total = np.zeros_like(parts[0])
+    for part in parts:
+        u = np.maximum(part, 0.0)
+        total += u * u * u  # NORM is 3, and products take a fraction of the time of powers
+    return np.cbrt(total)
+
+
+def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
+    """The ratios of what the two SKUs sustain; a refusal where nobody published it."""
+    here, there = rates_of(source), rates_of(target)
+    for sku, rates in ((source, here), (target, there)):
+        if rates is None:
+            return Refusal(coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate of {sku}", sku=sku.name))
+        if rates.assumed:
+            return Refusal(
+                coded(
+                    "rates-not-published", "no published data on {rates}; nominal peaks are misleading",
+                    rates=" or ".join(rates.assumed),
+                )
+            )  # fmt: skip
+    assert here is not None
+    assert there is not None
+    return Factors(
+        c=here.matrix / there.matrix,
+        m=here.memory / there.memory,
+        p=here.pcie / there.pcie,
+        n=_nvlink(source, target),
+        i=_over(network[0].bytes_per_second, network[1].bytes_per_second),
+        latency=clock_ratio(here.clock_hertz, there.clock_hertz),
+    )
+
+
+def _nvlink(source: GpuSku, target: GpuSku) -> float | None:
+    peaks = _over(source.link_bytes_per_second, target.link_bytes_per_second)
+    here, there = source.achieved.link_allreduce, target.achieved.link_allreduce
+    # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
+    return peaks * here / there if peaks is not None and here is not None and there is not None else peaks
+
+
+def _over(here: float | None, there: float | None) -> float | None:
+    return here / there if here and there else None
+
+
+def _modern(sku: GpuSku) -> bool:
+    return family(sku) in _MODERN
+
+
+def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, model: MoveModel) -> tuple[float, str]:
+    if source.name == target.name:
+        return SIGMA_ACHIEVED_KNOWN, "same GPU, different network"
+    compute_heavy = np.nanmean(use.u_c) > np.nanmean(use.u_m)
+    # Counters show the load as it is: the same batch there, so that more memory brings no more sequences. They do not
+    # show experts, so decode is taken to be as hard to predict as theirs.
+    kind = "training" if phase == "training" else "prefill" if compute_heavy else "decode of experts at a batch"
+    group = f"{kind}, {'within' if family(source) == family(target) else 'across'} generations"
+    return model.groups[group].sigma, group
+
+
+def percentiles(draws: Array) -> Interval:
+    """10th, 50th and 90th percentile of joint draws."""
+    p10, p50, p90 = (float(x) for x in np.percentile(draws, (10, 50, 90)))
+    return Interval(p10, p50, p90)

@@ -1,0 +1,259 @@
+"""Prices, what workloads cost, where every dollar went, and when a freed node is cash.
+
+People rent nodes whole: dollars are claimed only where whole nodes fall free and nothing binds them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+
+from ...rules.catalog import fabric_premium as interconnect
+from ...rules.catalog.fabric_premium import Premium, PriceOf
+from ...rules.catalog.gpu_files import normalise
+from ...rules.catalog.hour_prices import GPU_HOUR, flag_line
+from ...rules.catalog.types import Price
+from ..classify.types import NodeFacts, Verdicts
+from ..core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation
+from ..core.coded_text import CodedText
+from ..core.formatting import listed
+from ..core.verdict_types import WorkloadVerdict
+from .price_book import UNBOUND, PriceBook
+
+_SKUS_SHOWN = 3  # in one line that people copy
+# Kind of fabric in the catalog -> the link layer that its ports report.
+_LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
+FABRIC_REMEDY = "Run node_exporter with --collector.infiniband, or the agent."
+
+
+def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
+    """What a node's fabric adds to its price; None: no price is known, or there is no such fabric."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    return interconnect.fabric_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
+
+
+def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
+    """The prices of a node and of its likes, all in the region that its own price is of."""
+    return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
+
+
+def lacks_fabric(book: PriceBook, node: NodeFacts) -> bool:
+    """Whether a node shows no port of a compute fabric and the catalog says that its kind has none: plain Ethernet."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    bare = node.fabric is None or not node.fabric.ports_compute
+    return bare and sku is not None and sku.fabric.rdma is False
+
+
+def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
+    """What the compute fabrics carried against what they cost, by node: of nodes that show a port, and of those that
+    have a fabric by their SKU and show none."""
+    uses = []
+    for node in sorted(nodes, key=lambda n: n.node):
+        fabric, premium = node.fabric, fabric_premium(book, node)
+        if fabric is None and fabric_unobserved(book, node):
+            sku = book.catalog.node(node.node_sku) if node.node_sku else None
+            uses.append(
+                FabricUse(
+                    node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None,
+                    hours=0.0, util_p995=None, util_max=None,
+                    cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
+                    assumed=premium is not None and premium.assumed,
+                    unseen=f"No fabric data. {FABRIC_REMEDY}",
+                )
+            )  # fmt: skip
+        if fabric is not None and not lacks_fabric(book, node):
+            uses.append(
+                FabricUse(
+                    node=node.node, node_sku=node.node_sku, kind=fabric.link_layer, hours=fabric.hours,
+                    util_p995=fabric.util_p995 if fabric.readable else None,
+                    util_max=fabric.util_max if fabric.readable else None,
+                    cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
+                    assumed=premium is not None and premium.assumed,
+                    unseen=None if fabric.readable else fabric.reason,
+                    unseen_code=None if fabric.readable else fabric.code,
+                )
+            )  # fmt: skip
+    return tuple(uses)
+
+
+def fabric_unobserved(book: PriceBook, node: NodeFacts) -> bool:
+    """Whether a node has an RDMA fabric by its SKU and no port of it was observed."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    return node.fabric is None and sku is not None and bool(sku.fabric.rdma)
+
+
+def standings(
+    nodes: Sequence[NodeFacts], book: PriceBook, judged: Mapping[str, tuple[str, ...]]
+) -> tuple[NodeStanding, ...]:
+    """The nodes as the ledger holds moves against them, each with today's price. `judged`: their judged GPUs."""
+    return tuple(
+        NodeStanding(
+            node=node.node, node_sku=node.node_sku, gpu_sku=node.gpu_sku, gpu_count=node.gpu_count,
+            region=node.region, usd_per_hour=price.usd_per_hour if (price := book.of(node)) else None,
+            hours_observed=node.hours_observed, first_seen=node.first_seen, last_seen=node.last_seen,
+            judged=judged.get(node.node, ()),
+        )
+        for node in nodes
+    )  # fmt: skip
+
+
+def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
+    """What a node's NVLink adds to its price; None: no price is known, or there is no NVLink."""
+    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    return interconnect.nvlink_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
+
+
+def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
+    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part of
+    the hours, at the mean price of their nodes. None where a node has no price.
+    """
+    prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
+    rates = {node: rate for node, rate in prices.items() if rate is not None}
+    rows = verdicts.occupancy
+    own = rows[rows["class"].isin(("workload", "allocated_idle")) & rows["workload_id"].notna()]
+    costs: dict[str, float] = {}
+    for key, hours in own.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
+        workload, node = (str(part) for part in key)  # type: ignore[attr-defined]
+        costs[workload] = costs.get(workload, 0.0) + rates.get(node, math.nan) * float(hours)
+
+    def cost(w: WorkloadVerdict) -> float | None:
+        value = costs.get(w.id)
+        if w.shared:
+            value = w.gpu_hours * sum(rates.get(node, math.nan) for node in w.nodes) / len(w.nodes)
+        return value if value is not None and math.isfinite(value) else None
+
+    return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
+
+
+def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[CodedText, ...]]:
+    """Where every dollar of the priced nodes went, and notes on nodes without a price, or with an assumed one.
+
+    `total` is node price x hours, reckoned apart from the parts, which sum to it.
+    """
+    rows = verdicts.occupancy
+    parts: dict[str, float] = dict.fromkeys(
+        ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved"), 0.0
+    )
+    total = 0.0
+    unpriced: list[NodeFacts] = []
+    for node in verdicts.nodes:
+        price, rate = book.of(node), book.per_gpu_hour(node)
+        if price is None or rate is None:
+            unpriced.append(node)
+            continue
+        total += price.usd_per_hour * node.span_hours
+        for label, hours in rows[rows["node"] == node.node].groupby("class")["gpu_hours"].sum().items():
+            parts[str(label)] += float(hours) * rate
+    notes = (
+        *unpriced_notes(unpriced, len(verdicts.nodes)), *assumed_notes(verdicts.nodes, book),
+        *unused_price_notes(verdicts.nodes, book),
+    )  # fmt: skip
+    if len(unpriced) == len(verdicts.nodes):
+        return Reconciliation(None, None, None, None, None, None, None), notes
+    return Reconciliation(
+        parts["workload"], parts["shared"], parts["allocated_idle"], parts["unallocated"], parts["drained"],
+        parts["unobserved"], total,
+    ), notes  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Cash:
+    """What falls free comes back in dollars: of nodes at `price`, now or from `date` (ISO) on."""
+
+    price: Price
+    realisation: Realisation
+    date: str | None = None
+
+
+def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
+    """How freed nodes come back in cash; None: they do not, they are capacity for other work. `at`: Unix seconds."""
+    if price is None or whole_nodes <= 0 or price.basis == "owned":
+        return None
+    if price.committed_until:
+        until = _date(price.committed_until)
+        if until is None:
+            return None
+        later = until > datetime.fromtimestamp(at, UTC).date()
+        return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
+    # A reservation without a date binds for a time nobody told us.
+    return Cash(price, "cash-now") if price.basis in UNBOUND else None
+
+
+def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:
+    """The prices that were used, once each, by id."""
+    return tuple(sorted({p.id: p for p in prices if p is not None}.values(), key=lambda p: p.id))
+
+
+def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[str | None]) -> list[Price | None]:
+    """Every price that costs and savings of these nodes may rest on, and those of what they would move to."""
+    # Nodes alike share their prices: once each, not once a node.
+    places = {(n.node_sku, n.region, n.provider, n.gpu_sku, n.gpu_count): n for n in nodes}.values()
+    wanted = sorted({t for t in targets if t is not None})
+    found = [price for n in places for price in (book.of(n), book.saving_price(n))]
+    return found + [book.beside(n, t) for n in places for t in wanted]
+
+
+def _date(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text[:10])
+    except ValueError:
+        return None
+
+
+def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]:
+    """One line: which nodes have no price, and what to write to get dollars. `of`: nodes in all. Empty: all
+    have one."""
+    if not nodes:
+        return ()
+    counts = Counter(n.gpu_sku or n.gpu_name or "" for n in nodes)
+    skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
+    known = sum(counts[sku] for sku in skus)
+    whole = len(nodes) == of
+    fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}
+    what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
+    out = "" if whole else ", not included in dollar amounts"
+    if not skus:
+        names = listed([n.node for n in nodes])
+        text = (
+            f"{what} ({names}){out}: no GPU observed, or GPUs of several models. Set provider, region and node_sku "
+            "in the agent's configuration, or use a price file (--prices)."
+        )
+        return (CodedText("prices-and-skus-missing", text, fields),)
+    rest = len(nodes) - known
+    told = listed(skus) + (f"; {rest} without a GPU, or with several models" if rest else "")
+    shown = skus[:_SKUS_SHOWN]
+    table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
+    settings = f"Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml"
+    text = f"{what} ({told}){out}. {settings}, or {flag_line(shown, 'PRICE')}."
+    return (CodedText("prices-missing", text, fields),)
+
+
+def unused_price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
+    """One line: prices of GPUs that neither the catalog nor the telemetry knows, which one setting for several clusters
+    may have."""
+    known = {normalise(n.gpu_name or "") for n in nodes}
+    names = [name for name in book.hourly.gpu if book.catalog.gpu(name) is None and normalise(name) not in known]
+    if not names:
+        return ()
+    text = f"Price not used: no GPU here is called {listed(names)}, and the catalog has no such name."
+    return (CodedText("price-not-used", text, {"gpus": ", ".join(names)}),)
+
+
+def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
+    """One line: how many nodes are priced in an assumed region, and how to say where they are."""
+    prices = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
+    if not prices:
+        return ()
+    regions = listed(sorted({f"{n.provider or p.sku.partition('/')[0]} {p.region}" for n, p in prices}))
+    unknown = [n for n, _ in prices if n.region is None]
+    count = f"{len(prices)} {'node' if len(prices) == 1 else 'nodes'}"
+    why = "No region" if len(unknown) == len(prices) else "No region with a price"
+    text = (
+        f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}). Costs use the price of {regions} (region "
+        "assumed); savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
+        "kube-state-metrics, or set prices with --prices."
+    )
+    return (CodedText("region-assumed", text, {"nodes": len(prices), "without_region": len(unknown)}),)

@@ -1,0 +1,366 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+"""Dollars of moves: prices, cash, what excludes what; and the model, packing and contradictions behind them."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from skuwise.advisor.classify.types import MigInstance
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.verdict_types import KindVerdict
+from skuwise.advisor.recommend.move_context import DrawnRecommendation
+from skuwise.advisor.recommend.predict.mig_packing import fits, pack
+from skuwise.advisor.recommend.predict.sku_comparison import compare
+from skuwise.advisor.recommend.predict.typical_work import Question, parts_of
+from skuwise.advisor.recommend.prediction import percentiles
+from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, reconcile, with_costs
+from skuwise.advisor.recommend.recommender import recoverable_cash, without_losers
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.move_model import load_move_model
+from skuwise.tests.support.moves_builders import (
+    END,
+    IB,
+    PLAIN,
+    advice_of,
+    bare,
+    catalog,
+    fabric,
+    founding,
+    gpus_of,
+    node,
+    price_of,
+    usage,
+    verdicts,
+    workload,
+)
+
+HOUR = catalog().price(IB, "eastus").usd_per_hour
+PLAIN_HOUR = catalog().price(PLAIN, "eastus").usd_per_hour
+
+
+def test_the_parts_sum_to_node_price_times_hours():
+    chat, job = workload("chat", ("n1",)), workload("job", ("n2",), kind="training", gpus=gpus_of("n2", 4))
+    both = workload("both", ("n3",), shared=True)
+    given = verdicts([node("n1"), node("n2", PLAIN), node("n3")], [chat, job, both], idle_hours={"w-job": 100.0})
+    r, notes = reconcile(given, PriceBook(catalog()))
+    assert r.total == pytest.approx(336 * (2 * HOUR + PLAIN_HOUR))
+    parts = r.workloads + r.shared + r.allocated_idle + r.unallocated + r.drained + r.unobserved
+    assert parts == pytest.approx(r.total, rel=1e-3)
+    assert r.shared == pytest.approx(336 * HOUR)
+    assert r.allocated_idle == pytest.approx(100 * PLAIN_HOUR / 8)
+    assert notes == ()
+    costs = {w.name: w.cost_usd for w in with_costs(given, PriceBook(catalog()))}
+    assert costs["both"] == pytest.approx(336 * HOUR)
+
+
+def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
+    book = PriceBook(catalog())
+    paired = fabric_premium(book, node())
+    assert not paired.assumed
+    assert paired.usd_per_hour == pytest.approx(HOUR - PLAIN_HOUR)
+    lone = "azure/Standard_ND96isr_H200_v5"
+    assumed = fabric_premium(book, node("h", lone, region="eastus2"))
+    assert assumed.assumed
+    assert assumed.share == pytest.approx(0.105 / 1.105)
+
+
+@pytest.mark.parametrize(
+    ("basis", "until", "nodes", "expected"),
+    [
+        ("list", None, 1, ("cash-now", None)),
+        ("list", None, 0, None),
+        ("owned", None, 2, None),
+        ("committed", "2099-01-01", 2, ("cash-at", "2099-01-01")),
+        ("committed", "2020-01-01", 2, ("cash-now", None)),
+        ("reserved", None, 2, None),
+    ],
+)
+def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
+    cash = cash_of(price_of(basis=basis, until=until), nodes, END)
+    assert (cash and (cash.realisation, cash.date)) == expected
+
+
+def test_no_dollars_for_part_of_a_node():
+    idle = workload("held", ("n1",), kind="idle", gpus=gpus_of("n1", 4))
+    busy = workload("chat", ("n1",), gpus=gpus_of("n1")[4:])
+    given = verdicts([node()], [idle, busy], uses=[usage(idle, u_c=0, u_m=0, g=0, label="idle"), usage(busy)],
+                     idle_hours={"w-held": 4 * 336.0})  # fmt: skip
+    advice = advice_of(given)
+    released = next(r for r in advice.recommendations if r.action == "release")
+    assert released.realisation == "capacity-freed"
+    assert released.saving_usd_per_month is None
+    assert released.freed_gpu_hours_per_month == 4 * 730
+    assert advice.summary.recoverable_usd_per_month == 0.0
+
+
+def test_a_commitment_is_cash_at_its_end_and_not_recoverable_now():
+    given = verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)])
+    advice = advice_of(given, (price_of(basis="committed", until="2099-01-01"),))
+    released = next(r for r in advice.recommendations if r.action == "release")
+    assert (released.realisation, released.available_from) == ("cash-at", "2099-01-01")
+    assert "2099-01-01" in released.text
+    assert advice.summary.recoverable_usd_per_month == 0.0
+
+
+def test_moves_that_exclude_one_another_count_once():
+    draws = np.random.default_rng(0).normal(100, 10, 500)
+    advice = advice_of(founding())
+    template = next(r for r in advice.recommendations if r.saving_usd_per_month is not None)
+
+    def option(name, values, key):
+        r = replace(template, id=name, saving_usd_per_month=percentiles(values), blocked_by=(), realisation="cash-now")
+        return DrawnRecommendation(r, values, key)
+
+    rivals = [option("a", draws, "place:x"), option("b", draws + 50, "place:x")]
+    best, _ = recoverable_cash(rivals)
+    assert best == pytest.approx(np.median(draws + 50))
+    both, spread = recoverable_cash([*rivals, option("c", -draws + 300, "count:x")])
+    assert both == pytest.approx(350)
+    # Joint draws: what one loses the other gains, so the sum has no spread; adding percentiles would show one.
+    assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)
+
+
+CATALOG = load_catalog()
+MODEL = load_move_model()
+REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
+CHAT = {"params": 70e9, "gpus": 8, "input_tokens": 1024, "output_tokens": 1024}
+
+
+def asked(source, target, phase, precision="bf16", **more):
+    more = {"gpus": 8, **more} if phase == "training" else more
+    question = Question(phase, precision, **more)
+    return compare(question, CATALOG.gpu_asked(source), CATALOG.gpu_asked(target), REFERENCE, MODEL)
+
+
+def speedup(*given, **more):
+    return 1 / asked(*given, **more).time_ratio.p50
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "phase", "precision", "published"),
+    [
+        ("H100", "H200-SXM", "decode", "fp8", 1.28),
+        ("H100", "H200-SXM", "prefill", "fp8", 1.05),
+        ("H100", "H200-SXM", "training", "bf16", 1.09),
+        ("A100", "H100", "decode", "fp16", 1.76),
+        ("A100", "H100", "prefill", "fp16", 2.38),
+        ("A100", "H100", "training", "bf16", 2.16),
+        ("L40S", "H100", "decode", "fp8", 4.4),
+        ("L40S", "H100", "prefill", "fp8", 3.5),
+        ("H200-SXM", "B200-SXM", "training", "bf16", 1.55),
+    ],
+)
+def test_published_medians_are_met_where_nothing_else_is_said(source, target, phase, precision, published):
+    assert speedup(source, target, phase, precision) == pytest.approx(published, rel=0.12)
+
+
+@pytest.mark.parametrize(("target", "low", "high"), [("H200-SXM", 1.02, 1.27), ("B200-SXM", 1.28, 2.05)])
+@pytest.mark.parametrize("batch", [4, 16, 64, 128])
+def test_time_per_token_at_a_batch_lies_where_most_matched_configurations_did(target, low, high, batch):
+    assert low < speedup("H100", target, "decode", "fp8", batch=batch, **CHAT) < high
+
+
+@pytest.mark.parametrize(
+    ("gpu", "more", "milliseconds"),
+    [
+        # aiconfigurator's silicon samples: Llama-3.1-70B under vLLM, MiniMax-M2.5 and DeepSeek-V3 (benchmarks/fit).
+        ("H200-SXM", {"params": 70e9, "gpus": 4, "batch": 16, "input_tokens": 1024, "output_tokens": 1024}, 10.9),
+        ("B200-SXM", {"params": 70e9, "gpus": 2, "batch": 64, "input_tokens": 1024, "output_tokens": 1024}, 15.9),
+        ("H100-SXM5", {"params": 70e9, "gpus": 8, "batch": 4, "input_tokens": 8192, "output_tokens": 1024}, 10.2),
+        ("H200-SXM", {"params": 229e9, "active_params": 10e9, "gpus": 4, "batch": 16, "input_tokens": 1024,
+                      "output_tokens": 1024}, 15.7),
+        ("B200-SXM", {"params": 671e9, "active_params": 37e9, "gpus": 8, "batch": 32, "input_tokens": 1024,
+                      "output_tokens": 1024}, 16.9),
+    ],
+)  # fmt: skip
+def test_the_time_of_a_token_is_the_measured_one_within_a_third(gpu, more, milliseconds):
+    question = Question("decode", "fp8", **more)
+    parts = parts_of(question, CATALOG.gpus[gpu], REFERENCE, MODEL)
+    assert parts is not None
+    token = sum(parts.values()) * more["batch"] / question.generated
+    assert token * 1e3 == pytest.approx(milliseconds, rel=1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("phase", "precision", "more", "code"),
+    [
+        ("decode", "fp8", {"params": 5e12}, "size-not-calibrated"),
+        ("decode", "fp8", {"params": 70e9, "batch": 4096, "gpus": 8}, "batch-not-calibrated"),
+        ("decode", "fp64", {"params": 8e9}, "precision-not-calibrated"),
+        ("fp32", None, {}, ""),
+    ],
+)
+def test_what_lies_outside_of_the_calibration_is_said_and_widens(phase, precision, more, code):
+    if not code:
+        turing = asked("H100", "T4", "decode", "fp16", params=8e9)
+        assert [one.code for one in turing.outside] == ["architecture-not-calibrated"]
+        return
+    found = asked("H100", "H200-SXM", phase, precision, **more)
+    assert code in [one.code for one in found.outside]
+    assert found.sigma > MODEL.groups[found.group].sigma
+
+
+@pytest.mark.parametrize("phase", ["training", "prefill", "decode", "mixed"])
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "int8", "fp4", "fp32", "int4", "fp64"])
+def test_every_pair_of_gpus_gets_an_answer(phase, precision):
+    names = sorted(CATALOG.gpus)
+    for a, b in zip(names, [*names[1:], names[0]], strict=True):
+        ratio = asked(a, b, phase, precision, params=13e9).time_ratio
+        assert 0 < ratio.p10 < ratio.p50 < ratio.p90 < math.inf
+
+
+def test_what_nobody_published_is_assumed_and_widens_the_interval():
+    known, unknown = asked("H100", "H200-SXM", "prefill", "fp8"), asked("H100", "H100-NVL", "prefill", "fp8")
+    assert known.assumed == ()
+    assert "assumed" in unknown.basis
+    assert "H100-NVL" in unknown.basis
+    assert unknown.sigma > known.sigma
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "more", "reason"),
+    [
+        ("H100", "L40S", {"phase": "decode", "precision": "fp8", "params": 70e9, "gpus": 4}, "only PCIe"),
+        ("H100", "A100", {"phase": "decode", "precision": "fp8"}, "no FP8"),
+        ("H100", "T4", {"phase": "training", "precision": "bf16"}, "no BF16"),
+        ("H200-SXM", "H100", {"phase": "decode", "precision": "bf16", "params": 70e9}, "GPUs needed"),
+        (
+            "H100",
+            "B200-SXM",
+            {"phase": "decode", "precision": "fp8", "params": 8e9, "batch": 128},
+            "limited by its host",
+        ),
+        ("H100", "MI300X", {"phase": "decode", "precision": "fp8"}, "software stack"),
+        ("H100", "GH200-96GB", {"phase": "decode", "precision": "fp8"}, "Arm host"),
+    ],
+)
+def test_what_forbids_a_move_is_named(source, target, more, reason):
+    assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
+
+
+def median(draws: list[np.ndarray]) -> float:
+    return float(np.median(np.sum(draws, axis=0))) if draws else 0.0
+
+
+def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians() -> None:
+    rng = np.random.default_rng(1)
+    skewed = 10_000.0 - 3000.0 * rng.exponential(1.0, 4000)
+    gamble = rng.normal(10.0, 2000.0, 4000)
+    assert np.median(gamble) > -100
+    assert median([skewed, gamble]) < np.median(skewed)
+    (left,) = without_losers([skewed, gamble])
+    assert left is skewed
+
+
+def test_what_surely_saves_stays() -> None:
+    rng = np.random.default_rng(2)
+    sure = [rng.uniform(100.0, 300.0, 4000) for _ in range(5)]
+    assert len(without_losers(sure)) == 5
+    assert without_losers([]) == []
+
+
+SLICES = {
+    "1g.10gb": (1, 1),
+    "1g.20gb": (1, 2),
+    "2g.20gb": (2, 2),
+    "3g.40gb": (3, 4),
+    "4g.40gb": (4, 4),
+    "7g.80gb": (7, 8),
+}
+
+
+def instance(gpu: str, number: int, profile: str = "1g.10gb", held: bool = True) -> MigInstance:
+    compute, memory = SLICES.get(profile, (None, None))
+    return MigInstance("n", f"{gpu}/{number}", gpu, profile, compute, memory, ("w",) if held else ())
+
+
+@pytest.mark.parametrize(
+    ("profiles", "possible"),
+    [
+        (["1g.10gb"] * 7, True), (["1g.10gb"] * 8, False), (["3g.40gb"] * 2, True), (["3g.40gb"] * 3, False),
+        (["4g.40gb", "3g.40gb"], True), (["4g.40gb", "4g.40gb"], False), (["3g.40gb", "2g.20gb", "1g.10gb"], True),
+        (["3g.40gb", "3g.40gb", "1g.10gb"], False), (["2g.20gb"] * 3 + ["1g.10gb"], True), (["7g.80gb"], True),
+        (["2g.20gb"] * 4, False), (["1g.20gb"] * 4, True), (["1g.20gb"] * 3 + ["2g.20gb"], True),
+    ],
+)  # fmt: skip
+def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible: bool) -> None:
+    assert fits([SLICES[one] for one in profiles]) is possible
+
+
+def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
+    own = [instance("a", 1, "3g.40gb"), instance("a", 2), instance("b", 1), instance("b", 2, "3g.40gb", held=False)]
+    packing = pack(own)
+    assert packing is not None
+    assert (packing.kept, packing.freed, [one.gpu_uuid for one in packing.moved]) == (("a",), ("b",), ["b/1"])
+
+
+@pytest.mark.parametrize("code", ["shape-collectives", "nvlink-use"])
+def test_a_link_that_evidence_speaks_of_is_not_called_silent(code: str) -> None:
+    alone = workload(gpus=gpus_of("n1", 1))
+    says = replace(alone, kind=replace(alone.kind, evidence=(CodedText(code, "said"),)))
+    silent = node(fabric=None, nvlink_util_p995=0.004)
+    assert "idle-nvlink" in {f.rule for f in advice_of(verdicts([silent], [alone])).findings}
+    advice = advice_of(verdicts([silent], [says]))
+    assert "idle-nvlink" not in {f.rule for f in advice.findings}
+    (note,) = [n for n in advice.notes if n.code == "finding-contradicted"]
+    assert note.fields == {"rule": "idle-nvlink", "workload": alone.id, "evidence": code}
+
+
+@pytest.mark.parametrize(("days_at_rest", "held"), [(5, True), (1, False)])
+def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -> None:
+    """Two accounts of the same hours: allocated and idle for five days, at rest for so many."""
+    job = workload(kind=KindVerdict("idle", 0.9), gpus=gpus_of("n1", 1))
+    rows = usage(job, g=0.9, label="compute")
+    left = rows["ts"] > END - days_at_rest * 86_400
+    for name in ("u_c", "u_m", "u_n", "c", "m", "n", "g"):
+        rows.loc[left, name] = 0.0
+    rows.loc[left, "bottleneck"] = "idle"
+    advice = advice_of(verdicts([node()], [job], uses=[rows], idle_hours={job.id: 120.0}))
+    assert ("held-idle" in {f.rule for f in advice.findings}) is held
+    against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
+    assert against == ([] if held else ["worked-meanwhile"])
+
+
+USED = fabric(util_p995=0.2, util_max=0.4)  # so that no waste of it is found
+OCI, L40S, B200 = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4", "oci/BM.GPU.B200.8"
+
+
+def at(sku, provider, region, name="n1"):
+    return node(name, sku, provider=provider, region=region, fabric=USED)
+
+
+def moves_to(advice, gpu):
+    """Recommendations of another GPU that nothing blocks."""
+    return [r for r in advice.recommendations if r.target.gpu_sku == gpu and not r.blocked_by]
+
+
+def service(sku, **changes):
+    return workload("chat", ("n1",), node_sku=sku, features={"mem_flat": 0.0, "cpu": 0.02}, **changes)
+
+
+@pytest.mark.parametrize("nvlink", [0.3, 0.0])
+def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
+    parallel = service(OCI)
+    use = usage(parallel, u_c=0.10, u_m=0.05, u_n=nvlink, g=0.95, memory=0.3)
+    advice = advice_of(
+        verdicts([at(OCI, "oci", "global")], [parallel], uses=[use]), prices=(price_of(L40S, 1.0, region="global"),)
+    )
+    why = [j.reason for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
+    # Without traffic it is weighed like any other.
+    assert any("only by PCIe" in reason.text for reason in why) == (nvlink > 0)
+    if nvlink:
+        assert not moves_to(advice, "L40S")
+
+
+def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():
+    both = workload("pretrain", ("n1", "n2"), kind="training", features={"mem_flat": 0.0, "cpu": 0.02})
+    use = usage(both, u_c=0.7, u_m=0.4, u_n=0.3, u_i=0.3, g=0.97, label="compute")
+    nodes = [replace(node(name), fabric=USED) for name in ("n1", "n2")]
+    cheap = price_of(PLAIN, 1.0)
+    advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(cheap,))
+    assert not [
+        r
+        for r in advice.recommendations
+        if r.target.node_sku == cheap.sku and r.action == "move-sku" and not r.blocked_by
+    ]
