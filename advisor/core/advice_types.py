@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from .coded_text import CodedText
 from .energy_types import FleetEnergy, NodeEnergy
-from .verdict_types import NOT_IN_JSON, WorkloadVerdict
+from .verdict_types import NOT_IN_JSON, NOT_KEPT, WorkloadVerdict
 
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
@@ -126,6 +126,25 @@ class SavingsBaseline:
 
 
 @dataclass(frozen=True, slots=True)
+class EvidenceClaim:
+    """What a recommendation rests on.
+
+    `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
+    `whole`: whole nodes fall free, change hands or are switched off. `measures`: of `inventory.MEASURED`. `fabric`:
+    nodes of which it matters what their fabric carried. `host`: whether it matters how busy their hosts' cores are.
+    `unheld`: no workload holds the GPUs.
+    """
+
+    nodes: tuple[str, ...]
+    measures: frozenset[str]
+    gpus: frozenset[str] = frozenset()
+    whole: bool = False
+    fabric: frozenset[str] = frozenset()
+    host: bool = False
+    unheld: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     sku: str
     reason: CodedText
@@ -142,7 +161,12 @@ class Recommendation:
     `available_from` is the date (ISO) from which a ``cash-at`` saving is cash. `decision` is what somebody decided on
     it (the ledger); None: nobody did, or the snooze is over. `changes`: what differs at the target beside the count of
     GPUs, with the reason where its fabric is dearer. `shown`: whether lists and mails show it (core/worth.py); None:
-    not evaluated yet. `yardstick` is no part of the JSON.
+    not evaluated yet. `observed_hours`: what its monthly figures were projected from; None: from no hours of work.
+
+    No part of the JSON: `yardstick`, and what is there only while an advice is made: `draws` (joint draws of the
+    monthly saving, US dollars, an array; None: it claims none), `claims` (of two recommendations with one in common
+    only one can be had; the first is its own, the others of work that it moves besides) and `needs` (what it rests on;
+    None: it claims nothing).
     """
 
     id: str
@@ -155,6 +179,7 @@ class Recommendation:
     saving_usd_per_month: Interval | None
     freed_gpu_hours_per_month: Amount
     energy_saving_kwh_per_month: Interval | None = field(default=None, kw_only=True)
+    observed_hours: Amount | None = field(default=None, kw_only=True)
     realisation: Realisation
     available_from: str | None = field(default=None, kw_only=True)
     risk: Risk
@@ -170,6 +195,17 @@ class Recommendation:
     shown: bool | None = field(default=None, kw_only=True)
     text: str
     yardstick: SavingsBaseline = field(default_factory=SavingsBaseline, metadata=NOT_IN_JSON)
+    draws: Any = field(default=None, compare=False, repr=False, metadata=NOT_KEPT)
+    claims: tuple[str, ...] = field(default=(), compare=False, repr=False, metadata=NOT_KEPT)
+    needs: EvidenceClaim | None = field(default=None, compare=False, repr=False, metadata=NOT_KEPT)
+
+    @property
+    def worth_telling(self) -> bool:
+        """Whether it gains by itself, though no finding asks for it."""
+        saving = self.saving_usd_per_month
+        return (
+            not self.blocked_by and saving is not None and saving.p50 > 0 and self.risk in (*COUNTED_RISKS, "medium")
+        )
 
     @property
     def set_aside(self) -> bool:
@@ -195,6 +231,32 @@ class Recommendation:
         tried = standing == 1 and self.action != "swap-placement"
         saving = self.saving_usd_per_month.p50 if self.saving_usd_per_month else 0.0
         return (standing, tried, -saving, -self.freed_gpu_hours_per_month, self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """Of whom one rule gave no verdict, for one reason: no waste was found of them, and none was excluded.
+
+    `workloads`: ids; empty where the rule judges nodes. `usd_per_month`: what is at stake where a price tells it (what
+    a silent fabric adds, for idle-fabric); None: not told.
+    """
+
+    rule: str
+    reason: CodedText
+    nodes: tuple[str, ...]
+    workloads: tuple[str, ...]
+    gpu_count: int
+    usd_per_month: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdicts:
+    """How many nodes or workloads of its scope a rule found waste of, judged clean, and could not judge."""
+
+    rule: str
+    found: int
+    clean: int
+    not_judged: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +424,8 @@ class Advice:
     prices: tuple[Price, ...]
     workloads: tuple[WorkloadVerdict, ...]
     findings: tuple[Finding, ...]
+    judged: tuple[RuleVerdicts, ...] = field(default=(), kw_only=True)
+    not_judged: tuple[NotJudged, ...] = field(default=(), kw_only=True)
     recommendations: tuple[Recommendation, ...]
     notes: tuple[CodedText, ...] = ()
     market: tuple[Recommendation, ...] | None = None

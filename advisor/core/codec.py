@@ -144,7 +144,10 @@ class Codec:
 
     def _fields(self, kind: Any) -> tuple[dict[str, Any], dict[str, str | None]]:  # noqa: ANN401
         """The types of a class's fields, bounds and all, and what the JSON calls them (None: it does not have them)."""
-        names = {f.name: f.name if self._whole else f.metadata.get("json", f.name) for f in dataclasses.fields(kind)}
+        names = {
+            f.name: f.name if self._whole and f.metadata.get("kept", True) else f.metadata.get("json", f.name)
+            for f in dataclasses.fields(kind)
+        }
         return get_type_hints(kind, include_extras=True), names
 
     def _optional(self, kind: Any) -> Read:  # noqa: ANN401

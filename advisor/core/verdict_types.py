@@ -12,6 +12,7 @@ from .coded_text import CodedText
 from .energy_types import WorkloadEnergy
 
 NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
+NOT_KEPT: Mapping[str, object] = {"json": None, "kept": False}  # nor any other file
 # The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
 INFERRED = "activity"
 

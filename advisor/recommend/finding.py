@@ -1,0 +1,165 @@
+"""What a waste rule says of a node or a workload: found, clean, or not judged; and the words that rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ...rules.catalog.fabric_premium import Premium
+from ...rules.policy.thresholds import WasteRule
+from ..classify.types import BareGpu, NodeFacts
+from ..core.advice_types import Action, Finding, Severity
+from ..core.coded_text import CodedText
+from ..core.energy_sums import JOULES_PER_KWH
+from ..core.formatting import listed
+from ..core.frame import Window
+from ..core.timestamps import rfc3339
+from .groups import Group
+from .predict.clock_model import ClockMove
+
+HOUR_SECONDS = 3600.0
+# What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
+# GPU of too high a tier; or no waste of it ("none").
+Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockChange:
+    """One way to run the present GPUs for less energy. `cap_watts`: None for a lower clock.
+
+    `work_hours`: GPU-hours a month at work, the hours in which energy is saved.
+    """
+
+    move: ClockMove
+    cap_watts: float | None
+    work_hours: float
+
+    @property
+    def drawn_kwh_per_month(self) -> float:
+        """What the work takes a month as it runs today."""
+        return self.move.watts_before * self.work_hours * HOUR_SECONDS / JOULES_PER_KWH
+
+    @property
+    def kwh_per_month(self) -> float:
+        """What it saves, for the same work."""
+        return (1.0 - self.move.joules_ratio) * self.drawn_kwh_per_month
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
+
+    `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
+    `answered_by`, `waste`: as its rule has them (rule.py); nothing of a rule of one's own.
+    """
+
+    finding: Finding
+    group: Group | None
+    nodes: tuple[NodeFacts, ...]
+    bare: tuple[BareGpu, ...] = ()
+    premium: Premium | None = None
+    fault: str | None = None
+    clock: ClockChange | None = None
+    faulty: frozenset[str] = frozenset()
+    answered_by: Mapping[Action, int] = field(default_factory=dict)
+    waste: Waste = "none"
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """No verdict of a rule on a node or a workload. `reason`: a clause, the same for all whom it concerns.
+
+    `usd_per_month`: what is at stake, where a price tells. `note`: what a person should read of it (None: the count by
+    reason is enough).
+    """
+
+    reason: CodedText
+    nodes: tuple[NodeFacts, ...]
+    group: Group | None = None
+    usd_per_month: float | None = None
+    note: CodedText | None = None
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A node or a workload that a rule judged without a finding."""
+
+    about: Group | NodeFacts
+
+
+Outcome = Found | Unjudged | Clean
+
+
+def node_words(nodes: Sequence[NodeFacts]) -> str:
+    names = [n.node for n in nodes]
+    return f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({listed(names)})"
+
+
+def series_label(group: Group) -> str:
+    """A series as a person would name it: its kind, its name, and whose it is."""
+    lead = group.lead
+    kind = {"online-inference": "online inference service", "batch-inference": "batch inference job"}.get(
+        group.kind, f"{group.kind} job"
+    )
+    if kind.endswith(" job") and lead.name.startswith("job "):  # a job that has a number alone
+        kind = kind.removesuffix(" job")
+    others = len({w.name for w in group.now} - {lead.name})
+    owner = lead.owner.team or lead.owner.namespace or lead.owner.account or lead.owner.user
+    about = ", ".join(filter(None, (owner, f"{others} similar" if others else None)))
+    return f"The {kind} {lead.name}" + (f" ({about})" if about else "")
+
+
+def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:
+    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node.
+
+    Another window, where the node was seen for long enough outside this one; else the hours that are missing, counted
+    from `at` (Unix seconds), the moment of the advice: what was not sampled while an agent stood still is lost.
+    """
+    if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
+        return f"For a verdict, use a longer window: --since {floor:g}h or more."
+    ready = ready_at(hours, floor, window, at, node)
+    if ready is None:
+        return "For a verdict, use a later window (--until); newer data are available."
+    return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."
+
+
+def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> float | None:
+    """When a coverage floor is reached at the earliest, Unix seconds; None: another window tells more, now."""
+    longer = window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS
+    if longer or node.last_seen > window.end + HOUR_SECONDS:
+        return None
+    return max(at, window.end) + max(floor - hours, 0.0) * HOUR_SECONDS
+
+
+def severity_for_share(share: float, rule: WasteRule) -> Severity:
+    """The rule's severity where at least half of the time is wasted, one step less from a tenth, else low."""
+    order: tuple[Severity, ...] = ("low", "medium", "high")
+    top = order.index(rule.severity) if rule.severity in order else 1  # type: ignore[arg-type]
+    return order[top if share >= 0.5 else max(top - 1, 0) if share >= 0.1 else 0]
+
+
+def clamped_confidence(*parts: float) -> float:
+    """The product of what a verdict rests on, within 0.05 and 0.99: nothing is certain."""
+    product = 1.0
+    for part in parts:
+        product *= min(max(part, 0.0), 1.0)
+    return round(min(max(product, 0.05), 0.99), 3)
+
+
+def sampling_confidence(resolution_seconds: float) -> float:
+    """How far coarse sampling is trusted: 1 Hz wholly, half a minute at nine tenths, beyond it less."""
+    return 1.0 if resolution_seconds <= 10 else 0.9 if resolution_seconds <= 60 else 0.8
+
+
+def as_percent(value: float | None) -> str | None:
+    return None if value is None else "below 0.1 %" if 0 < value < 0.001 else f"{value * 100:.3g} %"
+
+
+def watts(value: float | None) -> str | None:
+    return None if value is None else f"{value:.0f} W"
+
+
+def power_words(power: float | None, idle: float | None) -> str:
+    """Power drawn beside that at rest, both in watts."""
+    return f"power {watts(power) or 'unknown'}, idle level {watts(idle) or 'unknown'}"

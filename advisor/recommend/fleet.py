@@ -1,0 +1,309 @@
+"""The one context of rules and recommendations: what was judged of a window, its prices, limits, model and moment."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ...rules.catalog.fabric_premium import NVLINK_PRIORS
+from ...rules.catalog.loader import Catalog
+from ...rules.catalog.types import GpuSku, NodeSku, Price
+from ...rules.models.move_model import MoveModel
+from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
+from ...rules.policy.thresholds import WasteRule
+from ..classify.types import NodeFacts, Verdicts
+from ..core.advice_types import Action, Configuration, EvidenceClaim
+from ..core.coded_text import CodedText, coded
+from ..core.formatting import dated, usd
+from .constraints import NVLINK, fewer_gpus_gates
+from .evidence import WORK
+from .finding import Found
+from .groups import HOURS_PER_MONTH, Group
+from .predict.calibration import NO_SITE, Site
+from .prediction import Array, Link, Prediction, Refusal, predict
+from .price_book import PriceBook
+
+DRAWS = 500
+# How much more than the 95th percentile of the window a count of GPUs is made for: the next weeks' is another. Made for
+# it alone, 5.3 % of 1,527 simulated services were above their headroom in more than 5 % of the hours to come; with a
+# tenth more, none.
+SIZING_MARGIN = 1.1
+# The rules that set the headroom, and whose findings silence every other: signals that contradict one another.
+SIZING_RULE, FAULT_RULE = "too-many-gpus", "telemetry-fault"
+# Jobs follow the week: one that began within it is projected from no less.
+WEEK_SECONDS = 7 * 86400.0
+# In the names of GPUs that are modules of a board with NVLink, not cards.
+_ON_A_BOARD = "SXM"
+# A reason so weak that what it asks for is named among the reasons and not told for it alone.
+WEAK = 9
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """`groups`: the work that recurs, the largest first. `rules`: the thresholds of the waste rules by id, with the
+    teams' own. `model`: what predictions of moves were worth; `site`: what moves that were done here say of them.
+
+    `at`: the moment of the advice, Unix seconds; `seed`: of all draws. `floor_hours`: observed hours of a GPU below
+    which nothing is claimed of it. `found`: what the rules found; empty before they were asked.
+    """
+
+    verdicts: Verdicts
+    groups: tuple[Group, ...]
+    book: PriceBook
+    rules: Mapping[str, WasteRule]
+    model: MoveModel
+    at: float
+    seed: int
+    floor_hours: float = 30.0
+    site: Site = NO_SITE
+    found: tuple[Found, ...] = ()
+
+    @property
+    def catalog(self) -> Catalog:
+        return self.book.catalog
+
+    def draws(self, *key: str) -> np.random.Generator:
+        """A generator of its own for each question: what is asked of one series changes no answer of another."""
+        digest = hashlib.sha256("\x1f".join(key).encode("utf-8", "surrogatepass")).digest()
+        return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
+
+    def predicted(
+        self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
+    ) -> Prediction | Refusal:
+        """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
+        found = predict(source, target, group.use, group.phase, self.model, network=network)
+        return found if source.name == target.name else self.site.applied(found)
+
+    def headroom(self, group: Group) -> float:
+        """The load that fewer or other GPUs may reach, as the group's team keeps it."""
+        return self.rules[SIZING_RULE].of(group.lead.owner).value("headroom")
+
+    def hours_of(self, group: Group) -> float:
+        """The observed hours that a month's figures of a group rest on: from its first run in the window on, and at
+        least the last week. Hours in which no agent ran are no rest of it."""
+        window = self.verdicts.window
+        first = min(min(w.start for w in group.workloads), window.end - WEEK_SECONDS)
+        seen = self.verdicts.inventory.observed_hours or window.hours
+        return min(seen, (window.end - max(first, window.start)) / 3600)
+
+    def monthly(self, group: Group, hours: float) -> float:
+        """So many (GPU-)hours of a group in the window, a month."""
+        seen = self.hours_of(group)
+        return hours / seen * HOURS_PER_MONTH if seen > 0 else 0.0
+
+    def faulty(self, group: Group) -> bool:
+        """Whether its signals contradict one another so often that nothing can be concluded from them."""
+        return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
+
+    def unfit(self, group: Group) -> CodedText | None:
+        """Why no rule can judge how a group uses whole GPUs, as a clause; None: rules can."""
+        if not group.nodes:
+            return coded("nodes-unknown", "its nodes are unknown")
+        if self.faulty(group):
+            return coded("signals-contradict", "its metrics contradict each other")
+        return coded("gpus-shared", "it shares its GPUs, which are measured as a whole") if group.shared else None
+
+    def waste_ready(self, group: Group) -> bool:
+        """Whether the hours of its series reach the coverage floor for waste."""
+        return any(self.verdicts.waste_ready.get(w.id, False) for w in group.workloads)
+
+    def cost(self, gpu_hours: float, nodes: Sequence[NodeFacts]) -> float | None:
+        """GPU-hours at the mean price of these nodes; None where one of them has no price."""
+        rates = [self.book.per_gpu_hour(n) for n in nodes]
+        known = [r for r in rates if r is not None]
+        return gpu_hours * sum(known) / len(known) if known and len(known) == len(rates) else None
+
+    def cost_words(self, cost: float | None, nodes: Sequence[NodeFacts]) -> str:
+        price = self.book.of(nodes[0]) if nodes else None
+        if cost is None or price is None:
+            return "Cost unknown: no price for the node."
+        return f"Cost: {usd(cost)} in the window, {dated((price,))}."
+
+    def sku_of(self, node: NodeFacts) -> NodeSku | None:
+        return self.catalog.node(node.node_sku) if node.node_sku else None
+
+    def gpu_of(self, group: Group) -> GpuSku | None:
+        return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+
+    def without_rdma(self, node: NodeFacts) -> bool:
+        """Whether a node is known to have no RDMA fabric: by the catalog, else by its ports."""
+        sku = self.sku_of(node)
+        if sku is not None and sku.fabric.rdma is not None:
+            return not sku.fabric.rdma
+        return node.fabric is not None and node.fabric.link_layer == "Ethernet"
+
+    def without_nvlink(self, node: NodeFacts) -> bool:
+        """Whether the catalog says that a node joins its GPUs by PCIe only, or that its GPUs have no other link."""
+        sku = self.sku_of(node)
+        if sku is not None:
+            return sku.intra_node_link == "pcie"
+        # Where nobody told which node it is, a GPU that is made without NVLink has none in any.
+        gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
+        return gpu is not None and gpu.link_bytes_per_second is None
+
+    def has_nvlink(self, node: NodeFacts) -> bool:
+        """Whether the catalog says that a node joins several GPUs by NVLink, or that its GPUs come on such boards
+        alone."""
+        sku = self.sku_of(node)
+        if sku is not None:
+            return sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
+        # Cards may have a bridge or none; modules of several on a board are always joined.
+        gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
+        joined = gpu is not None and gpu.nvlink_bytes_per_second is not None and _ON_A_BOARD in gpu.name
+        return joined and node.gpu_count > 1
+
+    @cached_property
+    def series(self) -> tuple[Series, ...]:
+        """The series that may be moved: in use, of known kind and sound signals, with no release of them found."""
+        by_group: dict[str, dict[str, Found]] = {}
+        for one in self.found:
+            if one.group is not None:
+                by_group.setdefault(one.group.series_id, {})[one.finding.rule] = one
+        faulty = frozenset[str]().union(*(one.faulty for one in self.found))
+        movable = []
+        for group in self.groups:
+            own = by_group.get(group.series_id, {})
+            released = any("release" in one.answered_by for one in own.values())
+            sound = group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
+            if group.recurs and sound and not released:
+                movable.append(Series(self, baseline_for(self, group), own))
+        return tuple(movable)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
+
+    `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_gpus`, `right_nodes`: what the
+    demand needs; the draws go with `demand_draws`. `whole`: no other current workload is on its nodes, so that nodes
+    can fall free. `demand`: 95th percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds.
+    `unit`: GPUs that come and go together.
+    """
+
+    group: Group
+    headroom: float
+    sku: NodeSku | None
+    price: Price | None
+    gpus_per_node: int
+    gpus: int
+    nodes: int
+    right_gpus: int
+    right_nodes: int
+    right_nodes_draws: Array
+    demand: float | None
+    demand_draws: Array
+    whole: bool
+    mixed: bool
+    unit: int
+
+    @property
+    def floor(self) -> int:
+        """The least GPUs: two replicas where people wait and there are two, else one."""
+        return self.unit * (min(2, self.gpus // self.unit) if self.group.kind in ON_DEMAND_KINDS else 1)
+
+    @property
+    def sized_demand(self) -> float | None:
+        """The demand that a count of GPUs is made for; None: the demand is not known."""
+        return None if self.demand is None else self.demand * SIZING_MARGIN
+
+    @property
+    def has_fabric(self) -> bool:
+        """Whether the SKU of its nodes has an RDMA fabric, so that what it carries is a part of the demand."""
+        return self.sku is not None and self.sku.fabric.rdma is True
+
+    @property
+    def has_nvlink(self) -> bool:
+        """Whether the SKU of its nodes joins their GPUs by NVLink, or is not known."""
+        return self.sku is None or self.sku.intra_node_link in NVLINK
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(self.group.lead.gpu_sku, self.group.lead.node_sku, self.gpus)
+
+    def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> EvidenceClaim:
+        """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""
+        names = tuple(n.node for n in self.group.nodes)
+        return EvidenceClaim(
+            names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset()
+        )
+
+    def month_usd(self, nodes: int, hours: float = HOURS_PER_MONTH) -> float | None:
+        """What so many of its nodes cost for `hours` of a month; None: no price is known."""
+        return nodes * self.price.usd_per_hour * hours if self.price is not None else None
+
+    def gpus_needed(self, demand: Array) -> Array:
+        """GPUs that carry each draw of demand (of today's GPUs): whole units, and at least the floor."""
+        units = np.ceil(self.gpus * demand / self.headroom / self.unit - 1e-9)
+        return np.maximum(units * self.unit, float(self.floor))
+
+
+def baseline_for(fleet: Fleet, group: Group) -> Baseline:
+    """A group's baseline. Training and what a gate holds keep their count, and so does work of unknown demand."""
+    first = group.nodes[0]
+    gpus, per_node = group.gpu_count, max(first.gpu_count, 1)
+    base = Baseline(
+        group=group,
+        headroom=fleet.headroom(group),
+        sku=fleet.sku_of(first),
+        price=fleet.book.saving_price(first),
+        gpus_per_node=per_node,
+        gpus=gpus,
+        nodes=len(group.nodes),
+        right_gpus=gpus,
+        right_nodes=len(group.nodes),
+        right_nodes_draws=np.full(DRAWS, float(len(group.nodes))),
+        demand=group.demand_p95,
+        demand_draws=group.demand_draws(fleet.draws("demand", group.series_id), DRAWS),
+        whole=all(n.node in group.alone for n in group.nodes) and not group.shared,
+        mixed=len({(n.node_sku, n.region) for n in group.nodes}) > 1,
+        unit=group.unit,
+    )
+    if base.sized_demand is None or fewer_gpus_gates(group, gpus) or group.kind in TRAINING_KINDS:
+        return base
+    right = int(min(base.gpus_needed(np.array([base.sized_demand]))[0], gpus))
+    return replace(
+        base,
+        right_gpus=right,
+        right_nodes=int(min(nodes_for(right, per_node), base.nodes)),
+        right_nodes_draws=np.minimum(nodes_for(base.gpus_needed(base.demand_draws), per_node), base.nodes),
+    )
+
+
+def nodes_for(gpus: float | Array, per_node: int) -> Array:
+    """Whole nodes that hold so many GPUs."""
+    return np.maximum(np.ceil(np.asarray(gpus, dtype=float) / max(per_node, 1) - 1e-9), 1.0)
+
+
+def load_words(load: float | None) -> str:
+    return "an unknown share" if load is None or not math.isfinite(load) else f"{load * 100:.0f} %"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series that may be moved: its baseline, and by rule what was found of it."""
+
+    fleet: Fleet
+    base: Baseline
+    findings: Mapping[str, Found]
+
+    @property
+    def group(self) -> Group:
+        return self.base.group
+
+    def asking(self, action: Action) -> list[Found]:
+        """The findings that such a recommendation answers, the first reason first."""
+        asked = [found for found in self.findings.values() if action in found.answered_by]
+        return sorted(asked, key=lambda found: found.answered_by[action])
+
+    def reasons(self, action: Action) -> tuple[str, ...]:
+        """Their ids."""
+        return tuple(found.finding.id for found in self.asking(action))
+
+    def has_reason(self, action: Action) -> bool:
+        """Whether one of them is reason enough to tell even that nothing can be done."""
+        return any(found.answered_by[action] < WEAK for found in self.asking(action))

@@ -1,0 +1,205 @@
+"""What a kind of recommendation is: how it is built, what it needs to know, and how telemetry shows what became of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from ...rules.catalog.types import Price
+from ..core.advice_types import (
+    Action,
+    Configuration,
+    EvidenceClaim,
+    Interval,
+    Realisation,
+    Recommendation,
+    Rejected,
+    Risk,
+    SavingsBaseline,
+)
+from ..core.coded_text import CodedText
+from ..core.formatting import dated, listed, spread, usd
+from ..core.ids import stable_id
+from .evidence import EvidenceGate
+from .fleet import Fleet, Series
+from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
+from .pricing import Cash
+from .tracking.cost import MoveCost, cost_after
+from .tracking.move_state import MoveState
+from .tracking.observation import Observation, PredictionSnapshot
+
+SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
+# Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
+# and count follow the day.
+DONE_HOURS = 24.0
+# Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
+WEEK_HOURS = 7 * 24.0
+
+
+@dataclass(frozen=True, slots=True)
+class TitleSubject:
+    """What a recommendation is about, as its title names it: the workload's name (None: no workload), and the nodes
+    that its findings name."""
+
+    workload: str | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The workload, else the nodes, else the fleet."""
+        return self.workload or listed(self.nodes) or "the fleet"
+
+    @property
+    def place(self) -> str:
+        """`` on gpu-009``; empty where no node is known."""
+        return f" on {listed(self.nodes)}" if self.nodes else ""
+
+
+class Move(ABC):
+    """One kind of recommendation, for one or more labels of `advice_types.Action`.
+
+    `subject`: it as the subject of "... is not recommended". It is done after `done_hours` at its target; where nobody
+    asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is not there any more, so the
+    whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time says how the
+    model fares on other GPUs here. `of_another`: its predicted time is another series', so it is not held against its
+    own.
+    """
+
+    actions: ClassVar[tuple[Action, ...]]
+    subject: ClassVar[str]
+    done_hours: ClassVar[float] = DONE_HOURS
+    unasked_hours: ClassVar[float | None] = DONE_HOURS
+    by_absence: ClassVar[bool] = False
+    frees: ClassVar[bool] = False
+    calibrates: ClassVar[bool] = False
+    of_another: ClassVar[bool] = False
+
+    @abstractmethod
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        """All of them in a fleet: for what was found (`fleet.found`), and for series (`fleet.series`) that gain by it
+        without a finding."""
+
+    @abstractmethod
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        """One as an action with its object."""
+
+    @abstractmethod
+    def words(self, r: Recommendation) -> str:
+        """One in a few words, for a narrow column."""
+
+    @abstractmethod
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""
+
+    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+        """What its nodes cost since."""
+        return cost_after(snapshot, state, seen)
+
+    def missing_evidence(self, gate: EvidenceGate, r: Recommendation) -> tuple[CodedText, ...]:
+        """Every reason why the evidence does not bear what it claims, as clauses; empty: it does."""
+        return gate.missing(r.needs) if r.needs is not None else ()
+
+
+@dataclass(frozen=True)
+class Saving:
+    """What a move saves a month: joint draws in US dollars, the prices they rest on, and what a month costs that they
+    are taken off (`paid_usd`)."""
+
+    draws: Array
+    prices: tuple[Price | None, ...]
+    paid_usd: float | None
+    realisation: Realisation
+    date: str | None = None
+
+    @classmethod
+    def in_cash(cls, cash: Cash, draws: Array, paid_usd: float | None, *others: Price | None) -> Saving:
+        """A saving on nodes that fall free. `others`: prices that it rests on beside theirs."""
+        return cls(draws, (cash.price, *others), paid_usd, cash.realisation, cash.date)
+
+    @cached_property
+    def interval(self) -> Interval:
+        return percentiles(self.draws)
+
+    @property
+    def sentence(self) -> str:
+        """What the move saves or costs a month, with the price it rests on and when it is cash."""
+        saved = self.interval.p50
+        if saved <= 0:
+            worse = f"Costs {usd(-saved)}/month more" if saved < 0 else "Saves nothing"
+            return f"{worse}, {dated(self.prices)}."
+        when = f" from {self.date}, when the commitment ends" if self.realisation == "cash-at" else ""
+        return f"Saves {usd(saved)}/month{spread(self.interval)}{when}, {dated(self.prices)}."
+
+
+def recommend(
+    action: Action,
+    *identity: str | None,
+    text: str,
+    source: Configuration,
+    target: Configuration,
+    risk: Risk,
+    claims: Sequence[str],
+    would_change_if: tuple[CodedText, ...],
+    findings: tuple[str, ...] = (),
+    workload: str | None = None,
+    saving: Saving | None = None,
+    time_ratio: Interval | None = None,
+    freed_gpu_hours_per_month: float = 0.0,
+    energy_saving_kwh_per_month: Interval | None = None,
+    realisation: Realisation = "capacity-freed",
+    blocked_by: Sequence[CodedText] = (),
+    rejected: tuple[Rejected, ...] = (),
+    changes: tuple[CodedText, ...] = (),
+    break_even: str | None = None,
+    needs: EvidenceClaim | None = None,
+    yardstick: SavingsBaseline | None = None,
+    observed_hours: float | None = None,
+) -> Recommendation:
+    """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
+    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings."""
+    measured = yardstick or SavingsBaseline()
+    return Recommendation(
+        id=stable_id("r", identity[0], action, *identity[1:]),
+        findings=findings,
+        workload=workload,
+        action=action,
+        source=source,
+        target=target,
+        time_ratio=time_ratio,
+        saving_usd_per_month=saving.interval if saving else None,
+        freed_gpu_hours_per_month=freed_gpu_hours_per_month,
+        energy_saving_kwh_per_month=energy_saving_kwh_per_month,
+        observed_hours=observed_hours,
+        realisation=saving.realisation if saving else realisation,
+        risk=risk,
+        blocked_by=tuple(blocked_by),
+        rejected=rejected,
+        changes=changes,
+        would_change_if=would_change_if,
+        prices=tuple(p.id for p in saving.prices if p is not None) if saving else (),
+        text=text.strip(),
+        break_even=break_even,
+        available_from=saving.date if saving else None,
+        yardstick=replace(measured, usd_per_month=saving.paid_usd) if saving else measured,
+        draws=saving.draws if saving else None,
+        claims=tuple(claims),
+        needs=needs,
+    )
+
+
+def recommend_for(series: Series, action: Action, *to: str | None, place: str = "place", **parts: Any) -> Recommendation:  # noqa: ANN401
+    """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
+    group = series.group
+    known = {
+        "findings": series.reasons(action),
+        "source": series.base.configuration,
+        "target": series.base.configuration,
+        "observed_hours": series.fleet.hours_of(group),
+    }
+    return recommend(
+        action, group.identity, group.lead.node_sku, *to, workload=group.lead.id,
+        claims=(f"{place}:{group.series_id}",), **{**known, **parts},
+    )  # fmt: skip
