@@ -6,10 +6,9 @@ histograms are scraped, a move that makes the service slower carries one step mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ..core.advice_types import Interval, Recommendation
+from ..core.advice_types import Interval, Recommendation, Risk
 from ..core.coded_text import all_of, coded
 from ..core.verdict_types import Latency
 from .fleet_context import SAME_SPEED, GroupContext
@@ -17,6 +16,7 @@ from .latency_class import Slowdown, broken_limits, kept_words, not_measured, qu
 from .move_context import Baseline, DrawnRecommendation
 from .owner import raised_risk
 
+_STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
 # Their time ratio is of other work, or of none: a swap's is that of the training that gains by it, what is released or
 # switched off serves nobody then, and mending slows nothing down.
 _OF_OTHERS = frozenset({"swap-placement", "release", "schedule-off", "fix-first"})
@@ -27,19 +27,6 @@ _MEASURE = coded(
     "the latency of its requests is not measured; scrape the engine's histograms of time to first token and "
     "time per token first (serving_endpoints of the agent, or Prometheus)",
 )
-
-
-def by_workload(movable: Iterable[GroupContext]) -> Mapping[str, GroupContext]:
-    """The series that options are about, by the workloads that lead them."""
-    return {series.group.lead.id: series for series in movable}
-
-
-def through_latency(option: DrawnRecommendation, led: Mapping[str, GroupContext]) -> DrawnRecommendation:
-    """The option as the latency class of its service leaves it."""
-    series = led.get(option.recommendation.workload or "")
-    if series is None:
-        return option
-    return replace(option, recommendation=held_to_class(option.recommendation, series.base))
 
 
 def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
@@ -91,3 +78,8 @@ def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | No
         load = base.demand * base.gpus
         queue = queue_factor(load / before, load * ratio.p50 / gpus)
     return None if same and queue == 1.0 else Slowdown(ratio, queue)
+
+
+def raised_risk(risk: Risk) -> Risk:
+    """The risk one step higher; the highest stays."""
+    return _STEPS[min(_STEPS.index(risk) + 1, len(_STEPS) - 1)]

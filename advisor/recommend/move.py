@@ -1,4 +1,4 @@
-"""What a kind of recommendation is: how it is built, what it needs to know, and how telemetry shows what became of it."""
+"""What a kind of recommendation is: how it is built, what it has to know, and how telemetry shows what became of it."""
 
 from __future__ import annotations
 
@@ -190,7 +190,13 @@ def recommend(
     )
 
 
-def recommend_for(series: Series, action: Action, *to: str | None, place: str = "place", **parts: Any) -> Recommendation:  # noqa: ANN401
+def recommend_for(
+    series: Series,
+    action: Action,
+    *to: str | None,
+    place: str = "place",
+    **parts: Any,  # noqa: ANN401
+) -> Recommendation:
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
     group = series.group
     known = {

@@ -108,9 +108,7 @@ def too_short(group: Group, hours: float, floor: float) -> Unjudged:
 
 
 def seen_too_short(hours: float, floor: float) -> CodedText:
-    return coded(
-        "seen-too-short", "{hours:.0f} h of data, {needed_hours:g} h needed", hours=hours, needed_hours=floor
-    )
+    return coded("seen-too-short", "{hours:.0f} h of data, {needed_hours:g} h needed", hours=hours, needed_hours=floor)
 
 
 def seen_at_work(group: Group, limits: WasteRule) -> bool:
