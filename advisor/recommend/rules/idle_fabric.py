@@ -96,7 +96,7 @@ class IdleFabric(Rule):
             why = coded("counters-unreadable", "{why}", why=(fabric.reason or "Counters not readable").rstrip("."))
             note = CodedText("fabric-not-judged", f"{why.text}.", {"because": why.code})
         elif fabric.hours < floor or fabric.util_p995 is None:
-            why = seen_too_short(fabric.hours, floor)
+            why = seen_too_short(floor)
             then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
             told = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
             fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
