@@ -168,8 +168,9 @@ class Draw:
     peak_watts: float | None = None
 
 
-def power_at_work(verdicts: Verdicts, group: Group) -> PowerAtWork | None:
-    """What the group's current workloads drew while they worked; None: not measured, or they never did."""
+def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> PowerAtWork | None:
+    """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
+    measured, or they never did."""
     usage = verdicts.usage_of({w.id for w in group.now}, "power_watts", "bottleneck", "seconds")
     drawn = usage["power_watts"].to_numpy(float)
     busy = (usage["bottleneck"].to_numpy() != "idle") & np.isfinite(drawn)
@@ -181,7 +182,7 @@ def power_at_work(verdicts: Verdicts, group: Group) -> PowerAtWork | None:
         watts=float(np.average(drawn, weights=seconds)),
         peak_watts=float(np.percentile(drawn, 95)),
         idle_watts=mean / over,
-        hours_per_month=float(seconds.sum()) / 3600 / verdicts.window.hours * HOURS_PER_MONTH,
+        hours_per_month=float(seconds.sum()) / 3600 / observed_hours * HOURS_PER_MONTH,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...core.formatting import listed
@@ -23,9 +22,6 @@ class MoveCost:
     usd: float | None
     missing: str | None = None
     said: tuple[str, ...] = ()
-
-
-CostAfter = Callable[[PredictionSnapshot, MoveState, Observation], MoveCost]
 
 
 def held_cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:

@@ -50,6 +50,14 @@ def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: 
     return MoveState("between", since, hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
 
 
+def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
+    """By the kind of node that the runs of its series are on."""
+    there, here = snapshot.target, snapshot.source
+    if there.node_sku is None or there.node_sku == here.node_sku:
+        return None
+    return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
+
+
 def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
     """Nodes given back or emptied (consolidate), or given back or put to use (release of nodes without work)."""
     nodes, fewer = snapshot.yardstick.nodes, snapshot.source.gpu_count - snapshot.target.gpu_count
