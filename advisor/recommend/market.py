@@ -14,7 +14,7 @@ from ..core.advice_types import Recommendation
 from ..core.coded_text import coded
 from .fleet_context import GroupContext
 from .groups import Group
-from .latency_gate import held_to_class
+from .latency import held_to_class
 from .move_context import MoveContext, baseline_for
 from .moves.move_sku import move_option
 from .other_nodes import candidates

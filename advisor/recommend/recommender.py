@@ -21,7 +21,7 @@ from .evidence import EvidenceGate, with_gap, without_claim
 from .finding_context import FindingContext
 from .fleet_context import FleetContext, GroupContext
 from .groups import Group
-from .latency_gate import by_workload, through_latency
+from .latency import by_workload, through_latency
 from .move_context import DrawnRecommendation, MoveContext, baseline_for
 from .moves.fix_first import block_until_fixed
 from .owner import ask_owners

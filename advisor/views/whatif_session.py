@@ -18,8 +18,7 @@ from ..recommend.move_context import Baseline, MoveContext, baseline_for
 from ..recommend.predict.calibration import NO_SITE, Site
 from ..recommend.predict.clock_model import PowerAtWork, power_at_work
 from ..recommend.waste_rules import excused
-from ..recommend.whatif import SEED, survey, what_if
-from ..recommend.whatif_result import WhatIfChoice, WhatIfResult
+from ..recommend.whatif import SEED, WhatIfChoice, WhatIfResult, survey, what_if
 from ..rulebook import Rulebook
 
 

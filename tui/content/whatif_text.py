@@ -12,7 +12,7 @@ from ..widgets.side_by_side import Pair
 
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Recommendation
-    from ...advisor.recommend.whatif_result import Side, WhatIfResult
+    from ...advisor.recommend.whatif import Side, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.types import Price
 

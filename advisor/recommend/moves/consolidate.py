@@ -18,7 +18,7 @@ from ..finding_context import listed
 from ..fleet_context import SAME_SPEED, FleetContext, Saving, recommend
 from ..groups import HOURS_PER_MONTH, Group
 from ..move_context import DRAWS, DrawnRecommendation
-from ..predict.mig_packing import COVERAGE_HOURS, Packing, pack
+from ..predict.mig_model import COVERAGE_HOURS, Packing, pack
 from ..pricing import cash_of
 from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
 from ..tracking.move_state import by_freed_nodes

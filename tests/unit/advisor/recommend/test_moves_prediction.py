@@ -11,7 +11,7 @@ from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import move_context_of
 from skuwise.advisor.recommend.fleet_context import SAME_SPEED, recommend
 from skuwise.advisor.recommend.groups import groups_of
-from skuwise.advisor.recommend.latency_gate import held_to_class
+from skuwise.advisor.recommend.latency import held_to_class
 from skuwise.advisor.recommend.move_context import Baseline, MoveContext, baseline_for
 from skuwise.advisor.recommend.prediction import Link, Prediction, Refusal, demand, predict
 from skuwise.rules.models.move_model import load_move_model

@@ -16,8 +16,7 @@ from skuwise.advisor.recommend.groups import groups_of
 from skuwise.advisor.recommend.move_context import baseline_for
 from skuwise.advisor.recommend.moves.schedule_off import off_hours
 from skuwise.advisor.recommend.predict.clock_model import PowerAtWork
-from skuwise.advisor.recommend.whatif import survey, what_if
-from skuwise.advisor.recommend.whatif_result import WhatIfChoice, WhatIfResult
+from skuwise.advisor.recommend.whatif import WhatIfChoice, WhatIfResult, survey, what_if
 from skuwise.advisor.render import render
 from skuwise.advisor.views.whatif_session import workbench
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
