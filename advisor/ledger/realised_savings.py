@@ -6,10 +6,8 @@ prediction was credited against (docs/plan.md).
 
 from __future__ import annotations
 
+from ..recommend.progress import SLACK_SECONDS, Measure, MoveCost, MoveState, Observation, PredictionSnapshot, measure
 from ..recommend.recommendation_kinds import KINDS
-from ..recommend.tracking.cost import SLACK_SECONDS, MoveCost
-from ..recommend.tracking.move_state import MoveState
-from ..recommend.tracking.observation import Measure, Observation, PredictionSnapshot, measure
 from .records import Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.

@@ -17,8 +17,7 @@ from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
-from ..recommend.recommendation_kinds import KINDS
-from ..recommend.tracking.observation import (
+from ..recommend.progress import (
     Observation,
     PredictionSnapshot,
     WorkloadAddress,
@@ -27,6 +26,7 @@ from ..recommend.tracking.observation import (
     serves,
     source_words,
 )
+from ..recommend.recommendation_kinds import KINDS
 from .entries import LedgerEntry, LedgerEvent, Proposal
 from .file.paths import ledger_of, one_at_a_time
 from .file.store import Ledger

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.formatting import spread, usd
+from ..recommend.progress import MoveState, Observation, PredictionSnapshot
 from ..recommend.recommendation_kind import DONE_HOURS
 from ..recommend.recommendation_kinds import KINDS
-from ..recommend.tracking.move_state import MoveState
-from ..recommend.tracking.observation import Observation, PredictionSnapshot
 from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
 from .records import EventFigures, Realised

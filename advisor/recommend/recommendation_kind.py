@@ -9,9 +9,7 @@ from ..core.advice_types import Action, Recommendation
 from ..core.formatting import listed
 from .fleet_context import FleetContext
 from .move_context import DrawnRecommendation
-from .tracking.cost import CostAfter, cost_after
-from .tracking.move_state import MoveState
-from .tracking.observation import Observation, PredictionSnapshot
+from .progress import CostAfter, MoveState, Observation, PredictionSnapshot, cost_after
 
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
 # and count follow the day.

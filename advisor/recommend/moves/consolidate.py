@@ -20,8 +20,8 @@ from ..groups import HOURS_PER_MONTH, Group
 from ..move_context import DRAWS, DrawnRecommendation
 from ..predict.mig_model import COVERAGE_HOURS, Packing, pack
 from ..pricing import cash_of
+from ..progress import by_freed_nodes
 from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.move_state import by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6

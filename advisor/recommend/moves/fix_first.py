@@ -11,10 +11,9 @@ from ..finding_context import FindingContext, series_label
 from ..fleet_context import FleetContext, GroupContext, recommend
 from ..groups import HOURS_PER_MONTH
 from ..move_context import DrawnRecommendation, MoveContext
+from ..progress import MoveState, Observation, PredictionSnapshot, hours
 from ..recommendation_kind import RecommendationKind, TitleSubject
 from ..rules.fix_first import REMEDIES
-from ..tracking.move_state import MoveState
-from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 _COUNTERS = "telemetry"
 _TITLES = {

@@ -11,10 +11,8 @@ from ..finding_context import ClockChange, series_label
 from ..fleet_context import FleetContext, GroupContext, Saving
 from ..move_context import DRAWS, DrawnRecommendation
 from ..prediction import Prediction
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours, measure
 from ..recommendation_kind import RecommendationKind, TitleSubject
-from ..tracking.cost import SLACK_SECONDS, MoveCost
-from ..tracking.move_state import MoveState, Place
-from ..tracking.observation import Observation, PredictionSnapshot, hours, measure
 
 CAP: Action = "power-cap"
 CLOCK: Action = "lower-clock"

@@ -19,8 +19,8 @@ from ..groups import HOURS_PER_MONTH, Group
 from ..move_context import DRAWS, DrawnRecommendation, nodes_for
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..pricing import cash_of
+from ..progress import by_runs
 from ..recommendation_kind import RecommendationKind, TitleSubject
-from ..tracking.move_state import by_runs
 
 
 def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:

@@ -20,9 +20,8 @@ from ..groups import HOURS_PER_MONTH
 from ..move_context import Baseline, DrawnRecommendation, MoveContext
 from ..other_nodes import Candidate, break_even, candidates, job_hours
 from ..pricing import cash_of
+from ..progress import MoveState, Observation, PredictionSnapshot, by_runs, stands_on
 from ..recommendation_kind import RecommendationKind, TitleSubject
-from ..tracking.move_state import MoveState, by_runs, stands_on
-from ..tracking.observation import Observation, PredictionSnapshot
 
 _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",

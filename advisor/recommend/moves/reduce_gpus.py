@@ -19,9 +19,8 @@ from ..fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
 from ..groups import HOURS_PER_MONTH
 from ..move_context import Baseline, DrawnRecommendation, MoveContext, gpus_needed, load_words, nodes_for
 from ..pricing import cash_of
+from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.move_state import MoveState, stands_on
-from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 
 def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:

@@ -19,10 +19,8 @@ from ..fleet_context import FleetContext, Saving, recommend
 from ..groups import HOURS_PER_MONTH, Group
 from ..move_context import DRAWS, DrawnRecommendation
 from ..pricing import cash_of
+from ..progress import MoveState, Observation, PredictionSnapshot, by_freed_nodes, cost_of_nodes_left, hours
 from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.cost import cost_of_nodes_left
-from ..tracking.move_state import MoveState, by_freed_nodes
-from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9

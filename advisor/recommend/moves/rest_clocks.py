@@ -24,10 +24,8 @@ from ..fleet_context import FleetContext, GroupContext, Saving
 from ..groups import HOURS_PER_MONTH, Group
 from ..move_context import DRAWS, DrawnRecommendation
 from ..prediction import Array, percentiles
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours
 from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.cost import SLACK_SECONDS, MoveCost
-from ..tracking.move_state import MoveState, Place
-from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 ACTION: Action = "rest-clocks"
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"

@@ -18,10 +18,8 @@ from ..groups import HOURS_PER_MONTH
 from ..move_context import DRAWS, DrawnRecommendation
 from ..prediction import percentiles
 from ..pricing import cash_of
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, price_then, spans
 from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
-from ..tracking.move_state import MoveState
-from ..tracking.observation import Observation, PredictionSnapshot, spans
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
