@@ -13,7 +13,7 @@ from .classify.types import Verdicts
 from .core.advice_types import Advice, Decision, Recommendation, Summary, Unobserved
 from .core.coded_text import CodedText
 from .core.formatting import counted, hours, listed
-from .core.frame import Frame, Window
+from .core.frame import Frame
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
@@ -28,7 +28,7 @@ from .recommend.price_book import PriceBook
 from .recommend.pricing import fabric_uses, prices_named, reconcile, standings, unique, with_costs
 from .recommend.recommender import all_recommendations, decided, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
-from .recommend.waste import excused, find_custom, find_waste, wasted
+from .recommend.waste import excused, find_waste, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
 
 _ROUNDING_HOURS = 1e-6
@@ -163,8 +163,7 @@ def reason_on(
     generated_at, window = options.generated_at, verdicts.window
     fleet = fleet_of(verdicts, rulebook, generated_at, rng, site=options.site)
     book = fleet.book
-    asked = find_waste(fleet, rulebook.exceptions)
-    own, own_notes = find_custom(fleet, rulebook.custom, rulebook.exceptions)
+    asked = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, found=asked.found)
     told = levers_by_workload(fleet, rulebook.served_models)
     ways = tuple(beside(r, told) for r in decided(all_recommendations(fleet), options.decisions))
@@ -173,7 +172,8 @@ def reason_on(
     recommendations = tuple(sorted(ways, key=lambda r: r.rank))
     # After everything that counts: its draws must not change those of what is recommended.
     elsewhere = market_recommendations(fleet) if options.with_market else None
-    used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in asked.found}
+    used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices}
+    used |= {f.finding.price for f in asked.found if f.finding.price is not None}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
         named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
@@ -181,7 +181,7 @@ def reason_on(
     priced = reconciliation.total is not None
     notes = (
         *money_notes, *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
-        *_too_little(verdicts, fleet.floor_hours, generated_at), *asked.notes, *own_notes, *work_that_is_over(fleet),
+        *_too_little(verdicts, fleet.floor_hours, generated_at), *asked.notes, *work_that_is_over(fleet),
         *fleet.site.notes,
     )  # fmt: skip
     enough = judged_gpus(verdicts, fleet.floor_hours, generated_at)
@@ -215,7 +215,7 @@ def reason_on(
         summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
         prices=tuple(p for p in unique(named) if p.id in used | here),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
-        findings=tuple(f.finding for f in (*asked.found, *own)),
+        findings=tuple(f.finding for f in asked.found),
         judged=asked.judged,
         not_judged=asked.not_judged,
         recommendations=recommendations,

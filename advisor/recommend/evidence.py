@@ -1,9 +1,9 @@
 """The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
 
-Every recommendation says what it rests on (`Recommendation.needs`): nodes or GPUs, the measures that its reasons are made of,
-and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where
-something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
-lowers a claim: what a recommendation needs, its removal blocks.
+Every recommendation says what it rests on (`Recommendation.needs`): nodes or GPUs, the measures that its reasons are
+made of, and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory.
+Where something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance
+only ever lowers a claim: what a recommendation needs, its removal blocks.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from ..core.verdict_types import INFERRED
 from .evidence import EvidenceGate, with_gap, without_claim
 from .fleet import Fleet
 from .groups import Group
-from .latency_gate import held_to_class, raised_risk
+from .latency import held_to_class, raised_risk
 from .moves import BY_ACTION, MOVES
 from .moves.fix_first import block_until_fixed
 from .prediction import Array, percentiles

@@ -96,7 +96,7 @@ class HeldIdle(WorkloadRule):
             return unjudged(group, seen_too_short(floor))
         return None if np.isfinite(group.use.g).any() else unjudged(group, ACTIVITY_NOT_MEASURED)
 
-    def _found(  # noqa: PLR0913
+    def _found(
         self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], *, held: float, share: float,
         note: CodedText | None,
     ) -> Found:  # fmt: skip
