@@ -36,8 +36,8 @@ CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 class Contradiction:
     """`codes`: evidence of a workload's kind or bottleneck beside which a finding of the rule cannot stand. `kinds`:
     kinds that it cannot be told of. `limits`: bottlenecks that it contradicts from `LIMIT_SHARE` of the busy time on.
-    `measured`: what the data themselves say against it, each a question that a code answers (None: nothing). `nodes`: whoever works on its nodes
-    is asked, for it judges them with all who are there."""
+    `measured`: what the data themselves say against it, each as a code (None: nothing). `nodes`: whoever works on its
+    nodes is asked, for it judges them with all who are there."""
 
     codes: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()

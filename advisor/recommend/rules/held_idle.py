@@ -79,7 +79,7 @@ class HeldIdle(WorkloadRule):
             return seen_too_short(floor)
         return None if np.isfinite(group.use.g).any() else Why.ACTIVITY_NOT_MEASURED
 
-    def _found(
+    def _found(  # noqa: PLR0917
         self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float
     ) -> Found:  # fmt: skip
         verdicts, own = fleet.verdicts, {w.id for w in group.workloads}

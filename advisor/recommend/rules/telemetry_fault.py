@@ -19,7 +19,7 @@ from ..rule import Rule, finding_of, finding_of_node, seen_too_short, unjudged
 
 class TelemetryFault(Rule):
     """Counters that do not change while their GPUs draw power, or the reverse: one finding for each set of nodes,
-    whatever ran there, and one for a node's free GPUs. Its scope: all work, and nodes whose GPUs were free for hours."""
+    whatever ran there, and one for a node's free GPUs. Its scope: all work, and GPUs that were free for hours."""
 
     id = FAULT_RULE
     fact = "contradictory telemetry"
