@@ -88,7 +88,7 @@ class Fleet:
         """The observed hours that a month's figures of a group rest on: from its first run in the window on, and at
         least the last week. Hours in which no agent ran are no rest of it."""
         window = self.verdicts.window
-        first = min(min(w.start for w in group.workloads), window.end - WEEK_SECONDS)
+        first = min(*(w.start for w in group.workloads), window.end - WEEK_SECONDS)
         seen = self.verdicts.inventory.observed_hours or window.hours
         return min(seen, (window.end - max(first, window.start)) / 3600)
 

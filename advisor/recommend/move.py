@@ -1,4 +1,4 @@
-"""What a kind of recommendation is: how it is built, what it needs to know, and how telemetry shows what became of it."""
+"""What a kind of recommendation is: how it is built, what it has to know, and how telemetry shows what became of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...rules.catalog.types import Price
+import numpy as np
+
+from ...rules.catalog.types import PowerPrice, Price
 from ..core.advice_types import (
     Action,
     Configuration,
@@ -24,12 +26,11 @@ from ..core.coded_text import CodedText
 from ..core.formatting import dated, listed, spread, usd
 from ..core.ids import stable_id
 from .evidence import EvidenceGate
-from .fleet import Fleet, Series
+from .fleet import DRAWS, Fleet, Series
+from .groups import HOURS_PER_MONTH
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
-from .pricing import Cash
-from .tracking.cost import MoveCost, cost_after
-from .tracking.move_state import MoveState
-from .tracking.observation import Observation, PredictionSnapshot
+from .pricing import Cash, cash_of
+from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_after
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
@@ -119,6 +120,16 @@ class Saving:
         """A saving on nodes that fall free. `others`: prices that it rests on beside theirs."""
         return cls(draws, (cash.price, *others), paid_usd, cash.realisation, cash.date)
 
+    @classmethod
+    def of_nodes(cls, price: Price | None, freed: int, at: float, draws: Array | float, paid: int) -> Saving | None:
+        """What nodes bring that fall free, `draws` of their number of `paid` ones; None: `freed` of them are no cash.
+        `at`: Unix seconds."""
+        cash = cash_of(price, freed, at)
+        if cash is None:
+            return None
+        month = cash.price.usd_per_hour * HOURS_PER_MONTH
+        return cls.in_cash(cash, np.broadcast_to(np.asarray(draws, dtype=float), (DRAWS,)) * month, paid * month)
+
     @cached_property
     def interval(self) -> Interval:
         return percentiles(self.draws)
@@ -132,6 +143,21 @@ class Saving:
             return f"{worse}, {dated(self.prices)}."
         when = f" from {self.date}, when the commitment ends" if self.realisation == "cash-at" else ""
         return f"Saves {usd(saved)}/month{spread(self.interval)}{when}, {dated(self.prices)}."
+
+
+def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float) -> tuple[Saving | None, str]:
+    """What energy saved a month is worth to a team, and that as a sentence. `drawn_kwh`: what it is taken off."""
+    if price is None:
+        told = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
+        return None, told
+    saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
+    worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
+    return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."
+
+
+def risk_of(chance: float) -> Risk:
+    """The risk of what is so likely to go wrong (0..1)."""
+    return "very-low" if chance < 0.02 else "low" if chance < 0.10 else "medium" if chance < 0.25 else "high"
 
 
 def recommend(
@@ -190,7 +216,13 @@ def recommend(
     )
 
 
-def recommend_for(series: Series, action: Action, *to: str | None, place: str = "place", **parts: Any) -> Recommendation:  # noqa: ANN401
+def recommend_for(
+    series: Series,
+    action: Action,
+    *to: str | None,
+    place: str = "place",
+    **parts: Any,  # noqa: ANN401
+) -> Recommendation:
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
     group = series.group
     known = {

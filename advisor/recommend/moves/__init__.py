@@ -1,1 +1,39 @@
-"""One kind of recommendation a file."""
+"""The kinds of recommendation: one class a file, in the order in which they are built and named here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args
+
+from ...core.advice_types import Action, Recommendation
+from ..move import Move, TitleSubject
+from .consolidate import Consolidate
+from .fix_first import FixFirst
+from .lower_clock import LowerClock
+from .mig_slice import MigSlice
+from .move_sku import MoveSku
+from .reduce_gpus import ReduceGpus
+from .release import Release
+from .rest_clocks import RestClocks
+from .schedule_off import ScheduleOff
+from .swap_placement import SwapPlacement
+
+MOVES: tuple[Move, ...] = (
+    FixFirst(), Release(), SwapPlacement(), ReduceGpus(), MigSlice(), MoveSku(), ScheduleOff(), LowerClock(),
+    Consolidate(), RestClocks(),
+)  # fmt: skip
+BY_ACTION: Mapping[str, Move] = {action: move for move in MOVES for action in move.actions}
+if sorted(action for move in MOVES for action in move.actions) != sorted(get_args(Action)):
+    raise TypeError("Every label of advice_types.Action is the action of exactly one kind in recommend/moves.")
+
+
+def title(r: Recommendation, of: TitleSubject) -> str:
+    """The action with its object; of one that another version made, its action and what it is about."""
+    move = BY_ACTION.get(r.action)
+    return move.title(r, of) if move is not None else f"{of.name}: {r.action}"
+
+
+def action_words(r: Recommendation) -> str:
+    """What a recommendation does, in a few words; of one that another version made, its action."""
+    move = BY_ACTION.get(r.action)
+    return move.words(r) if move is not None else r.action

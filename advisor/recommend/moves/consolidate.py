@@ -2,90 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
 
 from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ...classify.types import NodeFacts, Verdicts
-from ...core.advice_types import Configuration, Recommendation, SavingsBaseline
+from ...core.advice_types import Configuration, EvidenceClaim, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
+from ...core.formatting import counted, listed
 from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
-from ..evidence import WORK, EvidenceClaim
-from ..finding_context import listed
-from ..fleet_context import SAME_SPEED, FleetContext, Saving, recommend
+from ..evidence import WORK
+from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..move_context import DRAWS, DrawnRecommendation
-from ..predict.mig_packing import COVERAGE_HOURS, Packing, pack
-from ..pricing import cash_of
-from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.move_state import by_freed_nodes
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend
+from ..predict.mig_model import COVERAGE_HOURS, Packing, pack
+from ..progress import MoveState, Observation, PredictionSnapshot, by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6
 
 
-@dataclass(frozen=True, slots=True)
-class _Packing:
-    """`keep`: node -> the workloads it then holds; `freed`: the nodes that fall free."""
+class Consolidate(Move):
+    actions = ("consolidate",)
+    subject = "Packing this work onto fewer nodes"
+    unasked_hours = WEEK_HOURS
+    by_absence = True
 
-    keep: dict[str, list[WorkloadVerdict]]
-    freed: tuple[NodeFacts, ...]
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        yield from _pools(fleet)
+        yield from _repacked(fleet.verdicts)
+
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
+        if node is not None:
+            kept = gpus_words(r.target.gpu_count, r.source.gpu_sku)
+            return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
+        freed = gpus_words(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
+        return f"Pack the work{of.place} onto other nodes to empty {freed}"
+
+    def words(self, r: Recommendation) -> str:
+        return "pack onto fewer nodes"
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        return by_freed_nodes(snapshot, seen)
 
 
-def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    yield from _pools(fleet)
-    yield from repacked(fleet.verdicts)
-
-
-def _pools(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
+def _pools(fleet: Fleet) -> Iterator[Recommendation]:
     """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
 
     Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
     """
-    groups = fleet.groups
     pools: dict[tuple[str | None, ...], list[NodeFacts]] = {}
     on: dict[str, list[tuple[Group, WorkloadVerdict]]] = {}
     unfit: set[str] = set()
-    for group in groups:
-        settled = group.current and group.kind in ON_DEMAND_KINDS and group.kind not in JOB_KINDS and not group.shared
-        settled = settled and not group.stands_by
+    for group in fleet.groups:
+        serves = group.kind in ON_DEMAND_KINDS and group.kind not in JOB_KINDS
+        settled = serves and group.current and not group.shared and not group.stands_by
         now = {w.id for w in group.now}
         for w in group.workloads:
             if not settled or len(w.nodes) != 1:
                 unfit.update(w.nodes)
             elif w.id in now:
                 on.setdefault(w.nodes[0], []).append((group, w))
-    seen: dict[str, NodeFacts] = {n.node: n for g in groups for n in g.nodes}
-    for name, node in seen.items():
+    for name, node in {n.node: n for group in fleet.groups for n in group.nodes}.items():
         if name not in unfit and on.get(name) and node.node_sku is not None:
             pools.setdefault((node.cluster, node.provider, node.region, node.node_sku), []).append(node)
     for nodes in pools.values():
-        packing = _pack(nodes, {n.node: [w for _, w in on[n.node]] for n in nodes})
-        if packing.freed:
-            moved = {g.series_id: g for n in nodes for g, _ in on[n.node]}
-            yield _option(fleet, nodes, packing, tuple(moved.values()))
+        freed = _freed(nodes, {n.node: [w for _, w in on[n.node]] for n in nodes})
+        if freed:
+            moved = {group.series_id: group for n in nodes for group, _ in on[n.node]}
+            yield _of_pool(fleet, nodes, freed, tuple(moved.values()))
 
 
-def _pack(nodes: Sequence[NodeFacts], held: dict[str, list[WorkloadVerdict]]) -> _Packing:
-    """First fit, the largest first, onto the fullest nodes; nothing that stays is moved."""
+def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdict]]) -> tuple[NodeFacts, ...]:
+    """The nodes that fall free: first fit, the largest first, onto the fullest nodes; nothing that stays is moved, and
+    replicas of one series on different nodes stay on different nodes."""
     size = {n.node: sum(len(w.gpus) for w in held[n.node]) for n in nodes}
     order = sorted(nodes, key=lambda n: (-size[n.node], n.node))
     keep = {n.node: list(held[n.node]) for n in order}
     room = {n.node: n.gpu_count - size[n.node] for n in order}
-    freed = []
+    freed: list[NodeFacts] = []
     for node in reversed(order):
-        others = [n for n in order if n is not node and n not in freed]
+        others = [n.node for n in order if n is not node and n not in freed]
         trial = dict(room)
         places: list[tuple[WorkloadVerdict, str]] = []
         for w in sorted(held[node.node], key=lambda w: (-len(w.gpus), w.id)):
-            fits = next((n.node for n in others if trial[n.node] >= len(w.gpus) and _apart(w, keep[n.node])), None)
-            if fits is None:
+            fits = (n for n in others if trial[n] >= len(w.gpus) and all(w.series_id != o.series_id for o in keep[n]))
+            there = next(fits, None)
+            if there is None:
                 break
-            trial[fits] -= len(w.gpus)
-            places.append((w, fits))
+            trial[there] -= len(w.gpus)
+            places.append((w, there))
         if len(places) < len(keep[node.node]):
             # It holds what was moved there by now, or something fits nowhere.
             continue
@@ -94,72 +101,53 @@ def _pack(nodes: Sequence[NodeFacts], held: dict[str, list[WorkloadVerdict]]) ->
             keep[there].append(w)
         keep[node.node] = []
         freed.append(node)
-    return _Packing({name: ws for name, ws in keep.items() if ws}, tuple(freed))
+    return tuple(freed)
 
 
-def _apart(workload: WorkloadVerdict, there: Sequence[WorkloadVerdict]) -> bool:
-    """Replicas of one series on different nodes stay on different nodes."""
-    return all(w.series_id != workload.series_id for w in there)
-
-
-def _option(
-    fleet: FleetContext, nodes: Sequence[NodeFacts], packing: _Packing, groups: Sequence[Group]
-) -> DrawnRecommendation:
-    first, sku = nodes[0], nodes[0].gpu_sku or nodes[0].gpu_name
-    count, freed = len(nodes), len(packing.freed)
-    left, names = count - freed, {n.node for n in packing.freed}
-    cash = cash_of(fleet.scene.book.saving_price(first), freed, fleet.scene.at)
-    blocked = _blocked(groups, count, freed)
-    saving = None
-    if cash is not None and not blocked:
-        month = cash.price.usd_per_hour * HOURS_PER_MONTH
-        saving = Saving.in_cash(cash, np.full(DRAWS, freed * month), count * month)
-    gpus, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in packing.freed)
-    moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
-    text = (
-        f"Move {listed(moved)} from {listed(sorted(names))} to the free GPUs of {left} other "
-        f"{'node' if left == 1 else 'nodes'} of the same type, at the same speed. This frees {freed} of {count} nodes. "
-    )
-    if blocked:
-        text += f"Not possible now: {all_of(blocked).text}."
+def _of_pool(
+    fleet: Fleet, nodes: Sequence[NodeFacts], freed: Sequence[NodeFacts], groups: Sequence[Group]
+) -> Recommendation:
+    first, sku, count = nodes[0], nodes[0].gpu_sku or nodes[0].gpu_name, len(nodes)
+    left, names = count - len(freed), sorted(n.node for n in freed)
+    busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
+    after = sum(busy) / len(busy) * count / left if busy else 0.0
+    blocked, saving = [], None
+    if after > CPU_MAX:
+        told = f"host CPUs would be {after * 100:.0f} % busy on average (limit {CPU_MAX * 100:.0f} %)"
+        blocked = [CodedText("cores-too-busy", told, {"busy": after, "most": CPU_MAX})]
+        then = f"Not possible now: {all_of(blocked).text}."
     else:
-        text += saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
+        saving = Saving.of_nodes(fleet.book.saving_price(first), len(freed), fleet.at, len(freed), count)
+        then = saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
+    gpus, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
+    moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
     emptied = (f.finding for f in fleet.found if "consolidate" in f.answered_by)
+    every = sorted(n.node for n in nodes)
     return recommend(
-        "consolidate", first.cluster, first.node_sku, *sorted(n.node for n in nodes),
+        "consolidate", first.cluster, first.node_sku, *every,
         findings=tuple(finding.id for finding in emptied if finding.node in names),
         source=Configuration(sku, first.node_sku, gpus),
         target=Configuration(sku, first.node_sku, gpus - freed_gpus),
-        text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk="low", blocked_by=blocked,
+        text=(
+            f"Move {listed(moved)} from {listed(names)} to the free GPUs of {counted(left, 'other node')} of the same "
+            f"type, at the same speed. This frees {len(freed)} of {count} nodes. {then}"
+        ),
+        saving=saving, time_ratio=SAME_SPEED.interval, risk="low", blocked_by=blocked,
         freed_gpu_hours_per_month=freed_gpus * HOURS_PER_MONTH,
         would_change_if=(
             coded("workloads-apart", "the workloads may not share a node (tenants, noisy neighbors, local disks)"),
             coded("kept-for-growth", "free GPUs are reserved for growth"),
         ),
-        yardstick=SavingsBaseline(nodes=tuple(sorted(n.node for n in nodes)), freed=tuple(sorted(names))),
-        exclusive=f"pool:{first.cluster}/{first.node_sku}",
-        also=frozenset(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
-        claim=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
+        yardstick=SavingsBaseline(nodes=tuple(every), freed=tuple(names)),
+        claims=(
+            f"pool:{first.cluster}/{first.node_sku}",
+            *(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
+        ),
+        needs=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
     )  # fmt: skip
 
 
-def _blocked(groups: Sequence[Group], count: int, freed: int) -> tuple[CodedText, ...]:
-    busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
-    if not busy:
-        return ()
-    after = sum(busy) / len(busy) * count / (count - freed)
-    if after <= CPU_MAX:
-        return ()
-    return (
-        CodedText(
-            "cores-too-busy",
-            f"host CPUs would be {after * 100:.0f} % busy on average (limit {CPU_MAX * 100:.0f} %)",
-            {"busy": after, "most": CPU_MAX},
-        ),
-    )
-
-
-def repacked(verdicts: Verdicts) -> Iterator[DrawnRecommendation]:
+def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
     """One for each node on which packing MIG instances frees GPUs. No dollars: a node's GPUs are not given back one by
     one."""
     unobserved = {one.node for one in verdicts.inventory.unobserved}
@@ -173,8 +161,8 @@ def repacked(verdicts: Verdicts) -> Iterator[DrawnRecommendation]:
             yield _of_instances(node, packing)
 
 
-def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
-    sku, freed, left, moved = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept), len(packing.moved)
+def _of_instances(node: NodeFacts, packing: Packing) -> Recommendation:
+    sku, freed, left = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept)
     kinds = ", ".join(sorted({one.profile for one in packing.moved}))
     return recommend(
         "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
@@ -187,35 +175,11 @@ def _of_instances(node: NodeFacts, packing: Packing) -> DrawnRecommendation:
             coded("instances-apart", "the instances may not share a GPU (tenants), or must not restart"),
         ),
         text=(
-            f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} "
-            f"{sku or 'GPUs'}: restart {moved} {'instance' if moved == 1 else 'instances'} ({kinds}) on another GPU "
-            f"of the node, at the same speed. This frees {freed} {'GPU' if freed == 1 else 'GPUs'} for other work. "
-            "No cash savings: single GPUs cannot be returned."
+            f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} {sku or 'GPUs'}: restart "
+            f"{counted(len(packing.moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. This "
+            f"frees {counted(freed, 'GPU')} for other work. No cash savings: single GPUs cannot be returned."
         ),
-        exclusive=f"mig:{node.cluster}/{node.node}",
         # The free instances of the GPUs that fall free are free already.
-        also=frozenset({f"release:{node.cluster}/{node.node}"}),
-        claim=EvidenceClaim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
+        claims=(f"mig:{node.cluster}/{node.node}", f"release:{node.cluster}/{node.node}"),
+        needs=EvidenceClaim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
     )  # fmt: skip
-
-
-def _title(r: Recommendation, of: TitleSubject) -> str:
-    node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
-    if node is not None:
-        kept = gpus_words(r.target.gpu_count, r.source.gpu_sku)
-        return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
-    freed = gpus_words(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
-    return f"Pack the work{of.place} onto other nodes to empty {freed}"
-
-
-KIND = RecommendationKind(
-    actions=("consolidate",),
-    rank=9,
-    build=_build,
-    title=_title,
-    words=lambda _: "pack onto fewer nodes",
-    subject="Packing this work onto fewer nodes",
-    state=lambda snapshot, seen, _: by_freed_nodes(snapshot, seen),
-    unasked_hours=WEEK_HOURS,
-    by_absence=True,
-)

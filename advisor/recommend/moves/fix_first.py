@@ -7,14 +7,11 @@ from dataclasses import replace
 
 from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
-from ..finding_context import FindingContext, series_label
-from ..fleet_context import FleetContext, GroupContext, recommend
-from ..groups import HOURS_PER_MONTH
-from ..move_context import DrawnRecommendation, MoveContext
-from ..recommendation_kind import RecommendationKind, TitleSubject
+from ..finding import Found, series_label
+from ..fleet import Fleet, Series
+from ..move import Move, TitleSubject, recommend
+from ..progress import MoveState, Observation, PredictionSnapshot, hours
 from ..rules.fix_first import REMEDIES
-from ..tracking.move_state import MoveState
-from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 _COUNTERS = "telemetry"
 _TITLES = {
@@ -27,42 +24,63 @@ _TITLES = {
 _TELEMETRY = "restart DCGM and its exporter (needed after an XID error), then check the counters again"
 
 
-def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
-    for found in fleet.found:
-        if "fix-first" in found.answered_by and found.fault is None:
-            yield fix(fleet.scene, found)
-    for series in fleet.movable:
-        for found in _faults(series):
-            yield fix(series.scene, found)
+class FixFirst(Move):
+    actions = ("fix-first",)
+    subject = "The fix"
+    done_hours = 0.0
+    unasked_hours = None  # a fault that disappears by itself is not a move
+    by_absence = True
+
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
+        for found in fleet.found:
+            if "fix-first" in found.answered_by and found.fault is None:
+                yield _recommendation(fleet, found)
+        for series in fleet.series:
+            for found in _faults(series):
+                yield _recommendation(fleet, found)
+
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
+        return _TITLES.get(fault, "Fix {} first").format(of.name)
+
+    def words(self, r: Recommendation) -> str:
+        return "fix first"
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        now = seen.now(snapshot.series_id)
+        if not now:
+            return None
+        if proposed:
+            return MoveState("source", seen.start, hours(now), "The fault is still present.")
+        return MoveState("target", seen.end, hours(now), "The fault is no longer present.")
 
 
-def block_until_fixed(
-    options: Iterable[DrawnRecommendation], movable: Iterable[GroupContext]
-) -> list[DrawnRecommendation]:
+def block_until_fixed(options: Iterable[Recommendation], movable: Iterable[Series]) -> list[Recommendation]:
     """The moves of work that needs a fix first: shown, and blocked until then."""
-    faults = {series.group.series_id: found for series in movable for found in _faults(series)}
-    return [_blocked(option, faults.get(option.exclusive.partition(":")[2])) for option in options]
+    faults = {series.group.series_id: found.fault for series in movable for found in _faults(series)}
+    held = []
+    for r in options:
+        fault = faults.get(r.claims[0].partition(":")[2])
+        if fault is not None and r.action not in FixFirst.actions:
+            why = coded(
+                "mend-first", "fix its bottleneck first ({fault}): its GPU use changes with the fix", fault=fault
+            )
+            r = replace(r, blocked_by=(*r.blocked_by, why))
+        held.append(r)
+    return held
 
 
-def _faults(series: GroupContext) -> list[FindingContext]:
+def _faults(series: Series) -> list[Found]:
     return [found for found in series.asking("fix-first") if found.fault is not None]
 
 
-def _blocked(option: DrawnRecommendation, found: FindingContext | None) -> DrawnRecommendation:
-    r = option.recommendation
-    if found is None or r.action in KIND.actions:
-        return option
-    why = coded("mend-first", "fix its bottleneck first ({fault}): its GPU use changes with the fix", fault=found.fault)
-    return replace(option, recommendation=replace(r, blocked_by=(*r.blocked_by, why)))
-
-
-def fix(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
+def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
     """The fix of a fault. What it frees is an upper bound."""
     group, fault, node = found.group, found.fault, found.nodes[0]
     freed = 0.0
-    if group is not None and fault is not None and found.finding.cost_usd is not None and scene.window_hours > 0:
-        freed = found.finding.gpu_hours / scene.window_hours * HOURS_PER_MONTH
+    if group is not None and fault is not None and found.finding.cost_usd is not None:
+        freed = fleet.monthly(group, found.finding.gpu_hours)
     if fault is None:
         then = "Its metrics are not reliable until then."
     elif freed > 0:
@@ -77,43 +95,16 @@ def fix(scene: MoveContext, found: FindingContext) -> DrawnRecommendation:
         held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
     what = REMEDIES[fault] if fault is not None else _TELEMETRY
     return recommend(
-        "fix-first", key, fault or "telemetry",
+        "fix-first", key, fault or _COUNTERS,
         findings=(found.finding.id,),
         workload=group.lead.id if group else None,
         source=held, target=held,
         text=f"{who}: {what}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
+        observed_hours=fleet.hours_of(group) if group is not None and freed > 0 else None,
         changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),
         # A fix slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
         would_change_if=found.finding.would_change_if,
-        exclusive=f"mend:{key}",
+        claims=(f"mend:{key}",),
     )  # fmt: skip
-
-
-def _state(snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-    now = seen.now(snapshot.series_id)
-    if not now:
-        return None
-    if proposed:
-        return MoveState("source", seen.start, hours(now), "The fault is still present.")
-    return MoveState("target", seen.end, hours(now), "The fault is no longer present.")
-
-
-def _title(r: Recommendation, of: TitleSubject) -> str:
-    fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
-    return _TITLES.get(fault, "Fix {} first").format(of.name)
-
-
-KIND = RecommendationKind(
-    actions=("fix-first",),
-    rank=1,
-    build=_build,
-    title=_title,
-    words=lambda _: "fix first",
-    subject="The fix",
-    state=_state,
-    done_hours=0.0,
-    unasked_hours=None,  # a fault that disappears by itself is not a move
-    by_absence=True,
-)

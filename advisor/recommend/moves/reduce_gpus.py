@@ -14,116 +14,48 @@ from ...core.formatting import gpus as gpus_words
 from ...core.timestamps import minute
 from ...core.verdict_types import WorkloadVerdict
 from ..constraints import WHICH_NODES, fewer_gpus_gates
-from ..finding_context import series_label
-from ..fleet_context import SAME_SPEED, FleetContext, GroupContext, Saving
+from ..finding import series_label
+from ..fleet import Baseline, Fleet, Series, load_words
 from ..groups import HOURS_PER_MONTH
-from ..move_context import Baseline, DrawnRecommendation, MoveContext, gpus_needed, load_words, nodes_for
-from ..pricing import cash_of
-from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.move_state import MoveState, stands_on
-from ..tracking.observation import Observation, PredictionSnapshot, hours
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for, risk_of
+from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 
 
-def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    for series in fleet.movable:
-        option = _option(series)
-        if option.recommendation.findings or not option.recommendation.blocked_by:
-            yield option
+class ReduceGpus(Move):
+    actions = ("reduce-gpus",)
+    subject = "Fewer GPUs for the same work"
+    unasked_hours = WEEK_HOURS
+    frees = True
 
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        for series in fleet.series:
+            r = _recommendation(series)
+            if r.findings or not r.blocked_by:
+                yield r
 
-def _option(series: GroupContext) -> DrawnRecommendation:
-    scene, base, group = series.scene, series.base, series.group
-    blocked = list(fewer_gpus_gates(group, base.right_gpus))
-    if base.mixed:
-        blocked.append(WHICH_NODES)
-    freed = base.gpus - base.right_gpus
-    if freed <= 0 and not blocked:
-        blocked.append(_nothing_to_take(base, scene.headroom))
-    cash = cash_of(base.price, base.nodes - base.right_nodes if base.whole else 0, scene.at)
-    saving = None
-    if cash is not None and not blocked:
-        draws = (base.nodes - base.right_nodes_draws) * cash.price.usd_per_hour * HOURS_PER_MONTH
-        saving = Saving.in_cash(cash, draws, base.month_usd(base.nodes))
-    if blocked:
-        text = f"Fewer {group.lead.gpu_sku or 'GPUs'} for the same work are not recommended: {blocked[0]}."
-    else:
-        load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
-        then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
-        text = (
-            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {group.lead.gpu_sku or 'GPUs'}. At the "
-            f"95th percentile of demand, load rises from {load_words(base.demand)} to {load_words(load)} of what "
-            f"they sustain. {saving.sentence if saving else then}"
-        )
-    return series.recommend(
-        "reduce-gpus", place="count",
-        target=Configuration(group.lead.gpu_sku, group.lead.node_sku, base.right_gpus),
-        text=text, saving=saving, risk=_risk(scene, base), blocked_by=blocked,
-        time_ratio=None if blocked else SAME_SPEED.interval,
-        freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
-        would_change_if=(
-            coded("peaks-hidden", "demand peaks last minutes and are invisible in hourly means"),
-            coded("replicas-apart", "replicas are separated for availability or tenants"),
-        ),
-        break_even=None if blocked else _growth_limit(scene, base),
-        claim=base.claim(whole=saving is not None, fabric=base.has_fabric),
-    )  # fmt: skip
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        if r.target.gpu_count >= r.source.gpu_count:
+            return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of.name}"
+        return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
 
+    def words(self, r: Recommendation) -> str:
+        return "reduce GPUs"
 
-def _nothing_to_take(base: Baseline, headroom: float) -> CodedText:
-    load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs"
-    fields = {"load": base.demand, "gpus": base.gpus}
-    if base.demand is not None and base.demand * base.gpus <= headroom * (base.gpus - 1):
-        if base.unit > 1 and base.floor < base.gpus:
-            return CodedText(
-                "replicas-not-split",
-                f"{load} sustain, and replicas of {base.unit} GPUs are not split",
-                {**fields, "replica_gpus": base.unit},
-            )
-        return CodedText(
-            "least-gpus-held",
-            f"{load} sustain, but the service needs at least {base.floor}",
-            {**fields, "least_gpus": base.floor},
-        )
-    return CodedText(
-        "load-too-high",
-        f"{load} sustain (limit for fewer GPUs: {load_words(headroom)})",
-        {**fields, "headroom": headroom},
-    )
-
-
-def _growth_limit(scene: MoveContext, base: Baseline) -> str | None:
-    """The growth of peak demand at which as many GPUs are needed again as are held now."""
-    if base.demand is None or base.demand <= 0:
-        return None
-    limit = scene.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
-    return f"stops saving above {limit:.2f}x the current peak demand" if math.isfinite(limit) else None
-
-
-def _risk(scene: MoveContext, base: Baseline) -> Risk:
-    """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
-    spared, whoever took one would run that risk: it is high."""
-    if base.demand is None or base.right_gpus >= base.gpus:
-        return "high"
-    needed = gpus_needed(base, base.demand_draws / 1.1, scene.headroom)
-    short = float(np.mean(nodes_for(needed, 1) > base.right_gpus))
-    return "very-low" if short < 0.02 else "low" if short < 0.10 else "medium" if short < 0.25 else "high"
-
-
-def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
-    now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    if not now or not all(stands_on(snapshot.source)(w) for w in now):
-        return None  # on other hardware its count says nothing
-    least, most = snapshot.target.gpu_count, snapshot.source.gpu_count
-    count = len({gpu for w in now for gpu in w.gpus})
-    if least < count < most:
-        return MoveState("between", seen.end, 0.0, f"It holds {count} GPUs.")
-    fewer = count <= least
-    since = seen.start
-    for end, held in _counts(runs):
-        if held > least if fewer else 0 < held < most:
-            since = max(since, end)
-    told = f"It holds {count} GPUs since {minute(since)} (before: {most})."
-    return MoveState("target" if fewer else "source", since, hours(runs, since), told)
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
+        if not now or not all(stands_on(snapshot.source)(w) for w in now):
+            return None  # on other hardware its count says nothing
+        least, most = snapshot.target.gpu_count, snapshot.source.gpu_count
+        count = len({gpu for w in now for gpu in w.gpus})
+        if least < count < most:
+            return MoveState("between", seen.end, 0.0, f"It holds {count} GPUs.")
+        fewer = count <= least
+        since = seen.start
+        for end, held in _counts(runs):
+            if held > least if fewer else 0 < held < most:
+                since = max(since, end)
+        told = f"It holds {count} GPUs since {minute(since)} (before: {most})."
+        return MoveState("target" if fewer else "source", since, hours(runs, since), told)
 
 
 def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
@@ -137,20 +69,72 @@ def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
             held[gpu] += by
 
 
-def _title(r: Recommendation, of: TitleSubject) -> str:
-    if r.target.gpu_count >= r.source.gpu_count:
-        return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of.name}"
-    return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
+def _recommendation(series: Series) -> Recommendation:
+    base, group = series.base, series.group
+    sku, freed = group.lead.gpu_sku or "GPUs", base.gpus - base.right_gpus
+    blocked = list(fewer_gpus_gates(group, base.right_gpus))
+    if base.mixed:
+        blocked.append(WHICH_NODES)
+    if freed <= 0 and not blocked:
+        blocked.append(_nothing_to_take(base))
+    saving, limit = None, None
+    if blocked:
+        text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
+    else:
+        whole = base.nodes - base.right_nodes if base.whole else 0
+        saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.nodes - base.right_nodes_draws, base.nodes)
+        then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
+        load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
+        text = (
+            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of demand, "
+            f"load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
+            f"{saving.sentence if saving else then}"
+        )
+        if base.demand:
+            # The growth of peak demand at which as many GPUs are needed again as are held now.
+            limit = base.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
+    return recommend_for(
+        series, "reduce-gpus", place="count",
+        target=Configuration(group.lead.gpu_sku, group.lead.node_sku, base.right_gpus),
+        text=text, saving=saving, risk=_risk(base), blocked_by=blocked,
+        time_ratio=None if blocked else SAME_SPEED.interval,
+        freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
+        would_change_if=(
+            coded("peaks-hidden", "demand peaks last minutes and are invisible in hourly means"),
+            coded("replicas-apart", "replicas are separated for availability or tenants"),
+        ),
+        break_even=(
+            f"stops saving above {limit:.2f}x the current peak demand" if limit and math.isfinite(limit) else None
+        ),
+        needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
+    )  # fmt: skip
 
 
-KIND = RecommendationKind(
-    actions=("reduce-gpus",),
-    rank=4,
-    build=_build,
-    title=_title,
-    words=lambda _: "reduce GPUs",
-    subject="Fewer GPUs for the same work",
-    state=_state,
-    unasked_hours=WEEK_HOURS,
-    frees=True,
-)
+def _nothing_to_take(base: Baseline) -> CodedText:
+    load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs"
+    fields = {"load": base.demand, "gpus": base.gpus}
+    if base.demand is None or base.demand * base.gpus > base.headroom * (base.gpus - 1):
+        return CodedText(
+            "load-too-high",
+            f"{load} sustain (limit for fewer GPUs: {load_words(base.headroom)})",
+            {**fields, "headroom": base.headroom},
+        )
+    if base.unit > 1 and base.floor < base.gpus:
+        return CodedText(
+            "replicas-not-split",
+            f"{load} sustain, and replicas of {base.unit} GPUs are not split",
+            {**fields, "replica_gpus": base.unit},
+        )
+    return CodedText(
+        "least-gpus-held",
+        f"{load} sustain, but the service needs at least {base.floor}",
+        {**fields, "least_gpus": base.floor},
+    )
+
+
+def _risk(base: Baseline) -> Risk:
+    """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
+    spared, whoever took one would run that risk: it is high."""
+    if base.demand is None or base.right_gpus >= base.gpus:
+        return "high"
+    return risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))

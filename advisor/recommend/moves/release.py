@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from ....rules.catalog.types import Price
-from ...classify.types import BareGpu, NodeFacts, Verdicts
-from ...core.advice_types import Configuration, Interval, Recommendation, SavingsBaseline
+from ...classify.types import BareGpu
+from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
+from ...core.formatting import counted, listed
 from ...core.formatting import gpus as gpus_words
-from ...core.formatting import listed
 from ...core.timestamps import minute
-from ..evidence import GAP_MAX, REST, EvidenceClaim, all_seen
-from ..finding_context import FindingContext, node_words, series_label
-from ..fleet_context import FleetContext, Saving, recommend
+from ..evidence import GAP_MAX, REST, all_seen
+from ..finding import Found, node_words, series_label
+from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..move_context import DRAWS, DrawnRecommendation
-from ..pricing import cash_of
-from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.cost import cost_of_nodes_left
-from ..tracking.move_state import MoveState, by_freed_nodes
-from ..tracking.observation import Observation, PredictionSnapshot, hours
+from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend
+from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, cost_of_nodes_left, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
@@ -30,39 +24,77 @@ FREE_SHARE = 0.9
 WHOLE = 0.999
 
 
-def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    """None of GPUs that are used at other times, or no longer held."""
-    for found in fleet.found:
-        if "release" not in found.answered_by:
-            continue
-        of = _bare(fleet, found) if found.group is None else _held(fleet, found, found.group)
-        if of is not None:
-            yield of
+class Release(Move):
+    actions = ("release",)
+    subject = "Releasing these GPUs"
+    unasked_hours = WEEK_HOURS
+    by_absence = True
+    frees = True
+
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        """None of GPUs that are used at other times, or no longer held."""
+        for found in fleet.found:
+            if "release" in found.answered_by:
+                free = _bare(fleet, found) if found.group is None else _held(found, found.group)
+                if free is not None:
+                    yield _recommendation(fleet, found, free)
+
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        held = f" held by {of.workload}" if of.workload is not None else ""
+        return f"Release {gpus_words(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
+
+    def words(self, r: Recommendation) -> str:
+        return "release"
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        if snapshot.series_id is None:
+            return by_freed_nodes(snapshot, seen)
+        now = seen.now(snapshot.series_id)
+        if now:
+            since = max(min(w.start for w in now), seen.start)
+            held = len({g for w in now for g in w.gpus})
+            return MoveState("source", since, hours(now, since), f"It holds {held} GPUs.")
+        left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
+        # Released, or an agent that stopped reporting: the nodes must have reported since, or be gone.
+        known = [n for n in snapshot.yardstick.nodes if not seen.gone(n)]
+        if any(seen.last_seen(n) <= left + 3600 for n in known):
+            return None
+        what = f"no other workload on {listed(known)}" if known else "its nodes report no data"
+        return MoveState("target", left, (seen.end - left) / 3600, f"It has held no GPU since {minute(left)}; {what}.")
+
+    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+        return cost_of_nodes_left(snapshot, state, seen)
 
 
-def _bare(fleet: FleetContext, found: FindingContext) -> DrawnRecommendation | None:
+@dataclass(frozen=True, slots=True)
+class _Free:
+    """GPUs or instances by id, how many GPUs that is, how many whole nodes fall free with them, and a sentence."""
+
+    uuids: frozenset[str]
+    gpus: float
+    whole: int
+    what: str
+
+
+def _bare(fleet: Fleet, found: Found) -> _Free | None:
     node = found.nodes[0]
     if fleet.verdicts.inventory.nodes[node.node].end is not None:
         return None  # it left
-    free = [
-        b
-        for b in found.bare
-        if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= fleet.verdicts.window.end - 86400
-    ]
+    day_ago = fleet.verdicts.window.end - 86400
+    free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= day_ago]
     if free_gpus(free) < node.gpu_count:
         # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.
         free = [b for b in free if b.held_hours <= GAP_MAX * b.hours]
     if not free or not node.span_hours:
         return None
-    gpus = free_gpus(free)
-    whole = 1 if gpus >= node.gpu_count else 0
-    cut = sum(1 for b in free if b.part < 1)
-    parts = [f"{len(free) - cut} {'GPU' if len(free) - cut == 1 else 'GPUs'}"] if len(free) > cut else []
-    parts += [f"{cut} MIG {'instance' if cut == 1 else 'instances'}"] if cut else []
-    who = f"{node.node} idle" if whole else f"{' and '.join(parts)} of {node.node} idle"
-    what = f"{who} for {node.span_hours / 24:.0f} days."
-    released, parts_held = frozenset(b.gpu_uuid for b in free), sum(b.part for b in free)
-    return _option(fleet, found, None, (node,), released=released, gpus=parts_held, whole=whole, what=what)
+    whole, cut = free_gpus(free) >= node.gpu_count, sum(1 for b in free if b.part < 1)
+    parts = [counted(len(free) - cut, "GPU")] if len(free) > cut else []
+    parts += [counted(cut, "MIG instance")] if cut else []
+    who = node.node if whole else f"{' and '.join(parts)} of {node.node}"
+    return _Free(
+        frozenset(b.gpu_uuid for b in free), sum(b.part for b in free), int(whole),
+        f"{who} idle for {node.span_hours / 24:.0f} days.",
+    )  # fmt: skip
 
 
 def free_gpus(free: Sequence[BareGpu]) -> int:
@@ -74,45 +106,37 @@ def free_gpus(free: Sequence[BareGpu]) -> int:
     return sum(1 for b in free if b.parent_uuid is None) + sum(1 for part in parts.values() if part >= WHOLE)
 
 
-def _held(fleet: FleetContext, found: FindingContext, group: Group) -> DrawnRecommendation | None:
+def _held(found: Found, group: Group) -> _Free | None:
     if not group.current:
         return None
     released, count = frozenset(found.finding.gpus), len(found.finding.gpus)
     # Where another replica works on the same node, that stays.
     kept = {n for w in group.now if not released.issuperset(w.gpus) for n in w.nodes}
     whole = 0 if group.shared else sum(1 for n in found.nodes if n.node in group.alone - kept)
-    one = "MIG instance" if group.sliced else "GPU"
-    held = f"{count} {one}" + ("s" if count != 1 else "")
-    them = "it" if count == 1 else "them"
-    what = f"{series_label(group)} holds {held} on {node_words(found.nodes)} and does not use {them}."
-    parts_held = sum(len(w.gpus) * w.gpu_part for w in group.now if released.issuperset(w.gpus))
-    parts_held = parts_held if group.sliced else float(count)
-    return _option(fleet, found, group, found.nodes, released=released, gpus=parts_held, whole=whole, what=what)
+    held = counted(count, "MIG instance" if group.sliced else "GPU")
+    what = f"{series_label(group)} holds {held} on {node_words(found.nodes)} and does not use "
+    parts = sum(len(w.gpus) * w.gpu_part for w in group.now if released.issuperset(w.gpus))
+    return _Free(released, parts if group.sliced else float(count), whole, f"{what}{'it' if count == 1 else 'them'}.")
 
 
-def _option(
-    fleet: FleetContext,
-    found: FindingContext,
-    group: Group | None,
-    nodes: Sequence[NodeFacts],
-    *,
-    released: frozenset[str],
-    gpus: float,
-    whole: int,
-    what: str,
-) -> DrawnRecommendation:
-    node, names, scene = nodes[0], tuple(n.node for n in nodes), fleet.scene
-    price = scene.book.saving_price(node)
-    cash, saving = cash_of(price, whole, scene.at), None
-    if cash is not None:
-        month = whole * cash.price.usd_per_hour * HOURS_PER_MONTH
-        saving = Saving.in_cash(cash, np.full(DRAWS, month), month)
+def _recommendation(fleet: Fleet, found: Found, free: _Free) -> Recommendation:
+    group, nodes, node, whole = found.group, found.nodes, found.nodes[0], free.whole
+    names, price = tuple(n.node for n in nodes), fleet.book.saving_price(node)
+    saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
+    if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
     else:
-        then = f"Release {_count(gpus)} for other work. {_no_cash(price, whole)}"
+        part = abs(free.gpus - round(free.gpus)) >= 0.005
+        count = f"{free.gpus:.2f} GPUs (MIG instances)" if part else counted(round(free.gpus), "GPU")
+        why = (
+            "Savings unknown: no price for the node." if price is None
+            else "No cash savings: nodes are rented as a whole, and none becomes free." if not whole
+            else f"No cash savings: the node is {price.basis} ({price.source}, {price.as_of})."
+        )  # fmt: skip
+        then = f"Release {count} for other work. {why}"
     # A node is switched off, or given back, as a whole: with every GPU of it.
-    all_of_them = whole == len(nodes) and gpus >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
-    watts = _drawn(fleet.verdicts, found, group) if all_of_them else None
+    switched_off = whole == len(nodes) and free.gpus >= sum(n.gpu_count for n in nodes)
+    watts = _drawn(fleet, found) if switched_off and all_seen(fleet.verdicts, names) else None
     kwh = None if watts is None else watts * HOURS_PER_MONTH / 1000
     if kwh is not None:
         off = "This also" if saving is not None else "A shutdown until then"
@@ -123,81 +147,29 @@ def _option(
         findings=(found.finding.id,),
         workload=group.lead.id if group else None,
         # Of instances, the GPUs that they are parts of.
-        source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(gpus - 1e-9)),
+        source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(free.gpus - 1e-9)),
         target=Configuration(None, None, 0),
-        text=f"{what} {then}", saving=saving, freed_gpu_hours_per_month=gpus * HOURS_PER_MONTH,
+        text=f"{free.what} {then}", saving=saving, freed_gpu_hours_per_month=free.gpus * HOURS_PER_MONTH,
         energy_saving_kwh_per_month=None if kwh is None else Interval(kwh, kwh, kwh),
         risk="low" if group else "very-low",
         would_change_if=found.finding.would_change_if,
         yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
-        exclusive=f"release:{key}",
-        claim=EvidenceClaim(names, REST, released, whole=saving is not None, unheld=group is None),
+        claims=(f"release:{key}",),
+        needs=EvidenceClaim(names, REST, free.uuids, whole=saving is not None, unheld=group is None),
     )  # fmt: skip
 
 
-def _drawn(verdicts: Verdicts, found: FindingContext, group: Group | None) -> float | None:
+def _drawn(fleet: Fleet, found: Found) -> float | None:
     """Watts that the GPUs drew at rest, all together; None: not measured of each of them.
 
     Only the mean over the window is known, so it applies to every month. Instances have no power of their own.
     """
+    group = found.group
     if group is None:
         watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
         return sum(watts) if watts and len(watts) == len(found.bare) else None
-    usage = verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")
+    usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")
     rows = usage[usage["bottleneck"] == "idle"]
     each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
     told = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced
     return float(each.sum()) if told else None
-
-
-def _count(gpus: float) -> str:
-    """GPUs to be freed; parts of them where instances are."""
-    if abs(gpus - round(gpus)) < 0.005:
-        return f"{round(gpus)} {'GPU' if round(gpus) == 1 else 'GPUs'}"
-    return f"{gpus:.2f} GPUs (MIG instances)"
-
-
-def _no_cash(price: Price | None, whole: int) -> str:
-    if price is None:
-        return "Savings unknown: no price for the node."
-    if not whole:
-        return "No cash savings: nodes are rented as a whole, and none becomes free."
-    return f"No cash savings: the node is {price.basis} ({price.source}, {price.as_of})."
-
-
-def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
-    return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else _let_go(snapshot, seen)
-
-
-def _let_go(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
-    now = seen.now(snapshot.series_id)
-    if now:
-        since = max(min(w.start for w in now), seen.start)
-        return MoveState("source", since, hours(now, since), f"It holds {len({g for w in now for g in w.gpus})} GPUs.")
-    left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
-    # Released, or an agent that stopped reporting: the nodes must have reported since, or be gone.
-    known = [n for n in snapshot.yardstick.nodes if not seen.gone(n)]
-    if any(seen.last_seen(n) <= left + 3600 for n in known):
-        return None
-    what = f"no other workload on {listed(known)}" if known else "its nodes report no data"
-    return MoveState("target", left, (seen.end - left) / 3600, f"It has held no GPU since {minute(left)}; {what}.")
-
-
-def _title(r: Recommendation, of: TitleSubject) -> str:
-    held = f" held by {of.workload}" if of.workload is not None else ""
-    return f"Release {gpus_words(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
-
-
-KIND = RecommendationKind(
-    actions=("release",),
-    rank=2,
-    build=_build,
-    title=_title,
-    words=lambda _: "release",
-    subject="Releasing these GPUs",
-    state=_state,
-    cost=cost_of_nodes_left,
-    unasked_hours=WEEK_HOURS,
-    by_absence=True,
-    frees=True,
-)

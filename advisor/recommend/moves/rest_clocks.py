@@ -12,22 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....rules.catalog.types import PowerPrice
 from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...classify.types import RestLevel
 from ...core.advice_types import Action, Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
-from ...core.formatting import gpus, percent, spread, usd
+from ...core.formatting import gpus, percent
 from ..evidence import REST
-from ..finding_context import series_label
-from ..fleet_context import FleetContext, GroupContext, Saving
+from ..finding import series_label
+from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH, Group
-from ..move_context import DRAWS, DrawnRecommendation
+from ..move import WEEK_HOURS, Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Array, percentiles
-from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.cost import SLACK_SECONDS, MoveCost
-from ..tracking.move_state import MoveState, Place
-from ..tracking.observation import Observation, PredictionSnapshot, hours
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours
 
 ACTION: Action = "rest-clocks"
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"
@@ -54,6 +50,54 @@ _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,5}){1,3}", re.ASCII)
 _OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of the same model on other nodes"
 
 
+class RestClocks(Move):
+    actions = (ACTION,)
+    subject = "Lowering the idle clocks"
+    unasked_hours = WEEK_HOURS
+
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
+        for series in fleet.series:
+            group = series.group
+            if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
+                continue
+            rest = _rest_of(series, levels)
+            r = _recommendation(series, rest) if rest is not None else None
+            if r is not None:
+                yield r
+
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
+
+    def words(self, r: Recommendation) -> str:
+        return "lower idle clocks"
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        """By its power at rest: past half of the way down is done. Figures are of whole runs; it takes a new one."""
+        before, target = snapshot.before, snapshot.yardstick.rest_watts
+        now = _watts_at_rest(snapshot, seen)
+        if before is None or before.rest_watts is None or target is None or now is None or before.rest_watts <= target:
+            return None
+        place: Place = "target" if now <= (before.rest_watts + target) / 2 else "source"
+        words = f"Idle power per GPU: {now:.0f} W (before: {before.rest_watts:.0f} W)."
+        return MoveState(place, seen.end, hours(seen.now(snapshot.series_id)), words)
+
+    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+        if seen.start < state.since - SLACK_SECONDS:
+            return MoveCost(None, "the window still includes days before the change")
+        before, price, paid = snapshot.before, snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
+        now = _watts_at_rest(snapshot, seen)
+        if price is None or paid is None or before is None or not before.rest_watts or now is None:
+            return MoveCost(None, "idle power or power price unknown")
+        return MoveCost(paid * now / before.rest_watts)
+
+
+def _watts_at_rest(snapshot: PredictionSnapshot, seen: Observation) -> float | None:
+    now = seen.now(snapshot.series_id)
+    told = [w.features["rest_watts"] for w in now if "rest_watts" in w.features]
+    return sum(told) / len(told) if told else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Rest:
     """How its GPUs rest. `held_watts`: of each GPU; `free_watts`: with nothing resident, as its own rows or another's
@@ -69,24 +113,13 @@ class _Rest:
     clock_ratio: float | None
 
 
-def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
-    for series in fleet.movable:
-        group = series.group
-        if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
-            continue
-        rest = _rest_of(series, levels)
-        if rest is not None:
-            option = _option(series, rest)
-            if option is not None:
-                yield option
-
-
-def _rest_of(series: GroupContext, levels: Mapping[tuple[str, str], RestLevel]) -> _Rest | None:
+def _rest_of(series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> _Rest | None:
     """None: it works more than it rests, its power at rest was not seen, or its clocks are down already."""
-    usage = series.verdicts.usage_of({w.id for w in series.group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
+    fleet, group = series.fleet, series.group
+    usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
     idle, seconds = usage["bottleneck"].to_numpy() == "idle", usage["seconds"].to_numpy(float)
-    if seconds.sum() <= 0 or seconds[idle].sum() < REST_SHARE_MIN * seconds.sum():
+    at_rest, total = float(seconds[idle].sum()), float(seconds.sum())
+    if total <= 0 or at_rest < REST_SHARE_MIN * total:
         return None
     keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
     own = [levels[key] for key in keys if key in levels]
@@ -95,17 +128,17 @@ def _rest_of(series: GroupContext, levels: Mapping[tuple[str, str], RestLevel]) 
     clocks = [one.held_clock_ratio for one in own if one.held_clock_ratio is not None]
     if clocks and max(clocks) < CLOCKS_UP:
         return None
-    free = [_free(one, levels.values()) for one in own]
-    known = [told for told in free if told is not None]
-    bases = {basis for _, basis in known}
-    whole = len(known) == len(own)
+    free = [told for one in own if (told := _free(one, levels.values())) is not None]
+    if len(free) < len(own):
+        free = []
+    bases = {basis for _, basis in free}
     return _Rest(
         held_watts=np.array([one.held_watts for one in own], dtype=np.float64),
-        free_watts=np.array([watts for watts, _ in known] if whole else [], dtype=np.float64),
-        own=np.array([basis == _OWN for _, basis in known] if whole else [], dtype=np.float64),
-        basis=next(one for one in (_FLEET, _NODE, _OWN) if one in bases) if whole else "",
-        share=float(seconds[idle].sum() / seconds.sum()),
-        gpu_hours=float(seconds[idle].sum()) / 3600 / series.verdicts.window.hours * HOURS_PER_MONTH,
+        free_watts=np.array([watts for watts, _ in free], dtype=np.float64),
+        own=np.array([basis == _OWN for _, basis in free], dtype=np.float64),
+        basis=next((one for one in (_FLEET, _NODE, _OWN) if one in bases), ""),
+        share=at_rest / total,
+        gpu_hours=fleet.monthly(group, at_rest / 3600),
         clock_ratio=min(clocks) if len(clocks) == len(own) else None,
     )
 
@@ -128,37 +161,34 @@ def _free_watts(one: RestLevel) -> float | None:
     return one.free_watts if down else None
 
 
-def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
-    group, seen = series.group, len(rest.free_watts) > 0
-    blocked = [one for one in (_level_block(rest), _clock_block(rest), _driver_block(group)) if one is not None]
-    kwh = _saved(series, rest) if seen else None
-    if kwh is not None and float(np.median(kwh)) < WATTS_MIN * HOURS_PER_MONTH / 1000:
-        return None
-    held = float(rest.held_watts.mean())
-    what = f"{series_label(group)} is idle in {percent(rest.share)} of its time. It draws {held:.0f} W per idle GPU"
-    price, saving, told = series.scene.book.power_of(group.nodes[0]), None, ""
-    if kwh is None:
-        told = ". Savings unknown: no data on idle power at lower clocks."
-    else:
-        free, interval = float(rest.free_watts.mean()), percentiles(kwh)
+def _recommendation(series: Series, rest: _Rest) -> Recommendation | None:
+    """None: it saves next to nothing."""
+    group, blocked = series.group, _blocked(series.group, rest)
+    price, seen, held = series.fleet.book.power_of(group.nodes[0]), len(rest.free_watts) > 0, rest.held_watts.mean()
+    kwh, saving, then = None, None, ""
+    told = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
+    if seen:
+        drawn = _saved(series, rest)
+        if float(np.median(drawn)) < WATTS_MIN * HOURS_PER_MONTH / 1000:
+            return None
+        interval = percentiles(drawn)
         told = (
-            f", {free:.0f} W without a process ({rest.basis}). The idle clocks cost {interval.p50:,.0f} kWh/month "
-            f"({interval.p10:,.0f} to {interval.p90:,.0f})."
+            f"It draws {held:.0f} W per idle GPU, {rest.free_watts.mean():.0f} W without a process ({rest.basis}). The "
+            f"idle clocks cost {interval.p50:,.0f} kWh/month ({interval.p10:,.0f} to {interval.p90:,.0f})."
         )
-        if blocked:
-            interval = None
-        elif price is not None:
-            saving = _worth(rest, kwh, price)
-    then = "" if kwh is None else f" {_money(price, saving)}"
+        if not blocked:
+            kwh = interval
+            saving, then = at_power_price(price, drawn, float(held) * rest.gpu_hours / 1000)
     low, high = FIRST_REQUEST_SECONDS
-    return series.recommend(
-        ACTION, "clocks-by-load", place="rest",
+    return recommend_for(
+        series, ACTION, "clocks-by-load", place="rest",
         text=(
-            f"{what}{told} Set {VARIABLE}=1 in its environment, so that its clocks follow the load. The first "
-            f"request after an idle period takes {low:.2f} to {high:.2f} s longer (measured on H100 and A100).{then}"
+            f"{series_label(group)} is idle in {percent(rest.share)} of its time. {told} Set {VARIABLE}=1 in its "
+            f"environment, so that its clocks follow the load. The first request after an idle period takes {low:.2f} "
+            f"to {high:.2f} s longer (measured on H100 and A100). {then}"
         ),
-        saving=saving, energy_saving_kwh_per_month=percentiles(kwh) if kwh is not None and not blocked else None,
-        realisation="energy", risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
+        saving=saving, energy_saving_kwh_per_month=kwh, realisation="energy",
+        risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
         would_change_if=(
             CodedText(
                 "first-request-after-rest",
@@ -171,114 +201,55 @@ def _option(series: GroupContext, rest: _Rest) -> DrawnRecommendation | None:
             rest_watts=float(rest.free_watts.mean()) if seen else None,
             usd_per_kwh=price.usd_per_kwh if price is not None else None,
         ),
-        claim=series.base.claim(whole=False, measures=REST),
+        needs=series.base.claim(whole=False, measures=REST),
     )  # fmt: skip
 
 
-def _saved(series: GroupContext, rest: _Rest) -> Array:
+def _saved(series: Series, rest: _Rest) -> Array:
     """Draws of the energy a month that the clocks take at rest, kWh."""
-    rng = series.scene.draws("rest-clocks", series.group.series_id)
+    rng = series.fleet.draws("rest-clocks", series.group.series_id)
     off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(rest.free_watts))) * (1 - rest.own)
-    free = rest.free_watts * (1 + off)
-    each = np.maximum(rest.held_watts - free, 0.0).mean(axis=1)
+    each = np.maximum(rest.held_watts - rest.free_watts * (1 + off), 0.0).mean(axis=1)
     return each * rng.uniform(*RECOVERED, DRAWS) * rest.gpu_hours / 1000
 
 
-def _worth(rest: _Rest, kwh: Array, price: PowerPrice) -> Saving:
-    paid = float(rest.held_watts.mean()) * rest.gpu_hours / 1000 * price.usd_per_kwh
-    return Saving(kwh * price.usd_per_kwh, (), paid, "energy")
-
-
-def _money(price: PowerPrice | None, saving: Saving | None) -> str:
-    if price is None:
-        return "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
-    if saving is None:
-        return ""
-    return (
-        f"Saves {usd(saving.interval.p50)}/month{spread(saving.interval)} at the configured power price "
-        f"({price.source}, {price.as_of})."
-    )
-
-
-def _level_block(rest: _Rest) -> CodedText | None:
-    if len(rest.free_watts):
-        return None
-    return coded(
-        "rest-level-not-seen",
-        "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough",
-    )
-
-
-def _clock_block(rest: _Rest) -> CodedText | None:
-    if rest.clock_ratio is not None:
-        return None
-    return coded("rest-clock-not-measured", "no SM clock data of its idle GPUs; the clock may be low already")
-
-
-def _driver_block(group: Group) -> CodedText | None:
-    """The oldest driver of its nodes decides."""
+def _blocked(group: Group, rest: _Rest) -> list[CodedText]:
+    """What is not known of its GPUs, and the oldest driver of its nodes, which decides."""
+    blocked: list[CodedText] = []
+    if not len(rest.free_watts):
+        blocked.append(
+            coded(
+                "rest-level-not-seen",
+                "no idle power data of such a GPU without a process and with low clocks; one hour of such data is "
+                "enough",
+            )
+        )
+    if rest.clock_ratio is None:
+        blocked.append(
+            coded("rest-clock-not-measured", "no SM clock data of its idle GPUs; the clock may be low already")
+        )
     needed = "{}.{}.{:02d}".format(*KNOWN_SINCE)
-    told = [(node.node, node.driver_version, version_of(node.driver_version)) for node in group.nodes]
-    unknown = next((name for name, _, version in told if version is None), None)
+    told = [(version_of(node.driver_version), node) for node in group.nodes]
+    unknown = next((node for version, node in told if version is None), None)
+    oldest, node = min(told, key=lambda one: one[0] or ())
     if unknown is not None:
-        return coded(
-            "driver-unknown", "driver version of {node} unknown; {variable} needs {needed} or later",
-            node=unknown, variable=VARIABLE, needed=needed,
+        blocked.append(
+            coded(
+                "driver-unknown", "driver version of {node} unknown; {variable} needs {needed} or later",
+                node=unknown.node, variable=VARIABLE, needed=needed,
+            )
         )  # fmt: skip
-    name, words, oldest = min(told, key=lambda one: one[2] or ())
-    if oldest is None or oldest >= KNOWN_SINCE:
-        return None
-    return coded(
-        "driver-too-old", "driver of {node} is {driver_version}; {variable} needs {needed} or later",
-        node=name, driver_version=words, variable=VARIABLE, needed=needed,
-    )  # fmt: skip
+    elif oldest is not None and oldest < KNOWN_SINCE:
+        blocked.append(
+            coded(
+                "driver-too-old", "driver of {node} is {driver_version}; {variable} needs {needed} or later",
+                node=node.node, driver_version=node.driver_version, variable=VARIABLE, needed=needed,
+            )
+        )  # fmt: skip
+    return blocked
 
 
 def version_of(text: str | None) -> tuple[int, ...] | None:
     """A driver's version as numbers; None: not told, or no version."""
     told = text.strip() if text is not None else ""
     return tuple(map(int, told.split("."))) if _VERSION.fullmatch(told) else None
-
-
-def _watts_at_rest(snapshot: PredictionSnapshot, seen: Observation) -> float | None:
-    now = seen.now(snapshot.series_id)
-    told = [w.features["rest_watts"] for w in now if "rest_watts" in w.features]
-    return sum(told) / len(told) if told else None
-
-
-def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
-    """By its power at rest: past half of the way down is done. Figures are of whole runs; it takes a new one."""
-    before, target = snapshot.before, snapshot.yardstick.rest_watts
-    now = _watts_at_rest(snapshot, seen)
-    if before is None or before.rest_watts is None or target is None or now is None or before.rest_watts <= target:
-        return None
-    place: Place = "target" if now <= (before.rest_watts + target) / 2 else "source"
-    words = f"Idle power per GPU: {now:.0f} W (before: {before.rest_watts:.0f} W)."
-    return MoveState(place, seen.end, hours(seen.now(snapshot.series_id)), words)
-
-
-def _cost(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-    if seen.start < state.since - SLACK_SECONDS:
-        return MoveCost(None, "the window still includes days before the change")
-    before, price, paid = snapshot.before, snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
-    now = _watts_at_rest(snapshot, seen)
-    if price is None or paid is None or before is None or not before.rest_watts or now is None:
-        return MoveCost(None, "idle power or power price unknown")
-    return MoveCost(paid * now / before.rest_watts)
-
-
-def _title(r: Recommendation, of: TitleSubject) -> str:
-    return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
-
-
-KIND = RecommendationKind(
-    actions=(ACTION,),
-    rank=10,
-    build=_build,
-    title=_title,
-    words=lambda _: "lower idle clocks",
-    subject="Lowering the idle clocks",
-    state=_state,
-    cost=_cost,
-    unasked_hours=WEEK_HOURS,
-)

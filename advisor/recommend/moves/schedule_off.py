@@ -12,16 +12,12 @@ from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...core.advice_types import Interval, Recommendation, Risk, SavingsBaseline
 from ...core.coded_text import coded
 from ..evidence import REST, all_seen
-from ..finding_context import series_label
-from ..fleet_context import FleetContext, GroupContext, Saving
+from ..finding import series_label
+from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH
-from ..move_context import DRAWS, DrawnRecommendation
+from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for, risk_of
 from ..prediction import percentiles
-from ..pricing import cash_of
-from ..recommendation_kind import WEEK_HOURS, RecommendationKind, TitleSubject
-from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
-from ..tracking.move_state import MoveState
-from ..tracking.observation import Observation, PredictionSnapshot, spans
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, price_then, spans
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
@@ -34,6 +30,65 @@ NIGHTS_MIN = 3
 # Share of its quiet hours that a service which is switched off may still hold its GPUs for.
 OFF_SHARE_MAX = 0.1
 DAY_SECONDS = 86400.0
+
+
+class ScheduleOff(Move):
+    actions = ("schedule-off",)
+    subject = "Shutting the nodes down in quiet hours"
+    unasked_hours = WEEK_HOURS
+    frees = True
+
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        for series in fleet.series:
+            group = series.group
+            if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
+                continue
+            quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
+            if quiet is not None:
+                yield _recommendation(series, quiet)
+
+    def title(self, r: Recommendation, of: TitleSubject) -> str:
+        hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
+        when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
+        return f"Switch off the nodes of {of.name} {when}"
+
+    def words(self, r: Recommendation) -> str:
+        return "switch off at night"
+
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
+        """By the latest nights in a row that were alike: off, or held."""
+        quiet, runs = snapshot.yardstick.off_hours, seen.series(snapshot.series_id)
+        if quiet is None or not seen.now(snapshot.series_id):
+            return None
+        length = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0
+        begin = seen.end // DAY_SECONDS * DAY_SECONDS + quiet[0] * 3600.0
+        while begin + length > seen.end:
+            begin -= DAY_SECONDS
+        latest, nights, off = begin, 0, False
+        while begin >= seen.start:
+            held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
+            if nights and off != (held <= OFF_SHARE_MAX):
+                break
+            off, nights, begin = held <= OFF_SHARE_MAX, nights + 1, begin - DAY_SECONDS
+        if nights < NIGHTS_MIN:
+            return MoveState("between", seen.end, 0.0, "Its use at night varies.")
+        since = latest - (nights - 1) * DAY_SECONDS
+        if off:
+            told = f"It held no GPUs during quiet hours for {nights} consecutive nights."
+            return MoveState("target", since, nights * 24.0, told)
+        return MoveState("source", since, nights * 24.0, f"It held its GPUs for {nights} consecutive nights.")
+
+    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+        if seen.start < state.since - SLACK_SECONDS:
+            return MoveCost(None, "the window still includes days before the change")
+        known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
+        prices = [price_then(snapshot, seen, n.node) for n in known]
+        span = (seen.end - seen.start) / 3600
+        if not known or any(p is None for p in prices) or span <= 0:
+            return MoveCost(None, "no price for its nodes")
+        # A node that goes on reporting through the night is on, and paid for.
+        usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
+        return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +107,7 @@ class OffHours:
     @property
     def risk(self) -> Risk:
         """How likely it is that a new day differs, by the rule of succession: 1 in (days + 2)."""
-        chance = 1 / (self.days + 2)
-        return "very-low" if chance < 0.02 else "low" if chance < 0.10 else "medium" if chance < 0.25 else "high"
+        return risk_of(1 / (self.days + 2))
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
@@ -74,52 +128,36 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
     pairs = np.unique(np.stack([of_day, day]), axis=1)
     seen = np.bincount(pairs[0], minlength=24)
     quiet = ~used & (seen >= OFF_DAYS_MIN)
-    begin, length = _longest(quiet)
+    begin, length, run = 0, 0, 0
+    for n in range(48):  # twice around the clock: a stretch may go over midnight
+        run = run + 1 if quiet[n % 24] else 0
+        if length < run <= 24:
+            begin, length = (n - run + 1) % 24, run
     if length < OFF_HOURS_MIN:
         return None
     stretch = [(begin + n) % 24 for n in range(length)]
     return OffHours(begin, (begin + length) % 24, int(seen[stretch].min()))
 
 
-def _longest(quiet: np.ndarray) -> tuple[int, int]:
-    """Begin and length of the longest run around the clock."""
-    best, run = (0, 0), 0
-    for n in range(48):
-        run = run + 1 if quiet[n % 24] else 0
-        if best[1] < run <= 24:
-            best = ((n - run + 1) % 24, run)
-    return best
-
-
-def _build(fleet: FleetContext) -> Iterator[DrawnRecommendation]:
-    for series in fleet.movable:
-        group = series.group
-        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
-            continue
-        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
-        if quiet is not None:
-            yield _option(series, quiet)
-
-
-def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
+def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
     """Its nodes off in its quiet hours, whole nodes for cash."""
     base, share = series.base, quiet.length / 24
     kwh = _not_drawn(series, quiet)
-    cash, saving = cash_of(base.price, base.right_nodes if base.whole and not base.mixed else 0, series.scene.at), None
-    if cash is not None:
-        draws = base.right_nodes_draws * cash.price.usd_per_hour * HOURS_PER_MONTH * share
-        saving = Saving.in_cash(cash, np.broadcast_to(draws, (DRAWS,)), base.month_usd(base.right_nodes))
+    whole = base.right_nodes if base.whole and not base.mixed else 0
+    saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.right_nodes_draws * share, base.right_nodes)
     then = (
         f"its nodes cost nothing. {saving.sentence}"
         if saving is not None
         else f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
     )
-    return series.recommend(
-        "schedule-off",
+    if kwh is not None:
+        then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
+    return recommend_for(
+        series, "schedule-off",
         text=(
             f"{series_label(series.group)} was unused between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
             f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a daily "
-            f"shutdown of {quiet.length} hours, {then}{_energy_words(kwh)}"
+            f"shutdown of {quiet.length} hours, {then}"
         ),
         energy_saving_kwh_per_month=kwh,
         changes=(
@@ -133,19 +171,18 @@ def _option(series: GroupContext, quiet: OffHours) -> DrawnRecommendation:
             coded("memory-lost", "it must not lose its memory contents at shutdown"),
         ),
         yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
-        claim=base.claim(whole=saving is not None, measures=REST),
+        needs=base.claim(whole=saving is not None, measures=REST),
     )  # fmt: skip
 
 
-def _not_drawn(series: GroupContext, quiet: OffHours) -> Interval | None:
+def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
     """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them; whole days drawn anew.
 
     As its cash it is of the right-sized nodes. None: no whole node can be switched off, or power was not measured.
     """
-    base = series.base
-    usage = series.verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
-    nodes = [n.node for n in base.group.nodes]
-    if not base.whole or base.mixed or usage.empty or not all_seen(series.verdicts, nodes):
+    base, verdicts = series.base, series.fleet.verdicts
+    usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
+    if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):
         return None
     hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
     quiet_rows = usage[(hour - quiet.begin) % 24 < quiet.length]
@@ -153,73 +190,6 @@ def _not_drawn(series: GroupContext, quiet: OffHours) -> Interval | None:
         return None
     day = np.floor(quiet_rows["ts"].to_numpy(float) / DAY_SECONDS)
     watts = quiet_rows["power_watts"].groupby(day).mean().to_numpy(float)
-    picks = series.scene.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
+    picks = series.fleet.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
     gpus = min(base.gpus, base.right_nodes * base.gpus_per_node)
     return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * quiet.length / 24 / 1000)
-
-
-def _energy_words(kwh: Interval | None) -> str:
-    if kwh is None:
-        return ""
-    return f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
-
-
-def _state(snapshot: PredictionSnapshot, seen: Observation, _: bool) -> MoveState | None:
-    quiet, runs = snapshot.yardstick.off_hours, seen.series(snapshot.series_id)
-    if quiet is None or not seen.now(snapshot.series_id):
-        return None
-    length = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0
-    begin = seen.end // DAY_SECONDS * DAY_SECONDS + quiet[0] * 3600.0
-    nights, kept = 0, 0
-    while begin + length > seen.end:
-        begin -= DAY_SECONDS
-    latest = begin
-    while begin >= seen.start:
-        held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
-        off = held <= OFF_SHARE_MAX
-        if (off and kept) or (not off and nights):
-            break
-        nights, kept = nights + off, kept + (not off)
-        begin -= DAY_SECONDS
-    if nights >= NIGHTS_MIN:
-        since = latest - (nights - 1) * DAY_SECONDS
-        return MoveState(
-            "target", since, nights * 24.0, f"It held no GPUs during quiet hours for {nights} consecutive nights."
-        )
-    if kept >= NIGHTS_MIN:
-        since = latest - (kept - 1) * DAY_SECONDS
-        return MoveState("source", since, kept * 24.0, f"It held its GPUs for {kept} consecutive nights.")
-    return MoveState("between", seen.end, 0.0, "Its use at night varies.")
-
-
-def _paid_part(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-    if seen.start < state.since - SLACK_SECONDS:
-        return MoveCost(None, "the window still includes days before the change")
-    known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
-    prices = [price_then(snapshot, seen, n.node) for n in known]
-    span = (seen.end - seen.start) / 3600
-    if not known or any(p is None for p in prices) or span <= 0:
-        return MoveCost(None, "no price for its nodes")
-    # A node that goes on reporting through the night is on, and paid for.
-    usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
-    return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
-
-
-def _title(r: Recommendation, of: TitleSubject) -> str:
-    hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
-    when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
-    return f"Switch off the nodes of {of.name} {when}"
-
-
-KIND = RecommendationKind(
-    actions=("schedule-off",),
-    rank=7,
-    build=_build,
-    title=_title,
-    words=lambda _: "switch off at night",
-    subject="Shutting the nodes down in quiet hours",
-    state=_state,
-    cost=_paid_part,
-    unasked_hours=WEEK_HOURS,
-    frees=True,
-)

@@ -84,14 +84,14 @@ def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | Code
     use = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
     if memory >= compute and use is not None and use >= limits.value("u_c_p95_max"):
         return None
-    drawn, sku, model = power_at_work(fleet.verdicts, group), fleet.gpu_of(group), load_power_model()
+    drawn = power_at_work(fleet.verdicts, group, fleet.hours_of(group))
+    sku, model = fleet.gpu_of(group), load_power_model()
     if sku is None:
         return Why.GPU_UNKNOWN
     if drawn is None:
         return coded("power-not-measured", "what its GPUs draw at work was not measured")
     if memory >= compute and use is None:
         return Why.COMPUTE_NOT_MEASURED
-    hours = fleet.monthly(group, drawn.hours_per_month * fleet.verdicts.window.hours / HOURS_PER_MONTH)
     if memory >= compute:
         move = lower_clock(
             group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts, model=model,
@@ -99,14 +99,14 @@ def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | Code
         )  # fmt: skip
         if isinstance(move, Refusal):
             return move.reason if move.reason.code == "use-not-measured" else None
-        return ClockChange(move, None, hours)
+        return ClockChange(move, None, drawn.hours_per_month)
     if drawn.peak_watts < limits.value("power_share_min") * sku.tdp_watts:
         return None
     found = best_cap(
         sku, Draw(drawn.watts, drawn.idle_watts, sku.tdp_watts, drawn.peak_watts), model,
         most_loss=limits.value("cap_loss_max"), most_loss_p90=limits.value("cap_loss_p90_max"),
     )  # fmt: skip
-    return None if isinstance(found, Refusal) else ClockChange(*found, hours)
+    return None if isinstance(found, Refusal) else ClockChange(*found, drawn.hours_per_month)
 
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
