@@ -9,10 +9,10 @@ import pytest
 from skuwise.advisor.core.advice_types import Action, Configuration, Interval, Recommendation
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import fleet_of
-from skuwise.advisor.recommend.fleet import Baseline, Fleet, baseline_for
+from skuwise.advisor.recommend.move import SAME_SPEED, recommend
 from skuwise.advisor.recommend.groups import groups_of
 from skuwise.advisor.recommend.latency import held_to_class
-from skuwise.advisor.recommend.move import SAME_SPEED, recommend
+from skuwise.advisor.recommend.fleet import Baseline, Fleet, baseline_for
 from skuwise.advisor.recommend.prediction import Link, Prediction, Refusal, demand, predict
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
