@@ -40,33 +40,29 @@ class Energy(WorkloadRule):
         if change is None or isinstance(change, CodedText):
             return change
         move, saved = change.move, change.kwh_per_month
-        if 1 - move.joules_ratio < limits.value("saving_min"):
-            return None
-        if saved / HOURS_PER_MONTH * 1000 < limits.value("watts_min"):
+        share, mean_watts = 1 - move.joules_ratio, saved / HOURS_PER_MONTH * 1000
+        if share < limits.value("saving_min") or mean_watts < limits.value("watts_min"):
             return None
         if group.kind == "unknown":  # nobody knows who waits for it
             return Why.KIND_UNKNOWN
         capped = change.cap_watts is not None
         price = fleet.book.power_of(group.nodes[0])
         in_window = fleet.hours_of(group) / HOURS_PER_MONTH
+        most_loss = limits.value("cap_loss_max" if capped else "clock_loss_max")
         finding = finding_of(
             fleet, limits, group,
             evidence=(
                 Evidence("power_at_work", move.watts_before, None, "watts per GPU"),
                 Evidence("power_after", move.watts_after, None, "watts per GPU"),
-                Evidence("energy_saved", 1 - move.joules_ratio, limits.value("saving_min"), "ratio of its energy"),
+                Evidence("energy_saved", share, limits.value("saving_min"), "ratio of its energy"),
                 Evidence("energy_saved_per_month", saved, None, "kWh"),
-                Evidence(
-                    "slowdown_expected", move.loss, limits.value("cap_loss_max" if capped else "clock_loss_max"),
-                    "ratio",
-                ),
+                Evidence("slowdown_expected", move.loss, most_loss, "ratio"),
             ),
-            gpu_hours=group.gpu_hours,
-            cost=None if price is None else saved * price.usd_per_kwh * in_window,
+            gpu_hours=group.gpu_hours, cost=None if price is None else saved * price.usd_per_kwh * in_window,
             values={
                 "power": watts(move.watts_before),
                 "limit": f"a power cap of {change.cap_watts:.0f} W" if capped else "a lower SM clock",
-                "share": as_percent(1 - move.joules_ratio),
+                "share": as_percent(share),
             },
             sure=group.lead.bottleneck.confidence
             * (_SURE_CLOCK if not capped else _SURE_SHOWN if move.shown else _SURE_ELSEWHERE),
@@ -90,9 +86,9 @@ def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | Code
         return Why.GPU_UNKNOWN
     if drawn is None:
         return coded("power-not-measured", "what its GPUs draw at work was not measured")
-    if memory >= compute and use is None:
-        return Why.COMPUTE_NOT_MEASURED
     if memory >= compute:
+        if use is None:
+            return Why.COMPUTE_NOT_MEASURED
         move = lower_clock(
             group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts, model=model,
             most_loss=limits.value("clock_loss_max"),

@@ -116,7 +116,8 @@ class HeldIdle(WorkloadRule):
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
         }  # fmt: skip
         if group.sliced:
-            profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in set(group.gpus)})
+            of_it = set(group.gpus)
+            profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in of_it})
             what = f"MIG {'instance' if group.gpu_count == 1 else 'instances'} ({', '.join(profiles)})"
             values |= {"power_words": OF_WHOLE_GPUS, "gpu_sku": f"{what} of {group.lead.gpu_sku or 'a GPU'}"}
         finding = finding_of(

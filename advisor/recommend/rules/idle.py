@@ -129,10 +129,8 @@ def _finding(
             Evidence("idle_hours", hours, limits.value("minutes") / 60, "GPU-hours"),
             Evidence("hours_observed", node.hours_observed, limits.value("coverage_hours"), "hours"),
         ),
-        gpu_hours=hours,
-        cost=cost,
+        gpu_hours=hours, cost=cost, severity=severity_for_share(share, limits),
         sure=(0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0.0),
-        severity=severity_for_share(share, limits),
         values={
             "node": node.node, "nodes": node.node, "node_sku": node.node_sku,
             "gpu_count": whole or len(idle), "gpu_sku": sku,

@@ -91,8 +91,7 @@ class IdleNvlink(WorkloadRule):
         finding = finding_of(
             fleet, limits, group,
             evidence=evidence,
-            gpu_hours=group.gpu_hours,
-            cost=cost,
+            gpu_hours=group.gpu_hours, cost=cost,
             values={
                 "util": as_percent(util),
                 "traffic": f"used {most} of one direction in 99.5 % of seconds" if util > 0

@@ -79,8 +79,7 @@ class OverTier(WorkloadRule):
                 ),
                 Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
             ),
-            gpu_hours=group.gpu_hours,
-            cost=cost,
+            gpu_hours=group.gpu_hours, cost=cost,
             values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
             sure=max(group.lead.kind.confidence, _SURE_OF_ANY)
             * group.lead.bottleneck.confidence

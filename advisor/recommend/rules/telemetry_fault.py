@@ -50,22 +50,14 @@ class TelemetryFault(Rule):
         """`groups`: on the same nodes, the largest first."""
         group, share = groups[0], max(g.fault_share for g in groups)
         held: dict[str, list[WorkloadVerdict]] = {}
-        for workload in (w for one in groups for w in one.workloads):
-            for uuid in workload.gpus:
-                held.setdefault(uuid, []).append(workload)
+        for w in (w for one in groups for w in one.workloads):
+            for uuid in w.gpus:
+                held.setdefault(uuid, []).append(w)
         # The contradictions of GPUs of these groups, while they held them; the longest first.
-        doubts = sorted(
-            (
-                doubt
-                for doubt in fleet.verdicts.doubts
-                if doubt.code in CONTRADICTIONS
-                and any(
-                    doubt.node in w.nodes and w.start < doubt.end and doubt.start < w.end
-                    for w in held.get(doubt.gpu_uuid, ())
-                )
-            ),
-            key=lambda doubt: (-doubt.hours, doubt.node, doubt.gpu_uuid),
-        )
+        doubts = [d for d in fleet.verdicts.doubts if d.code in CONTRADICTIONS and any(
+            d.node in w.nodes and w.start < d.end and d.start < w.end for w in held.get(d.gpu_uuid, ())
+        )]  # fmt: skip
+        doubts.sort(key=lambda d: (-d.hours, d.node, d.gpu_uuid))
         evidence = [
             Evidence("contradiction", share, limits.value("share_min"), "ratio of observed time"),
             Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
@@ -84,12 +76,9 @@ class TelemetryFault(Rule):
                 told.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
             told.append(f"{len(groups)} workloads there show this.")
+        hours = sum(g.fault_share * g.gpu_hours for g in groups)
         finding = finding_of(
-            fleet, limits, group,
-            evidence=evidence,
-            gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
-            cost=None,
-            values={"share": as_percent(share)},
+            fleet, limits, group, evidence=evidence, gpu_hours=hours, cost=None, values={"share": as_percent(share)},
             after=" ".join(told),
         )  # fmt: skip
         notes = tuple(
@@ -115,9 +104,7 @@ class TelemetryFault(Rule):
                 Evidence("power_over_idle", over, None, "ratio"),
                 Evidence("hours_without_workload", hours, None, "GPU-hours"),
             ),
-            gpu_hours=hours,
-            cost=None,
-            sure=(0.9,),
+            gpu_hours=hours, cost=None, sure=(0.9,),
             values={
                 "workload": f"{len(faults)} free GPUs", "node": node.node, "nodes": f"node {node.node}",
                 "gpu_count": len(faults), "gpu_sku": node.gpu_sku or node.gpu_name,

@@ -85,8 +85,7 @@ class TooManyGpus(WorkloadRule):
                 Evidence("demand_p95", asked, limits.value("headroom"), "ratio of what the SKU sustains"),
                 Evidence("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
             ),
-            gpu_hours=surplus,
-            cost=fleet.cost(surplus, group.nodes),
+            gpu_hours=surplus, cost=fleet.cost(surplus, group.nodes),
             values={
                 "gpu_hours": f"{group.gpu_hours:,.0f}", "u_max": as_percent(top), "u_label": label,
                 "count_needed": needed, "headroom": as_percent(load),
