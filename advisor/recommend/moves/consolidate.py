@@ -26,6 +26,7 @@ CPU_MAX = 0.6
 class Consolidate(Move):
     actions = ("consolidate",)
     subject = "Packing this work onto fewer nodes"
+    brief = "pack onto fewer nodes"
     unasked_hours = WEEK_HOURS
     by_absence = True
 
@@ -40,9 +41,6 @@ class Consolidate(Move):
             return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus_words(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the work{of.place} onto other nodes to empty {freed}"
-
-    def words(self, r: Recommendation) -> str:
-        return "pack onto fewer nodes"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         return by_freed_nodes(snapshot, seen)

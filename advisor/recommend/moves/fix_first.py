@@ -28,6 +28,7 @@ _TELEMETRY = "restart DCGM and its exporter (needed after an XID error), then ch
 class FixFirst(Move):
     actions = ("fix-first",)
     subject = "The fix"
+    brief = "fix first"
     done_hours = 0.0
     unasked_hours = None  # a fault that disappears by itself is not a move
     by_absence = True
@@ -45,9 +46,6 @@ class FixFirst(Move):
         fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
         return _TITLES.get(fault, "Fix {} first").format(of.name)
 
-    def words(self, r: Recommendation) -> str:
-        return "fix first"
-
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now = seen.now(snapshot.series_id)
         if not now:
@@ -63,12 +61,11 @@ def block_until_fixed(options: Iterable[Recommendation], movable: Iterable[Serie
     held = []
     for r in options:
         fault = faults.get(r.claims[0].partition(":")[2])
-        if fault is not None and r.action not in FixFirst.actions:
-            why = coded(
-                "mend-first", "fix its bottleneck first ({fault}): its GPU use changes with the fix", fault=fault
-            )
-            r = replace(r, blocked_by=(*r.blocked_by, why))
-        held.append(r)
+        if fault is None or r.action in FixFirst.actions:
+            held.append(r)
+            continue
+        told = "fix its bottleneck first ({fault}): its GPU use changes with the fix"
+        held.append(replace(r, blocked_by=(*r.blocked_by, coded("mend-first", told, fault=fault))))
     return held
 
 

@@ -25,6 +25,7 @@ from ..tracking.observation import Observation, PredictionSnapshot
 class MigSlice(Move):
     actions = ("mig-slice",)
     subject = "MIG instances instead of whole GPUs"
+    brief = "use MIG instances"
     frees = True
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
@@ -38,9 +39,6 @@ class MigSlice(Move):
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
         return f"Run {of.name} on MIG instances of {kept} instead of {held}"
-
-    def words(self, r: Recommendation) -> str:
-        return "use MIG instances"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         def sliced(w: WorkloadVerdict) -> bool:

@@ -17,7 +17,8 @@ from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Fleet, Series, load_words
 from ..groups import HOURS_PER_MONTH
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for, risk_of
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..prediction import risk_of
 from ..tracking.move_state import MoveState, stands_on
 from ..tracking.observation import Observation, PredictionSnapshot, hours
 
@@ -25,6 +26,7 @@ from ..tracking.observation import Observation, PredictionSnapshot, hours
 class ReduceGpus(Move):
     actions = ("reduce-gpus",)
     subject = "Fewer GPUs for the same work"
+    brief = "reduce GPUs"
     unasked_hours = WEEK_HOURS
     frees = True
 
@@ -38,9 +40,6 @@ class ReduceGpus(Move):
         if r.target.gpu_count >= r.source.gpu_count:
             return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of.name}"
         return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
-
-    def words(self, r: Recommendation) -> str:
-        return "reduce GPUs"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
@@ -87,8 +86,8 @@ def _recommendation(series: Series) -> Recommendation:
         then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
         load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
         text = (
-            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of demand, "
-            f"load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
+            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of "
+            f"demand, load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
             f"{saving.sentence if saving else then}"
         )
         if base.demand:

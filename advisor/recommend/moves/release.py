@@ -29,6 +29,7 @@ WHOLE = 0.999
 class Release(Move):
     actions = ("release",)
     subject = "Releasing these GPUs"
+    brief = "release"
     unasked_hours = WEEK_HOURS
     by_absence = True
     frees = True
@@ -44,9 +45,6 @@ class Release(Move):
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         held = f" held by {of.workload}" if of.workload is not None else ""
         return f"Release {gpus_words(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
-
-    def words(self, r: Recommendation) -> str:
-        return "release"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:

@@ -55,6 +55,7 @@ _OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of th
 class RestClocks(Move):
     actions = (ACTION,)
     subject = "Lowering the idle clocks"
+    brief = "lower idle clocks"
     unasked_hours = WEEK_HOURS
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
@@ -70,9 +71,6 @@ class RestClocks(Move):
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
-
-    def words(self, r: Recommendation) -> str:
-        return "lower idle clocks"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By its power at rest: past half of the way down is done. Figures are of whole runs; it takes a new one."""
@@ -145,22 +143,21 @@ def _rest_of(series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> _Re
     )
 
 
-def _free(one: RestLevel, all_: Iterable[RestLevel]) -> tuple[float, str] | None:
-    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data."""
-    own = _free_watts(one)
-    if own is not None:
-        return own, _OWN
-    alike = [(other.node, _free_watts(other)) for other in all_ if other.gpu_sku == one.gpu_sku and one.gpu_sku]
-    known = [(node, watts) for node, watts in alike if watts is not None]
-    near = [watts for node, watts in known if node == one.node]
-    told = near or [watts for _, watts in known]
-    return (float(np.median(told)), _NODE if near else _FLEET) if told else None
+def _free(one: RestLevel, levels: Iterable[RestLevel]) -> tuple[float, str] | None:
+    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data.
 
-
-def _free_watts(one: RestLevel) -> float | None:
-    """Its level without memory held, where that is one without a context: a bare context takes next to no memory."""
-    down = one.free_clock_ratio is not None and one.free_clock_ratio <= CLOCKS_DOWN
-    return one.free_watts if down else None
+    Only where the clock is down as well: a bare context takes next to no memory.
+    """
+    seen = [
+        (o, o.free_watts)
+        for o in levels
+        if o.free_watts is not None and o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN
+        if o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)
+    ]
+    own = [watts for o, watts in seen if o is one]
+    near = [watts for o, watts in seen if o.node == one.node]
+    told, basis = (own, _OWN) if own else (near, _NODE) if near else ([watts for _, watts in seen], _FLEET)
+    return (float(np.median(told)), basis) if told else None
 
 
 def _recommendation(series: Series, rest: _Rest) -> Recommendation | None:

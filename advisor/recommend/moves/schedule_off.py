@@ -15,8 +15,8 @@ from ..evidence import REST, all_seen
 from ..finding import series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH
-from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for, risk_of
-from ..prediction import percentiles
+from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..prediction import percentiles, risk_of
 from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
 from ..tracking.move_state import MoveState
 from ..tracking.observation import Observation, PredictionSnapshot, spans
@@ -37,6 +37,7 @@ DAY_SECONDS = 86400.0
 class ScheduleOff(Move):
     actions = ("schedule-off",)
     subject = "Shutting the nodes down in quiet hours"
+    brief = "switch off at night"
     unasked_hours = WEEK_HOURS
     frees = True
 
@@ -53,9 +54,6 @@ class ScheduleOff(Move):
         hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
         when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
         return f"Switch off the nodes of {of.name} {when}"
-
-    def words(self, r: Recommendation) -> str:
-        return "switch off at night"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By the latest nights in a row that were alike: off, or held."""

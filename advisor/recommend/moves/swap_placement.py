@@ -27,6 +27,7 @@ _WAITS = ("network", "pcie")
 class SwapPlacement(Move):
     actions = ("swap-placement",)
     subject = "A swap of nodes"
+    brief = "swap with training"
     of_another = True  # the time is the training's
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
@@ -53,9 +54,6 @@ class SwapPlacement(Move):
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
         return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
-
-    def words(self, r: Recommendation) -> str:
-        return "swap with training"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         return by_nodes(snapshot, seen)
