@@ -76,15 +76,11 @@ def _faults(series: Series) -> list[Found]:
 def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
     """The fix of a fault. What it frees is an upper bound."""
     group, fault, node = found.group, found.fault, found.nodes[0]
-    freed = 0.0
+    freed, then = 0.0, "The gain is unknown." if fault is not None else "Its metrics are not reliable until then."
     if group is not None and fault is not None and found.finding.cost_usd is not None:
         freed = fleet.monthly(group, found.finding.gpu_hours)
-    if fault is None:
-        then = "Its metrics are not reliable until then."
-    elif freed > 0:
+    if freed > 0:
         then = f"Recovers up to {freed:,.0f} GPU-hours/month; the actual gain is known once the fix is in place."
-    else:
-        then = "The gain is unknown."
     if group is not None:
         who, key = series_label(group), group.series_id
         held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
@@ -94,15 +90,12 @@ def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
     what = REMEDIES[fault] if fault is not None else _TELEMETRY
     return recommend(
         "fix-first", key, fault or _COUNTERS,
-        findings=(found.finding.id,),
-        workload=group.lead.id if group else None,
-        source=held, target=held,
+        findings=(found.finding.id,), workload=group.lead.id if group else None, source=held, target=held,
         text=f"{who}: {what}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
         observed_hours=fleet.hours_of(group) if group is not None and freed > 0 else None,
         changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),
         # A fix slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
-        would_change_if=found.finding.would_change_if,
-        claims=(f"mend:{key}",),
+        would_change_if=found.finding.would_change_if, claims=(f"mend:{key}",),
     )  # fmt: skip

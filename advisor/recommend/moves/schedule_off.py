@@ -141,15 +141,13 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
 
 def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
     """Its nodes off in its quiet hours, whole nodes for cash."""
-    base, share = series.base, quiet.length / 24
+    base, share, hours = series.base, quiet.length / 24, {"begin": quiet.begin, "end": quiet.end}
     kwh = _not_drawn(series, quiet)
     whole = base.right_nodes if base.whole and not base.mixed else 0
     saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.right_nodes_draws * share, base.right_nodes)
-    then = (
-        f"its nodes cost nothing. {saving.sentence}"
-        if saving is not None
-        else f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
-    )
+    then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
+    if saving is not None:
+        then = f"its nodes cost nothing. {saving.sentence}"
     if kwh is not None:
         then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
     return recommend_for(
@@ -160,11 +158,7 @@ def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
             f"shutdown of {quiet.length} hours, {then}"
         ),
         energy_saving_kwh_per_month=kwh,
-        changes=(
-            coded(
-                "off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=quiet.begin, end=quiet.end
-            ),
-        ),
+        changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", **hours),),
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
         would_change_if=(
             coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
