@@ -10,26 +10,25 @@ import numpy as np
 from .classify.accounting.energy import hours_by_use
 from .classify.judge import judge
 from .classify.types import Verdicts
-from .core.advice_types import Advice, Decision, Summary, Unobserved
+from .core.advice_types import Advice, Decision, Recommendation, Summary, Unobserved
 from .core.coded_text import CodedText
-from .core.formatting import counted, hours
-from .core.frame import Frame, Window
+from .core.formatting import counted, hours, listed
+from .core.frame import Frame
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
 from .core.worth import MIN_SAVING_USD, marked, min_saving
 from .recommend.energy_accounts import energy_accounts
-from .recommend.finding_context import HOUR_SECONDS, listed, ready_at, when_possible
-from .recommend.groups import Group, groups_of
+from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
+from .recommend.fleet import Fleet
+from .recommend.groups import groups_of
 from .recommend.market import market_recommendations
-from .recommend.move_context import DrawnRecommendation, MoveContext
 from .recommend.predict.calibration import NO_SITE, Site
-from .recommend.pricing import PriceBook, fabric_uses, prices_named, reconcile, standings, unique, with_costs
-from .recommend.recommender import all_recommendations, decided, order, recoverable_cash
-from .recommend.rule_context import RuleContext
-from .recommend.rules.too_many_gpus import RULE as SIZING
+from .recommend.price_book import PriceBook
+from .recommend.pricing import fabric_uses, prices_named, reconcile, standings, unique, with_costs
+from .recommend.recommender import all_recommendations, decided, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
-from .recommend.waste_rules import excused, find_custom, find_waste, wasted
+from .recommend.waste import excused, find_waste, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
 
 _ROUNDING_HOURS = 1e-6
@@ -111,13 +110,11 @@ class AdviseOptions:
 @dataclass(frozen=True)
 class Reasoned:
     """An advice with what it was made of, for what goes on from there (a plan). `options`: all recommendations with
-    their joint draws."""
+    their joint draws, in the order in which they were made."""
 
     advice: Advice
-    verdicts: Verdicts
-    scene: MoveContext
-    groups: tuple[Group, ...]
-    options: tuple[DrawnRecommendation, ...]
+    fleet: Fleet
+    options: tuple[Recommendation, ...]
 
 
 def advise(frame: Frame, book: Rulebook, options: AdviseOptions, rng: np.random.Generator) -> Advice:
@@ -137,6 +134,23 @@ def advise_on(
     return reason_on(verdicts, rulebook, options, rng, source=source).advice
 
 
+def fleet_of(
+    verdicts: Verdicts, rulebook: Rulebook, generated_at: float, rng: np.random.Generator, *, site: Site = NO_SITE
+) -> Fleet:
+    """The context of rules and recommendations. `generated_at`: now, Unix seconds; `site`: what moves done here say."""
+    return Fleet(
+        verdicts=verdicts,
+        groups=excused(groups_of(verdicts), rulebook.exceptions, generated_at),
+        book=PriceBook(rulebook.catalog, tuple(rulebook.own.prices), rulebook.power, rulebook.hourly),
+        rules=rulebook.rules,
+        model=rulebook.move_model,
+        at=max(generated_at, verdicts.window.end),
+        seed=int(rng.integers(2**63)),
+        floor_hours=rulebook.floor_hours,
+        site=site,
+    )
+
+
 def reason_on(
     verdicts: Verdicts,
     rulebook: Rulebook,
@@ -146,32 +160,33 @@ def reason_on(
     source: Mapping[str, object],
 ) -> Reasoned:
     """The advice of verdicts that are already given, with what it rests on."""
-    window, rules, exceptions, generated_at = verdicts.window, rulebook.rules, rulebook.exceptions, options.generated_at
-    scene = move_context_of(window, rulebook, generated_at, rng, site=options.site)
-    book = scene.book
-    groups = excused(groups_of(verdicts), exceptions, generated_at)
-    scope = RuleContext(verdicts, groups, rules, book, generated_at)
-    found, waste_notes = find_waste(scope, exceptions)
-    own, own_notes = find_custom(scope, rulebook.custom, exceptions)
-    ways, over = all_recommendations(scene, verdicts, groups, found)
-    told = levers_by_workload(scene, groups, rulebook.served_models)
-    ways = [beside(way, told) for way in decided(ways, options.decisions)]
+    generated_at, window = options.generated_at, verdicts.window
+    fleet = fleet_of(verdicts, rulebook, generated_at, rng, site=options.site)
+    book = fleet.book
+    asked = find_waste(fleet, rulebook.exceptions, rulebook.custom)
+    fleet = replace(fleet, found=asked.found)
+    told = levers_by_workload(fleet, rulebook.served_models)
+    ways = tuple(beside(r, told) for r in decided(all_recommendations(fleet), options.decisions))
     reconciliation, money_notes = reconcile(verdicts, book)
     cash, interval = recoverable_cash(ways)
-    recommendations = order(ways)
+    recommendations = tuple(sorted(ways, key=lambda r: r.rank))
     # After everything that counts: its draws must not change those of what is recommended.
-    elsewhere = market_recommendations(scene, verdicts, groups) if options.with_market else None
-    used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices} | {f.finding.price for f in found}
+    elsewhere = market_recommendations(fleet) if options.with_market else None
+    used = {p for r in (*recommendations, *(elsewhere or ())) for p in r.prices}
+    used |= {f.finding.price for f in asked.found if f.finding.price is not None}
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
         named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
-    fleet = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
+    here = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
-    unowned = _unowned(verdicts)
-    short = (*_beginning(verdicts), *_too_little(verdicts, rulebook.floor_hours, generated_at))
-    enough = judged_gpus(verdicts, scene.floor_hours, generated_at)
+    notes = (
+        *money_notes, *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
+        *_too_little(verdicts, fleet.floor_hours, generated_at), *asked.notes, *work_that_is_over(fleet),
+        *fleet.site.notes,
+    )  # fmt: skip
+    enough = judged_gpus(verdicts, fleet.floor_hours, generated_at)
     gpu_count = verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes)
-    waste = wasted((f.finding, f.group and f.group.series_id) for f in found)
+    waste = wasted((f.finding, f.group and f.group.series_id) for f in asked.found)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     summary = Summary(
         gpu_count=gpu_count,
@@ -188,7 +203,7 @@ def reason_on(
         observed_gpu_hours=verdicts.inventory.observed_gpu_hours,
         judged_gpu_count=min(enough.count, gpu_count),
         judged_from=enough.ready,
-        floor_hours=scene.floor_hours,
+        floor_hours=fleet.floor_hours,
         gpu_hours_by_use=hours_by_use(verdicts.occupancy),
         energy=energy.fleet,
     )
@@ -198,18 +213,20 @@ def reason_on(
         end=window.end,
         source=dict(source),
         summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
-        prices=tuple(p for p in unique(named) if p.id in used | fleet),
+        prices=tuple(p for p in unique(named) if p.id in used | here),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
-        findings=tuple(f.finding for f in (*found, *own)),
+        findings=tuple(f.finding for f in asked.found),
+        judged=asked.judged,
+        not_judged=asked.not_judged,
         recommendations=recommendations,
-        notes=(*money_notes, *unowned, *verdicts.notes, *short, *waste_notes, *own_notes, *over, *scene.site.notes),
+        notes=notes,
         market=elsewhere,
         nodes=tuple(sorted(n.node for n in verdicts.nodes)),
         fabrics=fabric_uses(verdicts.nodes, book),
         node_energy=energy.nodes,
         standings=standings(verdicts.nodes, book, enough.gpus),
     )
-    return Reasoned(marked(whole), verdicts, scene, tuple(groups), tuple(ways))
+    return Reasoned(marked(whole), fleet, ways)
 
 
 def _min_saving(rulebook: Rulebook, summary: Summary) -> float:
@@ -218,19 +235,6 @@ def _min_saving(rulebook: Rulebook, summary: Summary) -> float:
     return min_saving(
         summary, usd.value if usd is not None else MIN_SAVING_USD, share.value if share is not None else MIN_SAVING_PART
     )
-
-
-def move_context_of(
-    window: Window, rulebook: Rulebook, generated_at: float, rng: np.random.Generator, *, site: Site = NO_SITE
-) -> MoveContext:
-    """What the moves of a window are weighed with. `generated_at`: Unix seconds; `site`: what moves done here say."""
-    sizing, own = rulebook.rules[SIZING.id], rulebook.own
-    book = PriceBook(rulebook.catalog, tuple(own.prices), rulebook.power, rulebook.hourly)
-    return MoveContext(
-        catalog=rulebook.catalog, book=book, model=rulebook.move_model, headroom=sizing.value("headroom"),
-        sizing=sizing, at=max(generated_at, window.end), window_hours=window.hours, seed=int(rng.integers(2**63)),
-        site=site, floor_hours=rulebook.floor_hours,
-    )  # fmt: skip
 
 
 def _beginning(verdicts: Verdicts) -> tuple[CodedText, ...]:

@@ -29,7 +29,7 @@ from ..core.records import records
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.price_book import PriceBook
 from ..recommend.pricing import assumed_notes, fabric_uses, unpriced_notes
-from ..recommend.rules.idle_fabric import RULE as IDLE_FABRIC
+from ..recommend.rules.idle_fabric import IdleFabric
 from ..rulebook import Rulebook
 
 Category = Literal["used", "held-idle", "fabric-premium", "shared-pool", "unallocated", "drained", "unobserved"]
@@ -167,7 +167,7 @@ def _nodes(
     verdicts: Verdicts, book: PriceBook, spans: Mapping[str, tuple[float, float]], rulebook: Rulebook
 ) -> dict[str, ShowbackNode]:
     """Those that are accounted for, by name, in their order."""
-    silent = rulebook.rules[IDLE_FABRIC.id].value("util_p995_max")
+    silent = rulebook.rules[IdleFabric.id].value("util_p995_max")
     fabrics = {use.node: use for use in fabric_uses(verdicts.nodes, book)}
     out = {}
     for node in sorted(verdicts.nodes, key=lambda n: n.node):

@@ -203,9 +203,7 @@ class Recommendation:
     def worth_telling(self) -> bool:
         """Whether it gains by itself, though no finding asks for it."""
         saving = self.saving_usd_per_month
-        return (
-            not self.blocked_by and saving is not None and saving.p50 > 0 and self.risk in (*COUNTED_RISKS, "medium")
-        )
+        return not self.blocked_by and saving is not None and saving.p50 > 0 and self.risk in (*COUNTED_RISKS, "medium")
 
     @property
     def set_aside(self) -> bool:

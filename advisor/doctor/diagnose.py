@@ -22,7 +22,7 @@ _AT_WORK = ("workload", "shared")
 
 def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
     """`found`: what `advise` says of the frame; the diagnosis takes from it all that both speak of."""
-    verdicts, advice, inventory = found.verdicts, found.advice, found.verdicts.inventory
+    verdicts, advice, inventory = found.fleet.verdicts, found.advice, found.fleet.verdicts.inventory
     known = node_hours(frame, inventory)
     metrics = metric_coverage(frame, inventory, known, catalog)
     ports = frame.fabric[["node", "device", "port"]].drop_duplicates()["node"].astype(str).value_counts().to_dict()
@@ -31,7 +31,7 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
     types = {str(row["node"]): text(row["instance_type"]) for row in records(frame.nodes)}
     nodes = tuple(
         NodeState(
-            facts, inventory.nodes[facts.node], found.scene.book.of(facts), types.get(facts.node), known[facts.node],
+            facts, inventory.nodes[facts.node], found.fleet.book.of(facts), types.get(facts.node), known[facts.node],
             ports.get(facts.node, 0), instances[facts.node], judged.get(facts.node, 0),
         )
         for facts in verdicts.nodes
@@ -60,8 +60,8 @@ def _exporters(frame: Frame) -> tuple[str, ...]:
 
 def _labels(found: Reasoned) -> Labels:
     """GPU-hours of work by the accounting of the advice; what was inferred from activity alone has no label."""
-    unnamed = {one.id for one in found.verdicts.workloads if one.basis == INFERRED}
-    rows = found.verdicts.occupancy
+    unnamed = {one.id for one in found.fleet.verdicts.workloads if one.basis == INFERRED}
+    rows = found.fleet.verdicts.occupancy
     busy = rows[rows["class"].isin(_AT_WORK) & (rows["gpu_hours"] > 0)]
     labeled = busy[~busy["workload_id"].isin(unnamed)]
     busy_gpus, labeled_gpus = (len(one.drop_duplicates(["node", "gpu_uuid"])) for one in (busy, labeled))

@@ -18,7 +18,7 @@ _MISSING_SHARE = 0.1
 
 def coverage_line(frame: Frame, found: Reasoned, catalog: Catalog, command: str) -> str | None:
     """What is poorly covered; None where nothing is. `command`: the ``skuwise doctor`` with the remedies."""
-    s, inventory = found.advice.summary, found.verdicts.inventory
+    s, inventory = found.advice.summary, found.fleet.verdicts.inventory
     missing = s.unobserved_gpu_count
     parts: list[str] = []
     lacking = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeGuard
 
 from ..core.advice_types import Decision
-from ..recommend.tracking.observation import PredictionSnapshot
+from ..recommend.progress import PredictionSnapshot
 from .records import NO_FIGURES, EventFigures, Realised
 
 Act = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "expired"]

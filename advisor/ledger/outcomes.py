@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.advice_types import DecisionState, Interval
-from ..recommend.recommendation_kinds import KINDS
+from ..recommend.moves import BY_ACTION
 from .entries import LedgerEntry
 from .records import Realised
 
@@ -82,7 +82,7 @@ def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
 
 def _freed(action: str, told: Realised | None) -> float | None:
     """GPU-hours a month that the series holds less; None: not measured, or a move that frees none by itself."""
-    kind = KINDS.get(action)  # of others the GPU-hours follow from the time
+    kind = BY_ACTION.get(action)  # of others the GPU-hours follow from the time
     if told is None or kind is None or not kind.frees or told.gpu_hours_per_month_before is None:
         return None
     after = told.gpu_hours_per_month_after

@@ -6,10 +6,8 @@ prediction was credited against (docs/plan.md).
 
 from __future__ import annotations
 
-from ..recommend.recommendation_kinds import KINDS
-from ..recommend.tracking.cost import SLACK_SECONDS, MoveCost
-from ..recommend.tracking.move_state import MoveState
-from ..recommend.tracking.observation import Measure, Observation, PredictionSnapshot, measure
+from ..recommend.moves import BY_ACTION
+from ..recommend.progress import SLACK_SECONDS, Measure, MoveCost, MoveState, Observation, PredictionSnapshot, measure
 from .records import Realised
 
 # A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
@@ -23,7 +21,7 @@ def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Ob
     own = [w for w in runs if w.start >= stand.since - SLACK_SECONDS or seen.start >= stand.since - SLACK_SECONDS]
     after = measure(own, max(stand.since, seen.start), seen.end)
     before = ground.yardstick.usd_per_month
-    cost = KINDS[action].cost(ground, stand, seen) if before is not None else _NOT_PREDICTED
+    cost = BY_ACTION[action].cost(ground, stand, seen) if before is not None else _NOT_PREDICTED
     saving = before - cost.usd if before is not None and cost.usd is not None else None
     ratio, why = _time(ground, after)
     load = _load(ground, after)

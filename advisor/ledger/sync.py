@@ -16,9 +16,9 @@ from ...rules.base.sanitize import clean
 from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, SavingsBaseline
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
+from ..recommend.moves import BY_ACTION
 from ..recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
-from ..recommend.recommendation_kinds import KINDS
-from ..recommend.tracking.observation import (
+from ..recommend.progress import (
     Observation,
     PredictionSnapshot,
     WorkloadAddress,
@@ -180,7 +180,7 @@ def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
         if ground is None or told is None or state not in ("done", "regressed"):
             continue
         steady = told.load_ratio is None or abs(told.load_ratio - 1) <= LOAD_CHANGED
-        kind = KINDS.get(entry.proposal.action)
+        kind = BY_ACTION.get(entry.proposal.action)
         other = kind is not None and kind.calibrates and ground.source.gpu_sku != ground.target.gpu_sku
         if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
             cases.append(MeasuredMove(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
@@ -234,7 +234,7 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
         source=r.source,
         target=r.target,
         saving_usd_per_month=_told(r.saving_usd_per_month),
-        time_ratio=_told(r.time_ratio) if not KINDS[r.action].of_another else None,
+        time_ratio=_told(r.time_ratio) if not BY_ACTION[r.action].of_another else None,
         yardstick=_storable(r.yardstick),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..core.formatting import spread, usd
-from ..recommend.recommendation_kind import DONE_HOURS
-from ..recommend.recommendation_kinds import KINDS
-from ..recommend.tracking.move_state import MoveState
-from ..recommend.tracking.observation import Observation, PredictionSnapshot
+from ..recommend.move import DONE_HOURS
+from ..recommend.moves import BY_ACTION
+from ..recommend.progress import MoveState, Observation, PredictionSnapshot
 from .entries import BY_ITSELF, LedgerEntry, LedgerEvent
 from .realised_savings import realised
 from .records import EventFigures, Realised
@@ -47,10 +46,10 @@ def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, no
     p, state = entry.proposal, entry.decision(now).state
     if state == "expired":
         return None
-    kind = KINDS.get(p.action)
+    kind = BY_ACTION.get(p.action)
     if kind is None or (kind.by_absence and not _looks_there(p.source, ground, seen)):
         return None
-    stand = kind.state(ground, seen, p.id in seen.proposed)
+    stand = kind.progress(ground, seen, p.id in seen.proposed)
     if stand is None:
         return None
     if state == "done":
@@ -71,7 +70,7 @@ def _done(
     entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
     p, state = entry.proposal, entry.decision(now).state
-    asked, kind = state == "accepted", KINDS[p.action]
+    asked, kind = state == "accepted", BY_ACTION[p.action]
     least = kind.done_hours if asked else kind.unasked_hours
     # A job holds nothing between two runs; a day must have passed all the same.
     there = stand.hours if ground.serving else max(stand.hours, (seen.end - stand.since) / 3600)

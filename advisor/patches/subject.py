@@ -10,7 +10,7 @@ from ...rules.catalog.loader import Catalog
 from ...rules.catalog.types import GpuSku, NodeSku
 from ..core.advice_types import SavingsBaseline
 from ..ledger.entries import LedgerEntry
-from ..recommend.tracking.observation import PredictionSnapshot, WorkloadAddress
+from ..recommend.progress import PredictionSnapshot, WorkloadAddress
 from .names import mig_profile
 
 

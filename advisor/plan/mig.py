@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 
-from ..recommend.predict.mig_packing import fits
+from ..recommend.predict.mig_model import fits
 from .problem import Problem, Slices
 
-# Profiles that the placements of `mig_packing` know.
+# Profiles that the placements of `mig_model` know.
 PROFILES: tuple[Slices, ...] = ((7, 8), (4, 4), (3, 4), (2, 2), (1, 2), (1, 1))
 Counts = tuple[int, ...]
 

@@ -7,7 +7,7 @@ not told: a note says which evidence it contradicts. What is compared are codes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ..classify.types import Verdicts
-from ..core.coded_text import CodedText
-from .finding_context import FindingContext, node_words, series_label
+from ..core.coded_text import CodedText, coded
+from .finding import Found, Unjudged, node_words, series_label
+from .fleet import Fleet
 from .groups import Group
-from .rule_context import busy_share
+from .rule import busy_share
 
 # A limit that rules this much of the busy time is no stray row of it.
 LIMIT_SHARE = 0.1
@@ -41,15 +42,15 @@ class Contradiction:
     codes: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     limits: frozenset[str] = frozenset()
-    measured: Callable[[Verdicts, Group, FindingContext], str | None] = lambda *_: None
+    measured: Callable[[Verdicts, Group, Found], str | None] = lambda *_: None
     nodes: bool = False
 
 
-def _exchanges(_: Verdicts, group: Group, __: FindingContext) -> str | None:
+def _exchanges(_: Verdicts, group: Group, __: Found) -> str | None:
     return "nvlink-carries-its-work" if group.exchanges else None
 
 
-def _works_meanwhile(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
+def _works_meanwhile(verdicts: Verdicts, group: Group, found: Found) -> str | None:
     """More GPU-hours held without use than rested at all."""
     usage = verdicts.usage_of({w.id for w in group.workloads}, "workload_id", "seconds", "bottleneck")
     if usage.empty:
@@ -60,7 +61,7 @@ def _works_meanwhile(verdicts: Verdicts, group: Group, found: FindingContext) ->
     return "worked-meanwhile" if found.finding.gpu_hours > most + 0.1 else None
 
 
-def _uses_more(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
+def _uses_more(verdicts: Verdicts, group: Group, found: Found) -> str | None:
     """Rows with a limit and a use above what the finding calls the most."""
     most = next((e.threshold for e in found.finding.evidence if e.metric == "use_p99"), None)
     if not isinstance(most, float):
@@ -75,18 +76,18 @@ def _uses_more(verdicts: Verdicts, group: Group, found: FindingContext) -> str |
     return "uses-more-at-times" if seconds[above].sum() > _ABOVE_SHARE * seconds.sum() else None
 
 
-def _trained_once(_: Verdicts, group: Group, __: FindingContext) -> str | None:
+def _trained_once(_: Verdicts, group: Group, __: Found) -> str | None:
     return "phase-of-training" if any(p.kind in TRAINING_KINDS for w in group.now for p in w.phases) else None
 
 
-def _either(*questions: Callable[[Verdicts, Group, FindingContext], str | None]):  # noqa: ANN202
-    def ask(verdicts: Verdicts, group: Group, found: FindingContext) -> str | None:
+def _either(*questions: Callable[[Verdicts, Group, Found], str | None]):  # noqa: ANN202
+    def ask(verdicts: Verdicts, group: Group, found: Found) -> str | None:
         return next((code for one in questions if (code := one(verdicts, group, found)) is not None), None)
 
     return ask
 
 
-def _not_its_fault(_: Verdicts, group: Group, found: FindingContext) -> str | None:
+def _not_its_fault(_: Verdicts, group: Group, found: Found) -> str | None:
     """A fault that its other bottlenecks outweigh does not come first."""
     fault = found.fault
     if fault is None:
@@ -95,7 +96,7 @@ def _not_its_fault(_: Verdicts, group: Group, found: FindingContext) -> str | No
     return "limited-by-other" if any(busy_share(group, name) > own for name in _LIMITS) else None
 
 
-def _silent_link(_: Verdicts, __: Group, found: FindingContext) -> str | None:
+def _silent_link(_: Verdicts, __: Group, found: Found) -> str | None:
     """A link that is waited for carries something."""
     line = next((e.value for e in found.finding.evidence if e.metric == "link_use_p50"), None)
     return "link-silent" if isinstance(line, float) and line < _SILENT else None
@@ -136,54 +137,8 @@ CONTRADICTIONS: Mapping[str, Contradiction] = MappingProxyType(
 )  # fmt: skip
 
 
-def contradicted(verdicts: Verdicts, group: Group, found: FindingContext, *, kinds: bool = True) -> str | None:
-    """The code of what a workload series shows against a finding; None: nothing. `kinds`: whether its kind counts."""
-    rule = CONTRADICTIONS.get(found.finding.rule)
-    if rule is None:
-        return None
-    if kinds and group.kind in rule.kinds:
-        return f"kind-{group.kind}"
-    told = {one.code for w in group.now for one in (*w.kind.evidence, *w.bottleneck.evidence)}
-    if told & rule.codes:
-        return min(told & rule.codes)
-    limit = next((name for name in sorted(rule.limits) if busy_share(group, name) >= LIMIT_SHARE), None)
-    if limit is not None:
-        return f"limited-by-{limit}"
-    return rule.measured(verdicts, group, found)
-
-
-def consistent(
-    verdicts: Verdicts, groups: Sequence[Group], found: Iterable[FindingContext]
-) -> tuple[list[FindingContext], list[CodedText]]:
-    """The findings that no evidence contradicts, and a note for each that some does."""
-    kept: list[FindingContext] = []
-    notes: list[CodedText] = []
-    for one in found:
-        against = _against(verdicts, groups, one)
-        if against is None:
-            kept.append(one)
-            continue
-        group, code = against
-        of = series_label(one.group) if one.group is not None else node_words(one.nodes)
-        notes.append(
-            CodedText(
-                "finding-contradicted",
-                f"No {one.finding.rule} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it "
-                f"({code}).",
-                {"rule": one.finding.rule, "workload": group.lead.id, "evidence": code},
-            )
-        )
-    return [one for one in kept if not _answered(one, kept)], notes
-
-
-def _answered(one: FindingContext, kept: Sequence[FindingContext]) -> bool:
-    """Whether GPUs to be released altogether also have a finding of too many GPUs."""
-    return one.finding.rule == "too-many-gpus" and any(
-        other.finding.rule == "held-idle" and other.group is one.group for other in kept
-    )
-
-
-def _against(verdicts: Verdicts, groups: Sequence[Group], one: FindingContext) -> tuple[Group, str] | None:
+def contradicted(fleet: Fleet, one: Found) -> Unjudged | None:
+    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does."""
     rule = CONTRADICTIONS.get(one.finding.rule)
     if rule is None:
         return None
@@ -192,10 +147,28 @@ def _against(verdicts: Verdicts, groups: Sequence[Group], one: FindingContext) -
     if rule.nodes and all(e.metric != "nvlink_util_mean" for e in one.finding.evidence):
         nodes = {n.node for n in one.nodes}
         # Of one node of several that a group is on, nobody knows which carried what its evidence speaks of.
-        own = {id(group) for group in asked}
-        asked += [g for g in groups if id(g) not in own and g.nodes and {n.node for n in g.nodes} <= nodes]
+        asked += [g for g in fleet.groups if g is not one.group and g.nodes and {n.node for n in g.nodes} <= nodes]
     for group in asked:
-        code = contradicted(verdicts, group, one, kinds=group is one.group)
+        code = _code(fleet.verdicts, group, one, rule)
         if code is not None:
-            return group, code
+            of = series_label(one.group) if one.group is not None else node_words(one.nodes)
+            note = CodedText(
+                "finding-contradicted",
+                f"No {one.finding.rule} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it "
+                f"({code}).",
+                {"rule": one.finding.rule, "workload": group.lead.id, "evidence": code},
+            )
+            reason = coded("finding-contradicted", "what it is found of, its other data contradict")
+            return Unjudged(reason, one.nodes, one.group, note=note)
     return None
+
+
+def _code(verdicts: Verdicts, group: Group, found: Found, rule: Contradiction) -> str | None:
+    """The code of what a workload series shows against a finding; None: nothing."""
+    if group is found.group and group.kind in rule.kinds:
+        return f"kind-{group.kind}"
+    told = {one.code for w in group.now for one in (*w.kind.evidence, *w.bottleneck.evidence)}
+    if told & rule.codes:
+        return min(told & rule.codes)
+    limit = next((name for name in sorted(rule.limits) if busy_share(group, name) >= LIMIT_SHARE), None)
+    return f"limited-by-{limit}" if limit is not None else rule.measured(verdicts, group, found)

@@ -1,9 +1,9 @@
 """The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
 
-Every recommendation says what it rests on (`EvidenceClaim`): nodes or GPUs, the measures that its reasons are made of,
-and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory. Where
-something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance only ever
-lowers a claim: what a recommendation needs, its removal blocks.
+Every recommendation says what it rests on (`Recommendation.needs`): nodes or GPUs, the measures that its reasons are
+made of, and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory.
+Where something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance
+only ever lowers a claim: what a recommendation needs, its removal blocks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from functools import cached_property
 from ..classify.bottlenecks.links import PART
 from ..classify.types import BareGpu, Verdicts
 from ..classify.workloads.inventory import GpuCoverage, NodeInventory
-from ..core.advice_types import Recommendation, SavingsBaseline
+from ..core.advice_types import EvidenceClaim, Recommendation, SavingsBaseline
 from ..core.coded_text import CodedText, all_of, coded
+from ..core.formatting import listed
 from ..core.timestamps import minute
-from .finding_context import listed
 
 # Share of the time that may be missing: of more than that nobody knows what the GPUs did in it.
 GAP_MAX = 0.01
@@ -43,25 +43,6 @@ NAMES: Mapping[str, str] = {
 REST = frozenset({"engine_active", "mem_used", "power"})
 # What every statement of use and demand rests on.
 WORK = REST | {"tensor_active", "dram_active"}
-
-
-@dataclass(frozen=True, slots=True)
-class EvidenceClaim:
-    """What an option rests on.
-
-    `nodes`: nodes it speaks of. `gpus`: those of their GPUs or instances that it is about; empty: all of them.
-    `whole`: whole nodes fall free, change hands or are switched off. `measures`: of `inventory.MEASURED`. `fabric`:
-    nodes of which it matters what their fabric carried. `host`: whether it matters how busy their hosts' cores are.
-    `unheld`: no workload holds the GPUs.
-    """
-
-    nodes: tuple[str, ...]
-    measures: frozenset[str]
-    gpus: frozenset[str] = frozenset()
-    whole: bool = False
-    fabric: frozenset[str] = frozenset()
-    host: bool = False
-    unheld: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,8 +73,10 @@ class EvidenceGate:
             reasons += self._node(node, claim)
         return tuple(dict.fromkeys(reasons))
 
-    def gap(self, claim: EvidenceClaim) -> float:
-        """Share of the window of which the claim's least observed GPU tells nothing."""
+    def gap(self, claim: EvidenceClaim | None) -> float:
+        """Share of the window of which the claim's least observed GPU tells nothing; 0 of what claims nothing."""
+        if claim is None:
+            return 0.0
         hours = {name: self._hours(name) for name in claim.nodes}
         seen = [gpu.hours / hours[name] for name in claim.nodes for gpu in self._gpus(name, claim) if hours[name] > 0]
         return max(1.0 - min(seen), 0.0) if seen else 0.0
@@ -264,6 +247,7 @@ def without_claim(r: Recommendation, subject: str, reasons: Iterable[CodedText])
     why = tuple(reasons)
     return replace(
         r,
+        draws=None,
         time_ratio=None,
         saving_usd_per_month=None,
         freed_gpu_hours_per_month=0.0,

@@ -51,7 +51,8 @@ class Found:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
 
     `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
-    `answered_by`, `waste`: as its rule has them (rule.py); nothing of a rule of one's own.
+    `answered_by`, `waste`: as its rule has them (rule.py); nothing of a rule of one's own. `notes`: what a person
+    should read of what was not judged beside it.
     """
 
     finding: Finding
@@ -64,6 +65,7 @@ class Found:
     faulty: frozenset[str] = frozenset()
     answered_by: Mapping[Action, int] = field(default_factory=dict)
     waste: Waste = "none"
+    notes: tuple[CodedText, ...] = ()
 
 
 @dataclass(frozen=True)

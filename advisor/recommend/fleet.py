@@ -87,7 +87,7 @@ class Fleet:
         """The observed hours that a month's figures of a group rest on: from its first run in the window on, and at
         least the last week. Hours in which no agent ran are no rest of it."""
         window = self.verdicts.window
-        first = min(min(w.start for w in group.workloads), window.end - WEEK_SECONDS)
+        first = min(*(w.start for w in group.workloads), window.end - WEEK_SECONDS)
         seen = self.verdicts.inventory.observed_hours or window.hours
         return min(seen, (window.end - max(first, window.start)) / 3600)
 
@@ -100,13 +100,15 @@ class Fleet:
         """Whether its signals contradict one another so often that nothing can be concluded from them."""
         return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
 
-    def unfit(self, group: Group) -> CodedText | None:
-        """Why no rule can judge how a group uses whole GPUs, as a clause; None: rules can."""
+    def unfit(self, group: Group, *, slices: bool = False) -> CodedText | None:
+        """Why no rule can judge how a group uses whole GPUs (or with `slices` MIG instances), as a clause; None: rules
+        can."""
         if not group.nodes:
             return coded("nodes-unknown", "its nodes are unknown")
         if self.faulty(group):
             return coded("signals-contradict", "its metrics contradict each other")
-        return coded("gpus-shared", "it shares its GPUs, which are measured as a whole") if group.shared else None
+        shared = group.shared and not (slices and group.sliced)
+        return coded("gpus-shared", "it shares its GPUs, which are measured as a whole") if shared else None
 
     def waste_ready(self, group: Group) -> bool:
         """Whether the hours of its series reach the coverage floor for waste."""
@@ -156,6 +158,12 @@ class Fleet:
         gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
         joined = gpu is not None and gpu.nvlink_bytes_per_second is not None and _ON_A_BOARD in gpu.name
         return joined and node.gpu_count > 1
+
+    @cached_property
+    def idle_hours(self) -> Mapping[str, float]:
+        """Workload id -> GPU-hours that it held without use; those that held none so are left out."""
+        rows = self.verdicts.occupancy[self.verdicts.occupancy["class"] == "allocated_idle"]
+        return {str(w): float(hours) for w, hours in rows.groupby("workload_id")["gpu_hours"].sum().items()}
 
     @cached_property
     def series(self) -> tuple[Series, ...]:

@@ -11,7 +11,7 @@ from ..core.advice_types import Recommendation
 from ..core.coded_text import coded
 from .candidates import candidates
 from .fleet import Fleet, Series, baseline_for
-from .latency_gate import held_to_class
+from .latency import held_to_class
 from .moves.move_sku import move_to
 
 # What the price of a node does not show of a move to another provider.

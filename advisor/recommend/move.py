@@ -1,5 +1,4 @@
-"""What a kind of recommendation is: how it is built, what it needs to know, and how telemetry shows what became of
-it."""
+"""What a kind of recommendation is: how it is built, what it has to know, and how telemetry shows what became of it."""
 
 from __future__ import annotations
 
@@ -31,9 +30,7 @@ from .fleet import DRAWS, Fleet, Series
 from .groups import HOURS_PER_MONTH
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from .pricing import Cash, cash_of
-from .tracking.cost import MoveCost, cost_after
-from .tracking.move_state import MoveState
-from .tracking.observation import Observation, PredictionSnapshot
+from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_after
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load

@@ -1,43 +1,131 @@
-"""Every recommendation for every finding: what each brings, what blocks it, and when it would be wrong.
+"""Every recommendation of a fleet: what each brings, what blocks it, and what can be had together.
 
-Of options that exclude one another, those that bring most together.
-
-The best of all sets, not the best option first: an option that is lost (its evidence is missing, somebody dismissed it)
-can then never raise the sum of what is left.
+Of options that exclude one another, those that bring most together count: the best of all sets, not the best option
+first. An option that is lost (its evidence is missing, somebody dismissed it) can then never raise the sum of what is
+left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..classify.types import Verdicts
 from ..core.advice_types import Decision, Interval, Recommendation
 from ..core.coded_text import CodedText, coded
+from ..core.formatting import counted
+from ..core.verdict_types import INFERRED
 from .evidence import EvidenceGate, with_gap, without_claim
-from .finding_context import FindingContext
-from .fleet_context import FleetContext, GroupContext
+from .fleet import Fleet
 from .groups import Group
-from .latency_gate import by_workload, through_latency
-from .move_context import DrawnRecommendation, MoveContext, baseline_for
+from .latency import held_to_class, raised_risk
+from .moves import BY_ACTION, MOVES
 from .moves.fix_first import block_until_fixed
-from .owner import ask_owners
-from .prediction import percentiles
-from .recommendation_kinds import ALL_KINDS, KINDS
-
-Array = NDArray[np.float64]
+from .prediction import Array, percentiles
 
 # Options of one tangle that are compared in all combinations; beyond it the largest come first.
 MOST_COMPARED = 24
+_NAMED = 3
+_TELLS = coded(
+    "work-inferred",
+    "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod labels "
+    "or the Slurm prolog make it certain.",
+)
 
 
-def best_together(options: Sequence[DrawnRecommendation]) -> list[DrawnRecommendation]:
+def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
+    """All recommendations of a window with their draws. A fix comes before any move of the same work; what rests on an
+    unnamed owner waits until somebody was asked; what was not observed is not claimed; no service's latency class
+    breaks unseen."""
+    options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
+    gate, bases = EvidenceGate(fleet.verdicts, fleet.floor_hours), {s.group.lead.id: s.base for s in fleet.series}
+    held = []
+    for asked in _ask_owners(options, fleet.groups):
+        move, base = BY_ACTION[asked.action], bases.get(asked.workload or "")
+        missing = move.missing_evidence(gate, asked)
+        r = without_claim(asked, move.subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
+        held.append(r if base is None else held_to_class(r, base))
+    return _exclusive(held)
+
+
+def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
+    """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
+    found = {one.group.series_id for one in fleet.found if one.group is not None}
+    faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
+    return tuple(
+        coded(
+            "work-is-over", "{workload} {ended}; its past waste there is not recoverable.",
+            workload=group.lead.name,
+            ended="moved to other nodes" if group.moved else "ended and did not recur",
+        )
+        for group in fleet.groups
+        if not group.recurs and group.series_id in found - faulty
+    )  # fmt: skip
+
+
+def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> list[Recommendation]:
+    """The options, with those that touch work without an owner blocked until somebody was asked, at a risk one step
+    higher: its GPUs, kind and bottleneck were inferred from what the GPUs do."""
+    unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}
+    by_workload = {w.id: group for group in unowned.values() for w in group.workloads}
+    asked = []
+    for r in options:
+        touched = {key.partition(":")[2] for key in r.claims} & unowned.keys()
+        own = by_workload.get(r.workload or "")
+        about = [unowned[key] for key in sorted(touched | ({own.series_id} if own is not None else set()))]
+        asked.append(_asked(r, about) if about else r)
+    return asked
+
+
+def _asked(r: Recommendation, groups: Sequence[Group]) -> Recommendation:
+    nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
+    more = len(nodes) - _NAMED
+    who = ", ".join(nodes[:_NAMED]) + (f" and {counted(more, 'more node')}" if more > 0 else "")
+    why = CodedText(
+        "owner-unknown", f"the owner of this work is unknown; ask who uses {who} before you act",
+        {"nodes": ", ".join(nodes)},
+    )  # fmt: skip
+    # What is not advised anyway asks nothing of anybody.
+    ask = "" if r.blocked_by else f" First ask who uses {who}: no label or process names an owner."
+    return replace(
+        r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
+        text=f"{r.text.rstrip()}{ask}",
+    )  # fmt: skip
+
+
+def _exclusive(options: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+    """Each option with the ids of those it cannot be combined with."""
+    by_key: dict[str, list[str]] = {}
+    for r in options:
+        for key in r.claims:
+            by_key.setdefault(key, []).append(r.id)
+    return tuple(
+        replace(r, excludes=tuple(dict.fromkeys(one for key in sorted(r.claims) for one in by_key[key] if one != r.id)))
+        for r in options
+    )
+
+
+def decided(options: Iterable[Recommendation], decisions: Mapping[str, Decision]) -> tuple[Recommendation, ...]:
+    """The options with what people decided on them, by recommendation's id."""
+    return tuple(replace(r, decision=decisions.get(r.id)) for r in options)
+
+
+def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval | None]:
+    """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
+    draw, not by percentiles. None for the interval: nothing is recoverable."""
+    best = best_together([r for r in options if r.counts and r.draws is not None])
+    draws = without_losers([r.draws for r in best])
+    if not draws:
+        return 0.0, None
+    total = percentiles(sum(draws[1:], start=draws[0]))
+    return total.p50, total
+
+
+def best_together(options: Iterable[Recommendation]) -> list[Recommendation]:
     """The options, no two of which claim the same, whose medians have the largest sum. Ties go to the smaller ids."""
-    chosen: list[DrawnRecommendation] = []
-    for tangle in _tangles(sorted(options, key=lambda o: (-_p50(o), o.recommendation.id))):
+    chosen: list[Recommendation] = []
+    for tangle in _tangles(sorted(options, key=lambda r: (-_p50(r), r.id))):
         chosen += _best(tangle) if len(tangle) <= MOST_COMPARED else _largest_first(tangle)
     return chosen
 
@@ -58,12 +146,11 @@ def without_losers(draws: Sequence[Array]) -> list[Array]:
     return left
 
 
-def _tangles(options: Sequence[DrawnRecommendation]) -> list[list[DrawnRecommendation]]:
-    """The options in sets that have no key in common."""
-    tangles: list[tuple[set[str], list[DrawnRecommendation]]] = []
-    for option in options:
-        keys, own = set(option.keys), [option]
-        apart = []
+def _tangles(options: Iterable[Recommendation]) -> list[list[Recommendation]]:
+    """The options in sets that have no claim in common."""
+    tangles: list[tuple[set[str], list[Recommendation]]] = []
+    for r in options:
+        keys, own, apart = set(r.claims), [r], []
         for other, members in tangles:
             if other & keys:
                 keys, own = keys | other, [*members, *own]
@@ -73,142 +160,38 @@ def _tangles(options: Sequence[DrawnRecommendation]) -> list[list[DrawnRecommend
     return [own for _, own in tangles]
 
 
-def _best(options: Sequence[DrawnRecommendation]) -> list[DrawnRecommendation]:
+def _best(options: Sequence[Recommendation]) -> list[Recommendation]:
     """Branch and bound: each option is in or out, and a branch that cannot beat the best found is left."""
     rest = [0.0] * (len(options) + 1)
     for n in range(len(options) - 1, -1, -1):
         rest[n] = rest[n + 1] + _p50(options[n])
-    best: tuple[float, tuple[DrawnRecommendation, ...]] = (0.0, ())
+    best: tuple[float, tuple[Recommendation, ...]] = (0.0, ())
 
-    def branch(n: int, total: float, taken: tuple[DrawnRecommendation, ...], claimed: frozenset[str]) -> None:
+    def branch(n: int, total: float, taken: tuple[Recommendation, ...], claimed: frozenset[str]) -> None:
         nonlocal best
         if total > best[0] + 1e-9:
             best = (total, taken)
         if n == len(options) or total + rest[n] <= best[0] + 1e-9:
             return
-        option = options[n]
-        if not claimed & option.keys:
-            branch(n + 1, total + _p50(option), (*taken, option), claimed | option.keys)
+        r = options[n]
+        if claimed.isdisjoint(r.claims):
+            branch(n + 1, total + _p50(r), (*taken, r), claimed.union(r.claims))
         branch(n + 1, total, taken, claimed)
 
     branch(0, 0.0, (), frozenset())
     return list(best[1])
 
 
-def _largest_first(options: Sequence[DrawnRecommendation]) -> list[DrawnRecommendation]:
-    chosen: list[DrawnRecommendation] = []
+def _largest_first(options: Iterable[Recommendation]) -> list[Recommendation]:
+    chosen: list[Recommendation] = []
     claimed: set[str] = set()
-    for option in options:
-        if not claimed & option.keys:
-            claimed |= option.keys
-            chosen.append(option)
+    for r in options:
+        if claimed.isdisjoint(r.claims):
+            claimed.update(r.claims)
+            chosen.append(r)
     return chosen
 
 
-def _p50(option: DrawnRecommendation) -> float:
-    saving = option.recommendation.saving_usd_per_month
+def _p50(r: Recommendation) -> float:
+    saving = r.saving_usd_per_month
     return saving.p50 if saving is not None else 0.0
-
-
-def all_recommendations(
-    scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[FindingContext]
-) -> tuple[tuple[DrawnRecommendation, ...], tuple[CodedText, ...]]:
-    """All recommendations of a window with their draws, and notes on what brings nothing because it is over.
-
-    A fix comes before any move of the same work. A finished series that did not recur gets none.
-    """
-    movable, notes = _movable(scene, verdicts, groups, found)
-    fleet = FleetContext(scene, verdicts, groups, found, movable)
-    options = block_until_fixed([option for kind in ALL_KINDS for option in kind.build(fleet)], movable)
-    gate = EvidenceGate(verdicts, scene.floor_hours)
-    led = by_workload(movable)
-    held = [through_latency(_through(gate, option), led) for option in ask_owners(options, groups)]
-    return _exclusive(held), notes
-
-
-def _movable(
-    scene: MoveContext, verdicts: Verdicts, groups: Sequence[Group], found: Sequence[FindingContext]
-) -> tuple[tuple[GroupContext, ...], tuple[CodedText, ...]]:
-    """The series that may be moved, and notes on those that are over: of known kind and sound signals, and in use."""
-    by_group: dict[str, dict[str, FindingContext]] = {}
-    for item in found:
-        if item.group is not None:
-            by_group.setdefault(item.group.series_id, {})[item.finding.rule] = item
-    faulty = frozenset[str]().union(*(f.faulty for f in found))
-    movable: list[GroupContext] = []
-    notes: list[CodedText] = []
-    for group in groups:
-        own = by_group.get(group.series_id, {})
-        if not group.recurs:
-            if group.series_id not in faulty and own:
-                ended = "moved to other nodes" if group.moved else "ended and did not recur"
-                notes.append(
-                    coded(
-                        "work-is-over", "{workload} {ended}; its past waste there is not recoverable.",
-                        workload=group.lead.name, ended=ended,
-                    )
-                )  # fmt: skip
-            continue
-        released = any("release" in one.answered_by for one in own.values())
-        if group.series_id in faulty or not group.nodes or group.kind in ("idle", "unknown") or released:
-            continue
-        its_scene, base = baseline_for(scene, group)
-        movable.append(GroupContext(its_scene, verdicts, base, own))
-    return tuple(movable), tuple(notes)
-
-
-def _through(gate: EvidenceGate, option: DrawnRecommendation) -> DrawnRecommendation:
-    """The option as the evidence leaves it: every option passes here, whatever its action."""
-    if option.claim is None:
-        return option
-    missing = gate.missing(option.claim)
-    if missing:
-        return replace(
-            option,
-            recommendation=without_claim(option.recommendation, KINDS[option.recommendation.action].subject, missing),
-            draws=None,
-        )
-    return replace(option, recommendation=with_gap(option.recommendation, gate.gap(option.claim)))
-
-
-def decided(
-    options: Sequence[DrawnRecommendation], decisions: Mapping[str, Decision]
-) -> tuple[DrawnRecommendation, ...]:
-    """The options with what people decided on them, by recommendation's id."""
-    return tuple(
-        replace(o, recommendation=replace(o.recommendation, decision=decisions.get(o.recommendation.id)))
-        for o in options
-    )
-
-
-def recoverable_cash(options: Sequence[DrawnRecommendation]) -> tuple[float, Interval | None]:
-    """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
-    draw, not by percentiles.
-
-    None for the interval: nothing is recoverable.
-    """
-    best = best_together([o for o in options if o.counts])
-    draws = without_losers([option.draws for option in best if option.draws is not None])
-    if not draws:
-        return 0.0, None
-    total = percentiles(sum(draws[1:], start=draws[0]))
-    return total.p50, total
-
-
-def _exclusive(options: Sequence[DrawnRecommendation]) -> tuple[DrawnRecommendation, ...]:
-    """Each option with the ids of those it cannot be combined with."""
-    by_key: dict[str, list[str]] = {}
-    for option in options:
-        for key in option.keys:
-            by_key.setdefault(key, []).append(option.recommendation.id)
-    out = []
-    for option in options:
-        r = option.recommendation
-        rivals = dict.fromkeys(one for key in sorted(option.keys) for one in by_key[key] if one != r.id)
-        out.append(replace(option, recommendation=replace(r, excludes=tuple(rivals))))
-    return tuple(out)
-
-
-def order(options: Sequence[DrawnRecommendation]) -> tuple[Recommendation, ...]:
-    """Recommendations as people should read them: what can be had now first, what was set aside last."""
-    return tuple(sorted((o.recommendation for o in options), key=lambda r: r.rank))

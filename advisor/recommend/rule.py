@@ -36,6 +36,13 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power is measured only for the whole GPU"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
+# Reasons why there is no verdict that rules share.
+KIND_UNKNOWN = coded("kind-unknown", "its kind is unknown")
+BOTTLENECK_UNKNOWN = coded("bottleneck-unknown", "its bottleneck is unknown in too much of its time")
+COMPUTE_NOT_MEASURED = coded("compute-not-measured", "its use of compute was not measured")
+ACTIVITY_NOT_MEASURED = coded("activity-not-measured", "the activity of its GPUs was not measured")
+GPU_UNKNOWN = coded("gpu-unknown", "its GPU is not in the catalog")
+ON_STANDBY = coded("on-standby", "it was seen on standby only, never at work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +86,9 @@ class Rule(ABC):
 
 
 class WorkloadRule(Rule):
-    """A rule that judges recurring work, one group at a time."""
+    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too."""
+
+    judges_slices: ClassVar[bool] = False
 
     @abstractmethod
     def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
@@ -91,7 +100,7 @@ class WorkloadRule(Rule):
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         for group in self.scope(fleet):
-            unfit = fleet.unfit(group)
+            unfit = fleet.unfit(group, slices=self.judges_slices)
             if unfit is not None:
                 yield unjudged(group, unfit)
             else:
@@ -102,15 +111,15 @@ def unjudged(group: Group, reason: CodedText, **more: Any) -> Unjudged:  # noqa:
     return Unjudged(reason, group.nodes, group, **more)
 
 
-def too_short(group: Group, hours: float, floor: float) -> Unjudged:
-    """That a group was observed for `hours`, of `floor` that a verdict needs."""
-    return unjudged(group, seen_too_short(hours, floor))
+def seen_too_short(floor: float) -> CodedText:
+    return coded("seen-too-short", "less than {needed_hours:g} h of data", needed_hours=floor)
 
 
-def seen_too_short(hours: float, floor: float) -> CodedText:
-    return coded(
-        "seen-too-short", "{hours:.0f} h of data, {needed_hours:g} h needed", hours=hours, needed_hours=floor
-    )
+def too_short(fleet: Fleet, limits: WasteRule, group: Group) -> Unjudged | None:
+    """That its hours, or those of its series, do not reach the rule's coverage floor; None: they do."""
+    floor = limits.value("coverage_hours")
+    enough = fleet.waste_ready(group) and group.observed_hours >= floor
+    return None if enough else unjudged(group, seen_too_short(floor))
 
 
 def seen_at_work(group: Group, limits: WasteRule) -> bool:

@@ -19,8 +19,8 @@ from ..core.advice_types import Action, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.verdict_types import WorkloadVerdict
 from .constraints import arm_host, other_stack, room_bytes
+from .fleet import Fleet
 from .groups import Group
-from .move_context import DrawnRecommendation, MoveContext
 from .predict.precision_levers import CHECK, usable
 from .predict.sku_comparison import PCIE_GROUP_MAX
 from .sustained_rates import BYTES, rates_of
@@ -61,22 +61,22 @@ class _Held:
         return self.model.params * BYTES[precision] + self.cache_bytes
 
 
-def service_levers(scene: MoveContext, group: Group, known: ServedModels) -> ServiceLevers:
+def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> ServiceLevers:
     """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
     lead = group.lead
     fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
     if not fits or not serves_language_model(lead.framework, lead.command):
         return ServiceLevers()
-    held = _held(scene, group, served_model(lead.command, known))
+    held = _held(fleet, group, served_model(lead.command, known))
     if isinstance(held, CodedText):
         return ServiceLevers(unknown=held)
-    return ServiceLevers((*_fewer(held), *_smaller(held, _sold(scene, group, held.sku))))
+    return ServiceLevers((*_fewer(held), *_smaller(held, _sold(fleet, group, held.sku))))
 
 
-def _held(scene: MoveContext, group: Group, model: ServedModel | CodedText) -> _Held | CodedText:
+def _held(fleet: Fleet, group: Group, model: ServedModel | CodedText) -> _Held | CodedText:
     if isinstance(model, CodedText):
         return model
-    sku = scene.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    sku = fleet.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     if sku is None:
         return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
     gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
@@ -129,11 +129,11 @@ def _least(needed_bytes: float, sku: GpuSku, most: int) -> int:
     return next((n for n in sorted({*_COPIES, most}) if n <= most and needed_bytes <= n * room), most + 1)
 
 
-def _sold(scene: MoveContext, group: Group, source: GpuSku) -> list[tuple[GpuSku, int]]:
+def _sold(fleet: Fleet, group: Group, source: GpuSku) -> list[tuple[GpuSku, int]]:
     """GPUs with less memory that the provider sells there, the largest first, and how many a node has."""
     found: dict[str, tuple[GpuSku, int]] = {}
-    for node in scene.book.for_sale(group.nodes[0]) if group.nodes else ():
-        gpu = scene.catalog.gpu(node.gpu)
+    for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
+        gpu = fleet.catalog.gpu(node.gpu)
         if gpu is None or gpu.mem_bytes >= source.mem_bytes or other_stack(source, gpu) or arm_host(source, gpu):
             continue
         _, most = found.get(gpu.name, (gpu, 0))
@@ -168,9 +168,9 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     )  # fmt: skip
 
 
-def levers_by_workload(scene: MoveContext, groups: Sequence[Group], known: ServedModels) -> Mapping[str, ServiceLevers]:
+def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, ServiceLevers]:
     """The levers of every series, under the id of its newest workload, which recommendations name."""
-    told = {group.lead.id: service_levers(scene, group, known) for group in groups}
+    told = {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
     return {id_: one for id_, one in told.items() if one.levers or one.unknown is not None}
 
 
@@ -179,13 +179,11 @@ def with_levers(workload: WorkloadVerdict, told: Mapping[str, ServiceLevers]) ->
     return workload if one is None else replace(workload, levers=one.levers, levers_unknown=one.unknown)
 
 
-def beside(option: DrawnRecommendation, told: Mapping[str, ServiceLevers]) -> DrawnRecommendation:
-    """The option with the levers of its work, where it is about which GPUs: they change nothing of what it claims."""
-    r: Recommendation = option.recommendation
+def beside(r: Recommendation, told: Mapping[str, ServiceLevers]) -> Recommendation:
+    """The recommendation with the levers of its work, where it is about which GPUs: they change nothing of what it
+    claims."""
     one = told.get(r.workload or "")
-    if one is None or not one.levers or r.action not in BESIDE:
-        return option
-    return replace(option, recommendation=replace(r, levers=one.levers))
+    return replace(r, levers=one.levers) if one is not None and one.levers and r.action in BESIDE else r
 
 
 # The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).

@@ -15,7 +15,7 @@ from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
 from ..ledger.outcomes import MoveOutcome
 from ..pipeline import WINDOW_NOTES
-from ..recommend.waste_rules import wasted
+from ..recommend.waste import wasted
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]

@@ -12,35 +12,35 @@ from ..core.advice_types import Finding, Recommendation
 
 def action_words(r: Recommendation) -> str:
     """What a recommendation does, in a few words; of one that another version made, its action."""
-    from ..recommend import recommendation_kinds  # noqa: PLC0415
+    from ..recommend import moves  # noqa: PLC0415
 
-    return recommendation_kinds.action_words(r)
+    return moves.action_words(r)
 
 
 def recommendation_action(r: Recommendation, workload: str | None, nodes: tuple[str, ...]) -> str:
     """A recommendation as an action with its object: what to do, to which workload or nodes."""
-    from ..recommend import recommendation_kinds  # noqa: PLC0415
-    from ..recommend.recommendation_kind import TitleSubject  # noqa: PLC0415
+    from ..recommend import moves  # noqa: PLC0415
+    from ..recommend.move import TitleSubject  # noqa: PLC0415
 
-    return recommendation_kinds.title(r, TitleSubject(workload, nodes))
+    return moves.title(r, TitleSubject(workload, nodes))
 
 
 def fact_of(rule_id: str) -> str:
     """What findings of a rule say of their resource, in a few words."""
-    from ..recommend import waste_rules  # noqa: PLC0415
+    from ..recommend import waste  # noqa: PLC0415
 
-    return waste_rules.fact_of(rule_id)
+    return waste.fact_of(rule_id)
 
 
 def waste_of(rule_id: str) -> str:
     """What findings of a rule are of the money; those of rules of one's own claim none."""
-    from ..recommend import waste_rules  # noqa: PLC0415
+    from ..recommend import waste  # noqa: PLC0415
 
-    return waste_rules.waste_of(rule_id)
+    return waste.waste_of(rule_id)
 
 
 def wasted_hours(findings: Iterable[Finding]) -> float:
     """GPU-hours that nobody used, where no price says what they cost."""
-    from ..recommend import waste_rules  # noqa: PLC0415
+    from ..recommend import waste  # noqa: PLC0415
 
-    return waste_rules.wasted_hours(findings)
+    return waste.wasted_hours(findings)

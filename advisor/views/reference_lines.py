@@ -9,7 +9,7 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..recommend.waste_rules import RULES
+from ..recommend.waste import RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,11 @@ from ...rules.catalog.types import MEMORY_SLICES
 from ..classify.judge import judge
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..pipeline import move_context_of
-from ..recommend.groups import groups_of
-from ..recommend.move_context import Baseline, MoveContext, baseline_for
+from ..pipeline import fleet_of
+from ..recommend.fleet import Baseline, Fleet, baseline_for
 from ..recommend.predict.calibration import NO_SITE, Site
 from ..recommend.predict.clock_model import PowerAtWork, power_at_work
-from ..recommend.waste_rules import excused
-from ..recommend.whatif import SEED, survey, what_if
-from ..recommend.whatif_result import WhatIfChoice, WhatIfResult
+from ..recommend.whatif import SEED, WhatIfChoice, WhatIfResult, survey, what_if
 from ..rulebook import Rulebook
 
 
@@ -30,14 +27,14 @@ class Workbench:
     """
 
     workload: str
-    scene: MoveContext
+    fleet: Fleet
     base: Baseline
     drawn: PowerAtWork | None
     profiles: tuple[str, ...]
     targets: tuple[WhatIfResult, ...]
 
     def ask(self, choice: WhatIfChoice) -> WhatIfResult:
-        return what_if(self.scene, self.base, choice, self.drawn)
+        return what_if(self.fleet, self.base, choice, self.drawn)
 
 
 def workbench(
@@ -53,19 +50,18 @@ def workbench(
         return None
     nodes = {n for w in workloads if w.series_id == asked.series_id for n in w.nodes}
     verdicts = judge(of_nodes(frame, nodes), book)
-    scene = move_context_of(verdicts.window, book, at, np.random.default_rng(SEED), site=site)
-    found = next((g for g in groups_of(verdicts) if any(w.id == id_ for w in g.workloads)), None)
-    if found is None:
+    fleet = fleet_of(verdicts, book, at, np.random.default_rng(SEED), site=site)
+    group = next((g for g in fleet.groups if any(w.id == id_ for w in g.workloads)), None)
+    if group is None:
         return None
-    (group,) = excused((found,), book.exceptions, at)
-    scene, base = baseline_for(scene, group)
-    drawn = power_at_work(verdicts, group)
+    base = baseline_for(fleet, group)
+    drawn = power_at_work(verdicts, group, fleet.hours_of(group))
     sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
     return Workbench(
-        workload=id_, scene=scene, base=base, drawn=drawn,
+        workload=id_, fleet=fleet, base=base, drawn=drawn,
         profiles=tuple(p.name(sku.mem_bytes) for p in profiles if sku is not None and p.memory_slices < MEMORY_SLICES),
-        targets=_targets(scene, base),
+        targets=_targets(fleet, base),
     )  # fmt: skip
 
 
@@ -86,8 +82,8 @@ def of_nodes(frame: Frame, nodes: Iterable[str]) -> Frame:
     )  # fmt: skip
 
 
-def _targets(scene: MoveContext, base: Baseline) -> tuple[WhatIfResult, ...]:
+def _targets(fleet: Fleet, base: Baseline) -> tuple[WhatIfResult, ...]:
     here = base.group.nodes[0].provider if base.group.nodes else None
-    nodes = scene.catalog.nodes.values()
-    mine = survey(scene, base, (n for n in nodes if n.provider == here and n.name != base.group.lead.node_sku))
-    return (*mine, *survey(scene, base, (n for n in nodes if n.provider != here and n.prices)))
+    nodes = fleet.catalog.nodes.values()
+    mine = survey(fleet, base, (n for n in nodes if n.provider == here and n.name != base.group.lead.node_sku))
+    return (*mine, *survey(fleet, base, (n for n in nodes if n.provider != here and n.prices)))

@@ -15,7 +15,7 @@ from skuwise.advisor.ledger.entries import LedgerEntry, Proposal
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
-from skuwise.advisor.recommend.tracking.observation import Measure, Observation, PredictionSnapshot
+from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook
 

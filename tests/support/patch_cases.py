@@ -11,7 +11,7 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.model import PatchSet, Target
 from skuwise.advisor.patches.subject import Asked, GivenFile, Subject
-from skuwise.advisor.recommend.tracking.observation import Measure, WorkloadAddress
+from skuwise.advisor.recommend.progress import Measure, WorkloadAddress
 from skuwise.tests.support.ledger_builders import ground, proposal
 from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
 

@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 from skuwise.advisor.plan.problem import Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
-from skuwise.advisor.recommend.predict.mig_packing import fits
+from skuwise.advisor.recommend.predict.mig_model import fits
 
 Slices = tuple[int, int]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.plan.problem import FOREVER, GOALS, Goal, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
-from skuwise.advisor.recommend.predict.mig_packing import fits
+from skuwise.advisor.recommend.predict.mig_model import fits
 
 NOW = 1_790_000_000.0
 HELD = CodedText("drained", "drained")

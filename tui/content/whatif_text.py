@@ -12,7 +12,7 @@ from ..widgets.side_by_side import Pair
 
 if TYPE_CHECKING:
     from ...advisor.core.advice_types import Recommendation
-    from ...advisor.recommend.whatif_result import Side, WhatIfResult
+    from ...advisor.recommend.whatif import Side, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.types import Price
 
@@ -47,7 +47,7 @@ def whatif_pairs(bench: Workbench, o: WhatIfResult) -> tuple[Pair, ...]:
         pairs.append(Pair("time", "x1.00", f"x{ratio.p50:.2f} {told}", "$warning" if worse else ""))
         pairs.append(Pair("p10 to p90", "", f"x{ratio.p10:.2f} to x{ratio.p90:.2f}"))
     if today.load is not None:
-        most = f"load, max {words.percent(bench.scene.headroom)}"
+        most = f"load, max {words.percent(bench.base.headroom)}"
         pairs.append(Pair(most, words.percent(today.load), words.percent(then.load)))
     if today.watts is not None:
         there = "unknown" if then.watts is None else f"{then.watts:.0f} W"

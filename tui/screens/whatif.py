@@ -37,7 +37,7 @@ from .recommendations import DecisionWanted
 from .workloads import workload_table
 
 if TYPE_CHECKING:
-    from ...advisor.recommend.whatif_result import WhatIfChoice, WhatIfResult
+    from ...advisor.recommend.whatif import WhatIfChoice, WhatIfResult
     from ...advisor.views.whatif_session import Workbench
 
 _NAME_MAX = 40
@@ -156,7 +156,7 @@ class WhatIf(Page):
                 line("No data for this workload in the findings' window, so no prediction is possible.", "$warning")
             )
             return
-        from ...advisor.recommend.whatif_result import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
+        from ...advisor.recommend.whatif import WhatIfChoice  # noqa: PLC0415 - it needs numpy: not at the start
 
         same = self._bench is not None and self._bench.workload == bench.workload
         self._bench = bench

@@ -157,16 +157,16 @@ def _notes(wanted: Wanted, plans: Sequence[CapacityPlan], verb: str, why: str = 
 
 
 def _json(plan: CapacityPlan) -> dict[str, object]:
-    node, price = plan.offer.node, plan.offer.price
+    node, price = plan.node, plan.price
     return {
-        "gpu_sku": plan.offer.gpu.name,
+        "gpu_sku": plan.gpu.name,
         "node_sku": node.name,
         "nodes": plan.nodes,
         "gpus": plan.gpus,
         "gpus_a_copy": plan.group_gpus,
         "intra_node_link": node.intra_node_link,
         "fabric": {"kind": node.fabric.kind, "rdma": node.fabric.rdma, "needed": plan.needs_fabric},
-        "memory_bytes_per_gpu": {**plan.memory.parts, "needed": plan.memory.needed, "room": plan.memory.room},
+        "memory_bytes_per_gpu": {**plan.memory, "needed": plan.needed, "room": plan.room},
         "reaches": plan.figures,
         "usd_per_hour": plan.usd_per_hour,
         "price": asdict(price),
@@ -197,16 +197,16 @@ def _text(
 
 
 def _proposal(plan: CapacityPlan) -> list[str]:
-    node, price, memory = plan.offer.node, plan.offer.price, plan.memory
+    node, price = plan.node, plan.price
     rate = node.fabric.bytes_per_second
     fabric = f"{node.fabric.kind}{f' {rate * 8e-9:.0f} Gb/s' if rate else ''}"
     need = "needed: it spans nodes" if plan.needs_fabric else "none needed"
-    parts = " + ".join(f"{name} {size / 1e9:.1f}" for name, size in memory.parts.items() if size)
+    parts = " + ".join(f"{name} {size / 1e9:.1f}" for name, size in plan.memory.items() if size)
     return [
-        f"  {plan.gpus} x {plan.offer.gpu.name}: {plan.nodes} x {node.name}, {plan.group_gpus} GPU"
+        f"  {plan.gpus} x {plan.gpu.name}: {plan.nodes} x {node.name}, {plan.group_gpus} GPU"
         f"{'s' if plan.group_gpus > 1 else ''} a copy of the model",
         f"  link       {node.intra_node_link} inside the node; fabric {fabric} ({need})",
-        f"  memory     {memory.needed / 1e9:.1f} GB a GPU of {memory.room / 1e9:.1f}: {parts}",
+        f"  memory     {plan.needed / 1e9:.1f} GB a GPU of {plan.room / 1e9:.1f}: {parts}",
         f"  reaches    {_reached(plan)}",
         f"  price      {usd(plan.usd_per_hour)} an hour in {price.region}, at list price, {price.as_of}",
         f"  source     {price.source}",
@@ -214,12 +214,12 @@ def _proposal(plan: CapacityPlan) -> list[str]:
 
 
 def _others(plans: Sequence[CapacityPlan]) -> list[str]:
-    seen, rows = {plans[0].offer.gpu.name}, []
+    seen, rows = {plans[0].gpu.name}, []
     for plan in plans[1:]:
-        if plan.offer.gpu.name not in seen and len(rows) < _OTHERS:
-            seen.add(plan.offer.gpu.name)
-            rows.append((plan.offer.gpu.name, str(plan.gpus), plan.offer.node.name, f"{plan.usd_per_hour:,.2f}",
-                         plan.offer.price.as_of, _reached(plan)))  # fmt: skip
+        if plan.gpu.name not in seen and len(rows) < _OTHERS:
+            seen.add(plan.gpu.name)
+            rows.append((plan.gpu.name, str(plan.gpus), plan.node.name, f"{plan.usd_per_hour:,.2f}",
+                         plan.price.as_of, _reached(plan)))  # fmt: skip
     if not rows:
         return []
     table = columns(("otherwise", "GPUs", "node", "USD/h", "as of", "reaches"), rows, right=(1, 3))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from ....rules.base.errors import UsageError
@@ -11,12 +12,12 @@ from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku
 from ....rules.models.move_model import load_move_model
 from ....rules.models.power_model import load_power_model
-from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
+from ...core.coded_text import CodedText
 from ...core.formatting import figure
 from ...recommend.predict.clock_model import cap_range
 from ...recommend.predict.sku_comparison import blocks
-from ...recommend.predict.typical_clock import SlowerGpu, Tables, at_sm_clock, rest_watts, under_power_limit
+from ...recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
 from ...recommend.predict.typical_work import Question, profile_of
 from ...recommend.prediction import Refusal
 from .options import parse_hertz, parse_watts
@@ -56,17 +57,23 @@ def tell_slower(
             f"{option} asks about one GPU, and {source.name} and {target.name} are two.",
             f"Write it twice: skuwise skus compare {target.name} {target.name} {option} ...",
         )
-    tables = _tables(catalog)
-    watts = _at_work(options.power_at_work, source, tables)
-    if options.power_limit is not None:
-        found = under_power_limit(question, source, tables, options.power_limit, watts)
-    else:
-        found = at_sm_clock(question, source, tables, options.sm_clock, watts)
+    reference = catalog.gpus[load_move_model().profiles.reference]
+    watts, rest = options.power_at_work, rest_watts(source)
+    if watts is not None and not rest < watts <= source.tdp_watts:
+        raise UsageError(
+            f"{watts:g} W is not what {source.name} draws at work: more than the {rest:.0f} W at rest, and at most "
+            f"{source.tdp_watts:g} W.",
+            "Give the mean of one GPU while it works.",
+        )
+    found = slower_gpu(
+        question, source, reference, cap_watts=options.power_limit, clock_hertz=options.sm_clock, watts=watts
+    )
     if isinstance(found, Refusal):
-        raise UsageError(f"{_sentence(found.reason.text)}.", _remedy(option, found.reason.code, source, tables))
+        text = found.reason.text
+        raise UsageError(f"{text[:1].upper()}{text[1:]}.", _remedy(option, found.reason.code, source))
     blocked = (*blocks(question, source, target), *found.blocked_by)
     if options.format == "json":
-        write_json(_document(options, question, source, found) | {"blocked_by": [asdict(why) for why in blocked]})
+        write_json(_document(options, question, source, found, blocked))
     else:
         lines = _text(options, question, source, found) + [f"  blocked    {why}" for why in blocked]
         write_stdout("\n".join(lines) + "\n")
@@ -82,51 +89,32 @@ def work_words(question: Question) -> str:
     return ", ".join(parts)
 
 
-def _tables(catalog: Catalog) -> Tables:
-    moves = load_move_model()
-    return Tables(catalog.gpus[moves.profiles.reference], moves, load_power_model(), load_resting_power())
-
-
-def _at_work(watts: float | None, sku: GpuSku, tables: Tables) -> float | None:
-    rest = rest_watts(sku, tables.resting)
-    if watts is not None and not rest < watts <= sku.tdp_watts:
-        raise UsageError(
-            f"{watts:g} W is not what {sku.name} draws at work: more than the {rest:.0f} W at rest, and at most "
-            f"{sku.tdp_watts:g} W.",
-            "Give the mean of one GPU while it works.",
-        )
-    return watts
-
-
-def _remedy(option: str, code: str, sku: GpuSku, tables: Tables) -> str:
+def _remedy(option: str, code: str, sku: GpuSku) -> str:
     if code == "no-rate-at-precision":
         return "Ask at another --precision."
     if option == "--sm-clock":
         return f"Ask for {sku.boost_hertz / 2e6:.0f}MHz to {sku.boost_hertz / 1e6:.0f}MHz."
-    low, high = cap_range(sku, tables.power)
-    return f"Ask for {max(low, tables.power.lowest_cap_share * high):.0f} to {high:.0f} W."
+    model = load_power_model()
+    low, high = cap_range(sku, model)
+    return f"Ask for {max(low, model.lowest_cap_share * high):.0f} to {high:.0f} W."
 
 
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
-def _document(options: argparse.Namespace, question: Question, sku: GpuSku, found: SlowerGpu) -> dict[str, object]:
+def _document(
+    options: argparse.Namespace, question: Question, sku: GpuSku, found: SlowerGpu, blocked: Sequence[CodedText]
+) -> dict[str, object]:
     return {
         "from": sku.name,
         "to": sku.name,
         "phase": question.phase,
         "precision": question.precision,
         "time_ratio": asdict(found.time_ratio),
-        "blocked_by": [],
+        "blocked_by": [asdict(why) for why in blocked],
         "basis": found.basis,
         "power_limit_watts": options.power_limit,
         "sm_clock_hertz": options.sm_clock,
         "watts": {"before": found.watts_before, "after": found.watts_after, "measured": found.told},
         "joules_ratio": asdict(found.joules_ratio),
-        "joules_a_unit": None
-        if found.unit is None
-        else {"unit": found.unit.unit, "before": found.unit.joules_before, "after": found.unit.joules_after},
+        "joules_a_unit": found.unit and dict(zip(("unit", "before", "after"), found.unit, strict=True)),
         "knee_watts": found.knee_watts,
     }
 
@@ -144,8 +132,8 @@ def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: S
         f"  energy     {_words(found.joules_ratio, 'less', 'more')} for the same work",
     ]
     if found.unit is not None:
-        before, after = figure(found.unit.joules_before), figure(found.unit.joules_after)
-        lines.append(f"  joules     {before} to {after} J per {found.unit.unit}, all GPUs of a copy together")
+        unit, before, after = found.unit
+        lines.append(f"  joules     {figure(before)} to {figure(after)} J per {unit}, all GPUs of a copy together")
     if found.knee_watts is not None:
         lines.append(f"  knee       below {found.knee_watts:.0f} W the same work takes more energy again")
     lines.append(f"  basis      {found.basis}")

@@ -19,7 +19,7 @@ from sqlite_utils import Database
 from ....agent.store.reading.bounds import Bounds, bounds_of
 from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
-from ...recommend.tracking.observation import PredictionSnapshot
+from ...recommend.progress import PredictionSnapshot
 from ..entries import BY_ITSELF, EXPIRES_AFTER_SECONDS, LedgerEntry, LedgerEvent, Proposal
 from ..guard import (
     FLAG,

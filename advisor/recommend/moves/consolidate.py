@@ -14,9 +14,8 @@ from ..evidence import WORK
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend
-from ..predict.mig_packing import COVERAGE_HOURS, pack
-from ..tracking.move_state import MoveState, by_freed_nodes
-from ..tracking.observation import Observation, PredictionSnapshot
+from ..predict.mig_model import COVERAGE_HOURS, pack
+from ..progress import MoveState, Observation, PredictionSnapshot, by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6

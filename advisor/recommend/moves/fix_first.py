@@ -10,9 +10,8 @@ from ...core.coded_text import coded
 from ..finding import Found, series_label
 from ..fleet import Fleet, Series
 from ..move import Move, TitleSubject, recommend
+from ..progress import MoveState, Observation, PredictionSnapshot, hours
 from ..rules.fix_first import REMEDIES
-from ..tracking.move_state import MoveState
-from ..tracking.observation import Observation, PredictionSnapshot, hours
 
 _COUNTERS = "telemetry"
 _TITLES = {

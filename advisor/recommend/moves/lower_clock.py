@@ -10,9 +10,7 @@ from ..finding import ClockChange, series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..move import Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Prediction
-from ..tracking.cost import SLACK_SECONDS, MoveCost
-from ..tracking.move_state import MoveState, Place
-from ..tracking.observation import Observation, PredictionSnapshot, hours, measure
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours, measure
 
 CAP: Action = "power-cap"
 CLOCK: Action = "lower-clock"

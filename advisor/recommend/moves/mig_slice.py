@@ -18,8 +18,7 @@ from ..fleet import Fleet, Series, nodes_for
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import Move, Saving, TitleSubject, recommend_for
 from ..predict.mig_model import SliceFit, weigh_slices
-from ..tracking.move_state import MoveState, by_runs
-from ..tracking.observation import Observation, PredictionSnapshot
+from ..progress import MoveState, Observation, PredictionSnapshot, by_runs
 
 
 class MigSlice(Move):

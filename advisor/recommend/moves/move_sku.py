@@ -19,8 +19,7 @@ from ..fleet import Baseline, Fleet, Series
 from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, Move, Saving, TitleSubject, recommend_for
 from ..pricing import cash_of
-from ..tracking.move_state import MoveState, by_nodes
-from ..tracking.observation import Observation, PredictionSnapshot
+from ..progress import MoveState, Observation, PredictionSnapshot, by_nodes
 
 _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",

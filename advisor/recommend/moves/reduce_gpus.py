@@ -19,8 +19,7 @@ from ..fleet import Baseline, Fleet, Series, load_words
 from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
 from ..prediction import risk_of
-from ..tracking.move_state import MoveState, stands_on
-from ..tracking.observation import Observation, PredictionSnapshot, hours
+from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 
 
 class ReduceGpus(Move):

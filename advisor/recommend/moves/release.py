@@ -15,9 +15,7 @@ from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend
-from ..tracking.cost import MoveCost, cost_of_nodes_left
-from ..tracking.move_state import MoveState, by_freed_nodes
-from ..tracking.observation import Observation, PredictionSnapshot, hours
+from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, cost_of_nodes_left, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9

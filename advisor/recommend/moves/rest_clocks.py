@@ -23,9 +23,7 @@ from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import WEEK_HOURS, Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Array, percentiles
-from ..tracking.cost import SLACK_SECONDS, MoveCost
-from ..tracking.move_state import MoveState, Place
-from ..tracking.observation import Observation, PredictionSnapshot, hours
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours
 
 ACTION: Action = "rest-clocks"
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"

@@ -17,9 +17,7 @@ from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH
 from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
 from ..prediction import percentiles, risk_of
-from ..tracking.cost import SLACK_SECONDS, MoveCost, price_then
-from ..tracking.move_state import MoveState
-from ..tracking.observation import Observation, PredictionSnapshot, spans
+from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, price_then, spans
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05

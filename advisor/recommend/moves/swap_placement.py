@@ -17,8 +17,7 @@ from ..fleet import Fleet
 from ..groups import Group
 from ..move import Move, TitleSubject, recommend
 from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
-from ..tracking.move_state import MoveState, by_nodes
-from ..tracking.observation import Observation, PredictionSnapshot
+from ..progress import MoveState, Observation, PredictionSnapshot, by_nodes
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")

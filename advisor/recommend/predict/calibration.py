@@ -56,27 +56,21 @@ class Site:
     @property
     def notes(self) -> tuple[CodedText, ...]:
         """What is said of it beside the advice."""
-        said = []
+        said, (predicted, measured) = [], self.saved
         if self.cases:
-            said.append(
-                CodedText(
-                    "site-factor",
-                    f"Predicted times on other GPUs are {self.factor:.2f}x those of the model, based on "
-                    f"{_moves(self.cases)} measured here.",
-                    {"factor": self.factor, "moves": self.cases},
-                )
+            text = (
+                f"Predicted times on other GPUs are {self.factor:.2f}x those of the model, based on "
+                f"{_moves(self.cases)} measured here."
             )
-        predicted, measured = self.saved
+            said.append(CodedText("site-factor", text, {"factor": self.factor, "moves": self.cases}))
         if self.savings and predicted > 0:
-            said.append(
-                CodedText(
-                    "savings-measured",
-                    f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "
-                    f"{percent(measured / predicted)} of the predicted {usd(predicted)}/month. Predictions are not "
-                    "scaled by this.",
-                    {"moves": self.savings, "predicted_usd_per_month": predicted, "measured_usd_per_month": measured},
-                )
+            text = (
+                f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "
+                f"{percent(measured / predicted)} of the predicted {usd(predicted)}/month. Predictions are not scaled "
+                "by this."
             )
+            fields = {"moves": self.savings, "predicted_usd_per_month": predicted, "measured_usd_per_month": measured}
+            said.append(CodedText("savings-measured", text, fields))
         return tuple(said)
 
 

@@ -8,7 +8,7 @@ nodes with a list price.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.loader import Catalog
@@ -25,6 +25,7 @@ LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
 REPLICA_GPUS = (1, 2, 4, 8)
 HEADROOM = 0.7  # load that a service's GPUs carry at most
 AVAILABLE_REPLICAS = 2  # where people wait, one may fail
+Offer = tuple[NodeSku, GpuSku, Price]  # a node with its GPU and the list price of the cheapest of its regions
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,70 +54,54 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A node with its GPU and the list price of the cheapest of its regions."""
-
-    node: NodeSku
-    gpu: GpuSku
-    price: Price
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryNeed:
-    """Bytes of one GPU, and what of them may be asked for (`room`)."""
-
-    parts: dict[str, float]
-    room: float
-
-    @property
-    def needed(self) -> float:
-        return sum(self.parts.values())
-
-
-@dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """One configuration. `group_gpus`: GPUs that hold one copy of the model. `usd_per_hour`: of all its nodes.
+    """One configuration. `price`: of a node, in the cheapest of its regions. `group_gpus`: GPUs that hold one copy of
+    the model. `memory`: bytes of one GPU by what takes them, of which `room` may be asked for.
 
     `figures`: what it reaches, name -> value (seconds, rates, US dollars), for people and JSON alike.
     """
 
-    offer: Offer
+    node: NodeSku
+    gpu: GpuSku
+    price: Price
     nodes: int
     gpus: int
     group_gpus: int
-    memory: MemoryNeed
-    figures: dict[str, float]
+    memory: Mapping[str, float]
+    figures: Mapping[str, float]
+
+    @property
+    def room(self) -> float:
+        return room_bytes(self.gpu.mem_bytes)
+
+    @property
+    def needed(self) -> float:
+        return sum(self.memory.values())
 
     @property
     def needs_fabric(self) -> bool:
         """Whether one copy of the model spans nodes."""
-        return self.group_gpus > self.offer.node.gpu_count
+        return self.group_gpus > self.node.gpu_count
 
     @property
     def usd_per_hour(self) -> float:
-        return self.nodes * self.offer.price.usd_per_hour
+        """Of all its nodes."""
+        return self.nodes * self.price.usd_per_hour
 
 
 def plan_training(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can train the model, the cheapest run first, one a GPU and provider. Empty: none can."""
-    found = []
-    for offer in _for_sale(catalog, nodes, wanted.train_precision):
-        plan = _training_on(wanted, offer, catalog.gpus[model.profiles.reference], model)
-        if plan is not None:
-            found.append(plan)
-    return _best(found, "usd_per_million_tokens")
+    reference = catalog.gpus[model.profiles.reference]
+    offers = _for_sale(catalog, nodes, wanted.train_precision)
+    plans = (_training_on(wanted, offer, reference, model) for offer in offers)
+    return _best(filter(None, plans), "usd_per_million_tokens")
 
 
 def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
-    found = []
-    reference = catalog.gpus[model.profiles.reference]
-    for offer in _for_sale(catalog, nodes, wanted.precision):
-        for gpus in REPLICA_GPUS:
-            plan = _serving_on(wanted, offer, gpus, reference, model)
-            if plan is not None:
-                found.append(plan)
-    return _best(found, "usd_per_hour")
+    reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.precision)
+    plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in REPLICA_GPUS)
+    return _best(filter(None, plans), "usd_per_hour")
 
 
 def fastest_first_token(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> float | None:
@@ -126,38 +111,29 @@ def fastest_first_token(wanted: Wanted, catalog: Catalog, model: MoveModel, node
     return min(times, default=None)
 
 
-def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterable[Offer]:
-    """Nodes with a list price and a GPU all of whose rates were measured, in the cheapest of their regions."""
+def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterator[Offer]:
+    """Nodes with a list price and a GPU all of whose rates were measured."""
     for node in nodes:
         gpu = catalog.gpu(node.gpu)
         rates = rates_of(gpu, precision) if gpu else None
-        if gpu is None or rates is None or rates.assumed or not node.prices:
-            continue
-        asked = Question("decode", precision)
-        if blocks(asked, gpu, gpu):
-            continue
-        yield Offer(node, gpu, min(node.prices, key=lambda p: (p.usd_per_hour, p.region)))
+        if gpu and rates and not rates.assumed and node.prices and not blocks(Question("decode", precision), gpu, gpu):
+            yield node, gpu, min(node.prices, key=lambda p: (p.usd_per_hour, p.region))
 
 
 def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
-    node, gpu, price = offer.node, offer.gpu, offer.price
+    node, gpu, price = offer
     question = Question("training", wanted.train_precision, params=wanted.params, active_params=wanted.active_params)
     standard, parts = rates_of(reference, wanted.train_precision), parts_of(question, gpu, reference, model)
-    if standard is None or parts is None:
+    gpus = _training_gpus(wanted, question, gpu)
+    if standard is None or parts is None or not gpus:
         return None
     # Model FLOPs a second of one GPU: the reference reaches its profile's share of what it sustains.
     speed = standard.matrix * model.profiles.shares["training"]["matrix"] / sum(parts.values())
     per_token = 6.0 * question.computed_params
-    gpus = _training_gpus(wanted, question, gpu)
     if wanted.train_tokens and wanted.train_days:
-        in_time = per_token * wanted.train_tokens / (speed * wanted.train_days * 86400)
-        gpus = max(gpus, math.ceil(in_time)) if gpus else 0
-    if not gpus:
-        return None
+        gpus = max(gpus, math.ceil(per_token * wanted.train_tokens / (speed * wanted.train_days * 86400)))
     nodes = math.ceil(gpus / node.gpu_count)
-    if nodes > 1 and not node.fabric.rdma:
-        return None
-    if gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK:
+    if (nodes > 1 and not node.fabric.rdma) or (gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK):
         return None
     # Nodes are rented whole, so all of their GPUs train.
     gpus = nodes * node.gpu_count
@@ -169,16 +145,14 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveMod
     if wanted.train_tokens:
         figures["days"] = wanted.train_tokens / tokens_per_second / 86400
         figures["usd"] = nodes * price.usd_per_hour * figures["days"] * 24
-    memory = MemoryNeed(_training_memory(wanted, question, gpus), room_bytes(gpu.mem_bytes))
-    return CapacityPlan(offer, nodes, gpus, gpus, memory, figures)
+    return CapacityPlan(node, gpu, price, nodes, gpus, gpus, _training_memory(wanted, question, gpus), figures)
 
 
 def _training_memory(wanted: Wanted, question: Question, gpus: int) -> dict[str, float]:
     shape = question.shape
-    kept = INPUT_BYTES * shape.layers + LAYER_BYTES
     return {
         "states": STATE_BYTES * wanted.params / gpus,
-        "activations": wanted.context * shape.hidden * kept,
+        "activations": wanted.context * shape.hidden * (INPUT_BYTES * shape.layers + LAYER_BYTES),
         # Two layers are gathered whole while the next is fetched.
         "gathered": 2 * 2.0 * wanted.params / shape.layers if gpus > 1 else 0.0,
     }
@@ -194,19 +168,17 @@ def _training_gpus(wanted: Wanted, question: Question, gpu: GpuSku) -> int:
     return math.ceil(STATE_BYTES * wanted.params / left) if left > 0 else 0
 
 
-def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
-    node, gpu, price = offer.node, offer.gpu, offer.price
-    if gpus > node.gpu_count or (gpus > PCIE_GROUP_MAX and node.intra_node_link not in NVLINK):
-        return None
-    if gpus > 1 and node.intra_node_link not in (*NVLINK, "pcie"):
+def _serving_on(wanted: Wanted, gpus: int, offer: Offer, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:
+    node, gpu, price = offer
+    links = NVLINK if gpus > PCIE_GROUP_MAX else (*NVLINK, "pcie")
+    if gpus > node.gpu_count or (gpus > 1 and node.intra_node_link not in links):
         return None
     question = Question(
         "mixed", wanted.precision, gpus, wanted.params, wanted.active_params, wanted.batch, wanted.input_tokens,
         wanted.output_tokens,
     )  # fmt: skip
-    room = room_bytes(gpu.mem_bytes)
     weights, each = question.weights_bytes / gpus, question.kv_bytes_per_token * wanted.context / gpus
-    if weights + each * (wanted.batch or 1) > room:
+    if weights + each * (wanted.batch or 1) > room_bytes(gpu.mem_bytes):
         return None
     times = serving_times(question, gpu, reference, model, token_seconds=wanted.token_seconds)
     if times is None or (wanted.first_token_seconds and times.first_token_seconds > wanted.first_token_seconds):
@@ -224,18 +196,17 @@ def _serving_on(wanted: Wanted, offer: Offer, gpus: int, reference: GpuSku, mode
         "replicas": float(replicas),
         "usd_per_hour": nodes * price.usd_per_hour,
     }
-    memory = MemoryNeed({"weights": weights, "key-value cache": each * times.batch}, room)
-    return CapacityPlan(offer, nodes, replicas * gpus, gpus, memory, figures)
+    memory = {"weights": weights, "key-value cache": each * times.batch}
+    return CapacityPlan(node, gpu, price, nodes, replicas * gpus, gpus, memory, figures)
 
 
 def _best(plans: Iterable[CapacityPlan], by: str) -> list[CapacityPlan]:
     """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
 
     def key(plan: CapacityPlan) -> tuple[float, float, float, str]:
-        done = plan.figures.get("requests_per_second", 0.0)
-        return (plan.figures[by], plan.usd_per_hour, -done, plan.offer.node.name)
+        return (plan.figures[by], plan.usd_per_hour, -plan.figures.get("requests_per_second", 0.0), plan.node.name)
 
     kept: dict[tuple[str, str], CapacityPlan] = {}
     for plan in sorted(plans, key=key):
-        kept.setdefault((plan.offer.gpu.name, plan.offer.node.provider), plan)
+        kept.setdefault((plan.gpu.name, plan.node.provider), plan)
     return list(kept.values())

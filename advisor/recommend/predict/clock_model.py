@@ -2,23 +2,16 @@
 
 The SM clock slows compute and latency; memory and links keep their own clocks. A cap bites only where the GPU, while
 its kernels run, draws more than the cap, and below a knee the same work takes more energy again: it takes so much
-longer that the power at rest outweighs what the clock saves. The figures are those of rules/power_model.yaml.
-
-Power, SM clock, time and energy of one GPU under a cap: six figures fitted on measured runs (docs/method.md).
-
-Kernels run in a share of the time, the host in the rest. While kernels run, a cap leaves the clock at which they draw
-no more than the cap; kernels take longer by as much of their work as follows the clock. Host and kernels overlap, so a
-run that waits for its host loses little. Everything is relative to the same run at today's limit.
+longer that the power at rest outweighs what the clock saves. The six figures of the curve are fitted on measured runs
+(rules/power_model.yaml, docs/method.md). Everything is relative to the same run at today's limit and clock.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....rules.catalog.types import GpuSku
 from ....rules.models.power_model import PowerCurve, PowerModel
@@ -26,16 +19,24 @@ from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
 from ..groups import HOURS_PER_MONTH, Group
-from ..prediction import Z90, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
+from ..prediction import NORM, Z90, Array, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
 from ..sustained_rates import family
 
-Array = NDArray[np.float64]
-
-NORM = 3.0  # compute and memory within a kernel: the slower wins, softened as everywhere here (prediction.py)
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
 _SHARPNESS = 20.0
 _LEAST_ABOVE_WATTS = 0.5  # a run that draws no more than rest
 _LEAST_CLOCK = 0.05
+LOWEST_SHARE = 0.5  # nobody published how work behaves below half the clock
+SIGMA_CLOCK = 0.05  # of the log of the time ratio; the same GPU, so no efficiencies are compared. Assumed
+# Of the log of power at three quarters of the clock: one published point. Further down the line drawn through it and a
+# cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
+SIGMA_WATTS = 0.06
+WITHOUT_EFFECT = 0.01  # a cap that takes less of the power than this changes nothing
+# The power at rest, as telemetry tells it, may be too low by a fifth: what saves only then is not proposed.
+REST_MARGIN = 1.25
+_STEP = 0.05  # by which caps and clocks are weighed, as shares
+_KNEE_STEP = 0.01
+_SAVES_NOTHING = Refusal(coded("saves-no-energy", "no certain energy savings within the allowed slowdown"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,71 +52,12 @@ class Effect:
     watts: Array
 
 
-def under_cap(
-    curve: PowerCurve,
-    *,
-    watts: Array,
-    rest_watts: Array,
-    limit_watts: Array,
-    cap_watts: Array,
-    peak_watts: Array | None = None,
-) -> Effect:
-    """Of arrays of runs. `watts`: mean draw at `limit_watts`; `rest_watts`: draw of the GPU with nothing to do;
-    `peak_watts`: highest draw at work where it was measured, else what the mean tells of bursts."""
-    above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
-    room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
-    at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts
-    if peak_watts is not None:
-        at_work = np.maximum(at_work, peak_watts - rest_watts)
-    busy = above / at_work
-    # The run at today's limit may have been held by that already.
-    held = _held(at_work, curve.drawn_of_cap * cap_watts - rest_watts)
-    before = _held(at_work, curve.drawn_of_cap * limit_watts - rest_watts)
-    drawn = np.minimum(held / before, 1.0)
-    clock = clock_at(curve, drawn)
-    slower = (1 - curve.clocked + curve.clocked * clock**-NORM) ** (1 / NORM)
-    p = curve.overlap
-    time = (1 - busy**p + (busy * slower) ** p) ** (1 / p)
-    joules = (rest_watts * time + above * drawn * slower) / (rest_watts + above)
-    return Effect(clock, time, joules, joules * (rest_watts + above) / time)
-
-
-def clock_at(curve: PowerCurve, drawn: Array) -> Array:
-    """The SM clock over today's at which kernels draw this share of what they draw above rest today."""
-    free = np.maximum((drawn - 1 + curve.follows) / curve.follows, 1e-6)
-    return np.clip(free ** (1 / curve.clock_exponent), _LEAST_CLOCK, 1.0)
-
-
-def drawn_at(curve: PowerCurve, clock: float) -> float:
-    """The reverse: share of the power above rest that is drawn at this clock."""
-    return 1 - curve.follows + curve.follows * float(clock**curve.clock_exponent)
-
-
-def _held(at_work: Array, cap: Array) -> Array:
-    """The lower of the two, softly."""
-    most = np.maximum(cap, 2.0)
-    return at_work / (1 + (at_work / most) ** _SHARPNESS) ** (1 / _SHARPNESS)
-
-
-LOWEST_SHARE = 0.5  # nobody published how work behaves below half the clock
-SIGMA_CLOCK = 0.05  # of the log of the time ratio; the same GPU, so no efficiencies are compared. Assumed
-# Of the log of power at three quarters of the clock: one published point. Further down the line drawn through it and a
-# cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
-SIGMA_WATTS = 0.06
-WITHOUT_EFFECT = 0.01  # a cap that takes less of the power than this changes nothing
-# The power at rest, as telemetry tells it, may be too low by a fifth: what saves only then is not proposed.
-REST_MARGIN = 1.25
-_STEP = 0.05  # by which caps and clocks are weighed, as shares
-_KNEE_STEP = 0.01
-
-
 @dataclass(frozen=True, slots=True)
 class ClockMove:
     """One way to run the present GPU. `clock_share`: SM clock over today's; watts are means of one GPU.
 
-    `prediction`: time ratio. `watts_after` at work, for the same time at work; `joules_ratio`: energy for the same work
-    over today's, for jobs time and power together. Below 1 it saves. `joules_sigma`: of its log. `shown`: whether runs
-    under caps (or clocks) of this architecture stand behind it.
+    `prediction`: time ratio. `watts_after` at work, for the same time at work; `joules_sigma`: of the log of
+    `joules_ratio`. `shown`: whether runs under caps (or clocks) of this architecture stand behind it.
     """
 
     clock_share: float
@@ -127,11 +69,12 @@ class ClockMove:
 
     @property
     def joules_ratio(self) -> float:
+        """Energy for the same work over today's; below 1 it saves."""
         return self.watts_after * self.prediction.median / self.watts_before
 
     @property
     def joules(self) -> Interval:
-        """Energy for the same work over today's."""
+        """`joules_ratio` with its 80 % interval."""
         spread = math.exp(Z90 * self.joules_sigma)
         return Interval(self.joules_ratio / spread, self.joules_ratio, self.joules_ratio * spread)
 
@@ -172,11 +115,10 @@ def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Po
     """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
     measured, or they never did."""
     usage = verdicts.usage_of({w.id for w in group.now}, "power_watts", "bottleneck", "seconds")
-    drawn = usage["power_watts"].to_numpy(float)
-    busy = (usage["bottleneck"].to_numpy() != "idle") & np.isfinite(drawn)
-    drawn, seconds = drawn[busy], usage["seconds"].to_numpy(float)[busy]
+    usage = usage[(usage["bottleneck"] != "idle") & np.isfinite(usage["power_watts"].to_numpy(float))]
+    drawn, seconds = usage["power_watts"].to_numpy(float), usage["seconds"].to_numpy(float)
     over, mean = group.feature("power_over_idle"), group.feature("power_watts")
-    if not len(drawn) or seconds.sum() <= 0 or not over or not mean:
+    if seconds.sum() <= 0 or not over or not mean:
         return None
     return PowerAtWork(
         watts=float(np.average(drawn, weights=seconds)),
@@ -189,17 +131,12 @@ def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Po
 def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Refusal:
     """Time at `clock_share` of today's SM clock over time today."""
     if not LOWEST_SHARE <= clock_share <= 1.0:
-        return Refusal(
-            coded(
-                "clock-unknown", "no data on clocks below {lowest:.0%} of the current clock, or above it",
-                lowest=LOWEST_SHARE,
-            )
-        )  # fmt: skip
+        told = "no data on clocks below {lowest:.0%} of the current clock, or above it"
+        return Refusal(coded("clock-unknown", told, lowest=LOWEST_SHARE))
     refused = not_measured(use, "u_c", "u_m")
     if refused is not None:
         return refused
-    slower = 1.0 / clock_share
-    ratio = time_ratio(use, phase, Factors(c=slower, latency=slower))
+    ratio = time_ratio(use, phase, Factors(c=1.0 / clock_share, latency=1.0 / clock_share))
     return Prediction(ratio, sigma_at(clock_share), f"SM clock at {clock_share:.0%} of the current one")
 
 
@@ -210,8 +147,8 @@ def sigma_at(clock_share: float) -> float:
 
 def watts_at(watts: float, idle_watts: float, clock_share: float, model: PowerModel) -> float:
     """Power at work with the SM clock at `clock_share`; `watts` is today's at work."""
-    above = max(watts - idle_watts, 0.0)
-    return min(watts, idle_watts) + above * max(drawn_at(model.curve, clock_share), 0.0)
+    share = 1 - model.curve.follows + model.curve.follows * clock_share**model.curve.clock_exponent
+    return min(watts, idle_watts) + max(watts - idle_watts, 0.0) * max(share, 0.0)
 
 
 def at_clock(time: Prediction, clock_share: float, *, watts: float, idle_watts: float, model: PowerModel) -> ClockMove:
@@ -229,12 +166,8 @@ def lower_clock(
     saves energy at the 90th percentile.
     """
     best: ClockMove | None = None
-    refused = Refusal(
-        coded(
-            "clock-needed", "a lower SM clock makes the work more than {most_loss:.0%} slower",
-            most_loss=most_loss,
-        )
-    )  # fmt: skip
+    told = "a lower SM clock makes the work more than {most_loss:.0%} slower"
+    refused = Refusal(coded("clock-needed", told, most_loss=most_loss))
     for percent in range(95, int(LOWEST_SHARE * 100) - 1, -round(_STEP * 100)):
         found = predict_clock(use, phase, percent / 100)
         if isinstance(found, Refusal):
@@ -249,6 +182,44 @@ def lower_clock(
     return best or refused
 
 
+def under_cap(
+    curve: PowerCurve,
+    *,
+    watts: Array | float,
+    rest_watts: Array | float,
+    limit_watts: Array | float,
+    cap_watts: Array,
+    peak_watts: Array | float | None = None,
+) -> Effect:
+    """Of arrays of runs, or of one run under several caps.
+
+    Kernels run in a share of the time, the host in the rest. While kernels run, a cap leaves the clock at which they
+    draw no more than the cap; they take longer by as much of their work as follows the clock. Host and kernels overlap,
+    so a run that waits for its host loses little. `watts`: mean draw at `limit_watts`; `rest_watts`: draw of the GPU
+    with nothing to do; `peak_watts`: highest draw at work where it was measured, else what the mean tells of bursts.
+    """
+    above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
+    room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
+    at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts
+    if peak_watts is not None:
+        at_work = np.maximum(at_work, peak_watts - rest_watts)
+    busy = above / at_work
+
+    def held(limit: Array | float) -> Array:
+        """The lower of the draw at work and what a limit leaves above rest, softly."""
+        most = np.maximum(curve.drawn_of_cap * limit - rest_watts, 2.0)
+        return at_work / (1 + (at_work / most) ** _SHARPNESS) ** (1 / _SHARPNESS)
+
+    # The run at today's limit may have been held by that already.
+    drawn = np.minimum(held(cap_watts) / held(limit_watts), 1.0)
+    free = np.maximum((drawn - 1 + curve.follows) / curve.follows, 1e-6)
+    clock = np.clip(free ** (1 / curve.clock_exponent), _LEAST_CLOCK, 1.0)
+    slower = (1 - curve.clocked + curve.clocked * clock**-NORM) ** (1 / NORM)
+    time = (1 - busy**curve.overlap + (busy * slower) ** curve.overlap) ** (1 / curve.overlap)
+    joules = (rest_watts * time + above * drawn * slower) / (rest_watts + above)
+    return Effect(clock, time, joules, joules * (rest_watts + above) / time)
+
+
 def cap_range(sku: GpuSku, model: PowerModel) -> tuple[float, float]:
     """The caps of a GPU that can be told of, in watts: from the lowest that its driver takes, or where that is not
     known from the lowest share that any run was measured under, to its rated power."""
@@ -259,69 +230,37 @@ def cap_range(sku: GpuSku, model: PowerModel) -> tuple[float, float]:
 def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove | Refusal:
     """Time, power and energy under a cap. Refused: caps outside the GPU's range, lower than any that was measured,
     without effect, and below the knee, where the same work takes more energy again."""
-    refused = outside_range(sku, draw, cap_watts, model)
-    if refused is not None:
-        return refused
-    move = weigh_cap(sku, draw, cap_watts, model)
-    if 1 - move.watts_after / draw.watts < WITHOUT_EFFECT:
-        return Refusal(
-            coded(
-                "cap-without-effect", "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W",
-                cap_watts=cap_watts, watts=draw.watts,
-            )
-        )  # fmt: skip
-    turn = knee(sku, draw, model)
-    if turn is not None and cap_watts < turn:
-        return Refusal(
-            coded(
-                "cap-below-knee",
-                "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the "
-                "work takes longer",
-                cap_watts=cap_watts, knee_watts=turn,
-            )
-        )  # fmt: skip
-    return move
-
-
-def outside_range(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> Refusal | None:
-    """Why nothing can be told of so low or so high a cap; None: it can."""
     low, high = cap_range(sku, model)
     if not low <= cap_watts <= high:
-        return Refusal(
-            coded(
-                "cap-outside-range",
-                "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}",
-                cap_watts=cap_watts, low=low, high=high, sku=sku.name,
-            )
-        )  # fmt: skip
+        told = "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}"
+        return Refusal(coded("cap-outside-range", told, cap_watts=cap_watts, low=low, high=high, sku=sku.name))
     if cap_watts < model.lowest_cap_share * draw.limit_watts:
-        return Refusal(
-            coded(
-                "cap-too-low",
-                "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements",
-                cap_watts=cap_watts, share=model.lowest_cap_share,
-            )
-        )  # fmt: skip
-    return None
+        told = "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements"
+        return Refusal(coded("cap-too-low", told, cap_watts=cap_watts, share=model.lowest_cap_share))
+    move = weigh_cap(sku, draw, cap_watts, model)
+    if 1 - move.watts_after / draw.watts < WITHOUT_EFFECT:
+        told = "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W"
+        return Refusal(coded("cap-without-effect", told, cap_watts=cap_watts, watts=draw.watts))
+    turn = knee(sku, draw, model)
+    if turn is not None and cap_watts < turn:
+        told = (
+            "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the work "
+            "takes longer"
+        )
+        return Refusal(coded("cap-below-knee", told, cap_watts=cap_watts, knee_watts=turn))
+    return move
 
 
 def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove:
     """As `predict_cap`, and nothing is refused."""
-    clock, slower, joules, watts = _effect(draw, np.array([cap_watts]), model)
-    time = float(slower[0])
+    found = _effect(draw, np.array([cap_watts]), model)
+    time, shown = float(found.time[0]), model.measured(family(sku))
     sigma, joules_sigma = model.spread(time, family(sku))
-    shown = model.measured(family(sku))
-    basis = f"power cap of {cap_watts:.0f} W; {basis_words(sku, model)}"
-    move = ClockMove(float(clock[0]), Prediction(time, sigma, basis), draw.watts, float(watts[0]), joules_sigma, shown)
-    assert math.isclose(move.joules_ratio, float(joules[0]), rel_tol=1e-6)
-    return move
-
-
-def basis_words(sku: GpuSku, model: PowerModel) -> str:
-    """What a prediction under a cap rests on."""
-    if model.measured(family(sku)):
-        return f"{model.lines} training runs under caps, some on {sku.architecture}"
-    return f"{model.lines} training runs under caps, none on {sku.architecture} (wider interval)"
+    where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
+    basis = f"power cap of {cap_watts:.0f} W; {model.lines} training runs under caps, {where}"
+    # A draw that is at rest already is taken a little above it: the watts are those that were measured.
+    watts = draw.watts * float(found.joules[0]) / time
+    return ClockMove(float(found.clock[0]), Prediction(time, sigma, basis), draw.watts, watts, joules_sigma, shown)
 
 
 def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
@@ -331,57 +270,40 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
     if low >= high:
         return None
     caps = np.arange(high, low - 1e-9, -_KNEE_STEP * high)
-    joules = _effect(draw, caps, model)[2]
+    joules = _effect(draw, caps, model).joules
     at = int(np.argmin(joules))
     return float(caps[at]) if at < len(caps) - 1 and joules[-1] > joules[at] * (1 + 1e-6) else None
 
 
 def best_cap(
-    sku: GpuSku,
-    draw: Draw,
-    model: PowerModel,
-    *,
-    most_loss: float,
-    most_loss_p90: float,
-    caps_watts: Iterable[float] | None = None,
+    sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float
 ) -> tuple[ClockMove, float] | Refusal:
-    """The cap to propose (in steps of 5 % of the rated power, or among `caps_watts`), with what it does: what saves
-    most energy at a low risk of being slower, else what saves most.
+    """The cap to propose (in steps of 5 % of the rated power), with what it does: what saves most energy at a low risk
+    of being slower, else what saves most.
 
     Only caps whose expected slowdown stays within `most_loss`, its 90th percentile within `most_loss_p90`, and whose
     90th percentile of energy is a saving, even where the GPU draws more at rest than was told.
     """
     low, high = cap_range(sku, model)
-    steps = caps_watts if caps_watts is not None else np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist()
     good: list[tuple[ClockMove, float]] = []
-    refused: Refusal | None = None
-    told = False
-    for cap in steps:
+    refused: list[Refusal] = []
+    at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)
+    for cap in np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist():
         found = predict_cap(sku, draw, cap, model)
         if isinstance(found, Refusal):
-            refused = refused or found
+            refused.append(found)
             continue
-        told = True
-        if found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90 or not found.saves:
-            continue
-        if weigh_cap(sku, replace(draw, rest_watts=REST_MARGIN * draw.rest_watts), cap, model).saves:
+        refused.append(_SAVES_NOTHING)
+        slow = found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90
+        if not slow and found.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
             good.append((found, cap))
     if good:
         return min(good, key=lambda one: (one[0].prediction.risk not in COUNTED_RISKS, one[0].joules_ratio))
-    return _SAVES_NOTHING if told or refused is None else refused
+    return _SAVES_NOTHING if _SAVES_NOTHING in refused or not refused else refused[0]
 
 
-_SAVES_NOTHING = Refusal(coded("saves-no-energy", "no certain energy savings within the allowed slowdown"))
-
-
-def _effect(draw: Draw, caps: Array, model: PowerModel) -> tuple[Array, Array, Array, Array]:
-    def each(value: float) -> Array:
-        return np.full(len(caps), value)
-
-    found = under_cap(
-        model.curve, watts=each(draw.watts), rest_watts=each(min(draw.rest_watts, draw.watts)),
-        limit_watts=each(draw.limit_watts), cap_watts=caps,
-        peak_watts=None if draw.peak_watts is None else each(draw.peak_watts),
+def _effect(draw: Draw, caps: Array, model: PowerModel) -> Effect:
+    return under_cap(
+        model.curve, watts=draw.watts, rest_watts=min(draw.rest_watts, draw.watts), limit_watts=draw.limit_watts,
+        cap_watts=caps, peak_watts=draw.peak_watts,
     )  # fmt: skip
-    # A draw that is at rest already is taken a little above it: the watts are those that were measured.
-    return found.clock, found.time, found.joules, draw.watts * found.joules / found.time

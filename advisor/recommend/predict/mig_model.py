@@ -1,19 +1,24 @@
-"""The same work on a MIG instance: memory and bandwidth by memory slices over eight, SMs by their real count."""
+"""MIG instances: the same work on one, and how those of half-empty GPUs pack onto fewer, so that whole GPUs fall free.
+
+Memory and bandwidth of an instance are its memory slices over eight, its SMs their real count. Instances do not move by
+themselves: whoever holds one starts again on the instance that is made for it elsewhere.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ....rules.catalog.types import MEMORY_SLICES, GpuSku, MigProfile
+from ...classify.types import MigInstance
 from ...core.coded_text import CodedText, coded
 from ..constraints import room_bytes
 from ..prediction import (
     SIGMA_ACHIEVED_KNOWN,
     SIGMA_SAME_GPU,
-    Array,
     Factors,
     Phase,
     Prediction,
@@ -25,6 +30,14 @@ from ..prediction import (
 )
 
 INSTANCE_BUSY = "instance-too-busy"
+# Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and
+# memory slices. A profile that is not here is placed nowhere.
+_PLACES: Mapping[tuple[int, int], tuple[int, ...]] = {
+    (1, 1): (0, 1, 2, 3, 4, 5, 6), (1, 2): (0, 2, 4, 6), (2, 2): (0, 2, 4), (3, 4): (0, 4), (4, 4): (0,), (7, 8): (0,),
+}  # fmt: skip
+_COMPUTE = 7
+# As for waste: more than a day, so that one night does not decide.
+COVERAGE_HOURS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +75,6 @@ def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> P
     return Prediction(max(ratio, 1e-6), sigma, f"{profile.sm_count} of {sku.sm_count} SMs")
 
 
-def load_on_slice(sku: GpuSku, profile: MigProfile, use: Use) -> Array:
-    """Per row: share of time in which the instance would be busy with today's work; above 1 it falls behind."""
-    return busy_there(use, slice_factors(sku, profile))
-
-
 def weigh_slices(
     sku: GpuSku, use: Use, phase: Phase, *, needed_bytes: float | None, headroom: float
 ) -> tuple[SliceFit, ...]:
@@ -79,31 +87,73 @@ def weigh_slices(
     out = []
     for profile in sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)):
         mem = sku.mem_bytes * profile.memory_slices / MEMORY_SLICES
-        found = predict_slice(sku, profile, use, phase)
-        rows = load_on_slice(sku, profile, use)
+        room, found = room_bytes(mem), predict_slice(sku, profile, use, phase)
+        # Above 1 the instance falls behind today's work.
+        rows = busy_there(use, slice_factors(sku, profile))
         load = float(np.percentile(rows, 95)) if rows.size else math.nan
-        blocked: list[CodedText] = []
-        if isinstance(found, Refusal):
-            blocked.append(found.reason)
+        blocked = [found.reason] if isinstance(found, Refusal) else []
         if needed_bytes is None:
             blocked.append(coded("instance-memory-unknown", "required memory unknown, and an instance has less"))
-        elif needed_bytes > room_bytes(mem):
-            room = room_bytes(mem)
-            blocked.append(
-                CodedText(
-                    "instance-too-small",
-                    f"it needs {needed_bytes / 1e9:.0f} GB; the instance has room for {room / 1e9:.0f} GB",
-                    {"needed_bytes": needed_bytes, "room_bytes": room},
-                )
-            )
+        elif needed_bytes > room:
+            text = f"it needs {needed_bytes / 1e9:.0f} GB; the instance has room for {room / 1e9:.0f} GB"
+            blocked.append(CodedText("instance-too-small", text, {"needed_bytes": needed_bytes, "room_bytes": room}))
         if load > headroom:
-            blocked.append(
-                coded(
-                    INSTANCE_BUSY,
-                    "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})",
-                    load=load, headroom=headroom,
-                )
-            )  # fmt: skip
+            told = "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})"
+            blocked.append(coded(INSTANCE_BUSY, told, load=load, headroom=headroom))
         prediction = None if isinstance(found, Refusal) else found
         out.append(SliceFit(profile, profile.name(sku.mem_bytes), mem, prediction, load, tuple(blocked)))
     return tuple(out)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """`kept`: GPUs that hold instances afterwards; `freed`: GPUs that fall free; `moved`: instances that start anew."""
+
+    kept: tuple[str, ...]
+    freed: tuple[str, ...]
+    moved: tuple[MigInstance, ...]
+
+
+def fits(profiles: Sequence[tuple[int, int]]) -> bool:
+    """Whether one GPU can hold instances of so many compute and memory slices at once."""
+
+    def placed(left: Sequence[tuple[int, int]], taken: int) -> bool:
+        masks = [((1 << left[0][1]) - 1) << start for start in _PLACES.get(left[0], ())] if left else []
+        return not left or any(placed(left[1:], taken | mask) for mask in masks if not mask & taken)
+
+    return sum(compute for compute, _ in profiles) <= _COMPUTE and placed(sorted(profiles, key=lambda p: -p[1]), 0)
+
+
+def pack(instances: Sequence[MigInstance]) -> Packing | None:
+    """The emptiest GPUs emptied onto the others. None where a held instance's slices are not known."""
+    keep: dict[str, list[MigInstance]] = {}
+    for one in instances:
+        if one.held:
+            if one.compute is None or one.memory is None:
+                return None
+            keep.setdefault(one.parent_uuid, []).append(one)
+    order = sorted(keep, key=lambda gpu: (sum(one.compute or 0 for one in keep[gpu]), gpu))
+    freed: list[str] = []
+    moved: list[MigInstance] = []
+    touched: set[str] = set()
+    for gpu in order:
+        if gpu in touched:
+            continue
+        trial = {other: list(own) for other, own in keep.items() if other != gpu}
+        places: list[str] = []
+        for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
+            there = next((o for o in reversed(order) if o in trial and fits(_slices([*trial[o], one]))), None)
+            if there is None:
+                break
+            trial[there].append(one)
+            places.append(there)
+        else:
+            moved += keep[gpu]
+            touched |= set(places)
+            freed.append(gpu)
+            keep = trial
+    return Packing(tuple(keep), tuple(freed), tuple(moved))
+
+
+def _slices(instances: Sequence[MigInstance]) -> list[tuple[int, int]]:
+    return [(one.compute or 0, one.memory or 0) for one in instances]

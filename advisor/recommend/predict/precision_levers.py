@@ -25,44 +25,37 @@ LOWER = {
 }
 # What arithmetic cannot show. Every lever includes it.
 CHECK = "First check the quality of its answers on your own tasks, and its latency at peak. No savings are counted"
-_COPIES = (1, 2, 4, 8, 16)
-
-
-def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
-    """Lower precisions that `target` has, in which the weights fit the GPUs that were asked about or fewer of it, where
-    they do not as asked."""
-    if question.params is None or question.phase == "training":
-        return ()
-    room = room_bytes(target.mem_bytes)
-    if question.weights_bytes / question.gpus <= room:
-        return ()
-    found = []
-    for precision in usable(target, question.precision):
-        weights = replace(question, precision=precision).weights_bytes
-        least = next((n for n in _COPIES if weights <= n * room), None)
-        if least is None or least > question.gpus:
-            continue
-        found.append(
-            CodedText(
-                "lever-weights-fit",
-                f"if served in {precision.upper()}: the weights need {weights / question.gpus / 1e9:.0f} GB per GPU "
-                f"instead of {question.weights_bytes / question.gpus / 1e9:.0f} GB; {target.name} has room for "
-                f"{room / 1e9:.0f} GB. {CHECK}",
-                {
-                    "sku": target.name, "precision": precision, "precision_now": question.precision,
-                    "weights_bytes": weights, "weights_bytes_now": question.weights_bytes, "room_bytes": room,
-                    "gpus": question.gpus, "gpus_at_least": math.ceil(weights / room),
-                },
-            )
-        )  # fmt: skip
-    return tuple(found)
+COPIES = (1, 2, 4, 8, 16)  # GPUs that engines split one copy of a model over
 
 
 def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
     """Precisions below `precision` that a GPU has, one a size: eight-bit integers only where there is no FP8, those of
     four bits only where there is no FP4."""
     has = [one for one in LOWER.get(precision, ()) if has_precision(sku, one)]
-    return tuple(one for one in has if not (one == "int8" and "fp8" in has) and not (one == "int4" and "fp4" in has))
+    return tuple(one for one in has if {"int8": "fp8", "int4": "fp4"}.get(one) not in has)
+
+
+def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
+    """Lower precisions that `target` has, in which the weights fit the GPUs that were asked about or fewer of it, where
+    they do not as asked."""
+    gpus, room, now = question.gpus, room_bytes(target.mem_bytes), question.weights_bytes
+    if question.params is None or question.phase == "training" or now / gpus <= room:
+        return ()
+    found = []
+    for precision in usable(target, question.precision):
+        weights = replace(question, precision=precision).weights_bytes
+        if not any(weights <= n * room for n in COPIES if n <= gpus):
+            continue
+        text = (
+            f"if served in {precision.upper()}: the weights need {weights / gpus / 1e9:.0f} GB per GPU instead of "
+            f"{now / gpus / 1e9:.0f} GB; {target.name} has room for {room / 1e9:.0f} GB. {CHECK}"
+        )
+        fields = {
+            "sku": target.name, "precision": precision, "precision_now": question.precision, "weights_bytes": weights,
+            "weights_bytes_now": now, "room_bytes": room, "gpus": gpus, "gpus_at_least": math.ceil(weights / room),
+        }  # fmt: skip
+        found.append(CodedText("lever-weights-fit", text, fields))
+    return tuple(found)
 
 
 def levers_of_plan(
@@ -70,28 +63,25 @@ def levers_of_plan(
 ) -> tuple[CodedText, ...]:
     """Lower precisions in which fewer GPUs do. `serving`: the plans in the precision that was asked for, the proposal
     first; empty: no node serves it so. Precisions without measured rates are in no plan."""
-    there = list(nodes)
-    least = serving[0].gpus if serving else None
-    found = []
+    there, found = list(nodes), []
+    gpu, least = (serving[0].gpu, serving[0].gpus) if serving else (None, None)
     for precision in LOWER.get(wanted.precision, ()):
         if BYTES[precision] > 1:  # then the cache would keep its 16 bits
             continue
         plans = plan_serving(replace(wanted, precision=precision), catalog, model, there)
-        alike = [plan for plan in plans if not serving or plan.offer.gpu.name == serving[0].offer.gpu.name]
-        best = min(alike, key=lambda plan: plan.gpus, default=None) if serving else next(iter(alike), None)
+        alike = [plan for plan in plans if plan.gpu == gpu]
+        best = min(alike, key=lambda plan: plan.gpus, default=None) if gpu else next(iter(plans), None)
         if best is None or (least is not None and best.gpus >= least):
             continue
         now = f"instead of {least}" if least is not None else "(none at the given precision)"
-        found.append(
-            CodedText(
-                "lever-plan",
-                f"if served in {precision.upper()} with an 8-bit cache: {best.gpus} x {best.offer.gpu.name} {now}, "
-                f"{best.group_gpus} per copy of the model. {CHECK}",
-                {
-                    "precision": precision, "precision_now": wanted.precision, "sku": best.offer.gpu.name,
-                    "gpus": best.gpus, "gpus_now": least, "gpus_a_copy": best.group_gpus,
-                },
-            )
-        )  # fmt: skip
+        text = (
+            f"if served in {precision.upper()} with an 8-bit cache: {best.gpus} x {best.gpu.name} {now}, "
+            f"{best.group_gpus} per copy of the model. {CHECK}"
+        )
+        fields = {
+            "precision": precision, "precision_now": wanted.precision, "sku": best.gpu.name, "gpus": best.gpus,
+            "gpus_now": least, "gpus_a_copy": best.group_gpus,
+        }  # fmt: skip
+        found.append(CodedText("lever-plan", text, fields))
         least = best.gpus
     return tuple(found)

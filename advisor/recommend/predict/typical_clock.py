@@ -7,49 +7,31 @@ matrix products, vector work and latency take longer by as much; memory and link
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import MoveModel
-from ....rules.models.power_model import PowerModel
-from ....rules.models.resting_power import RestingPowers
+from ....rules.models.move_model import load_move_model
+from ....rules.models.power_model import load_power_model
+from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..prediction import Z90, Prediction, Refusal
-from .clock_model import LOWEST_SHARE, ClockMove, Draw, at_clock, knee, outside_range, predict_cap, sigma_at, weigh_cap
-from .typical_work import Question, parts_of, profile_of
+from .clock_model import LOWEST_SHARE, ClockMove, Draw, at_clock, knee, predict_cap, sigma_at, weigh_cap
+from .typical_work import Parts, Question, parts_of, profile_of
 
 FOLLOW = ("matrix", "vector", "latency")  # the parts that wait for the SM clock
 # Share of the time by which the parts of one piece of work differ from the typical. Assumed.
 SIGMA_PARTS = 0.15
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What ships that this needs: the reference GPU, typical work, the model of power, rest by GPU."""
-
-    reference: GpuSku
-    moves: MoveModel
-    power: PowerModel
-    resting: RestingPowers
-
-
-@dataclass(frozen=True, slots=True)
-class UnitOfWork:
-    """Joules of one `unit` ("output token") on all GPUs of a copy: today, and then."""
-
-    unit: str
-    joules_before: float
-    joules_after: float
+_OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # of which nothing can be told; other refusals only advise against
 
 
 @dataclass(frozen=True, slots=True)
 class SlowerGpu:
     """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work.
 
-    `told`: whether `watts_before` was given and not taken from the class of work. `unit`: None where no unit of such
-    work can be counted. `knee_watts`: the cap below which energy rises again; None: below what can be told, or a clock.
+    `told`: whether `watts_before` was given and not taken from the class of work. `unit`: of work ("output token") and
+    its joules on all GPUs of a copy, today and then; None where no unit of such work can be counted. `knee_watts`: the
+    cap below which energy rises again; None: below what can be told, or a clock. `blocked_by`: what advises against it.
     """
 
     time_ratio: Interval
@@ -58,139 +40,108 @@ class SlowerGpu:
     watts_after: float
     told: bool
     clock_share: float
-    unit: UnitOfWork | None
+    unit: tuple[str, float, float] | None
     knee_watts: float | None
     blocked_by: tuple[CodedText, ...]
     basis: str
 
 
-def under_power_limit(
-    question: Question, sku: GpuSku, tables: Tables, cap_watts: float, watts: float | None = None
-) -> SlowerGpu | Refusal:
-    """`watts`: what one GPU draws at work, where it was measured. Refused: a cap outside of what can be told."""
-    rest = rest_watts(sku, tables.resting)
-
-    def draw(at_work: float) -> Draw:
-        return Draw(at_work, rest, sku.tdp_watts)
-
-    middle = watts if watts is not None else _typical_watts(question, sku, tables, rest, 0.0)
-    refused = outside_range(sku, draw(middle), cap_watts, tables.power)
-    if refused is not None:
-        return refused
-    found = predict_cap(sku, draw(middle), cap_watts, tables.power)
-    blocked = (found.reason,) if isinstance(found, Refusal) else ()
-
-    def weighed(at_work: float) -> ClockMove:
-        return weigh_cap(sku, draw(at_work), cap_watts, tables.power)
-
-    turn = knee(sku, draw(middle), tables.power)
-    return _answer(question, sku, tables, rest, watts, weighed, turn, blocked)
-
-
-def at_sm_clock(
-    question: Question, sku: GpuSku, tables: Tables, clock_hertz: float, watts: float | None = None
-) -> SlowerGpu | Refusal:
-    """`clock_hertz`: of the SMs, over the GPU's boost clock. Refused: clocks above that and below half of it."""
-    low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
-    if not low <= clock_hertz <= high:
-        return Refusal(
-            coded(
-                "sm-clock-outside-range",
-                "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}",
-                mhz=clock_hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name,
-            )
-        )  # fmt: skip
-    parts = parts_of(question, sku, tables.reference, tables.moves)
-    if parts is None:
-        return Refusal(
-            coded(
-                "no-rate-at-precision", "the catalog has no {precision} rate of {sku}",
-                precision=question.precision, sku=sku.name,
-            )
-        )  # fmt: skip
-    share = clock_hertz / sku.boost_hertz
-    total, follow = sum(parts.values()), sum(parts.get(name, 0.0) for name in FOLLOW)
-    ratio = 1.0 + follow / total * (1.0 / share - 1.0)
-    sigma = math.hypot(sigma_at(share), SIGMA_PARTS * (1.0 / share - 1.0))
-    time = Prediction(
-        ratio,
-        sigma,
-        f"typical work, {follow / total:.0%} of it limited by the SM clock; power from one published point",
-    )
-    rest = rest_watts(sku, tables.resting)
-
-    def weighed(at_work: float) -> ClockMove:
-        return at_clock(time, share, watts=at_work, idle_watts=rest, model=tables.power)
-
-    return _answer(question, sku, tables, rest, watts, weighed, None, ())
-
-
-def rest_watts(sku: GpuSku, resting: RestingPowers) -> float:
-    """Of a GPU with nothing to do but a context held: the middle of what is known."""
-    known = resting.gpus.get(sku.name)
-    if known is not None:
-        return (known.low_watts + known.high_watts) / 2
-    return (resting.low_share + resting.high_share) / 2 * sku.tdp_watts
-
-
-def _class_of(question: Question) -> str:
-    """The class of work by which its draw is told."""
-    return profile_of(question) or question.phase
-
-
-def _typical_watts(question: Question, sku: GpuSku, tables: Tables, rest: float, off: float) -> float:
-    """What such work draws on such a GPU, `off` standard deviations from the middle."""
-    share = tables.power.typical[_class_of(question)] * math.exp(off * tables.power.typical_sigma)
-    return rest + min(share, 1.0) * max(sku.tdp_watts - rest, 0.0)
-
-
-def _answer(  # noqa: PLR0917
+def slower_gpu(
     question: Question,
     sku: GpuSku,
-    tables: Tables,
-    rest: float,
-    watts: float | None,
-    weighed: Callable[[float], ClockMove],
-    turn: float | None,
-    blocked: tuple[CodedText, ...],
-) -> SlowerGpu:
-    middle = watts if watts is not None else _typical_watts(question, sku, tables, rest, 0.0)
-    move = weighed(middle)
-    time_sigma, joules_sigma = move.prediction.sigma, move.joules_sigma
-    basis = move.prediction.basis
+    reference: GpuSku,
+    *,
+    cap_watts: float | None = None,
+    clock_hertz: float | None = None,
+    watts: float | None = None,
+) -> SlowerGpu | Refusal:
+    """The answer under a cap, else at an SM clock. `reference`: the GPU that profiles are told of; `watts`: what one
+    GPU draws at work, where it was measured. Refused: a cap or a clock outside of what can be told."""
+    model, rest = load_power_model(), rest_watts(sku)
+    parts = parts_of(question, sku, reference, load_move_model())
+    kind = profile_of(question) or question.phase
+
+    def typical(off: float) -> float:
+        """What such work draws on such a GPU, `off` standard deviations from the middle."""
+        share = model.typical[kind] * math.exp(off * model.typical_sigma)
+        return rest + min(share, 1.0) * max(sku.tdp_watts - rest, 0.0)
+
+    middle = typical(0.0) if watts is None else watts
+    turn, blocked = None, ()
+    if cap_watts is not None:
+        draw = Draw(middle, rest, sku.tdp_watts)
+        found = predict_cap(sku, draw, cap_watts, model)
+        if isinstance(found, Refusal):
+            if found.reason.code in _OUT_OF_RANGE:
+                return found
+            blocked = (found.reason,)
+        turn = knee(sku, draw, model)
+
+        def weigh(at_work: float) -> ClockMove:
+            return weigh_cap(sku, Draw(at_work, rest, sku.tdp_watts), cap_watts, model)
+
+    else:
+        time = _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz)
+        if isinstance(time, Refusal):
+            return time
+        share = (clock_hertz or sku.boost_hertz) / sku.boost_hertz
+
+        def weigh(at_work: float) -> ClockMove:
+            return at_clock(time, share, watts=at_work, idle_watts=rest, model=model)
+
+    move = weigh(middle)
+    time_sigma, joules_sigma, basis = move.prediction.sigma, move.joules_sigma, move.prediction.basis
     if watts is None:
         # What the work draws is not known: the answer for little and for much of it are both in the interval.
-        little, much = (weighed(_typical_watts(question, sku, tables, rest, off)) for off in (-Z90, Z90))
-        time_sigma = math.hypot(time_sigma, _apart(little.prediction.median, much.prediction.median))
-        joules_sigma = math.hypot(joules_sigma, _apart(little.joules_ratio, much.joules_ratio))
-        basis += f"; {middle:.0f} W while busy is typical of {_class_of(question)}, not measured"
+        little, much = weigh(typical(-Z90)), weigh(typical(Z90))
+        apart = abs(math.log(little.prediction.median / much.prediction.median)) / (2 * Z90)
+        time_sigma = math.hypot(time_sigma, apart)
+        joules_sigma = math.hypot(joules_sigma, abs(math.log(little.joules_ratio / much.joules_ratio)) / (2 * Z90))
+        basis += f"; {middle:.0f} W while busy is typical of {kind}, not measured"
     return SlowerGpu(
-        time_ratio=_interval(move.prediction.median, time_sigma),
-        joules_ratio=_interval(move.joules_ratio, joules_sigma),
+        time_ratio=Prediction(move.prediction.median, time_sigma, basis).interval,
+        joules_ratio=Prediction(move.joules_ratio, joules_sigma, basis).interval,
         watts_before=move.watts_before,
         watts_after=move.watts_after,
         told=watts is not None,
         clock_share=move.clock_share,
-        unit=_unit(question, sku, tables, middle, move.joules_ratio),
+        unit=_unit(question, parts, middle, move.joules_ratio),
         knee_watts=turn,
         blocked_by=blocked,
         basis=basis,
     )
 
 
-def _apart(one: float, other: float) -> float:
-    return abs(math.log(one / other)) / (2 * Z90)
+def rest_watts(sku: GpuSku) -> float:
+    """Of a GPU with nothing to do but a context held: the middle of what is known."""
+    resting = load_resting_power()
+    known = resting.gpus.get(sku.name)
+    if known is not None:
+        return (known.low_watts + known.high_watts) / 2
+    return (resting.low_share + resting.high_share) / 2 * sku.tdp_watts
 
 
-def _interval(median: float, sigma: float) -> Interval:
-    spread = math.exp(Z90 * sigma)
-    return Interval(median / spread, median, median * spread)
+def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | Refusal:
+    """Time at an SM clock over time at the boost clock. Refused: clocks above that and below half of it."""
+    low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
+    if not low <= hertz <= high:
+        told = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
+        fields = {"mhz": hertz / 1e6, "low": low / 1e6, "high": high / 1e6, "sku": sku.name}
+        return Refusal(coded("sm-clock-outside-range", told, **fields))
+    if parts is None:
+        told = "the catalog has no {precision} rate of {sku}"
+        return Refusal(coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name))
+    follow, longer = sum(parts.get(name, 0.0) for name in FOLLOW) / sum(parts.values()), sku.boost_hertz / hertz - 1.0
+    return Prediction(
+        1.0 + follow * longer,
+        math.hypot(sigma_at(hertz / sku.boost_hertz), SIGMA_PARTS * longer),
+        f"typical work, {follow:.0%} of it limited by the SM clock; power from one published point",
+    )
 
 
-def _unit(question: Question, sku: GpuSku, tables: Tables, watts: float, ratio: float) -> UnitOfWork | None:
+def _unit(question: Question, parts: Parts | None, watts: float, ratio: float) -> tuple[str, float, float] | None:
     """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
     whose times are unknown."""
-    parts = parts_of(question, sku, tables.reference, tables.moves)
     if profile_of(question) is not None or parts is None:
         return None
     tokens_in, tokens_out = question.tokens
@@ -198,4 +149,4 @@ def _unit(question: Question, sku: GpuSku, tables: Tables, watts: float, ratio: 
     if question.phase == "prefill" and tokens_out > 1:
         name, count = "request", 1
     each = sum(parts.values()) * watts * question.gpus / max(count, 1)
-    return UnitOfWork(name, each, each * ratio)
+    return name, each, each * ratio

@@ -1,9 +1,9 @@
-"""Free GPUs without activity."""
+"""Free GPUs that stood idle for a tenth of their node's hours or more."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
@@ -13,18 +13,19 @@ from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
 from ...core.timestamps import span
 from ..evidence import GAP_MAX
-from ..finding_context import FindingContext, clamped_confidence, severity_for_share, when_possible
-from ..rule_context import (
-    MIN_SHARE,
-    OF_WHOLE_GPUS,
-    RuleContext,
-    RuleDescription,
-    RuleResult,
+from ..finding import (
+    Clean,
+    Outcome,
+    Unjudged,
     as_percent,
+    clamped_confidence,
     power_words,
+    severity_for_share,
     watts,
-    would_change_if,
+    when_possible,
 )
+from ..fleet import Fleet
+from ..rule import ACTIVITY_NOT_MEASURED, MIN_SHARE, OF_WHOLE_GPUS, Rule, seen_too_short, would_change_if
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -33,92 +34,113 @@ IDLE_OF_UNHELD = 0.95
 IDLE_INSTANCE_SHARE = 0.5
 
 
-def idle(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Nodes whose free GPUs stood idle for a tenth of their hours or more."""
-    verdicts = scope.verdicts
-    found: list[FindingContext] = []
-    notes: list[CodedText] = []
-    for node in verdicts.nodes:
-        bare = [b for b in verdicts.bare if b.node == node.node]
-        faults = sorted({b.telemetry_fault for b in bare if b.telemetry_fault})
-        notes += [
-            coded("idle-not-judged", "No verdict on idle GPUs of {node}: {fault}.", node=node.node, fault=fault)
-            for fault in faults
-        ]
+class Idle(Rule):
+    """Nodes whose free GPUs stood idle. Its scope: nodes with free GPUs, and those of which nothing was observed."""
+
+    id = "idle"
+    fact = "idle GPUs"
+    answered_by = {"release": 1, "consolidate": 1}
+    waste = "unused"
+
+    def find(self, fleet: Fleet) -> Iterator[Outcome]:
+        free: dict[str, list[BareGpu]] = {}
+        for gpu in fleet.verdicts.bare:
+            free.setdefault(gpu.node, []).append(gpu)
+        for node in fleet.verdicts.nodes:
+            if node.node in free:
+                yield self._judge(fleet, node, free[node.node])
+            elif node.gpu_count and node.hours_observed <= 0:
+                yield Unjudged(coded("not-observed", "nothing was observed of it"), (node,))
+
+    def _judge(self, fleet: Fleet, node: NodeFacts, free: Sequence[BareGpu]) -> Outcome:
+        limits = self.limits(fleet)
+        floor = limits.value("coverage_hours")
         seen_idle = [
             b
-            for b in bare
+            for b in free
             if not b.telemetry_fault
-            and b.idle_hours * 60 >= rule.value("minutes") * b.part
+            and b.idle_hours * 60 >= limits.value("minutes") * b.part
             and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * b.busy_hours)
         ]
-        dark = {b: _dark(scope, node, b) for b in seen_idle}
+        # Hours of a GPU, or of the one that an instance is a part of, that were not observed may have held work.
+        counted = fleet.verdicts.inventory.nodes.get(node.node)
+        seen = {gpu.gpu_uuid: gpu.hours for gpu in counted.gpus} if counted is not None else {}
+        dark = {b: max(node.span_hours - seen.get(b.parent_uuid or b.gpu_uuid, 0.0), 0.0) for b in seen_idle}
         still = [
             b for b in seen_idle if b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + dark[b]))
         ]
-        notes += _partly_observed(node, {b: dark[b] for b in seen_idle if b not in still}, rule)
+        notes: list[tuple[CodedText, CodedText]] = []  # why there is no verdict on some of them, and what to read of it
+        faults = sorted({b.telemetry_fault for b in free if b.telemetry_fault})
+        if faults:
+            notes.append((
+                coded("signals-contradict", "its metrics contradict each other"),
+                coded(
+                    "idle-not-judged", "No verdict on idle GPUs of {node}: {fault}.",
+                    node=node.node, fault=" ".join(faults),
+                ),
+            ))  # fmt: skip
+        partly = [b for b in seen_idle if b not in still]
+        hours = sum(b.idle_hours for b in partly)
+        if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
+            notes.append((
+                coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time"),
+                coded(
+                    "idle-partly-observed",
+                    "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of "
+                    "the window were not.",
+                    gpus=len(partly), node=node.node, unobserved_hours=max(dark[b] for b in partly),
+                ),
+            ))  # fmt: skip
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
         cut = [b for b in still if b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours]
-        if not still or (share < MIN_SHARE and not cut):
-            continue
-        if node.evidence_hours < rule.value("coverage_hours"):
-            then = when_possible(node.hours_observed, rule.value("coverage_hours"), verdicts.window, scope.at, node)
-            seen = span(node.hours_observed * 3600)
-            notes.append(
-                CodedText(
-                    "idle-seen-too-short",
-                    f"{node.node} appears idle, but has only {seen} of data. {then}",
-                    {"node": node.node, "hours": node.hours_observed, "needed_hours": rule.value("coverage_hours")},
-                )
+        idle = bool(still) and (share >= MIN_SHARE or bool(cut))
+        if idle and node.evidence_hours >= floor:
+            finding = _finding(fleet, limits, node, still, hours=hours, share=share)
+            return self.found(finding, None, (node,), bare=tuple(still), notes=tuple(note for _, note in notes))
+        if idle:
+            then = when_possible(node.hours_observed, floor, fleet.verdicts.window, fleet.at, node)
+            note = CodedText(
+                "idle-seen-too-short",
+                f"{node.node} appears idle, but has only {span(node.hours_observed * 3600)} of data. {then}",
+                {"node": node.node, "hours": node.hours_observed, "needed_hours": floor},
             )
-            continue
-        found.append(_finding(scope, rule, node, still, hours=hours, share=share))
-    return found, notes
-
-
-def _partly_observed(node: NodeFacts, dark: Mapping[BareGpu, float], rule: WasteRule) -> Iterator[CodedText]:
-    """A note on GPUs that were idle whenever they were observed. `dark`: the hours in which they were not."""
-    hours = sum(b.idle_hours for b in dark)
-    if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= rule.value("coverage_hours"):
-        yield coded(
-            "idle-partly-observed",
-            "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of the "
-            "window were not.",
-            gpus=len(dark), node=node.node, unobserved_hours=max(dark.values()),
-        )  # fmt: skip
-
-
-def _dark(scope: RuleContext, node: NodeFacts, bare: BareGpu) -> float:
-    """Hours of a GPU, or of the one that an instance is a part of, of which nothing was observed: they may have held
-    work."""
-    counted = scope.verdicts.inventory.nodes.get(node.node)
-    uuid = bare.parent_uuid or bare.gpu_uuid
-    seen = next((gpu.hours for gpu in counted.gpus if gpu.gpu_uuid == uuid), 0.0) if counted is not None else 0.0
-    return max(node.span_hours - seen, 0.0)
-
-
-def _held_by(idle: Sequence[BareGpu]) -> str:
-    held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
-    if not held:
-        return "No workload holds them."
-    return f"No label names a workload on them; memory in use on {held} of them."
+            return Unjudged(seen_too_short(floor), (node,), note=note)
+        if notes:
+            reason, note = notes[-1]
+            return Unjudged(reason, (node,), note=note)
+        if node.evidence_hours < floor:
+            return Unjudged(seen_too_short(floor), (node,))
+        if any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free):
+            return Unjudged(ACTIVITY_NOT_MEASURED, (node,))
+        return Clean(node)
 
 
 def _finding(
-    scope: RuleContext, rule: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
-) -> FindingContext:
+    fleet: Fleet, limits: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
+) -> Finding:
     def mean(values: Sequence[float | None]) -> float | None:
         known = [v for v in values if v is not None]
         return sum(known) / len(known) if known else None
 
     engine, dram = mean([b.engine_mean for b in idle]), mean([b.dram_mean for b in idle])
     power, floor = mean([b.power_mean_watts for b in idle]), mean([b.idle_power_watts for b in idle])
-    rate, price = scope.book.per_gpu_hour(node), scope.book.of(node)
+    rate, price = fleet.book.per_gpu_hour(node), fleet.book.of(node)
     cost = None if rate is None else rate * hours
+    # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.
+    sku, count = node.gpu_sku or node.gpu_name, len(idle)
+    cut = [b for b in idle if b.part < 1]
+    if cut:
+        profiles = sorted(Counter(b.profile or "unknown profile" for b in cut).items())
+        listed = ", ".join(f"{number} x {profile}" for profile, number in profiles)
+        said = f"MIG {'instance' if len(cut) == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
+        whole = len(idle) - len(cut)
+        sku, count = (f"{sku or 'GPUs'} and {len(cut)} {said}", whole) if whole else (said, len(cut))
+    held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
     values = {
-        **_named(node, idle),
+        "gpu_count": count,
+        "gpu_sku": sku,
         "node": node.node,
         "nodes": node.node,
         "node_sku": node.node_sku,
@@ -128,29 +150,27 @@ def _finding(
         "dram": as_percent(dram),
         "power": watts(power),
         "idle_power": watts(floor),
-        "held_by": _held_by(idle),
-        "power_words": power_words(power, floor) if any(b.part >= 1 for b in idle) else OF_WHOLE_GPUS,
-        **{name: threshold.value for name, threshold in rule.thresholds.items()},
+        "held_by": f"No label names a workload on them; memory in use on {held} of them."
+        if held
+        else "No workload holds them.",
+        "power_words": power_words(power, floor) if len(cut) < len(idle) else OF_WHOLE_GPUS,
+        **{name: threshold.value for name, threshold in limits.thresholds.items()},
     }
+    over = power / floor if power and floor else None
     measured = sum(v is not None for v in (engine, dram, power)) / 3
-    finding = Finding(
-        id=stable_id("f", rule.id, node.cluster, node.node),
-        rule=rule.id,
-        severity=severity_for_share(share, rule),
+    return Finding(
+        id=stable_id("f", limits.id, node.cluster, node.node),
+        rule=limits.id,
+        severity=severity_for_share(share, limits),
         workload=None,
         node=node.node,
         gpus=tuple(b.gpu_uuid for b in idle),
         evidence=(
-            Evidence("engine_active", engine, rule.value("engine_max"), "ratio"),
-            Evidence("dram_active", dram, rule.value("dram_max"), "ratio"),
-            Evidence(
-                "power_over_idle",
-                power / floor if power and floor else None,
-                rule.value("power_over_idle_max"),
-                "ratio",
-            ),
-            Evidence("idle_hours", hours, rule.value("minutes") / 60, "GPU-hours"),
-            Evidence("hours_observed", node.hours_observed, rule.value("coverage_hours"), "hours"),
+            Evidence("engine_active", engine, limits.value("engine_max"), "ratio"),
+            Evidence("dram_active", dram, limits.value("dram_max"), "ratio"),
+            Evidence("power_over_idle", over, limits.value("power_over_idle_max"), "ratio"),
+            Evidence("idle_hours", hours, limits.value("minutes") / 60, "GPU-hours"),
+            Evidence("hours_observed", node.hours_observed, limits.value("coverage_hours"), "hours"),
         ),
         gpu_hours=hours,
         cost_usd=cost,
@@ -158,28 +178,8 @@ def _finding(
         confidence=clamped_confidence(
             0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0
         ),
-        would_change_if=would_change_if(rule, values),
-        text=f"{fill(rule.text, values)} {scope.cost_words(cost, [node])}",
+        would_change_if=would_change_if(limits, values),
+        text=f"{fill(limits.text, values)} {fleet.cost_words(cost, [node])}",
         nodes=(node.node,),
-        parts={b.gpu_uuid: b.part for b in idle if b.part < 1},
+        parts={b.gpu_uuid: b.part for b in cut},
     )
-    return FindingContext(finding, None, (node,), tuple(idle))
-
-
-def _named(node: NodeFacts, idle: Sequence[BareGpu]) -> dict[str, object]:
-    """How a text counts and calls what stood idle: whole GPUs, MIG instances, or both."""
-    sku = node.gpu_sku or node.gpu_name
-    cut = [b for b in idle if b.part < 1]
-    if not cut:
-        return {"gpu_count": len(idle), "gpu_sku": sku}
-    profiles = Counter(b.profile or "unknown profile" for b in cut)
-    listed = ", ".join(f"{count} x {profile}" for profile, count in sorted(profiles.items()))
-    said = f"MIG {'instance' if len(cut) == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
-    if len(cut) == len(idle):
-        return {"gpu_count": len(cut), "gpu_sku": said}
-    return {"gpu_count": len(idle) - len(cut), "gpu_sku": f"{sku or 'GPUs'} and {len(cut)} {said}"}
-
-
-RULE = RuleDescription(
-    id="idle", rank=2, fact="idle GPUs", judge=idle, answered_by={"release": 1, "consolidate": 1}, waste="unused"
-)

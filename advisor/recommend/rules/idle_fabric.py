@@ -2,187 +2,235 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from ....rules.base.templates import fill
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.labels import TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
-from ...classify.types import FabricFacts, NodeFacts, Verdicts
-from ...core.advice_types import Evidence, Finding
+from ...classify.types import FabricFacts, NodeFacts
+from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
-from ...core.formatting import dated, usd
-from ...core.frame import Window
+from ...core.formatting import dated, listed, usd
 from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
-from ..finding_context import (
-    FindingContext,
-    clamped_confidence,
-    listed,
-    node_words,
-    sampling_confidence,
-    series_label,
-    when_possible,
-)
+from ..finding import Clean, Found, Outcome, Unjudged, node_words, when_possible
+from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..pricing import FABRIC_REMEDY, PriceBook, fabric_premium, fabric_unobserved, lacks_fabric
-from ..rule_context import (
+from ..pricing import FABRIC_REMEDY, fabric_premium, fabric_unobserved, lacks_fabric
+from ..rule import (
     ReferenceLine,
-    RuleContext,
-    RuleDescription,
-    RuleResult,
+    Rule,
     busy_share,
+    finding_of,
     measured_percentile,
     seen_at_work,
-    would_change_if,
+    seen_too_short,
 )
 
-# An unknown kind leaves the fabric's purpose open, unless it is a trace of the node's hours.
-UNKNOWN_SHARE = 0.05
-# What is left of that doubt where work only reads memory: recommenders train like that too.
+# Work that trained, or may have, for less of a node's hours than this is a trace of them.
+TRACE_SHARE = 0.05
+# What is left of the doubt where work only reads memory: recommenders train like that too.
 _OF_READING = 0.5
 # A bound in a sentence: below it the digits say nothing.
 LEAST_PERCENT = 0.001
 
-# The whole node was observed for too short a time, which its own note says.
-_SAID = CodedText("node-seen-too-short", "")
 
+class IdleFabric(Rule):
+    """Workloads on nodes with a training fabric that stays silent."""
 
-def idle_fabric(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """One finding per set of series that sit together on silent fabrics, and notes where no verdict is possible."""
-    verdicts, groups = scope.verdicts, scope.groups
-    unjudged: dict[CodedText, list[str]] = {}
-    hours = _hours_by_node(verdicts, groups)
-    by_series = {g.series_id: g for g in groups}
-    sets: dict[tuple[str, ...], list[NodeFacts]] = {}
-    for node in verdicts.nodes:
-        occupants = hours.get(node.node, {})
-        # A replica on standby was never seen at its work, so what that needs of the fabric is not known: it neither
-        # makes the fabric waste nor hides that it is.
-        own = {s: rule.of(by_series[s].lead.owner) for s in occupants}
-        working = {s: h for s, h in occupants.items() if seen_at_work(by_series[s], own[s])}
-        if node.fabric is None or lacks_fabric(scope.book, node) or not working:
-            continue
-        # The strictest of those who work there decides.
-        judged = [_unjudged(node, node.fabric, own[s], verdicts.window, scope.at) for s in working]
-        reason = next((one for one in judged if one is not None), None)
-        if reason is not None:
-            unjudged.setdefault(reason, []).append(node.node)
-            continue
-        silent = all(_silent(node.fabric, own[s]) for s in working)
-        if not silent or _may_need_it(working, by_series, own):
-            continue
+    id = "idle-fabric"
+    fact = "network fabric unused"
+    answered_by = {"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2}
+    waste = "fabric"
+    judges_nodes = True
+    line = ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to")
+
+    def find(self, fleet: Fleet) -> Iterator[Outcome]:
+        """One finding for each set of series that sit together on silent fabrics. Nobody works on a node without
+        occupants: its GPUs are another rule's."""
+        hours = hours_by_node(fleet)
+        by_series = {g.series_id: g for g in fleet.groups}
+        together: dict[tuple[str, ...], list[NodeFacts]] = {}
+        open_: list[Unjudged] = []
+        for node in fleet.verdicts.nodes:
+            if lacks_fabric(fleet.book, node) or (node.fabric is None and not fabric_unobserved(fleet.book, node)):
+                continue
+            there = [(by_series[s], h) for s, h in hours.get(node.node, {}).items()]
+            # A replica on standby was never seen at its work: it neither makes the fabric waste nor hides that it is.
+            working = [(g, h) for g, h in there if seen_at_work(g, self.limits(fleet, g))]
+            reason = self._not_judged(fleet, node, [g for g, _ in there], working)
+            if reason is not None:
+                open_.append(reason)
+            elif working and all(self._silent(fleet, node, g) for g, _ in working):
+                together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
+            else:
+                yield Clean(node)
+        yield from _with_notes(open_)
+        for series, nodes in together.items():
+            groups = [by_series[s] for s in series]
+            lead = max(groups, key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes))
+            held = sum(hours[n.node].get(s, 0.0) for n in nodes for s in series)
+            yield self._finding(fleet, lead, nodes, held, others=len(series) - 1)
+
+    def _silent(self, fleet: Fleet, node: NodeFacts, group: Group) -> bool:
+        # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
+        util = node.fabric.util_p995 if node.fabric is not None else None
+        return util is not None and util <= self.limits(fleet, group).value("util_p995_max")
+
+    def _not_judged(
+        self, fleet: Fleet, node: NodeFacts, there: Sequence[Group], working: Sequence[tuple[Group, float]]
+    ) -> Unjudged | None:
+        """Why there is no verdict on a node's fabric; None: there is one. The strictest of those who work there
+        decides. `there`: whoever works or stands by, `working` with GPU-hours."""
+        premium, fabric = fabric_premium(fleet.book, node), node.fabric
+        at_stake = premium.usd_per_hour * HOURS_PER_MONTH if premium is not None else None
+        if fabric is None:
+            dark = CodedText("fabrics-not-observed", f"so idle fabrics cannot be found there. {FABRIC_REMEDY}")
+            return Unjudged(coded("fabric-not-observed", "no fabric data"), (node,), None, at_stake, dark)
+        if not there:
+            return None
+        floor = max(self.limits(fleet, g).value("coverage_hours") for g in there)
+        if not fabric.readable:
+            why = coded("counters-unreadable", "{why}", why=(fabric.reason or "Counters not readable").rstrip("."))
+            note = CodedText("fabric-not-judged", f"{why.text}.", {"because": why.code})
+        elif fabric.hours < floor or fabric.util_p995 is None:
+            why = seen_too_short(floor)
+            then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
+            told = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
+            fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
+            # That the whole node was observed for too short a time its own note says.
+            note = CodedText("fabric-not-judged", told, fields) if node.hours_observed >= floor else None
+        elif all(self._silent(fleet, node, g) for g in [g for g, _ in working] or there):
+            open_ = self._why_open(fleet, working)
+            if open_ is None:
+                return None
+            why = replace(open_, text=f"silent, not judged: {open_.text}")
+            note = CodedText("fabric-silent-not-judged", f"{open_.text}.", {"because": open_.code})
+        else:
+            return None
+        return Unjudged(why, (node,), None, at_stake, note)
+
+    def _why_open(self, fleet: Fleet, working: Sequence[tuple[Group, float]]) -> CodedText | None:
+        """Why a silent fabric may be needed all the same; None: by nobody who works there.
+
+        Confidences keep what they promise, so weighed by hours they are the share of the node's hours that may have
+        been training. Of several replicas the series is asked: one that is unsure does not silence the others.
+        """
+        if not working:
+            return coded("standby-only", "only replicas on standby are there, whose work was not observed")
+        if any(fleet.faulty(g) for g, _ in working):
+            return coded("signals-contradict", "metrics of its workloads contradict each other")
+        total = sum(hours for _, hours in working)
+        in_all, limit = 0.0, 1.0
+        for group, hours in working:
+            limits = self.limits(fleet, group)
+            if group.kind in TRAINING_KINDS:
+                return coded("training-there", "training runs there and may use it another time")
+            part = hours / total if total > 0 else 1.0
+            chance, trained = training_chance(group)
+            if chance >= limits.value("training_confidence_alone_max") or trained * part >= TRACE_SHARE:
+                return coded("may-train", "work there may be training")
+            in_all += part * chance * (_OF_READING if _only_reads(group, limits) else 1.0)
+            limit = min(limit, limits.value("training_confidence_max"))
+        if in_all >= limit:
+            return coded("may-train", "work there may be training")
         # Night after night, work may be seen for fewer hours than the fabric that it leaves alone.
-        enough = sum(working.values()) >= min(own[s].value("coverage_hours") for s in working)
-        if not enough and not any(_ready(verdicts, by_series[s]) for s in working):
-            continue
-        if any(scope.faulty(by_series[s]) for s in working):
-            continue
-        sets.setdefault(tuple(sorted(working)), []).append(node)
-    found = []
-    for series, nodes in sets.items():
-        lead = max(
-            (by_series[s] for s in series), key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes)
+        floor = min(self.limits(fleet, g).value("coverage_hours") for g, _ in working)
+        if total < floor and not any(fleet.waste_ready(g) for g, _ in working):
+            return coded("work-seen-too-short", "its workloads were seen for too short a time")
+        return None
+
+    def _finding(self, fleet: Fleet, lead: Group, nodes: Sequence[NodeFacts], held: float, *, others: int) -> Found:
+        """`held`: GPU-hours of all series there; `others`: how many there are beside the lead."""
+        limits = self.limits(fleet, lead)
+        fabrics = [n.fabric for n in nodes if n.fabric is not None]
+        known = [p for p in (fabric_premium(fleet.book, n) for n in nodes) if p is not None]
+        priced = len(known) == len(nodes)
+        cost = sum(p.usd_per_hour * f.hours for p, f in zip(known, fabrics, strict=True)) if priced else None
+        rented = all(fleet.book.of(n) is not None for n in nodes)
+        # The 99.5th percentile is its bin's upper edge, the highest second is exact: the lower of the two bounds holds.
+        util = max(
+            f.util_p995 if f.util_max is None else min(f.util_p995, f.util_max)
+            for f in fabrics
+            if f.util_p995 is not None
         )
-        found.append(_finding(lead, series, nodes, hours, rule=rule.of(lead.lead.owner), book=scope.book))
-    notes = [
-        CodedText(
-            "fabric-not-judged",
-            f"No verdict on the fabric of {listed(nodes)}: {reason.text}",
-            {"nodes": ", ".join(nodes), "because": reason.code, **reason.fields},
+        peaks = [f.util_max for f in fabrics]
+        highest = max((p for p in peaks if p is not None), default=None) if None not in peaks else None
+        observed = min(f.hours for f in fabrics)
+        premium = known[0] if priced else None
+        values = {
+            "nodes": node_words(nodes),
+            "node": nodes[0].node,
+            "node_count": len(nodes),
+            "node_sku": nodes[0].node_sku,
+            "fabric": fabrics[0].link_layer or "network",
+            "line_rate": _line_rate(fabrics[0]),
+            "util": _percent(util),
+            "traffic": _traffic(util, highest),
+            "hours": f"{observed:.0f}",
+            "span": f"{observed / 24:.0f} days",
+            "last_active": _last_active(fabrics),
+        }
+        evidence = [
+            Evidence("fabric_util_p995", util, limits.value("util_p995_max"), "ratio of line rate"),
+            Evidence("fabric_util_max", highest, None, "ratio of line rate"),
+            Evidence("fabric_hours", observed, limits.value("coverage_hours"), "hours"),
+            Evidence("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),
+            Evidence("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
+        ]
+        if premium is not None:
+            evidence.append(Evidence("fabric_premium", premium.usd_per_hour, None, "USD per node-hour"))
+        told = _cost_words(known if priced else [], nodes, rented)
+        if others:
+            who = "workload" if others == 1 else "workloads"
+            told += f" {others} other {who} ran there too; none needs a fabric."
+        # A fabric that costs nothing extra is idle all the same, but nothing hangs on it.
+        free = cost == 0 or (cost is None and rented)
+        about = finding_of(
+            fleet, limits, lead, evidence=evidence, gpu_hours=held, cost=cost, values=values, after=told,
+            severity="low" if free else None,
+            sure=lead.lead.kind.confidence * (1 - _training_confidence(lead.lead)),
+        )  # fmt: skip
+        finding = replace(
+            about,
+            id=stable_id("f", self.id, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
+            node=nodes[0].node if len(nodes) == 1 else None,
+            nodes=tuple(n.node for n in nodes),
+            price=premium.price.id if premium else None,
         )
-        for reason, nodes in unjudged.items()
-        if reason != _SAID
-    ]
-    dark = [node.node for node in verdicts.nodes if fabric_unobserved(scope.book, node)]
-    return found, [*notes, *_dark(dark)]
+        return self.found(finding, lead, nodes, premium=premium)
 
 
-def _dark(nodes: Sequence[str]) -> list[CodedText]:
-    """That fabrics were not observed is no silence."""
-    if not nodes:
-        return []
-    of = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes ({listed(nodes)})"
-    return [
-        CodedText(
-            "fabrics-not-observed",
-            f"No fabric data for {of}, so idle fabrics cannot be found there. {FABRIC_REMEDY}",
-            {"nodes": ", ".join(nodes)},
-        )
-    ]
-
-
-def _hours_by_node(verdicts: Verdicts, groups: Sequence[Group]) -> dict[str, dict[str, float]]:
+def hours_by_node(fleet: Fleet) -> dict[str, dict[str, float]]:
     """GPU-hours of every series on every node, shared hours included by presence."""
-    series = {w.id: g.series_id for g in groups for w in g.workloads}
+    series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
     hours: dict[str, dict[str, float]] = {}
-    for w in verdicts.workloads:
+    for w in fleet.verdicts.workloads:
         for node in w.nodes:
             hours.setdefault(node, {}).setdefault(series[w.id], 0.0)
-    rows = verdicts.occupancy[verdicts.occupancy["workload_id"].notna()]
+    rows = fleet.verdicts.occupancy[fleet.verdicts.occupancy["workload_id"].notna()]
     for workload, node, value in zip(rows["workload_id"], rows["node"], rows["gpu_hours"], strict=True):
         if str(workload) in series:
-            on_node = hours.setdefault(str(node), {})
-            key = series[str(workload)]
+            on_node, key = hours.setdefault(str(node), {}), series[str(workload)]
             on_node[key] = on_node.get(key, 0.0) + float(value)
     return hours
 
 
-def _unjudged(node: NodeFacts, fabric: FabricFacts, rule: WasteRule, window: Window, at: float) -> CodedText | None:
-    """Why there is no verdict; None: there is one; `_SAID`: for want of data, which the node's note says."""
-    floor = rule.value("coverage_hours")
-    if not fabric.readable:
-        return coded("counters-unreadable", "{why}.", why=(fabric.reason or "Counters not readable").rstrip("."))
-    if fabric.hours >= floor and fabric.util_p995 is not None:
-        return None
-    if node.hours_observed < floor:
-        return _SAID
-    observed = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed."
-    return CodedText(
-        "fabric-seen-too-short",
-        f"{observed} {when_possible(fabric.hours, floor, window, at, node)}",
-        {"hours": fabric.hours, "needed_hours": floor},
-    )
-
-
-def _silent(fabric: FabricFacts, rule: WasteRule) -> bool:
-    # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
-    return fabric.util_p995 is not None and fabric.util_p995 <= rule.value("util_p995_max")
-
-
-def _may_need_it(working: Mapping[str, float], by_series: Mapping[str, Group], rules: Mapping[str, WasteRule]) -> bool:
-    """Whether training may well be among those who work there: one of them for itself, or all of them by their hours.
-
-    Confidences keep what they promise, so weighed by hours they are the share of the node's hours that may have been
-    training.
-    """
-    total = sum(working.values())
-    in_all, limit = 0.0, 1.0
-    for series, value in working.items():
-        group, rule = by_series[series], rules[series]
-        if any(w.kind.label in TRAINING_KINDS for w in group.workloads):
-            return True
-        part = value / total if total > 0 else 1.0
-        likely = max((_training_confidence(w) for w in group.workloads), default=0.0)
-        if likely >= rule.value("training_confidence_alone_max"):
-            return True
-        in_all += part * likely * (_OF_READING if _only_reads(group, rule) else 1.0)
-        limit = min(limit, rule.value("training_confidence_max"))
-        # The hours in which it trained, or did something unknown, though most of its time is something else.
-        shares = group.kind_shares
-        doubtful = sum(share for kind, share in shares.items() if kind in (*TRAINING_KINDS, "unknown"))
-        if doubtful > 0 and doubtful * part >= UNKNOWN_SHARE:
-            return True
-    return in_all >= limit
-
-
-def _only_reads(group: Group, rule: WasteRule) -> bool:
-    """Whether it waits for memory and hardly computes, as decoding does: a training step computes with each weight that
-    it reads for a whole batch."""
-    compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
-    bound = busy_share(group, "hbm-bandwidth") >= rule.value("hbm_share_min")
-    return bound and compute is not None and compute < rule.value("u_c_p95_max")
+def training_chance(group: Group) -> tuple[float, float]:
+    """How likely a series trains, by its runs' verdicts and GPU-hours; and the share of its hours in which it did, as
+    its phases tell, though most of its time is something else. What a phase of unknown kind did is as likely to be
+    training as its run is."""
+    chance = trained = total = 0.0
+    for w in group.workloads:
+        held = max(w.gpu_hours, 1e-6)  # a run that held nothing yet still counts, a little
+        own = w.kind.confidence if w.kind.label in TRAINING_KINDS else _training_confidence(w)
+        length = sum(p.end - p.start for p in w.phases)
+        phases = sum(p.end - p.start for p in w.phases if p.kind in TRAINING_KINDS)
+        total, chance = total + held, chance + held * own
+        trained += held * phases / length if length > 0 else 0.0
+    return chance / total, trained / total
 
 
 def _training_confidence(workload: WorkloadVerdict) -> float:
@@ -190,105 +238,34 @@ def _training_confidence(workload: WorkloadVerdict) -> float:
     return sum(a.confidence for a in workload.kind.alternatives if a.label in TRAINING_KINDS)
 
 
-def _ready(verdicts: Verdicts, group: Group) -> bool:
-    return any(verdicts.waste_ready.get(w.id, False) for w in group.workloads)
+def _only_reads(group: Group, limits: WasteRule) -> bool:
+    """Whether it waits for memory and hardly computes, as decoding does: a training step computes with each weight that
+    it reads for a whole batch."""
+    compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
+    bound = busy_share(group, "hbm-bandwidth") >= limits.value("hbm_share_min")
+    return bound and compute is not None and compute < limits.value("u_c_p95_max")
 
 
-def _finding(
-    lead: Group,
-    series: tuple[str, ...],
-    nodes: Sequence[NodeFacts],
-    hours: Mapping[str, Mapping[str, float]],
-    *,
-    rule: WasteRule,
-    book: PriceBook,
-) -> FindingContext:
-    fabrics = [n.fabric for n in nodes if n.fabric is not None]
-    premiums = [fabric_premium(book, n) for n in nodes]
-    known = [p for p in premiums if p is not None]
-    cost = (
-        sum(p.usd_per_hour * f.hours for p, f in zip(known, fabrics, strict=True)) if len(known) == len(nodes) else None
-    )
-    rented = all(book.of(n) is not None for n in nodes)
-    # A fabric that costs nothing extra is idle all the same, but nothing hangs on it.
-    free = cost == 0 or (cost is None and rented)
-    util = _util(fabrics)
-    observed = min(f.hours for f in fabrics)
-    values = {
-        "workload": series_label(lead),
-        "kind": lead.kind,
-        "nodes": node_words(nodes),
-        "node": nodes[0].node,
-        "node_count": len(nodes),
-        "gpu_sku": lead.lead.gpu_sku,
-        "gpu_count": lead.gpu_count,
-        "node_sku": nodes[0].node_sku,
-        "fabric": fabrics[0].link_layer or "network",
-        "line_rate": _line_rate(fabrics[0]),
-        "util": _percent(util),
-        "traffic": _traffic(util, _most(f.util_max for f in fabrics)),
-        "hours": f"{observed:.0f}",
-        "span": f"{observed / 24:.0f} days",
-        "last_active": _last_active(fabrics),
-        **{name: threshold.value for name, threshold in rule.thresholds.items()},
-    }
-    text = f"{fill(rule.text, values)} {_cost_words(known if cost is not None else [], nodes, cost, rented)}"
-    others = len(series) - 1
-    if others:
-        text += f" {others} other {'workload' if others == 1 else 'workloads'} ran there too; none needs a fabric."
-    ambiguity = _training_confidence(lead.lead)
-    coverage = lead.lead.coverage
-    premium = known[0] if cost is not None else None
-    finding = Finding(
-        id=stable_id("f", rule.id, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
-        rule=rule.id,
-        severity="low" if free else rule.severity,  # type: ignore[arg-type]
-        workload=lead.lead.id,
-        node=nodes[0].node if len(nodes) == 1 else None,
-        gpus=tuple(g for g in lead.gpus),
-        evidence=_evidence(fabrics, rule, premium),
-        gpu_hours=sum(sum(hours[n.node].get(s, 0.0) for s in series) for n in nodes),
-        cost_usd=cost,
-        price=premium.price.id if premium else None,
-        confidence=clamped_confidence(
-            lead.lead.kind.confidence,
-            min(coverage.fraction / 0.9, 1.0),
-            sampling_confidence(coverage.resolution_seconds),
-            1 - ambiguity,
-        ),
-        would_change_if=would_change_if(rule, values),
-        text=text,
-        nodes=tuple(n.node for n in nodes),
-    )
-    return FindingContext(finding, lead, tuple(nodes), premium=premium)
-
-
-def _evidence(fabrics: Sequence[FabricFacts], rule: WasteRule, premium: Premium | None) -> tuple[Evidence, ...]:
-    rows = [
-        Evidence("fabric_util_p995", _util(fabrics), rule.value("util_p995_max"), "ratio of line rate"),
-        Evidence("fabric_util_max", _most(f.util_max for f in fabrics), None, "ratio of line rate"),
-        Evidence("fabric_hours", min(f.hours for f in fabrics), rule.value("coverage_hours"), "hours"),
-        Evidence("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),
-        Evidence("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
-    ]
-    if premium is not None:
-        rows.append(Evidence("fabric_premium", premium.usd_per_hour, None, "USD per node-hour"))
-    return tuple(rows)
-
-
-def _most(values: Iterable[float | None]) -> float | None:
-    """The highest; None where one of them is not known."""
-    every = tuple(values)
-    return max((value for value in every if value is not None), default=None) if None not in every else None
-
-
-def _util(fabrics: Sequence[FabricFacts]) -> float:
-    """The 99.5th percentile is its bin's upper edge, the highest second is exact: the lower of the two bounds holds.
-
-    `fabrics`: found silent, so the percentile of each is known.
-    """
-    bounds = ((f.util_p995, f.util_max) for f in fabrics if f.util_p995 is not None)
-    return max(p995 if highest is None else min(p995, highest) for p995, highest in bounds)
+def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
+    """One note for all nodes of one reason, with what is at stake where their fabrics were silent."""
+    alike: dict[CodedText | None, list[Unjudged]] = {}
+    for one in open_:
+        alike.setdefault(one.note, []).append(one)
+    for note, own in alike.items():
+        if note is not None:
+            names = [n.node for one in own for n in one.nodes]
+            usd_known = [one.usd_per_month for one in own if one.usd_per_month]
+            what = {
+                "fabrics-not-observed": f"No fabric data for {node_words([n for one in own for n in one.nodes])}, ",
+                "fabric-silent-not-judged": f"The fabric of {listed(names)} was silent, and is not judged: ",
+            }.get(note.code, f"No verdict on the fabric of {listed(names)}: ")
+            silent = note.code == "fabric-silent-not-judged" and usd_known
+            price = f" At stake: {usd(sum(usd_known))}/month." if silent else ""
+            own[0] = replace(own[0], note=CodedText(
+                note.code, f"{what}{note.text}{price}", {"nodes": ", ".join(names), **note.fields}
+            ))  # fmt: skip
+        yield own[0]
+        yield from (replace(one, note=None) for one in own[1:])
 
 
 def _percent(util: float) -> str:
@@ -312,13 +289,12 @@ def _line_rate(fabric: FabricFacts) -> str | None:
 def _last_active(fabrics: Sequence[FabricFacts]) -> str:
     seen = [f.last_active_ts for f in fabrics if f.last_active_ts is not None]
     known = min(max(f.hours_known, f.hours) for f in fabrics)
-    if not seen:
-        return f"none in {known / 24:.0f} days of history"
-    return f"{day(max(seen))}"
+    return f"{day(max(seen))}" if seen else f"none in {known / 24:.0f} days of history"
 
 
-def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: float | None, rented: bool) -> str:
-    if cost is None or not premiums:
+def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], rented: bool) -> str:
+    """`premiums`: of all the nodes, or empty where one is not known."""
+    if not premiums:
         if rented:
             return "Cost unknown: the catalog has no such node without the fabric, and does not list it as RDMA."
         return "Cost unknown: no price for the node."
@@ -339,15 +315,3 @@ def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], cost: f
         f"Cost of the fabric: {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)}/hour ({total}), "
         f"{when}. Same node without it: {first.twin.sku}."
     )
-
-
-RULE = RuleDescription(
-    id="idle-fabric",
-    rank=1,
-    fact="network fabric unused",
-    judge=idle_fabric,
-    answered_by={"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2},
-    waste="fabric",
-    judges_nodes=True,
-    line=ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to"),
-)

@@ -2,75 +2,66 @@
 
 from __future__ import annotations
 
-from ....rules.policy.thresholds import WasteRule
+from collections.abc import Iterable
+
 from ...core.advice_types import Evidence
-from ..finding_context import FindingContext
+from ...core.coded_text import coded
+from ..finding import Found, Unjudged, as_percent
+from ..fleet import WEAK, Fleet
 from ..groups import Group
-from ..rule_context import (
-    WEAK,
+from ..rule import (
+    ON_STANDBY,
     ReferenceLine,
-    RuleContext,
-    RuleDescription,
-    RuleResult,
-    as_percent,
+    WorkloadRule,
     finding_of,
     is_job,
     seen_at_work,
+    seen_too_short,
+    unjudged,
 )
 
 # What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
 _SURE_OF_ANY = 0.8
 
 
-def memory_unused(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Work that never took half of its GPUs' memory. What it took bounds what it needs from above.
+class MemoryUnused(WorkloadRule):
+    """Work that never took half of its GPUs' memory: what it took bounds what it needs from above. An engine that fills
+    whatever it finds says nothing of its need, and is out of its scope."""
 
-    An engine that fills whatever it finds says nothing of its need: no finding.
-    """
-    found: list[FindingContext] = []
-    for group in scope.at_work:
-        most = group.mem_needed_max
-        if most is None or most >= rule.value("mem_max"):
-            continue
+    id = "memory-unused"
+    fact = "GPU memory mostly unused"
+    answered_by = {"mig-slice": 2, "move-sku": WEAK}
+    line = ReferenceLine("memory used", "mem_max", "memory unused up to")
+
+    def scope(self, fleet: Fleet) -> Iterable[Group]:
+        return (group for group in super().scope(fleet) if not group.preallocates)
+
+    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+        limits, most = self.limits(fleet, group), group.mem_needed_max
+        if most is None:
+            return unjudged(group, coded("memory-not-measured", "its memory in use was not measured"))
+        if most >= limits.value("mem_max"):
+            return None
         # Somebody's session works in short spells, which is no probing.
-        if group.kind != "interactive" and not seen_at_work(group, rule):
-            continue
+        if group.kind != "interactive" and not seen_at_work(group, limits):
+            return unjudged(group, ON_STANDBY)
         # A service may be asked for more on another day; a job has shown in its own hours what it takes.
-        floor = rule.value("job_hours" if is_job(group) else "coverage_hours")
+        floor = limits.value("job_hours" if is_job(group) else "coverage_hours")
         if group.observed_hours < floor:
-            continue
-        found.append(_finding(scope, rule, group, most))
-    return found, []
-
-
-def _finding(scope: RuleContext, rule: WasteRule, group: Group, most: float) -> FindingContext:
-    sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
-    size = None if sku is None else sku.mem_bytes
-    finding = finding_of(
-        scope, rule, group,
-        evidence=(
-            Evidence("mem_used_max", most, rule.value("mem_max"), "ratio of the GPU's memory"),
-            Evidence("mem_total", None if size is None else float(size), None, "bytes"),
-            Evidence(
-                "hours_observed", group.observed_hours,
-                rule.value("job_hours" if is_job(group) else "coverage_hours"), "hours",
+            return unjudged(group, seen_too_short(floor))
+        sku = fleet.gpu_of(group)
+        size = None if sku is None else sku.mem_bytes
+        finding = finding_of(
+            fleet, limits, group,
+            evidence=(
+                Evidence("mem_used_max", most, limits.value("mem_max"), "ratio of the GPU's memory"),
+                Evidence("mem_total", None if size is None else float(size), None, "bytes"),
+                Evidence("hours_observed", group.observed_hours, floor, "hours"),
             ),
-        ),
-        gpu_hours=group.gpu_hours,
-        cost=None,
-        values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
-        sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
-        after="Memory has no separate price; see the recommendations for the savings of a smaller GPU or a slice.",
-    )  # fmt: skip
-    return FindingContext(finding, group, group.nodes)
-
-
-RULE = RuleDescription(
-    id="memory-unused",
-    rank=9,
-    fact="GPU memory mostly unused",
-    judge=memory_unused,
-    answered_by={"mig-slice": 2, "move-sku": WEAK},
-    waste="none",
-    line=ReferenceLine("memory used", "mem_max", "memory unused up to"),
-)
+            gpu_hours=group.gpu_hours,
+            cost=None,
+            values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
+            sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
+            after="Memory has no separate price; see the recommendations for the savings of a smaller GPU or a slice.",
+        )  # fmt: skip
+        return self.found(finding, group, group.nodes)

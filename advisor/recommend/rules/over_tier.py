@@ -8,25 +8,35 @@ from dataclasses import dataclass
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ..constraints import gates
-from ..finding_context import FindingContext
+from ..finding import Found, Unjudged, as_percent
+from ..fleet import Fleet
 from ..groups import Group
-from ..rule_context import (
-    RuleContext,
-    RuleDescription,
-    RuleResult,
-    as_percent,
+from ..rule import (
+    BOTTLENECK_UNKNOWN,
+    COMPUTE_NOT_MEASURED,
+    GPU_UNKNOWN,
+    WorkloadRule,
     busy_share,
     finding_of,
     measured_percentile,
+    too_short,
+    unjudged,
 )
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
 # The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
 _SURE_OF_UNMEASURED = 0.8
-_ASSUMED = " (assumed: lowest sustained share measured for its architecture)"
+# Gates of a cheaper GPU that one more measurement may open.
+_NOT_MEASURED = {
+    "memory-not-measured": coded("memory-not-measured", "its memory in use was not measured"),
+    "nvlink-not-measured": coded("nvlink-not-measured", "the NVLink traffic of its GPUs was not measured"),
+    "fabric-not-measured": coded("fabric-not-measured", "its fabric traffic was not measured"),
+    "cpu-need-unknown": coded("cpu-not-measured", "its CPU use was not measured"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,44 +51,86 @@ class _Cheaper:
     assumed: bool = False
 
 
-def over_tier(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Groups bound by memory bandwidth whose compute stays low, for which nothing forbids a cheaper GPU as fast."""
-    found: list[FindingContext] = []
-    for group in scope.seen:
-        if group.observed_hours < rule.value("coverage_hours"):
-            continue
+class OverTier(WorkloadRule):
+    """Work bound by memory bandwidth whose compute stays low, for which nothing forbids a cheaper GPU as fast."""
+
+    id = "over-tier"
+    fact = "a cheaper GPU is enough"
+    answered_by = {"move-sku": 3}
+    waste = "tier"
+
+    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+        limits = self.limits(fleet, group)
+        if (short := too_short(fleet, limits, group)) is not None:
+            return short
         compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
-        bound = busy_share(group, "hbm-bandwidth")
-        if compute is None or compute >= rule.value("u_c_p95_max") or bound < rule.value("hbm_share_min"):
-            continue
-        cheaper = _cheaper(scope, rule, group)
-        if cheaper is not None:
-            found.append(_finding(scope, rule, group, compute=compute, bound=bound, cheaper=cheaper))
-    return found, []
+        bound, least = busy_share(group, "hbm-bandwidth"), limits.value("hbm_share_min")
+        uses_compute = compute is not None and compute >= limits.value("u_c_p95_max")
+        if uses_compute or bound + busy_share(group, "unknown") < least:
+            return None
+        if compute is None:
+            return unjudged(group, COMPUTE_NOT_MEASURED)
+        if bound < least:
+            return unjudged(group, BOTTLENECK_UNKNOWN)
+        cheaper = _cheaper(fleet, limits, group)
+        if cheaper is None or isinstance(cheaper, CodedText):
+            return None if cheaper is None else unjudged(group, cheaper)
+        cost = cheaper.usd_less * group.gpu_hours
+        how = " (assumed: lowest sustained share measured for its architecture)" if cheaper.assumed else ""
+        finding = finding_of(
+            fleet, limits, group,
+            evidence=(
+                Evidence("compute_use_p95", compute, limits.value("u_c_p95_max"), "ratio of what the SKU sustains"),
+                Evidence("bound_by_memory", bound, least, "ratio of busy time"),
+                Evidence("cheaper_sku", cheaper.node.name, None, "node SKU"),
+                Evidence(
+                    "cheaper_sku_bandwidth", cheaper.bandwidth, limits.value("bandwidth_min"),
+                    "ratio of the current SKU's sustained bandwidth",
+                ),
+                Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
+            ),
+            gpu_hours=group.gpu_hours,
+            cost=cost,
+            values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
+            sure=max(group.lead.kind.confidence, _SURE_OF_ANY)
+            * group.lead.bottleneck.confidence
+            * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
+            after=(
+                f"{cheaper.node.gpu} ({cheaper.node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} "
+                f"for {usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
+                f"{dated((fleet.book.saving_price(group.nodes[0]), cheaper.price))}."
+            ),
+        )  # fmt: skip
+        return self.found(finding, group, group.nodes)
 
 
-def _cheaper(scope: RuleContext, rule: WasteRule, group: Group) -> _Cheaper | None:
-    """The cheapest such node of the same provider and region; None: there is none, or too little is known."""
-    here, catalog = group.nodes[0], scope.book.catalog
-    source = catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
-    paid = scope.book.saving_price(here)
-    rate = paid.usd_per_hour / here.gpu_count if paid is not None and here.gpu_count else None
+def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedText | None:
+    """The cheapest such node of the same provider and region, or why that cannot be told; None: there is none."""
+    here, catalog, source = group.nodes[0], fleet.catalog, fleet.gpu_of(group)
+    paid = fleet.book.saving_price(here)
     own = _sustained(source)
-    if source is None or rate is None or own is None or not here.provider:
-        return None
-    present = catalog.node(here.node_sku) if here.node_sku else None
-    best: _Cheaper | None = None
-    for node in scope.book.for_sale(here):
-        price, gpu = scope.book.beside(here, node.name), catalog.gpu(node.gpu)
+    if source is None:
+        return GPU_UNKNOWN
+    if own is None:
+        return coded("bandwidth-unknown", "no measurement tells the memory bandwidth that its GPU sustains")
+    if not here.provider or not here.gpu_count or paid is None:
+        return coded("no-price", "the provider or the price of its node is unknown")
+    rate, best, closed = paid.usd_per_hour / here.gpu_count, None, None
+    for node in fleet.book.for_sale(here):
+        price, gpu = fleet.book.beside(here, node.name), catalog.gpu(node.gpu)
         there = _sustained(gpu) or _sustained_at_least(gpu, catalog.gpus.values())
         if price is None or gpu is None or there is None or gpu.name == source.name:
             continue
         less = rate - price.usd_per_hour / node.gpu_count
-        if there < rule.value("bandwidth_min") * own or less < rule.value("price_drop_min") * rate:
+        if there < limits.value("bandwidth_min") * own or less < limits.value("price_drop_min") * rate:
             continue
-        if (best is None or less > best.usd_less) and not gates(group, source, present, gpu, node):
-            best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
-    return best
+        if best is None or less > best.usd_less:
+            against = gates(group, source, fleet.sku_of(here), gpu, node)
+            if not against:
+                best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
+            elif all(one.code in _NOT_MEASURED for one in against):
+                closed = closed or _NOT_MEASURED[against[0].code]
+    return best or closed
 
 
 def _sustained(sku: GpuSku | None) -> float | None:
@@ -95,40 +147,3 @@ def _sustained_at_least(sku: GpuSku | None, known: Iterable[GpuSku]) -> float | 
         if sku is not None and one.vendor == sku.vendor and one.architecture == sku.architecture and one.achieved.mem
     ]
     return min(shares) * sku.mem_bandwidth_bytes_per_second if sku is not None and shares else None
-
-
-def _finding(
-    scope: RuleContext, rule: WasteRule, group: Group, *, compute: float, bound: float, cheaper: _Cheaper
-) -> FindingContext:
-    cost = cheaper.usd_less * group.gpu_hours
-    how = _ASSUMED if cheaper.assumed else ""
-    finding = finding_of(
-        scope, rule, group,
-        evidence=(
-            Evidence("compute_use_p95", compute, rule.value("u_c_p95_max"), "ratio of what the SKU sustains"),
-            Evidence("bound_by_memory", bound, rule.value("hbm_share_min"), "ratio of busy time"),
-            Evidence("cheaper_sku", cheaper.node.name, None, "node SKU"),
-            Evidence(
-                "cheaper_sku_bandwidth", cheaper.bandwidth, rule.value("bandwidth_min"),
-                "ratio of the current SKU's sustained bandwidth",
-            ),
-            Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
-        ),
-        gpu_hours=group.gpu_hours,
-        cost=cost,
-        values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
-        sure=max(group.lead.kind.confidence, _SURE_OF_ANY)
-        * group.lead.bottleneck.confidence
-        * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
-        after=(
-            f"{cheaper.node.gpu} ({cheaper.node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} "
-            f"for {usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
-            f"{dated((scope.book.saving_price(group.nodes[0]), cheaper.price))}."
-        ),
-    )  # fmt: skip
-    return FindingContext(finding, group, group.nodes)
-
-
-RULE = RuleDescription(
-    id="over-tier", rank=7, fact="a cheaper GPU is enough", judge=over_tier, answered_by={"move-sku": 3}, waste="tier"
-)

@@ -2,44 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
-from ...classify.doubts import Doubt
 from ...classify.features.soundness import CONTRADICTIONS
-from ...classify.types import BareGpu, NodeFacts, Verdicts
+from ...classify.types import BareGpu, NodeFacts
 from ...core.advice_types import Evidence, Finding
-from ...core.coded_text import CodedText
+from ...core.coded_text import CodedText, coded
 from ...core.ids import stable_id
 from ...core.timestamps import rfc3339
 from ...core.verdict_types import WorkloadVerdict
-from ..finding_context import FindingContext, clamped_confidence
+from ..finding import Clean, Found, Outcome, Unjudged, as_percent, clamped_confidence, watts
+from ..fleet import FAULT_RULE, Fleet
 from ..groups import Group
-from ..rule_context import (
-    FAULT_RULE,
-    RuleContext,
-    RuleDescription,
-    RuleResult,
-    as_percent,
-    finding_of,
-    watts,
-    would_change_if,
-)
+from ..rule import Rule, finding_of, seen_too_short, unjudged, would_change_if
 
 
-def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Nodes whose counters do not change while their GPUs draw power, or the reverse: one finding for each set of
-    nodes, whatever ran there."""
-    found: list[FindingContext] = []
-    notes: list[CodedText] = []
-    by_nodes: dict[tuple[str, ...], list[Group]] = {}
-    for group in scope.groups:
-        if group.nodes and scope.faulty(group) and group.observed_hours >= rule.value("hours_min"):
-            by_nodes.setdefault(tuple(n.node for n in group.nodes), []).append(group)
-    for groups in by_nodes.values():
-        found.append(_of_groups(scope, rule, groups))
-        notes += [
+class TelemetryFault(Rule):
+    """Counters that do not change while their GPUs draw power, or the reverse: one finding for each set of nodes,
+    whatever ran there, and one for a node's free GPUs. Its scope: all work, and nodes with free GPUs."""
+
+    id = FAULT_RULE
+    fact = "contradictory telemetry"
+    answered_by = {"fix-first": 1}
+
+    def find(self, fleet: Fleet) -> Iterator[Outcome]:
+        limits = self.limits(fleet)
+        least = limits.value("hours_min")
+        faulty: dict[tuple[str, ...], list[Group]] = {}
+        for group in fleet.groups:
+            if not group.nodes:
+                yield unjudged(group, fleet.unfit(group) or coded("nodes-unknown", "its nodes are unknown"))
+            elif group.observed_hours < least:
+                yield unjudged(group, seen_too_short(least))
+            elif fleet.faulty(group):
+                faulty.setdefault(tuple(n.node for n in group.nodes), []).append(group)
+            else:
+                yield Clean(group)
+        for groups in faulty.values():
+            yield self._of_groups(fleet, limits, groups)
+        free: dict[str, list[BareGpu]] = {}
+        for gpu in fleet.verdicts.bare:
+            free.setdefault(gpu.node, []).append(gpu)
+        for node in fleet.verdicts.nodes:
+            if node.node in free:
+                faults = [gpu for gpu in free[node.node] if gpu.telemetry_fault]
+                if max(gpu.hours for gpu in faults or free[node.node]) < least:
+                    yield Unjudged(seen_too_short(least), (node,))
+                else:
+                    yield self._of_node(limits, node, faults) if faults else Clean(node)
+
+    def _of_groups(self, fleet: Fleet, limits: WasteRule, groups: Sequence[Group]) -> Found:
+        """`groups`: on the same nodes, the largest first."""
+        group, share = groups[0], max(g.fault_share for g in groups)
+        held: dict[str, list[WorkloadVerdict]] = {}
+        for workload in (w for one in groups for w in one.workloads):
+            for uuid in workload.gpus:
+                held.setdefault(uuid, []).append(workload)
+        # The contradictions of GPUs of these groups, while they held them; the longest first.
+        doubts = sorted(
+            (
+                doubt
+                for doubt in fleet.verdicts.doubts
+                if doubt.code in CONTRADICTIONS
+                and any(
+                    doubt.node in w.nodes and w.start < doubt.end and doubt.start < w.end
+                    for w in held.get(doubt.gpu_uuid, ())
+                )
+            ),
+            key=lambda doubt: (-doubt.hours, doubt.node, doubt.gpu_uuid),
+        )
+        evidence = [
+            Evidence("contradiction", share, limits.value("share_min"), "ratio of observed time"),
+            Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
+            Evidence("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
+            Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
+        ]
+        told: list[str] = []
+        if doubts:
+            first, others = doubts[0], len({(d.node, d.gpu_uuid) for d in doubts}) - 1
+            evidence += [
+                Evidence("contradiction_hours", first.hours, None, "hours"),
+                Evidence("contradiction_since", rfc3339(first.start), None, "time (UTC)"),
+            ]
+            told.append(f"{first.gpu_uuid} on {first.node}: {first.text}")
+            if others:
+                told.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
+        if len(groups) > 1:
+            told.append(f"{len(groups)} workloads there show this.")
+        finding = finding_of(
+            fleet, limits, group,
+            evidence=evidence,
+            gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
+            cost=None,
+            values={"share": as_percent(share)},
+            after=" ".join(told),
+        )  # fmt: skip
+        notes = tuple(
             CodedText(
                 "signals-contradict",
                 f"No waste verdict for {g.lead.name}: its metrics contradict each other in "
@@ -47,114 +107,41 @@ def telemetry_fault(scope: RuleContext, rule: WasteRule) -> RuleResult:
                 {"workload": g.lead.name, "share": g.fault_share},
             )
             for g in groups
-        ]
-    for node in scope.verdicts.nodes:
-        bare = [b for b in scope.verdicts.bare if b.node == node.node and b.telemetry_fault]
-        if bare and max(b.hours for b in bare) >= rule.value("hours_min"):
-            found.append(_of_node(rule, node, bare))
-    return found, notes
-
-
-def _of_groups(scope: RuleContext, rule: WasteRule, groups: list[Group]) -> FindingContext:
-    """`groups`: on the same nodes, the largest first."""
-    group, share = groups[0], max(g.fault_share for g in groups)
-    others = f"{len(groups)} workloads there show this." if len(groups) > 1 else ""
-    doubts = contradictions(scope.verdicts, groups)
-    finding = finding_of(
-        scope, rule, group,
-        evidence=(
-            Evidence("contradiction", share, rule.value("share_min"), "ratio of observed time"),
-            Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
-            Evidence("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
-            Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
-            *_signals(doubts),
-        ),
-        gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
-        cost=None,
-        values={"share": as_percent(share)},
-        after=" ".join(filter(None, (named(doubts), others))),
-    )  # fmt: skip
-    return FindingContext(finding, group, group.nodes, faulty=frozenset(g.series_id for g in groups))
-
-
-def contradictions(verdicts: Verdicts, groups: Sequence[Group]) -> list[Doubt]:
-    """The doubts about GPUs of these groups, while they held them, that are contradictions; the longest first."""
-    held: dict[str, list[WorkloadVerdict]] = {}
-    for group in groups:
-        for workload in group.workloads:
-            for uuid in workload.gpus:
-                held.setdefault(uuid, []).append(workload)
-    found = [
-        doubt
-        for doubt in verdicts.doubts
-        if doubt.code in CONTRADICTIONS
-        and any(
-            doubt.node in w.nodes and w.start < doubt.end and doubt.start < w.end for w in held.get(doubt.gpu_uuid, ())
         )
-    ]
-    return sorted(found, key=lambda doubt: (-doubt.hours, doubt.node, doubt.gpu_uuid))
+        series = frozenset(g.series_id for g in groups)
+        return self.found(finding, group, group.nodes, faulty=series, notes=notes)
 
-
-def named(doubts: Sequence[Doubt]) -> str:
-    """The signals of the first, as a sentence, and how many more GPUs show the same kind; empty for none."""
-    if not doubts:
-        return ""
-    first, gpus = doubts[0], {(d.node, d.gpu_uuid) for d in doubts}
-    more = f" {len(gpus) - 1} more {'GPU shows' if len(gpus) == 2 else 'GPUs show'} the same." if len(gpus) > 1 else ""
-    return f"{first.gpu_uuid} on {first.node}: {first.text}{more}"
-
-
-def _signals(doubts: Sequence[Doubt]) -> list[Evidence]:
-    """The contradiction that lasted longest: hours, and since when."""
-    if not doubts:
-        return []
-    return [
-        Evidence("contradiction_hours", doubts[0].hours, None, "hours"),
-        Evidence("contradiction_since", rfc3339(doubts[0].start), None, "time (UTC)"),
-    ]
-
-
-def _of_node(rule: WasteRule, node: NodeFacts, bare: list[BareGpu]) -> FindingContext:
-    hours = sum(b.hours for b in bare)
-    power = [b.power_mean_watts for b in bare if b.power_mean_watts is not None]
-    floor = [b.idle_power_watts for b in bare if b.idle_power_watts is not None]
-    over = sum(power) / sum(floor) if power and len(power) == len(floor) and sum(floor) else None
-    values = {
-        "workload": f"{len(bare)} free GPUs",
-        "node": node.node,
-        "nodes": f"node {node.node}",
-        "gpu_count": len(bare),
-        "gpu_sku": node.gpu_sku or node.gpu_name,
-        "power": watts(sum(power) / len(power)) if power else None,
-        **{name: threshold.value for name, threshold in rule.thresholds.items()},
-    }
-    finding = Finding(
-        id=stable_id("f", rule.id, node.cluster, node.node),
-        rule=rule.id,
-        severity=rule.severity,  # type: ignore[arg-type]
-        workload=None,
-        node=node.node,
-        gpus=tuple(b.gpu_uuid for b in bare),
-        evidence=(
-            Evidence("power_over_idle", over, None, "ratio"),
-            Evidence("hours_without_workload", hours, None, "GPU-hours"),
-        ),
-        gpu_hours=hours,
-        cost_usd=None,
-        price=None,
-        confidence=clamped_confidence(0.9),
-        would_change_if=would_change_if(rule, values),
-        text=fill(rule.text, values) + f" {bare[0].telemetry_fault}",
-        nodes=(node.node,),
-    )
-    return FindingContext(finding, None, (node,))
-
-
-RULE = RuleDescription(
-    id=FAULT_RULE,
-    rank=11,
-    fact="contradictory telemetry",
-    judge=telemetry_fault,
-    answered_by={"fix-first": 1},
-    waste="none",
-)
+    def _of_node(self, limits: WasteRule, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:
+        hours = sum(b.hours for b in faults)
+        power = [b.power_mean_watts for b in faults if b.power_mean_watts is not None]
+        floor = [b.idle_power_watts for b in faults if b.idle_power_watts is not None]
+        over = sum(power) / sum(floor) if power and len(power) == len(floor) and sum(floor) else None
+        values = {
+            "workload": f"{len(faults)} free GPUs",
+            "node": node.node,
+            "nodes": f"node {node.node}",
+            "gpu_count": len(faults),
+            "gpu_sku": node.gpu_sku or node.gpu_name,
+            "power": watts(sum(power) / len(power)) if power else None,
+            **{name: threshold.value for name, threshold in limits.thresholds.items()},
+        }
+        finding = Finding(
+            id=stable_id("f", limits.id, node.cluster, node.node),
+            rule=limits.id,
+            severity=limits.severity,  # type: ignore[arg-type]
+            workload=None,
+            node=node.node,
+            gpus=tuple(b.gpu_uuid for b in faults),
+            evidence=(
+                Evidence("power_over_idle", over, None, "ratio"),
+                Evidence("hours_without_workload", hours, None, "GPU-hours"),
+            ),
+            gpu_hours=hours,
+            cost_usd=None,
+            price=None,
+            confidence=clamped_confidence(0.9),
+            would_change_if=would_change_if(limits, values),
+            text=f"{fill(limits.text, values)} {faults[0].telemetry_fault}",
+            nodes=(node.node,),
+        )
+        return self.found(finding, None, (node,))

@@ -3,53 +3,101 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
 from ....rules.policy.labels import TRAINING_KINDS
-from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
+from ...core.coded_text import coded
 from ..constraints import room_bytes
-from ..finding_context import FindingContext
+from ..finding import Found, Unjudged, as_percent
+from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
-from ..prediction import NORM, demand
-from ..rule_context import (
+from ..prediction import NORM, demand, not_measured
+from ..rule import (
+    KIND_UNKNOWN,
     MIN_SHARE,
-    RuleContext,
-    RuleDescription,
-    RuleResult,
-    as_percent,
+    WorkloadRule,
     finding_of,
     kind_chance,
     measured_percentile,
+    too_short,
+    unjudged,
 )
 
 
-def too_many_gpus(scope: RuleContext, rule: WasteRule) -> RuleResult:
-    """Groups of which no resource is used much at any time, and whose demand fewer GPUs would carry."""
-    found: list[FindingContext] = []
-    for group in scope.seen:
-        asked = group.demand_p95
-        if group.kind in TRAINING_KINDS or group.gpu_count < 2 or asked is None:
-            continue
-        # Work of unknown kind keeps its count where it may well be training.
-        if group.kind == "unknown" and kind_chance(group, *TRAINING_KINDS) > rule.value("training_chance_max"):
-            continue
-        if group.observed_hours < rule.value("coverage_hours"):
-            continue
-        label, top = peak_use(group)
-        needed, load = _needed(scope, group, asked, rule.value("headroom"))
-        # Replicas that come and go with the load are few when it is low: what was held on average is no surplus.
-        held = _held_on_average(group)
+class TooManyGpus(WorkloadRule):
+    """Work of which no resource is used much at any time, and whose demand fewer GPUs would carry. Training keeps its
+    count, and so does work on one GPU: both are out of its scope."""
+
+    id = SIZING_RULE
+    fact = "more GPUs than the load needs"
+    answered_by = {"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5}
+    waste = "surplus"
+
+    def scope(self, fleet: Fleet) -> Iterable[Group]:
+        return (g for g in super().scope(fleet) if g.kind not in TRAINING_KINDS and (g.gpu_count > 1 or not g.nodes))
+
+    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+        limits, asked, use = self.limits(fleet, group), group.demand_p95, group.use
+        if (short := too_short(fleet, limits, group)) is not None:
+            return short
+        if asked is None:
+            lacking = not_measured(use, "u_c", "u_m")
+            return unjudged(group, lacking.reason if lacking else coded("demand-unknown", "its demand is unknown"))
+        # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
+        # known: they see the seconds that an hour's mean hides.
+        peaks = {
+            "compute": group.feature("tensor_of_sustained_p99") or measured_percentile(use.u_c, 99),
+            "memory bandwidth": group.feature("hbm_of_sustained_p99") or measured_percentile(use.u_m, 99),
+            "NVLink": measured_percentile(use.u_n, 99),
+            "the network": measured_percentile(use.u_i, 99),
+            "PCIe": measured_percentile(use.u_p, 99),
+        }
+        top, label = max((value, name) for name, value in peaks.items() if value is not None)
+        if top >= limits.value("u_p99_max"):
+            return None
+        needed, load = _needed(fleet, group, asked, limits.value("headroom"))
+        # Replicas that come and go with the load are few when it is low: what was held on average, over the time in
+        # which any were, is no surplus.
+        seconds, until = 0.0, -math.inf
+        for w in sorted(group.workloads, key=lambda one: one.start):
+            seconds += max(w.end - max(w.start, until), 0.0)
+            until = max(until, w.end)
+        held = group.gpu_hours * 3600 / seconds if seconds > 0 else float(group.gpu_count)
         few = group.gpu_count if held >= (1 - MIN_SHARE) * group.gpu_count else (1 - MIN_SHARE) * held
-        if top >= rule.value("u_p99_max") or needed >= few:
-            continue
-        found.append(_finding(scope, rule, group, label=label, top=top, asked=asked, load=load, needed=needed))
-    return found, []
+        if needed >= few:
+            # NVLink that was not measured is taken to be as busy as the engine, and keeps a replica whole.
+            blind = group.gpus_per_replica > 1 and bool(use.lacking("u_n")) and group.may_use_nvlink
+            unknown = coded("nvlink-not-measured", "the NVLink traffic of its GPUs was not measured")
+            return unjudged(group, unknown) if blind else None
+        # Work of unknown kind keeps its count where it may well be training.
+        trains = kind_chance(group, *TRAINING_KINDS) if group.kind == "unknown" else 0.0
+        if trains > limits.value("training_chance_max"):
+            return unjudged(group, KIND_UNKNOWN)
+        surplus = group.gpu_hours * (1 - needed / min(held, group.gpu_count))
+        finding = finding_of(
+            fleet, limits, group,
+            evidence=(
+                Evidence("use_p99", top, limits.value("u_p99_max"), "ratio of what the SKU sustains"),
+                Evidence("demand_p95", asked, limits.value("headroom"), "ratio of what the SKU sustains"),
+                Evidence("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
+            ),
+            gpu_hours=surplus,
+            cost=fleet.cost(surplus, group.nodes),
+            values={
+                "gpu_hours": f"{group.gpu_hours:,.0f}", "u_max": as_percent(top), "u_label": label,
+                "count_needed": needed, "headroom": as_percent(load),
+            },
+            # Rows are hours: minutes of a peak hide in them.
+            sure=0.9 * (group.lead.kind.confidence if group.kind != "unknown" else 1 - trains),
+        )  # fmt: skip
+        return self.found(finding, group, group.nodes)
 
 
-def _needed(scope: RuleContext, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
+def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
     """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each replica where the
     memory that it needs fits on them.
 
@@ -60,8 +108,7 @@ def _needed(scope: RuleContext, group: Group, demand_p95: float, headroom: float
     # Each of several sessions is somebody's: none is given up for another.
     whole = group.gpu_count if group.kind == "interactive" else group.right_size(demand_p95, headroom)
     best = whole, demand_p95 * group.gpu_count / whole
-    size = group.gpus_per_replica
-    sku = scope.book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    size, sku = group.gpus_per_replica, fleet.gpu_of(group)
     # Replicas of different sizes are no plan.
     alike = size > 1 and group.gpu_count == size * group.replicas
     if not alike or sku is None or group.mem_needed_max is None:
@@ -79,59 +126,3 @@ def _needed(scope: RuleContext, group: Group, demand_p95: float, headroom: float
         if load <= headroom:
             return (each * group.replicas, load) if each * group.replicas < whole else best
     return best
-
-
-def _held_on_average(group: Group) -> float:
-    """GPUs that were held, on average over the time in which any were."""
-    seconds, until = 0.0, -math.inf
-    for w in sorted(group.workloads, key=lambda one: one.start):
-        seconds += max(w.end - max(w.start, until), 0.0)
-        until = max(until, w.end)
-    return group.gpu_hours * 3600 / seconds if seconds > 0 else float(group.gpu_count)
-
-
-def peak_use(group: Group) -> tuple[str, float]:
-    """The resource that is used most at the 99th percentile, and by how much of what the SKU sustains."""
-    # From the merged bins where they are known: they see the seconds that an hour's mean hides.
-    peaks = {
-        "compute": group.feature("tensor_of_sustained_p99") or measured_percentile(group.use.u_c, 99),
-        "memory bandwidth": group.feature("hbm_of_sustained_p99") or measured_percentile(group.use.u_m, 99),
-        "NVLink": measured_percentile(group.use.u_n, 99),
-        "the network": measured_percentile(group.use.u_i, 99),
-        "PCIe": measured_percentile(group.use.u_p, 99),
-    }
-    known = {name: value for name, value in peaks.items() if value is not None}
-    return max(known.items(), key=lambda item: item[1])
-
-
-def _finding(
-    scope: RuleContext, rule: WasteRule, group: Group, *, label: str, top: float, asked: float, load: float, needed: int
-) -> FindingContext:
-    surplus = group.gpu_hours * (1 - needed / min(_held_on_average(group), group.gpu_count))
-    finding = finding_of(
-        scope, rule, group,
-        evidence=(
-            Evidence("use_p99", top, rule.value("u_p99_max"), "ratio of what the SKU sustains"),
-            Evidence("demand_p95", asked, rule.value("headroom"), "ratio of what the SKU sustains"),
-            Evidence("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
-        ),
-        gpu_hours=surplus,
-        cost=scope.cost(surplus, group.nodes),
-        values={
-            "gpu_hours": f"{group.gpu_hours:,.0f}", "u_max": as_percent(top), "u_label": label, "count_needed": needed,
-            "headroom": as_percent(load),
-        },
-        # Rows are hours: minutes of a peak hide in them.
-        sure=0.9 * (group.lead.kind.confidence if group.kind != "unknown" else 1 - kind_chance(group, *TRAINING_KINDS)),
-    )  # fmt: skip
-    return FindingContext(finding, group, group.nodes)
-
-
-RULE = RuleDescription(
-    id="too-many-gpus",
-    rank=4,
-    fact="more GPUs than the load needs",
-    judge=too_many_gpus,
-    answered_by={"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5},
-    waste="surplus",
-)

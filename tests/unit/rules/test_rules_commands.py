@@ -53,7 +53,7 @@ def test_rules_list_as_json(capsys):
         ("mixture-of-experts", "disaggregated-serving", "rdma-storage", "standby-capacity"), "shipped"
     )
     by_id = {rule["id"]: rule for rule in document["waste"]}
-    assert by_id["idle-fabric"]["thresholds"]["util_p995_max"]["value"] == 0.01
+    assert by_id["idle-fabric"]["thresholds"]["util_p995_max"]["value"] == 0.001
     assert document["bottlenecks"]["throttled_share"]["reason"]
 
 

@@ -126,7 +126,7 @@ def site(tmp_path: Path, name: str, text: str) -> Path:
 
 
 def test_the_rules_ask_for_more_than_a_day_of_data():
-    assert WASTE["idle-fabric"].value("util_p995_max") == 0.01
+    assert WASTE["idle-fabric"].value("util_p995_max") == 0.001
     assert WASTE["too-many-gpus"].value("u_p99_max") == 0.35
     floors = [rule.thresholds.get("coverage_hours") for rule in WASTE.values()]
     assert {floor.value for floor in floors if floor is not None} == {30.0}
@@ -152,7 +152,7 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
     rule = load_waste_rules(site(tmp_path, "waste/ours.yaml", text))["idle-fabric"]
     assert (rule.severity, rule.value("util_p995_max"), rule.value("coverage_hours")) == ("low", 0.02, 30)
     assert rule.thresholds["util_p995_max"].reason == "our storage is chatty"
-    assert "in place of 0.01" in rule.thresholds["util_p995_max"].source
+    assert "in place of 0.001" in rule.thresholds["util_p995_max"].source
     assert rule.text == WASTE["idle-fabric"].text
 
 

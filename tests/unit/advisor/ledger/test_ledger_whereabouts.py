@@ -12,15 +12,14 @@ from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
 from skuwise.advisor.ledger.realised_savings import realised
 from skuwise.advisor.ledger.records import EventFigures
 from skuwise.advisor.ledger.transitions import ledger_events
-from skuwise.advisor.recommend.recommendation_kinds import KINDS
-from skuwise.advisor.recommend.tracking.move_state import MoveState
-from skuwise.advisor.recommend.tracking.observation import Measure, Observation, PredictionSnapshot
+from skuwise.advisor.recommend.progress import Measure, MoveState, Observation, PredictionSnapshot
+from skuwise.advisor.recommend.moves import BY_ACTION
 from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, proposal, seen
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, workload
 
 
 def state_of(action: str, own: PredictionSnapshot, now: Observation, proposed: bool = False) -> MoveState | None:
-    return KINDS[action].state(own, now, proposed)
+    return BY_ACTION[action].state(own, now, proposed)
 
 
 # ---- where other actions stand

@@ -10,7 +10,7 @@ from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
 from skuwise.advisor.recommend.move_context import DrawnRecommendation
-from skuwise.advisor.recommend.predict.mig_packing import fits, pack
+from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.predict.sku_comparison import compare
 from skuwise.advisor.recommend.predict.typical_work import Question, parts_of
 from skuwise.advisor.recommend.prediction import percentiles

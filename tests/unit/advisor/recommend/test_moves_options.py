@@ -8,9 +8,9 @@ from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.recommend.constraints import gates
 from skuwise.advisor.recommend.groups import groups_of
 from skuwise.advisor.recommend.predict.clock_model import ClockMove, lower_clock, predict_clock, watts_at
-from skuwise.advisor.recommend.predict.gpu_count_model import predict_count
-from skuwise.advisor.recommend.predict.mig_model import load_on_slice, predict_slice, weigh_slices
+from skuwise.advisor.recommend.predict.mig_model import predict_slice, weigh_slices
 from skuwise.advisor.recommend.prediction import Prediction, Refusal
+from skuwise.advisor.recommend.whatif import predict_count
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.power_model import load_power_model
 from skuwise.tests.support.moves_builders import (
@@ -133,7 +133,7 @@ def test_light_work_fits_a_small_slice_and_heavy_work_none():
     heavy = weigh_slices(H100, DECODE, "serving", needed_bytes=4e9, headroom=0.7)
     assert next(f for f in light if not f.blocked_by).profile.memory_slices <= 2
     assert all(f.blocked_by for f in heavy)
-    assert load_on_slice(H100, profile("1g.10gb"), DECODE)[0] > 1
+    assert heavy[0].name == "1g.10gb" and heavy[0].load > 1
 
 
 @pytest.mark.parametrize(("needed", "reason"), [(None, "required memory unknown"), (70e9, "room for")])

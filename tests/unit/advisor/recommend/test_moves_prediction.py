@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Action, Configuration, Interval, Recommendation
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
-from skuwise.advisor.pipeline import move_context_of
-from skuwise.advisor.recommend.fleet_context import SAME_SPEED, recommend
+from skuwise.advisor.pipeline import fleet_of
+from skuwise.advisor.recommend.move import SAME_SPEED, recommend
 from skuwise.advisor.recommend.groups import groups_of
-from skuwise.advisor.recommend.latency_gate import held_to_class
-from skuwise.advisor.recommend.move_context import Baseline, MoveContext, baseline_for
+from skuwise.advisor.recommend.latency import held_to_class
+from skuwise.advisor.recommend.fleet import Baseline, Fleet, baseline_for
 from skuwise.advisor.recommend.prediction import Link, Prediction, Refusal, demand, predict
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
@@ -128,15 +128,15 @@ def latency(label: str | None = "interactive", first: float | None = 0.06, token
     return Latency(label, "measured", dict(CLASSES[label].limits) if label else {}, *told, busy_hours=8.0)
 
 
-def weighed(told: Latency | None, *, kind: str = "online-inference", u_m: float = 0.3) -> tuple[MoveContext, Baseline]:
+def weighed(told: Latency | None, *, kind: str = "online-inference", u_m: float = 0.3) -> tuple[Fleet, Baseline]:
     """A service of two replicas of 8 GPUs each at this load, as the moves see it."""
     nodes = [node("n1"), node("n2")]
     works = [
         workload("chat", (n.node,), id=f"w-{n.node}", kind=kind, latency=told, features=DECODE_LATENCY) for n in nodes
     ]
     given = verdicts(nodes, works, uses=[usage(w, u_m=u_m, u_c=0.05) for w in works])
-    scene = move_context_of(given.window, rulebook(catalog()), END, np.random.default_rng(1))
-    return baseline_for(scene, groups_of(given)[0])
+    fleet = fleet_of(given.window, rulebook(catalog()), END, np.random.default_rng(1))
+    return baseline_for(fleet, groups_of(given)[0])
 
 
 def proposed(action: Action, time: Interval | None, gpus: int = 16, **parts: Any) -> Recommendation:

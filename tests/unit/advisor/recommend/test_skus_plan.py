@@ -40,14 +40,14 @@ def serving(wanted=LLAMA, **which):
 
 def test_states_of_training_are_sixteen_bytes_a_parameter_over_all_gpus():
     for plan in training():
-        assert plan.memory.parts["states"] * plan.gpus == pytest.approx(16 * 70e9)
-        assert plan.memory.needed <= plan.memory.room == room_bytes(plan.offer.gpu.mem_bytes)
+        assert plan.memory["states"] * plan.gpus == pytest.approx(16 * 70e9)
+        assert plan.needed <= plan.room == room_bytes(plan.gpu.mem_bytes)
 
 
 def test_training_across_nodes_has_an_rdma_fabric_and_serving_pays_for_none():
     spanning = [p for p in training() if p.needs_fabric]
     assert spanning
-    assert all(p.offer.node.fabric.rdma for p in spanning)
+    assert all(p.node.fabric.rdma for p in spanning)
     served = serving(replace(LLAMA, load_requests=20.0))[0]
     assert not served.needs_fabric
     assert served.usd_per_hour <= min(p.usd_per_hour for p in serving(replace(LLAMA, load_requests=20.0)))
@@ -55,10 +55,10 @@ def test_training_across_nodes_has_an_rdma_fabric_and_serving_pays_for_none():
 
 def test_weights_and_cache_fit_and_no_four_gpus_serve_over_pcie():
     for plan in serving():
-        assert plan.memory.parts["weights"] * plan.group_gpus == pytest.approx(70e9)
-        assert plan.memory.needed <= plan.memory.room
+        assert plan.memory["weights"] * plan.group_gpus == pytest.approx(70e9)
+        assert plan.needed <= plan.room
         if plan.group_gpus >= 4:
-            assert plan.offer.node.intra_node_link in ("nvswitch", "nvlink-bridge")
+            assert plan.node.intra_node_link in ("nvswitch", "nvlink-bridge")
 
 
 def test_more_load_takes_more_replicas_and_two_at_least():

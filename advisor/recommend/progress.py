@@ -1,0 +1,393 @@
+"""What became of a recommendation by later telemetry: where it stands, and what its nodes cost since (docs/plan.md).
+
+What kinds of recommendations share; each kind tells its own state from these. Costs are of whole nodes, in the prices
+of the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from ...rules.base.quantities import Moment
+from ...rules.policy.labels import ON_DEMAND_KINDS
+from ..core.advice_types import Advice, Configuration, Interval, NodeStanding, SavingsBaseline
+from ..core.formatting import listed
+from ..core.timestamps import minute
+from ..core.verdict_types import WorkloadVerdict
+from .groups import CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
+
+# Steps are taken for told where so much of the busy time has a period.
+PERIOD_SHARE_MIN = 0.5
+# A node counts as returned after so long without data: an agent that failed on a Friday is back on Monday.
+GONE_SECONDS = 3 * 86400.0
+# Nodes of one fleet end their records within the hour that is being rolled up.
+SILENT_SECONDS = 2 * 3600.0
+# Figures of a run that began this long before the move are still taken for the move's own.
+SLACK_SECONDS = 3600.0
+# Jobs follow the week.
+JOB_SECONDS = 7 * 86400.0
+
+Place = Literal["source", "target", "between"]
+Fits = Callable[[WorkloadVerdict], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a series held and did over a span. None: not measured.
+
+    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
+    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
+    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest;
+    `rest_watts`: of one GPU while it stood idle and held memory.
+    """
+
+    gpus: float
+    gpu_hours_per_month: float
+    busy: float | None = None
+    period_seconds: float | None = None
+    busy_seconds_per_token: float | None = None
+    tokens_per_second: float | None = None
+    watts: float | None = None
+    clock_ratio: float | None = None
+    rest_watts: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadAddress:
+    """How a scheduler knows a workload, for whoever changes it there. None: not told, or it has no such thing.
+
+    `scheduler`: slurm, kubernetes, docker or process; `name`: of the controller or the job; `controller_kind`: the kind
+    of the Kubernetes object that made its pods.
+    """
+
+    scheduler: str
+    name: str
+    namespace: str | None = None
+    controller_kind: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionSnapshot:
+    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
+
+    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
+    `address`: how its scheduler knows it; None: a move of nodes.
+    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
+    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
+    """
+
+    series_id: str | None
+    serving: bool
+    nodes: tuple[str, ...]
+    source: Configuration
+    target: Configuration
+    saving_usd_per_month: Interval | None
+    time_ratio: Interval | None
+    yardstick: SavingsBaseline
+    before: Measure | None
+    usd_per_hour: Mapping[str, float]
+    prices: str
+    seen_until: Moment
+    fleet: int = 0
+    address: WorkloadAddress | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveState:
+    """`since`: from then on (Unix seconds); `hours`: observed there since; `told`: the evidence, a sentence."""
+
+    place: Place
+    since: float
+    hours: float
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveCost:
+    """US dollars a month after the move; None with the reason. `said`: what keeps it from being less."""
+
+    usd: float | None
+    missing: str | None = None
+    said: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
+
+    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
+    """
+
+    start: float
+    end: float
+    source: str
+    workloads: tuple[WorkloadVerdict, ...]
+    nodes: Mapping[str, NodeStanding]
+    proposed: frozenset[str]
+    open: frozenset[str]
+
+    @cached_property
+    def _series(self) -> dict[str, list[WorkloadVerdict]]:
+        found: dict[str, list[WorkloadVerdict]] = {}
+        for w in sorted(self.workloads, key=lambda w: (w.end, w.start, w.id)):
+            found.setdefault(w.series_id, []).append(w)
+        return found
+
+    @cached_property
+    def on_node(self) -> dict[str, list[WorkloadVerdict]]:
+        found: dict[str, list[WorkloadVerdict]] = {}
+        for w in self.workloads:
+            for node in w.nodes:
+                found.setdefault(node, []).append(w)
+        return found
+
+    def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
+        """Its runs in the window, in the order of their ends."""
+        return self._series.get(series_id or "", ())
+
+    def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
+        """Its runs that hold GPUs at the end of the window; empty: none did in the last day."""
+        runs = self.series(series_id)
+        return holding_now(runs, self.end) if runs and runs[-1].end >= self.end - CURRENT_SECONDS else ()
+
+    def holders(self, node: str) -> list[WorkloadVerdict]:
+        """Whoever held GPUs of a node in the last day."""
+        return [w for w in self.on_node.get(node, ()) if w.end >= self.end - CURRENT_SECONDS]
+
+    def last_seen(self, node: str) -> float:
+        """When a node was last seen; one that the window does not show: before it (Unix seconds)."""
+        return self.nodes[node].last_seen if node in self.nodes else self.start
+
+    def gone(self, node: str) -> bool:
+        """Whether nothing came from a node for three days. A window that is shorter tells that of none."""
+        if node in self.nodes:
+            return self.last_seen(node) < self.end - GONE_SECONDS
+        return self.end - self.start >= GONE_SECONDS
+
+    def silent(self, node: str) -> bool:
+        """Whether nothing came from a node lately, and not for so long, as far as the window tells, that it is gone."""
+        return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - SILENT_SECONDS)
+
+    def shows_part_of(self, source: str) -> bool:
+        """Whether any of it lay where other telemetry did (`source` in words)."""
+        return not set(source.split(", ")).isdisjoint(self.source.split(", "))
+
+    def shows_all_of(self, source: str) -> bool:
+        """Whether all of the other telemetry's places were read: else what is not shown may lie in the rest."""
+        return set(source.split(", ")).issubset(self.source.split(", "))
+
+
+def observation_of(advice: Advice) -> Observation:
+    return Observation(
+        start=advice.start,
+        end=advice.end,
+        source=source_words(advice),
+        workloads=advice.workloads,
+        nodes={n.node: n for n in advice.standings},
+        proposed=frozenset(r.id for r in advice.recommendations),
+        open=frozenset(r.id for r in advice.recommendations if not r.blocked_by),
+    )
+
+
+def source_words(advice: Advice) -> str:
+    """Where the telemetry lay, in words."""
+    databases = advice.source.get("databases", ())
+    return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
+
+
+def spans(
+    runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf
+) -> list[tuple[float, float]]:
+    """When any of these runs was there, from `start` to `end`: joined where they touch."""
+    found: list[tuple[float, float]] = []
+    for a, b in sorted((max(w.start, start), min(w.end, end)) for w in runs):
+        if b > a and found and a <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], b))
+        elif b > a:
+            found.append((a, b))
+    return found
+
+
+def hours(runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf) -> float:
+    """Hours in which any of these runs was there."""
+    return sum(b - a for a, b in spans(runs, start, end)) / 3600
+
+
+def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measure | None:
+    """What runs of one series held and did between two moments; None: nothing. Their figures are of whole runs."""
+    held = sum(len(w.gpus) * hours((w,), start, end) for w in runs)
+    if held <= 0 or end <= start:
+        return None
+
+    def mean(name: str, of: Sequence[WorkloadVerdict] = runs) -> float | None:
+        """The mean of a feature over runs that tell it, by GPU-hours."""
+        told = [(w.features[name], w.gpu_hours) for w in of if math.isfinite(w.features.get(name, math.nan))]
+        weight = sum(h for _, h in told)
+        return float(sum(value * h for value, h in told) / weight) if weight > 0 else None
+
+    telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
+    tokens = sum(w.features["generated_tokens"] for w in telling)
+    busy_seconds = sum(w.features["engine_active"] * w.gpu_hours * 3600 for w in telling)
+    elapsed = hours(telling) * 3600
+    return Measure(
+        gpus=held / hours(runs, start, end),
+        gpu_hours_per_month=held / ((end - start) / 3600) * HOURS_PER_MONTH,
+        busy=mean("engine_active"),
+        period_seconds=mean(
+            "period_seconds", [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
+        ),
+        busy_seconds_per_token=busy_seconds / tokens if tokens > 0 and busy_seconds > 0 else None,
+        tokens_per_second=tokens / elapsed if tokens > 0 and elapsed > 0 else None,
+        watts=mean("power_watts"),
+        clock_ratio=mean("clock_ratio"),
+        rest_watts=mean("rest_watts"),
+    )
+
+
+def serves(runs: Sequence[WorkloadVerdict]) -> bool:
+    """Whether somebody waits for it: its GPUs are held whether or not requests come."""
+    return bool(runs) and runs[-1].kind.label in ON_DEMAND_KINDS
+
+
+def since_last(runs: Sequence[WorkloadVerdict], fits: Fits, start: float) -> tuple[float, list[WorkloadVerdict]]:
+    """From when on only runs that fit were there (Unix seconds, not before `start`), and those."""
+    own = [w for w in runs if fits(w)]
+    first = min((w.start for w in own), default=start)
+    return max([first, start, *(w.end for w in runs if not fits(w))]), own
+
+
+def stands_on(there: Configuration) -> Fits:
+    """Tells whether a run is on these nodes and GPUs."""
+    return lambda w: w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
+
+
+def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: Fits, name: str) -> MoveState | None:
+    """By where the runs of its series are. `name`: of what is at the target, in words."""
+    now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
+    if not now:
+        return None
+    arrived = [w for w in now if there(w)]
+    if len(arrived) == len(now):
+        since, own = since_last(runs, there, seen.start)
+        return MoveState("target", since, hours(own, since), f"It has run only on {name} since {minute(since)}.")
+    if all(here(w) for w in now):
+        since, own = since_last(runs, here, seen.start)
+        return MoveState("source", since, hours(own, since), f"It has run on its original nodes since {minute(since)}.")
+    since = min((w.start for w in arrived), default=seen.end)
+    return MoveState("between", since, hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
+
+
+def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
+    """By the kind of node that the runs of its series are on."""
+    there, here = snapshot.target, snapshot.source
+    if there.node_sku is None or there.node_sku == here.node_sku:
+        return None
+    return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
+
+
+def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
+    """Nodes given back or emptied (consolidate), or given back or put to use (release of nodes without work)."""
+    nodes, held, kept = snapshot.yardstick.nodes, snapshot.source.gpu_count, snapshot.target.gpu_count
+    if not nodes:
+        return None
+    pooled = kept > 0  # so many GPUs of the pool go on working
+    wanted = max(round((held - kept) / (held / len(nodes))), 1) if pooled else len(nodes)
+    free: list[tuple[float, str]] = []
+    for node in nodes:
+        holders = seen.holders(node)
+        if seen.gone(node):
+            free.append((seen.last_seen(node), f"{node} is gone"))
+        elif pooled and not holders and not seen.silent(node):
+            left = max((w.end for w in seen.on_node.get(node, ())), default=seen.start)
+            free.append((left, f"{node} is empty"))
+        elif not pooled and holders and len({g for w in holders for g in w.gpus}) >= seen.nodes[node].gpu_count:
+            free.append((max(min(w.start for w in holders), seen.start), f"{node} is in use"))
+    if len(free) < wanted:
+        # Nobody knows whether one that is silent is empty, or where one is that is not shown at all.
+        unsure = [n for n in nodes if seen.silent(n) and (pooled or n not in seen.nodes)]
+        if len(free) + len(unsure) >= wanted:
+            return None
+        still = [n for n in nodes if not seen.gone(n)]
+        return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"No change: {listed(still)}.")
+    free = sorted(free)[:wanted]
+    since = free[-1][0]
+    told = f"Since {minute(since)}: {listed([what for _, what in free])}."
+    return MoveState("target", since, (seen.end - since) / 3600, told)
+
+
+CostAfter = Callable[[PredictionSnapshot, MoveState, Observation], MoveCost]
+
+
+def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
+    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes what those
+    that are left cost."""
+    if snapshot.series_id is None:
+        return cost_of_nodes_left(snapshot, state, seen)
+    runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]
+    begin = max(state.since, seen.start)
+    now = {node for w in seen.now(snapshot.series_id) for node in w.nodes}
+    always = serves(runs)  # a service holds its nodes between two runs, a job does not
+    if not always and seen.end - begin < JOB_SECONDS:
+        return MoveCost(None, "a job needs at least a week of data")
+    usd, said = 0.0, []
+    for name in sorted(now if always else {node for w in runs for node in w.nodes}):
+        price = price_then(snapshot, seen, name)
+        if price is None:
+            return MoveCost(None, f"no price for {name}")
+        there = [w for w in runs if name in w.nodes]
+        share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
+        holders = seen.holders(name)
+        mine = [w for w in holders if w.series_id == snapshot.series_id]
+        if len(mine) < len(holders):
+            gpus = sum(len(w.gpus) / len(w.nodes) for w in mine)
+            share *= min(gpus / max(seen.nodes[name].gpu_count, 1), 1.0)
+            said.append(f"{name} runs other work, so only its own GPUs count.")
+        usd += price * share * HOURS_PER_MONTH
+    price, before = snapshot.usd_per_hour.get(snapshot.source.node_sku or ""), snapshot.yardstick.usd_per_month
+    if not always or price is None or before is None:
+        return MoveCost(usd, None, tuple(said))
+    # Of the nodes that it left, those that are still there and that the prediction counted.
+    counted = round(before / (price * HOURS_PER_MONTH)) - len(now.intersection(snapshot.nodes))
+    kept = [n for n in snapshot.nodes if n not in now and not seen.gone(n)][: max(counted, 0)]
+    unsure = [n for n in kept if seen.silent(n)]
+    if unsure:
+        return _unsure(unsure)
+    if kept:
+        said.append(f"{listed(kept)} {'is' if len(kept) == 1 else 'are'} still present after the move, and counted.")
+    return MoveCost(usd + len(kept) * price * HOURS_PER_MONTH, None, tuple(said))
+
+
+def cost_of_nodes_left(snapshot: PredictionSnapshot, _: MoveState, seen: Observation) -> MoveCost:
+    """What the nodes that were to fall free cost as long as they are there."""
+    nodes = snapshot.yardstick.nodes
+    still = [n for n in nodes if not seen.gone(n)]
+    unsure = [n for n in still if seen.silent(n)]
+    if unsure:
+        return _unsure(unsure)
+    prices = [price for n in still if (price := price_then(snapshot, seen, n)) is not None]
+    if len(prices) < len(still):
+        return MoveCost(None, f"no price for {listed(still)}")
+    more = len(still) - round(max(len(nodes), 1) * snapshot.target.gpu_count / max(snapshot.source.gpu_count, 1))
+    said = (f"{more} of {listed(nodes)} is still present.",) if more > 0 else ()
+    # A release may name more nodes than fall free whole: those cost as much before as after.
+    usd = sum(prices) * HOURS_PER_MONTH
+    return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd), None, said)
+
+
+def _unsure(nodes: Sequence[str]) -> MoveCost:
+    days = f"{GONE_SECONDS / 86400:.0f} days"
+    told = f"{listed(nodes)} stopped reporting recently; a node counts as returned after {days} without data"
+    return MoveCost(None, told)
+
+
+def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:
+    """Of a node per hour: as it stood in the proposal, else as it stands today."""
+    known = seen.nodes.get(node)
+    return None if known is None else snapshot.usd_per_hour.get(known.node_sku or "", known.usd_per_hour)

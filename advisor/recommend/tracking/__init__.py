@@ -1,1 +1,0 @@
-"""What later telemetry tells of a recommendation: whether it was done, and what it brought."""

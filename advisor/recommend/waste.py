@@ -1,0 +1,237 @@
+"""The one call that asks every waste rule, a site's own rules with them; what an exception sets aside; what is wasted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
+from ...rules.policy.exceptions import Exceptions, RuleException
+from ..core.advice_types import Evidence, Finding, NotJudged, RuleVerdicts
+from ..core.coded_text import CodedText, coded
+from ..core.formatting import figure, listed
+from ..core.timestamps import day, span
+from .consistency import contradicted
+from .finding import Found, Outcome, Unjudged, Waste, as_percent, node_words, series_label
+from .fleet import Fleet
+from .groups import Group
+from .rule import Rule, WorkloadRule, finding_of, seen_too_short, unjudged
+from .rules import RULES
+
+# GPU-hours without use count whole, and links that carried nothing by what they add to the price.
+UNUSED: tuple[Waste, ...] = ("unused", "surplus")
+_LINKS: tuple[Waste, ...] = ("fabric", "nvlink")
+_BY_ID: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in RULES})
+
+
+def waste_of(rule_id: str) -> Waste:
+    """What findings of a rule are of the money; those of rules of one's own claim none."""
+    return _BY_ID[rule_id].waste if rule_id in _BY_ID else "none"
+
+
+def fact_of(rule_id: str) -> str:
+    """What findings of a rule say of their resource, for a title; of rules of one's own, their id."""
+    return _BY_ID[rule_id].fact if rule_id in _BY_ID else rule_id
+
+
+class _OwnRule(WorkloadRule):
+    """A rule of a site's or a team's own: every condition must hold in every run that a series has now. It claims no
+    money, and no recommendation answers it."""
+
+    answered_by: Mapping = {}
+
+    def __init__(self, rule_id: str, custom: CustomRules) -> None:
+        self.id = self.fact = rule_id  # type: ignore[misc]
+        self._custom = custom
+
+    def _own(self, group: Group) -> CustomRule | None:
+        return next((own for own in self._custom.of(group.lead.owner) if own.rule.id == self.id), None)
+
+    def scope(self, fleet: Fleet) -> Iterable[Group]:
+        return (group for group in fleet.groups if (own := self._own(group)) is not None and group.kind in own.kinds)
+
+    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+        own = self._own(group)
+        assert own is not None
+        values: dict[Condition, float] = {}  # the value nearest to the threshold
+        for condition in own.conditions:
+            known = [w.features[condition.feature] for w in group.now if condition.feature in w.features]
+            if not all(condition.holds(value) for value in known):
+                return None
+            if len(known) == len(group.now):
+                values[condition] = min(known) if condition.operator in RISING else max(known)
+        if len(values) < len(own.conditions):
+            return unjudged(group, coded("feature-not-measured", "what it asks for was not measured in every run"))
+        if group.observed_hours < own.coverage_hours:
+            note = CodedText(
+                "custom-rule-seen-too-short",
+                f"{self.id} appears to apply to {series_label(group)} ({span(group.observed_hours * 3600)} of data); "
+                f"a finding needs {own.coverage_hours:g} h.",
+                {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
+            )
+            return unjudged(group, seen_too_short(own.coverage_hours), note=note)
+
+        def words(condition: Condition, value: float) -> str | None:
+            if condition.unit == "ratio":
+                return as_percent(value)
+            bare = condition.unit in ("count", "correlation", "0 or 1")
+            return figure(value) if bare else f"{figure(value)} {condition.unit}"
+
+        finding = finding_of(
+            fleet, own.rule, group,
+            evidence=[Evidence(c.feature, value, c.value, c.unit) for c, value in values.items()],
+            gpu_hours=group.gpu_hours,
+            cost=None,
+            values={c.feature: words(c, value) for c, value in values.items()},
+            sure=group.lead.kind.confidence,
+            after="",
+        )  # fmt: skip
+        return self.found(finding, group, group.nodes)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the rules said of a fleet. `found`: in the order of the rules; `notes`: where no verdict was possible and
+    from when one will be, and what an exception silenced; `judged`: a count for each rule; `not_judged`: of whom no
+    rule gave a verdict, by rule and reason."""
+
+    found: tuple[Found, ...]
+    notes: tuple[CodedText, ...]
+    judged: tuple[RuleVerdicts, ...]
+    not_judged: tuple[NotJudged, ...]
+
+
+def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None = None) -> Asked:
+    """All that the rules say. A rule fires on numbers it can show; a telemetry fault, too little data or an unknown
+    kind leave it without a verdict, and what an exception silences counts as clean: the site decided it."""
+    own = [_OwnRule(rule_id, custom) for rule_id in custom.ids] if custom is not None else []
+    outcomes: list[tuple[Rule, Outcome]] = []
+    notes: list[CodedText] = []
+    for rule in (*RULES, *own):
+        for one in rule.find(fleet):
+            notes += one.notes if isinstance(one, Found) else ()
+            outcome = (contradicted(fleet, one) if isinstance(one, Found) else None) or one
+            notes += [outcome.note] if isinstance(outcome, Unjudged) and outcome.note is not None else []
+            outcomes.append((rule, outcome))
+    released = {
+        one.group.series_id
+        for _, one in outcomes
+        if isinstance(one, Found) and one.finding.rule == "held-idle" and one.group is not None
+    }
+    found: list[Found] = []
+    silenced: dict[tuple[str, RuleException], list[str]] = {}
+    counts = {rule.id: [0, 0, 0] for rule in (*RULES, *own)}
+    not_judged: dict[tuple[str, CodedText], list[Unjudged]] = {}
+    for rule, one in outcomes:
+        place = 1
+        if isinstance(one, Unjudged):
+            place = 2
+            not_judged.setdefault((rule.id, one.reason), []).append(one)
+        # Of GPUs to be released altogether none are too many.
+        elif isinstance(one, Found) and not (
+            rule.id == "too-many-gpus" and one.group is not None and one.group.series_id in released
+        ):
+            why = _exception(fleet, rule, one, exceptions)
+            if why is None:
+                place = 0
+                found.append(one)
+            else:
+                of = series_label(one.group) if one.group is not None else node_words(one.nodes)
+                silenced.setdefault((rule.id, why), []).append(of)
+        counts[rule.id][place] += _subjects(rule, one)
+    notes += [
+        CodedText(
+            "silenced-by-exception",
+            f"{rule_id} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}",
+            {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason},
+        )
+        for (rule_id, why), names in silenced.items()
+    ]
+    return Asked(
+        tuple(found),
+        tuple(dict.fromkeys(notes)),
+        tuple(RuleVerdicts(rule_id, *count) for rule_id, count in counts.items()),
+        tuple(_together(rule_id, reason, those) for (rule_id, reason), those in not_judged.items()),
+    )
+
+
+def _subjects(rule: Rule, one: Outcome) -> int:
+    """How many nodes or workloads an outcome speaks of: one finding may be about several."""
+    if rule.judges_nodes and isinstance(one, Found | Unjudged):
+        return len(one.nodes)
+    return len(one.faulty) or 1 if isinstance(one, Found) else 1
+
+
+def _together(rule_id: str, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
+    known = [one.usd_per_month for one in those if one.usd_per_month is not None]
+    held = {gpu for one in those if one.group is not None for gpu in one.group.gpus}
+    bare = {node.node: node.gpu_count for one in those if one.group is None for node in one.nodes}
+    return NotJudged(
+        rule=rule_id,
+        reason=reason,
+        nodes=tuple(sorted({node.node for one in those for node in one.nodes})),
+        workloads=tuple(sorted({one.group.lead.id for one in those if one.group is not None})),
+        gpu_count=len(held) + sum(bare.values()),
+        usd_per_month=sum(known) if known else None,
+    )
+
+
+def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:
+    """The groups with the exceptions that fit them: one of a group's runs is enough. `at`: Unix seconds."""
+    rules = {rule for one in exceptions.every for rule in one.rules}
+    today = day(at)
+    told = []
+    for group in groups:
+        found = {}
+        for rule in rules:
+            whys = (exceptions.of_workload(rule, w.owner, w.name, w.command, today) for w in group.workloads)
+            why = next((one for one in whys if one is not None), None)
+            if why is not None:
+                found[rule] = why
+        kept = {waste_of(rule): why for rule, why in sorted(found.items())}
+        told.append(replace(group, excused=found, kept=kept) if found else group)
+    return tuple(told)
+
+
+def _exception(fleet: Fleet, rule: Rule, one: Found, exceptions: Exceptions) -> RuleException | None:
+    nodes = {n.node for n in one.nodes}
+    concerned: Iterable[Group] = [one.group] if one.group is not None else []
+    if rule.judges_nodes:
+        concerned = [g for g in fleet.groups if any(nodes.intersection(w.nodes) for w in g.workloads)]
+    whys = (group.excused.get(rule.id) for group in concerned)
+    return next((why for why in whys if why is not None), None) or exceptions.of_nodes(rule.id, nodes, day(fleet.at))
+
+
+def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
+    """US dollars of the window that bought nothing, each once. `found`: with the series each is about (None: none).
+
+    GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
+    tier) counts for the rest of them, and a tier's difference only beyond what its links add. What work loses by
+    waiting is no part of it: how much of that another node or a fixed input recovers is unknown.
+    """
+    total = 0.0
+    surplus: dict[str, float] = {}
+    links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
+    every = tuple(found)
+    for f, series in every:
+        if waste_of(f.rule) in UNUSED:
+            total += f.cost_usd or 0.0
+            if series is not None:
+                surplus[series] = surplus.get(series, 0.0) + f.gpu_hours
+        elif waste_of(f.rule) in _LINKS and f.gpu_hours > 0:
+            for node in f.nodes:
+                links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours
+    for f, series in every:
+        if waste_of(f.rule) not in (*_LINKS, "tier") or series is None or f.gpu_hours <= 0:
+            continue
+        cost = f.cost_usd or 0.0
+        if waste_of(f.rule) == "tier":
+            cost = max(cost - f.gpu_hours * max(sum(links.get(n, {}).values()) for n in f.nodes), 0.0)
+        total += cost * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
+    return total
+
+
+def wasted_hours(findings: Iterable[Finding]) -> float:
+    """Unused GPU-hours without a price."""
+    return sum(f.gpu_hours for f in findings if waste_of(f.rule) in UNUSED)
