@@ -25,7 +25,7 @@ from .recommend.groups import groups_of
 from .recommend.market import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
 from .recommend.price_book import PriceBook
-from .recommend.pricing import fabric_uses, prices_named, reconcile, standings, unique, with_costs
+from .recommend.pricing import fabric_uses, price_notes, prices_named, reconcile, standings, unique, with_costs
 from .recommend.recommender import all_recommendations, decided, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, wasted
@@ -167,7 +167,7 @@ def reason_on(
     fleet = replace(fleet, found=asked.found)
     told = levers_by_workload(fleet, rulebook.served_models)
     ways = tuple(beside(r, told) for r in decided(all_recommendations(fleet), options.decisions))
-    reconciliation, money_notes = reconcile(verdicts, book)
+    reconciliation = reconcile(verdicts, book)
     cash, interval = recoverable_cash(ways)
     recommendations = tuple(sorted(ways, key=lambda r: r.rank))
     # After everything that counts: its draws must not change those of what is recommended.
@@ -180,7 +180,7 @@ def reason_on(
     here = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
     notes = (
-        *money_notes, *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
+        *price_notes(verdicts, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
         *_too_little(verdicts, fleet.floor_hours, generated_at), *asked.notes, *work_that_is_over(fleet),
         *fleet.site.notes,
     )  # fmt: skip

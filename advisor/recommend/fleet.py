@@ -128,7 +128,7 @@ class Fleet:
         return f"Cost: {usd(cost)} in the window, {dated((price,))}."
 
     def sku_of(self, node: NodeFacts) -> NodeSku | None:
-        return self.catalog.node(node.node_sku) if node.node_sku else None
+        return self.book.sku_of(node)
 
     def gpu_of(self, group: Group) -> GpuSku | None:
         return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None

@@ -39,6 +39,9 @@ class PriceBook:
     electricity: Sequence[PowerPrice] = field(default_factory=tuple)
     hourly: HourPrices = field(default_factory=HourPrices)
 
+    def sku_of(self, node: NodeFacts) -> NodeSku | None:
+        return self.catalog.node(node.node_sku) if node.node_sku else None
+
     def price(self, node_sku: str | None, region: str | None) -> Price | None:
         """The price of one node per hour in exactly this region; a price without a region holds everywhere."""
         if node_sku is None:
@@ -56,7 +59,7 @@ class PriceBook:
 
     def of(self, node: NodeFacts) -> Price | None:
         """What a node costs per hour."""
-        sku = self.catalog.node(node.node_sku) if node.node_sku else None
+        sku = self.sku_of(node)
         guessed = sku is not None and _guessed(node, sku)
         if sku is None or (node.region is not None and not guessed):
             exact = self.price(node.node_sku, node.region) or (self._by_gpus(node) if sku is None else None)
@@ -76,7 +79,7 @@ class PriceBook:
     def saving_price(self, node: NodeFacts) -> Price | None:
         """What giving a node back saves per hour: what it costs, and where its region is assumed no more than what it
         costs in any."""
-        sku = self.catalog.node(node.node_sku) if node.node_sku else None
+        sku = self.sku_of(node)
         if sku is None or _guessed(node, sku):
             return self.of(node)
         if node.region is not None and (exact := self.price(sku.name, node.region)) is not None:
@@ -86,7 +89,7 @@ class PriceBook:
 
     def beside(self, node: NodeFacts, target: str | None) -> Price | None:
         """What another node would cost where this one stands; None: it is not known to be sold there."""
-        sku = self.catalog.node(node.node_sku) if node.node_sku else None
+        sku = self.sku_of(node)
         other = self.catalog.node(target) if target else None
         if sku is None or other is None or self._placed(sku, node.region):
             return self.price(target, node.region)

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from ...rules.catalog import fabric_premium as interconnect
-from ...rules.catalog.fabric_premium import Premium, PriceOf
+from ...rules.catalog.fabric_premium import Premium
 from ...rules.catalog.gpu_files import normalise
 from ...rules.catalog.hour_prices import GPU_HOUR, flag_line
 from ...rules.catalog.types import Price
 from ..classify.types import NodeFacts, Verdicts
 from ..core.advice_types import FabricUse, NodeStanding, Realisation, Reconciliation
 from ..core.coded_text import CodedText
-from ..core.formatting import listed
+from ..core.formatting import counted, listed
 from ..core.verdict_types import WorkloadVerdict
 from .price_book import UNBOUND, PriceBook
 
@@ -29,22 +29,40 @@ _LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
 FABRIC_REMEDY = "Run node_exporter with --collector.infiniband, or the agent."
 
 
+def _premium(book: PriceBook, node: NodeFacts, of: Callable[..., Premium | None]) -> Premium | None:
+    sku = book.sku_of(node)
+    if sku is None:
+        return None
+    # Prices of a node and of its likes, all in the region that its own price is of.
+    return of(
+        book.catalog,
+        lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name),
+        sku,
+        node.region,
+    )
+
+
 def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
     """What a node's fabric adds to its price; None: no price is known, or there is no such fabric."""
-    sku = book.catalog.node(node.node_sku) if node.node_sku else None
-    return interconnect.fabric_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
+    return _premium(book, node, interconnect.fabric_premium)
 
 
-def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
-    """The prices of a node and of its likes, all in the region that its own price is of."""
-    return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
+def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
+    """What a node's NVLink adds to its price; None: no price is known, or there is no NVLink."""
+    return _premium(book, node, interconnect.nvlink_premium)
 
 
 def lacks_fabric(book: PriceBook, node: NodeFacts) -> bool:
     """Whether a node shows no port of a compute fabric and the catalog says that its kind has none: plain Ethernet."""
-    sku = book.catalog.node(node.node_sku) if node.node_sku else None
+    sku = book.sku_of(node)
     bare = node.fabric is None or not node.fabric.ports_compute
     return bare and sku is not None and sku.fabric.rdma is False
+
+
+def fabric_unobserved(book: PriceBook, node: NodeFacts) -> bool:
+    """Whether a node has an RDMA fabric by its SKU and no port of it was observed."""
+    sku = book.sku_of(node)
+    return node.fabric is None and sku is not None and bool(sku.fabric.rdma)
 
 
 def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
@@ -52,37 +70,23 @@ def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse,
     have a fabric by their SKU and show none."""
     uses = []
     for node in sorted(nodes, key=lambda n: n.node):
-        fabric, premium = node.fabric, fabric_premium(book, node)
-        if fabric is None and fabric_unobserved(book, node):
-            sku = book.catalog.node(node.node_sku) if node.node_sku else None
-            uses.append(
-                FabricUse(
-                    node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None,
-                    hours=0.0, util_p995=None, util_max=None,
-                    cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
-                    assumed=premium is not None and premium.assumed,
-                    unseen=f"No fabric data. {FABRIC_REMEDY}",
-                )
-            )  # fmt: skip
-        if fabric is not None and not lacks_fabric(book, node):
-            uses.append(
-                FabricUse(
-                    node=node.node, node_sku=node.node_sku, kind=fabric.link_layer, hours=fabric.hours,
-                    util_p995=fabric.util_p995 if fabric.readable else None,
-                    util_max=fabric.util_max if fabric.readable else None,
-                    cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
-                    assumed=premium is not None and premium.assumed,
-                    unseen=None if fabric.readable else fabric.reason,
-                    unseen_code=None if fabric.readable else fabric.code,
-                )
-            )  # fmt: skip
+        fabric, sku, premium = node.fabric, book.sku_of(node), fabric_premium(book, node)
+        if lacks_fabric(book, node) or (fabric is None and not fabric_unobserved(book, node)):
+            continue
+        use = FabricUse(
+            node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None, hours=0.0,
+            util_p995=None, util_max=None, cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
+            assumed=premium is not None and premium.assumed, unseen=f"No fabric data. {FABRIC_REMEDY}",
+        )  # fmt: skip
+        if fabric is not None:
+            use = replace(use, kind=fabric.link_layer, hours=fabric.hours, unseen=None)
+            use = (
+                replace(use, util_p995=fabric.util_p995, util_max=fabric.util_max)
+                if fabric.readable
+                else replace(use, unseen=fabric.reason, unseen_code=fabric.code)
+            )
+        uses.append(use)
     return tuple(uses)
-
-
-def fabric_unobserved(book: PriceBook, node: NodeFacts) -> bool:
-    """Whether a node has an RDMA fabric by its SKU and no port of it was observed."""
-    sku = book.catalog.node(node.node_sku) if node.node_sku else None
-    return node.fabric is None and sku is not None and bool(sku.fabric.rdma)
 
 
 def standings(
@@ -98,12 +102,6 @@ def standings(
         )
         for node in nodes
     )  # fmt: skip
-
-
-def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
-    """What a node's NVLink adds to its price; None: no price is known, or there is no NVLink."""
-    sku = book.catalog.node(node.node_sku) if node.node_sku else None
-    return interconnect.nvlink_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
@@ -128,35 +126,18 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
     return tuple(replace(w, cost_usd=cost(w)) for w in verdicts.workloads)
 
 
-def reconcile(verdicts: Verdicts, book: PriceBook) -> tuple[Reconciliation, tuple[CodedText, ...]]:
-    """Where every dollar of the priced nodes went, and notes on nodes without a price, or with an assumed one.
-
-    `total` is node price x hours, reckoned apart from the parts, which sum to it.
-    """
+def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
+    """Where every dollar of the priced nodes went; `total` is node price x hours, reckoned apart from the parts, which
+    sum to it. None where no node has a price."""
+    rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
+    priced = [n for n in verdicts.nodes if rates[n.node] is not None]
+    if not priced:
+        return Reconciliation(None, None, None, None, None, None, None)
     rows = verdicts.occupancy
-    parts: dict[str, float] = dict.fromkeys(
-        ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved"), 0.0
-    )
-    total = 0.0
-    unpriced: list[NodeFacts] = []
-    for node in verdicts.nodes:
-        price, rate = book.of(node), book.per_gpu_hour(node)
-        if price is None or rate is None:
-            unpriced.append(node)
-            continue
-        total += price.usd_per_hour * node.span_hours
-        for label, hours in rows[rows["node"] == node.node].groupby("class")["gpu_hours"].sum().items():
-            parts[str(label)] += float(hours) * rate
-    notes = (
-        *unpriced_notes(unpriced, len(verdicts.nodes)), *assumed_notes(verdicts.nodes, book),
-        *unused_price_notes(verdicts.nodes, book),
-    )  # fmt: skip
-    if len(unpriced) == len(verdicts.nodes):
-        return Reconciliation(None, None, None, None, None, None, None), notes
-    return Reconciliation(
-        parts["workload"], parts["shared"], parts["allocated_idle"], parts["unallocated"], parts["drained"],
-        parts["unobserved"], total,
-    ), notes  # fmt: skip
+    usd = (rows["gpu_hours"] * rows["node"].map(rates).astype(float)).groupby(rows["class"]).sum()
+    total = sum(price.usd_per_hour * n.span_hours for n in priced if (price := book.of(n)) is not None)
+    labels = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
+    return Reconciliation(*(float(usd.get(label, 0.0)) for label in labels), total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +153,15 @@ def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
     """How freed nodes come back in cash; None: they do not, they are capacity for other work. `at`: Unix seconds."""
     if price is None or whole_nodes <= 0 or price.basis == "owned":
         return None
-    if price.committed_until:
-        until = _date(price.committed_until)
-        if until is None:
-            return None
-        later = until > datetime.fromtimestamp(at, UTC).date()
-        return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
-    # A reservation without a date binds for a time nobody told us.
-    return Cash(price, "cash-now") if price.basis in UNBOUND else None
+    if not price.committed_until:
+        # A reservation without a date binds for a time nobody told us.
+        return Cash(price, "cash-now") if price.basis in UNBOUND else None
+    try:
+        until = date.fromisoformat(price.committed_until[:10])
+    except ValueError:
+        return None
+    later = until > datetime.fromtimestamp(at, UTC).date()
+    return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
 
 
 def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:
@@ -196,64 +178,47 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
     return found + [book.beside(n, t) for n in places for t in wanted]
 
 
-def _date(text: str) -> date | None:
-    try:
-        return date.fromisoformat(text[:10])
-    except ValueError:
-        return None
+def price_notes(verdicts: Verdicts, book: PriceBook) -> tuple[CodedText, ...]:
+    """A line each: nodes without a price and what to write to get dollars, nodes whose region is assumed, and prices
+    that nothing here is called by."""
+    nodes = verdicts.nodes
+    unpriced = [n for n in nodes if book.of(n) is None or book.per_gpu_hour(n) is None]
+    notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
+    assumed = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
+    if assumed:
+        regions = listed(sorted({f"{n.provider or p.sku.partition('/')[0]} {p.region}" for n, p in assumed}))
+        unknown = sum(1 for n, _ in assumed if n.region is None)
+        why = "No region" if unknown == len(assumed) else "No region with a price"
+        text = (
+            f"{why} for {counted(len(assumed), 'node')} ({listed(sorted({p.sku for _, p in assumed}))}). Costs use the "
+            f"price of {regions} (region assumed); savings use the lowest price of any region. Allow the node label "
+            "topology.kubernetes.io/region in kube-state-metrics, or set prices with --prices."
+        )
+        notes.append(CodedText("region-assumed", text, {"nodes": len(assumed), "without_region": unknown}))
+    known = {normalise(n.gpu_name or "") for n in nodes}
+    names = [name for name in book.hourly.gpu if book.catalog.gpu(name) is None and normalise(name) not in known]
+    if names:
+        text = f"Price not used: no GPU here is called {listed(names)}, and the catalog has no such name."
+        notes.append(CodedText("price-not-used", text, {"gpus": ", ".join(names)}))
+    return tuple(notes)
 
 
-def unpriced_notes(nodes: Sequence[NodeFacts], of: int) -> tuple[CodedText, ...]:
-    """One line: which nodes have no price, and what to write to get dollars. `of`: nodes in all. Empty: all
-    have one."""
-    if not nodes:
-        return ()
+def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
+    """`of`: nodes in all."""
     counts = Counter(n.gpu_sku or n.gpu_name or "" for n in nodes)
     skus = [sku for sku, _ in sorted(counts.items(), key=lambda one: (-one[1], one[0])) if sku]
-    known = sum(counts[sku] for sku in skus)
-    whole = len(nodes) == of
     fields = {"nodes": len(nodes), "of": of, "gpus": ", ".join(skus)}
+    whole = len(nodes) == of
     what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
     out = "" if whole else ", not included in dollar amounts"
     if not skus:
-        names = listed([n.node for n in nodes])
         text = (
-            f"{what} ({names}){out}: no GPU observed, or GPUs of several models. Set provider, region and node_sku "
-            "in the agent's configuration, or use a price file (--prices)."
+            f"{what} ({listed([n.node for n in nodes])}){out}: no GPU observed, or GPUs of several models. Set "
+            "provider, region and node_sku in the agent's configuration, or use a price file (--prices)."
         )
-        return (CodedText("prices-and-skus-missing", text, fields),)
-    rest = len(nodes) - known
-    told = listed(skus) + (f"; {rest} without a GPU, or with several models" if rest else "")
+        return CodedText("prices-and-skus-missing", text, fields)
+    told = listed(skus) + (f"; {counts['']} without a GPU, or with several models" if counts[""] else "")
     shown = skus[:_SKUS_SHOWN]
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
     settings = f"Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml"
-    text = f"{what} ({told}){out}. {settings}, or {flag_line(shown, 'PRICE')}."
-    return (CodedText("prices-missing", text, fields),)
-
-
-def unused_price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
-    """One line: prices of GPUs that neither the catalog nor the telemetry knows, which one setting for several clusters
-    may have."""
-    known = {normalise(n.gpu_name or "") for n in nodes}
-    names = [name for name in book.hourly.gpu if book.catalog.gpu(name) is None and normalise(name) not in known]
-    if not names:
-        return ()
-    text = f"Price not used: no GPU here is called {listed(names)}, and the catalog has no such name."
-    return (CodedText("price-not-used", text, {"gpus": ", ".join(names)}),)
-
-
-def assumed_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
-    """One line: how many nodes are priced in an assumed region, and how to say where they are."""
-    prices = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
-    if not prices:
-        return ()
-    regions = listed(sorted({f"{n.provider or p.sku.partition('/')[0]} {p.region}" for n, p in prices}))
-    unknown = [n for n, _ in prices if n.region is None]
-    count = f"{len(prices)} {'node' if len(prices) == 1 else 'nodes'}"
-    why = "No region" if len(unknown) == len(prices) else "No region with a price"
-    text = (
-        f"{why} for {count} ({listed(sorted({p.sku for _, p in prices}))}). Costs use the price of {regions} (region "
-        "assumed); savings use the lowest price of any region. Allow the node label topology.kubernetes.io/region in "
-        "kube-state-metrics, or set prices with --prices."
-    )
-    return (CodedText("region-assumed", text, {"nodes": len(prices), "without_region": len(unknown)}),)
+    return CodedText("prices-missing", f"{what} ({told}){out}. {settings}, or {flag_line(shown, 'PRICE')}.", fields)
