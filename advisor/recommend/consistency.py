@@ -36,13 +36,13 @@ CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 class Contradiction:
     """`codes`: evidence of a workload's kind or bottleneck beside which a finding of the rule cannot stand. `kinds`:
     kinds that it cannot be told of. `limits`: bottlenecks that it contradicts from `LIMIT_SHARE` of the busy time on.
-    `measured`: what the data themselves say against it, as a code (None: nothing). `nodes`: whoever works on its nodes
-    is asked, for it judges them with all who are there."""
+    `measured`: what the data themselves say against it, each as a code (None: nothing). `nodes`: whoever works on its
+    nodes is asked, for it judges them with all who are there."""
 
     codes: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
     limits: frozenset[str] = frozenset()
-    measured: Callable[[Verdicts, Group, Found], str | None] = lambda *_: None
+    measured: tuple[Callable[[Verdicts, Group, Found], str | None], ...] = ()
     nodes: bool = False
 
 
@@ -80,13 +80,6 @@ def _trained_once(_: Verdicts, group: Group, __: Found) -> str | None:
     return "phase-of-training" if any(p.kind in TRAINING_KINDS for w in group.now for p in w.phases) else None
 
 
-def _either(*questions: Callable[[Verdicts, Group, Found], str | None]):  # noqa: ANN202
-    def ask(verdicts: Verdicts, group: Group, found: Found) -> str | None:
-        return next((code for one in questions if (code := one(verdicts, group, found)) is not None), None)
-
-    return ask
-
-
 def _not_its_fault(_: Verdicts, group: Group, found: Found) -> str | None:
     """A fault that its other bottlenecks outweigh does not come first."""
     fault = found.fault
@@ -112,17 +105,16 @@ CONTRADICTIONS: Mapping[str, Contradiction] = MappingProxyType(
                 "shape-collectives", "shape-links-with-compute", "shape-links-against-compute", "nvlink-use",
                 "limited-by-nvlink", "communication-nvlink",
             }),
-            limits=frozenset({"nvlink"}), measured=_exchanges, nodes=True,
+            limits=frozenset({"nvlink"}), measured=(_exchanges,), nodes=True,
         ),
         "idle-fabric": Contradiction(
             codes=frozenset({"shape-fabric-busy", "fabric-use", "communication-fabric"}),
             kinds=frozenset(TRAINING_KINDS), nodes=True,
         ),
         # By its hours: what is said of its kind is said of the hours in which it worked.
-        "held-idle": Contradiction(measured=_works_meanwhile),
+        "held-idle": Contradiction(measured=(_works_meanwhile,)),
         "too-many-gpus": Contradiction(
-            codes=CAPACITY, kinds=frozenset(TRAINING_KINDS),
-            measured=_either(_uses_more, _trained_once),
+            codes=CAPACITY, kinds=frozenset(TRAINING_KINDS), measured=(_uses_more, _trained_once)
         ),
         "over-tier": Contradiction(
             codes=frozenset({"shape-compute-bound", "limited-by-compute"}), limits=frozenset({"compute"})
@@ -130,9 +122,9 @@ CONTRADICTIONS: Mapping[str, Contradiction] = MappingProxyType(
         "memory-unused": Contradiction(codes=CAPACITY | {"shape-memory-pool"}),
         "under-tier": Contradiction(
             codes=frozenset({"ports-quiet", "nvlink-quiet", "limited-by-latency"}), kinds=frozenset(ON_DEMAND_KINDS),
-            measured=_silent_link,
+            measured=(_silent_link,),
         ),
-        "fix-first": Contradiction(kinds=frozenset(ON_DEMAND_KINDS), measured=_not_its_fault),
+        "fix-first": Contradiction(kinds=frozenset(ON_DEMAND_KINDS), measured=(_not_its_fault,)),
     }
 )  # fmt: skip
 
@@ -158,7 +150,7 @@ def contradicted(fleet: Fleet, one: Found) -> Unjudged | None:
                 f"({code}).",
                 {"rule": one.finding.rule, "workload": group.lead.id, "evidence": code},
             )
-            reason = coded("finding-contradicted", "what it is found of, its other data contradict")
+            reason = coded("finding-contradicted", "its own data contradict the finding")
             return Unjudged(reason, one.nodes, one.group, note=note)
     return None
 
@@ -171,4 +163,6 @@ def _code(verdicts: Verdicts, group: Group, found: Found, rule: Contradiction) -
     if told & rule.codes:
         return min(told & rule.codes)
     limit = next((name for name in sorted(rule.limits) if busy_share(group, name) >= LIMIT_SHARE), None)
-    return f"limited-by-{limit}" if limit is not None else rule.measured(verdicts, group, found)
+    if limit is not None:
+        return f"limited-by-{limit}"
+    return next((code for ask in rule.measured if (code := ask(verdicts, group, found)) is not None), None)

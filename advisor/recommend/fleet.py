@@ -16,7 +16,7 @@ from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models.move_model import MoveModel
 from ...rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...rules.policy.thresholds import WasteRule
-from ..classify.types import NodeFacts, Verdicts
+from ..classify.types import BareGpu, NodeFacts, Verdicts
 from ..core.advice_types import Action, Configuration, EvidenceClaim
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import dated, usd
@@ -33,6 +33,7 @@ DRAWS = 500
 # it alone, 5.3 % of 1,527 simulated services were above their headroom in more than 5 % of the hours to come; with a
 # tenth more, none.
 SIZING_MARGIN = 1.1
+NODES_UNKNOWN = coded("nodes-unknown", "its nodes are unknown")
 # The rules that set the headroom, and whose findings silence every other: signals that contradict one another.
 SIZING_RULE, FAULT_RULE = "too-many-gpus", "telemetry-fault"
 # Jobs follow the week: one that began within it is projected from no less.
@@ -104,7 +105,7 @@ class Fleet:
         """Why no rule can judge how a group uses whole GPUs (or with `slices` MIG instances), as a clause; None: rules
         can."""
         if not group.nodes:
-            return coded("nodes-unknown", "its nodes are unknown")
+            return NODES_UNKNOWN
         if self.faulty(group):
             return coded("signals-contradict", "its metrics contradict each other")
         shared = group.shared and not (slices and group.sliced)
@@ -158,6 +159,14 @@ class Fleet:
         gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
         joined = gpu is not None and gpu.nvlink_bytes_per_second is not None and _ON_A_BOARD in gpu.name
         return joined and node.gpu_count > 1
+
+    @cached_property
+    def free(self) -> Mapping[str, list[BareGpu]]:
+        """Node -> its GPUs with hours that no workload accounts for; nodes without any are left out."""
+        free: dict[str, list[BareGpu]] = {}
+        for gpu in self.verdicts.bare:
+            free.setdefault(gpu.node, []).append(gpu)
+        return free
 
     @cached_property
     def idle_hours(self) -> Mapping[str, float]:

@@ -12,10 +12,11 @@ import numpy as np
 from ...rules.base.templates import fill, gaps
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ...rules.policy.thresholds import WasteRule
-from ..classify.types import NodeFacts
+from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.ids import stable_id
+from ..core.verdict_types import WorkloadVerdict
 from .finding import (
     Clean,
     Found,
@@ -36,13 +37,6 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power is measured only for the whole GPU"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
-# Reasons why there is no verdict that rules share.
-KIND_UNKNOWN = coded("kind-unknown", "its kind is unknown")
-BOTTLENECK_UNKNOWN = coded("bottleneck-unknown", "its bottleneck is unknown in too much of its time")
-COMPUTE_NOT_MEASURED = coded("compute-not-measured", "its use of compute was not measured")
-ACTIVITY_NOT_MEASURED = coded("activity-not-measured", "the activity of its GPUs was not measured")
-GPU_UNKNOWN = coded("gpu-unknown", "its GPU is not in the catalog")
-ON_STANDBY = coded("on-standby", "it was seen on standby only, never at work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +79,31 @@ class Rule(ABC):
         return Found(finding, group, tuple(nodes), answered_by=self.answered_by, waste=self.waste, **more)
 
 
+class Why:
+    """Reasons for giving no verdict that several rules have."""
+
+    KIND_UNKNOWN = coded("kind-unknown", "its kind is unknown")
+    BOTTLENECK_UNKNOWN = coded("bottleneck-unknown", "its bottleneck is unknown in too much of its time")
+    ACTIVITY_NOT_MEASURED = coded("activity-not-measured", "the activity of its GPUs was not measured")
+    COMPUTE_NOT_MEASURED = coded("compute-not-measured", "its use of compute was not measured")
+    MEMORY_NOT_MEASURED = coded("memory-not-measured", "its memory in use was not measured")
+    NVLINK_NOT_MEASURED = coded("nvlink-not-measured", "the NVLink traffic of its GPUs was not measured")
+    GPU_UNKNOWN = coded("gpu-unknown", "its GPU is not in the catalog")
+    ON_STANDBY = coded("on-standby", "it was seen on standby only, never at work")
+
+
+# What a rule says of a group: what it found, or why there is no verdict; None: it is clean.
+Verdict = Found | Unjudged | CodedText | None
+
+
 class WorkloadRule(Rule):
     """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too."""
 
     judges_slices: ClassVar[bool] = False
 
     @abstractmethod
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
-        """What it says of a group of its scope; None: clean."""
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
+        """What it says of a group of its scope."""
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         """The groups that it speaks of: those that are at work."""
@@ -100,11 +111,8 @@ class WorkloadRule(Rule):
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         for group in self.scope(fleet):
-            unfit = fleet.unfit(group, slices=self.judges_slices)
-            if unfit is not None:
-                yield unjudged(group, unfit)
-            else:
-                yield self.judge(fleet, group) or Clean(group)
+            verdict = fleet.unfit(group, slices=self.judges_slices) or self.judge(fleet, group)
+            yield unjudged(group, verdict) if isinstance(verdict, CodedText) else verdict or Clean(group)
 
 
 def unjudged(group: Group, reason: CodedText, **more: Any) -> Unjudged:  # noqa: ANN401
@@ -115,11 +123,11 @@ def seen_too_short(floor: float) -> CodedText:
     return coded("seen-too-short", "less than {needed_hours:g} h of data", needed_hours=floor)
 
 
-def too_short(fleet: Fleet, limits: WasteRule, group: Group) -> Unjudged | None:
+def too_short(fleet: Fleet, limits: WasteRule, group: Group) -> CodedText | None:
     """That its hours, or those of its series, do not reach the rule's coverage floor; None: they do."""
     floor = limits.value("coverage_hours")
     enough = fleet.waste_ready(group) and group.observed_hours >= floor
-    return None if enough else unjudged(group, seen_too_short(floor))
+    return None if enough else seen_too_short(floor)
 
 
 def seen_at_work(group: Group, limits: WasteRule) -> bool:
@@ -165,17 +173,22 @@ def finding_of(
     sure: float = 1.0,
     severity: Severity | None = None,
     after: str | None = None,
+    of: Sequence[WorkloadVerdict] = (),
 ) -> Finding:
-    """A finding about a group. `sure`: how far the rule's own reasons are trusted (0..1), beside kind and coverage.
+    """A finding about a group, or `of` some of its runs. `sure`: how far the rule's own reasons are trusted (0..1),
+    beside kind and coverage.
 
     `values`: fill the rule's texts, beside what is known of every group; `after`: sentences that follow the text (None:
     what it costs).
     """
-    price, coverage, nodes = fleet.book.of(group.nodes[0]), group.lead.coverage, group.nodes
+    price, coverage, gpus, nodes = fleet.book.of(group.nodes[0]), group.lead.coverage, group.gpus, group.nodes
+    if of:
+        gpus = tuple(sorted({gpu for w in of for gpu in w.gpus}))
+        nodes = tuple(n for n in nodes if any(n.node in w.nodes for w in of)) or nodes
     filled = {
         "workload": series_label(group),
         "kind": group.kind,
-        "gpu_count": group.gpu_count,
+        "gpu_count": len(gpus),
         "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name,
         "node_sku": group.lead.node_sku,
         "nodes": node_words(nodes),
@@ -186,14 +199,14 @@ def finding_of(
         **{name: threshold.value for name, threshold in limits.thresholds.items()},
         **(values or {}),
     }
-    told = fleet.cost_words(cost, nodes) if after is None else after
+    told = fleet.cost_words(cost, group.nodes) if after is None else after
     return Finding(
         id=stable_id("f", limits.id, group.series_id),
         rule=limits.id,
         severity=severity or limits.severity,  # type: ignore[arg-type]
         workload=group.lead.id,
         node=nodes[0].node if len(nodes) == 1 else None,
-        gpus=group.gpus,
+        gpus=gpus,
         evidence=tuple(evidence),
         gpu_hours=gpu_hours,
         cost_usd=cost,
@@ -202,6 +215,42 @@ def finding_of(
         would_change_if=would_change_if(limits, filled),
         text=f"{fill(limits.text, filled)} {told}".strip(),
         nodes=tuple(n.node for n in nodes),
+    )
+
+
+def finding_of_node(
+    fleet: Fleet,
+    limits: WasteRule,
+    node: NodeFacts,
+    gpus: Sequence[BareGpu],
+    *,
+    evidence: Sequence[Evidence],
+    gpu_hours: float,
+    cost: float | None,
+    sure: Sequence[float],
+    values: Mapping[str, object],
+    after: str,
+    severity: Severity | None = None,
+) -> Finding:
+    """A finding about free GPUs of a node, or MIG instances of them (as `finding_of`). `sure`: what it rests on."""
+    filled = {**values, **{name: threshold.value for name, threshold in limits.thresholds.items()}}
+    price = fleet.book.of(node) if cost is not None else None
+    return Finding(
+        id=stable_id("f", limits.id, node.cluster, node.node),
+        rule=limits.id,
+        severity=severity or limits.severity,  # type: ignore[arg-type]
+        workload=None,
+        node=node.node,
+        gpus=tuple(one.gpu_uuid for one in gpus),
+        evidence=tuple(evidence),
+        gpu_hours=gpu_hours,
+        cost_usd=cost,
+        price=price.id if price else None,
+        confidence=clamped_confidence(*sure),
+        would_change_if=would_change_if(limits, filled),
+        text=f"{fill(limits.text, filled)} {after}",
+        nodes=(node.node,),
+        parts={one.gpu_uuid: one.part for one in gpus if one.part < 1},
     )
 
 

@@ -1,22 +1,23 @@
-"""The one call that asks every waste rule, a site's own rules with them; what an exception sets aside; what is wasted."""
+"""The one call that asks every waste rule, a site's own with them; what an exception sets aside; what is wasted."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
 from ...rules.policy.exceptions import Exceptions, RuleException
-from ..core.advice_types import Evidence, Finding, NotJudged, RuleVerdicts
+from ..core.advice_types import Action, Evidence, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
 from ..core.timestamps import day, span
 from .consistency import contradicted
 from .finding import Found, Outcome, Unjudged, Waste, as_percent, node_words, series_label
-from .fleet import Fleet
+from .fleet import SIZING_RULE, Fleet
 from .groups import Group
-from .rule import Rule, WorkloadRule, finding_of, seen_too_short, unjudged
+from .rule import Rule, Verdict, WorkloadRule, finding_of, seen_too_short, unjudged
 from .rules import RULES
 
 # GPU-hours without use count whole, and links that carried nothing by what they add to the price.
@@ -39,21 +40,21 @@ class _OwnRule(WorkloadRule):
     """A rule of a site's or a team's own: every condition must hold in every run that a series has now. It claims no
     money, and no recommendation answers it."""
 
-    answered_by: Mapping = {}
+    answered_by: ClassVar[Mapping[Action, int]] = MappingProxyType({})
 
     def __init__(self, rule_id: str, custom: CustomRules) -> None:
         self.id = self.fact = rule_id  # type: ignore[misc]
         self._custom = custom
 
-    def _own(self, group: Group) -> CustomRule | None:
-        return next((own for own in self._custom.of(group.lead.owner) if own.rule.id == self.id), None)
-
     def scope(self, fleet: Fleet) -> Iterable[Group]:
-        return (group for group in fleet.groups if (own := self._own(group)) is not None and group.kind in own.kinds)
+        return (group for group in fleet.groups if any(group.kind in own.kinds for own in self._of(group)))
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
-        own = self._own(group)
-        assert own is not None
+    def _of(self, group: Group) -> list[CustomRule]:
+        """The rule, as the group's team has it; empty: the team has none."""
+        return [own for own in self._custom.of(group.lead.owner) if own.rule.id == self.id]
+
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
+        (own,) = self._of(group)
         values: dict[Condition, float] = {}  # the value nearest to the threshold
         for condition in own.conditions:
             known = [w.features[condition.feature] for w in group.now if condition.feature in w.features]
@@ -62,7 +63,7 @@ class _OwnRule(WorkloadRule):
             if len(known) == len(group.now):
                 values[condition] = min(known) if condition.operator in RISING else max(known)
         if len(values) < len(own.conditions):
-            return unjudged(group, coded("feature-not-measured", "what it asks for was not measured in every run"))
+            return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < own.coverage_hours:
             note = CodedText(
                 "custom-rule-seen-too-short",
@@ -72,18 +73,16 @@ class _OwnRule(WorkloadRule):
             )
             return unjudged(group, seen_too_short(own.coverage_hours), note=note)
 
-        def words(condition: Condition, value: float) -> str | None:
-            if condition.unit == "ratio":
-                return as_percent(value)
-            bare = condition.unit in ("count", "correlation", "0 or 1")
-            return figure(value) if bare else f"{figure(value)} {condition.unit}"
+        def words(unit: str, value: float) -> str | None:
+            bare = unit in ("count", "correlation", "0 or 1")
+            return as_percent(value) if unit == "ratio" else figure(value) if bare else f"{figure(value)} {unit}"
 
         finding = finding_of(
             fleet, own.rule, group,
             evidence=[Evidence(c.feature, value, c.value, c.unit) for c, value in values.items()],
             gpu_hours=group.gpu_hours,
             cost=None,
-            values={c.feature: words(c, value) for c, value in values.items()},
+            values={c.feature: words(c.unit, value) for c, value in values.items()},
             sure=group.lead.kind.confidence,
             after="",
         )  # fmt: skip
@@ -105,41 +104,41 @@ class Asked:
 def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None = None) -> Asked:
     """All that the rules say. A rule fires on numbers it can show; a telemetry fault, too little data or an unknown
     kind leave it without a verdict, and what an exception silences counts as clean: the site decided it."""
-    own = [_OwnRule(rule_id, custom) for rule_id in custom.ids] if custom is not None else []
+    rules: list[Rule] = [*RULES, *(_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids))] if custom else [*RULES]
     outcomes: list[tuple[Rule, Outcome]] = []
     notes: list[CodedText] = []
-    for rule in (*RULES, *own):
+    for rule in rules:
         for one in rule.find(fleet):
-            notes += one.notes if isinstance(one, Found) else ()
-            outcome = (contradicted(fleet, one) if isinstance(one, Found) else None) or one
-            notes += [outcome.note] if isinstance(outcome, Unjudged) and outcome.note is not None else []
+            outcome = one
+            if isinstance(one, Found):
+                notes += one.notes
+                outcome = contradicted(fleet, one) or one
+            if isinstance(outcome, Unjudged) and outcome.note is not None:
+                notes.append(outcome.note)
             outcomes.append((rule, outcome))
-    released = {
-        one.group.series_id
-        for _, one in outcomes
-        if isinstance(one, Found) and one.finding.rule == "held-idle" and one.group is not None
-    }
+    released = {id(one.group) for rule, one in outcomes if isinstance(one, Found) and rule.id == "held-idle"}
     found: list[Found] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
-    counts = {rule.id: [0, 0, 0] for rule in (*RULES, *own)}
+    counts = {rule.id: [0, 0, 0] for rule in rules}  # found, clean, not judged
     not_judged: dict[tuple[str, CodedText], list[Unjudged]] = {}
     for rule, one in outcomes:
-        place = 1
+        place, subjects = 1, 1
         if isinstance(one, Unjudged):
-            place = 2
+            place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
             not_judged.setdefault((rule.id, one.reason), []).append(one)
-        # Of GPUs to be released altogether none are too many.
-        elif isinstance(one, Found) and not (
-            rule.id == "too-many-gpus" and one.group is not None and one.group.series_id in released
-        ):
-            why = _exception(fleet, rule, one, exceptions)
-            if why is None:
-                place = 0
-                found.append(one)
-            else:
-                of = series_label(one.group) if one.group is not None else node_words(one.nodes)
-                silenced.setdefault((rule.id, why), []).append(of)
-        counts[rule.id][place] += _subjects(rule, one)
+        elif isinstance(one, Found):
+            # One finding may be about several nodes or workloads.
+            subjects = len(one.nodes) if rule.judges_nodes else len(one.faulty) or 1
+            # Of GPUs to be released altogether none are too many.
+            if rule.id != SIZING_RULE or id(one.group) not in released:
+                why = _exception(fleet, rule, one, exceptions)
+                if why is None:
+                    place = 0
+                    found.append(one)
+                else:
+                    of = series_label(one.group) if one.group is not None else node_words(one.nodes)
+                    silenced.setdefault((rule.id, why), []).append(of)
+        counts[rule.id][place] += subjects
     notes += [
         CodedText(
             "silenced-by-exception",
@@ -154,13 +153,6 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None 
         tuple(RuleVerdicts(rule_id, *count) for rule_id, count in counts.items()),
         tuple(_together(rule_id, reason, those) for (rule_id, reason), those in not_judged.items()),
     )
-
-
-def _subjects(rule: Rule, one: Outcome) -> int:
-    """How many nodes or workloads an outcome speaks of: one finding may be about several."""
-    if rule.judges_nodes and isinstance(one, Found | Unjudged):
-        return len(one.nodes)
-    return len(one.faulty) or 1 if isinstance(one, Found) else 1
 
 
 def _together(rule_id: str, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:

@@ -14,15 +14,6 @@ from .too_many_gpus import TooManyGpus
 from .under_tier import UnderTier
 
 RULES: tuple[Rule, ...] = (
-    IdleFabric(),
-    Idle(),
-    HeldIdle(),
-    TooManyGpus(),
-    FixFirst(),
-    UnderTier(),
-    OverTier(),
-    IdleNvlink(),
-    MemoryUnused(),
-    Energy(),
-    TelemetryFault(),
-)
+    IdleFabric(), Idle(), HeldIdle(), TooManyGpus(), FixFirst(), UnderTier(), OverTier(), IdleNvlink(), MemoryUnused(),
+    Energy(), TelemetryFault(),
+)  # fmt: skip

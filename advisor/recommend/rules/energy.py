@@ -9,24 +9,13 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
-from ..finding import ClockChange, Found, Unjudged, as_percent, watts
+from ..finding import ClockChange, as_percent, watts
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..predict.clock_model import Draw, best_cap, lower_clock, power_at_work
 from ..prediction import Refusal
 from ..price_book import PriceBook
-from ..rule import (
-    BOTTLENECK_UNKNOWN,
-    COMPUTE_NOT_MEASURED,
-    GPU_UNKNOWN,
-    KIND_UNKNOWN,
-    WorkloadRule,
-    busy_share,
-    finding_of,
-    measured_percentile,
-    too_short,
-    unjudged,
-)
+from ..rule import Verdict, Why, WorkloadRule, busy_share, finding_of, measured_percentile, too_short
 
 # How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
 # published point of power against clock.
@@ -43,43 +32,37 @@ class Energy(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.current)
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits = self.limits(fleet, group)
-        if (short := too_short(fleet, limits, group)) is not None:
+        if short := too_short(fleet, limits, group):
             return short
         change = _change(fleet, limits, group)
-        if isinstance(change, CodedText):
-            return unjudged(group, change)
-        saved = 0.0 if change is None else change.kwh_per_month
-        if (
-            change is None
-            or 1 - change.move.joules_ratio < limits.value("saving_min")
-            or saved / HOURS_PER_MONTH * 1000 < limits.value("watts_min")
-        ):
+        if change is None or isinstance(change, CodedText):
+            return change
+        move, saved = change.move, change.kwh_per_month
+        share, mean_watts = 1 - move.joules_ratio, saved / HOURS_PER_MONTH * 1000
+        if share < limits.value("saving_min") or mean_watts < limits.value("watts_min"):
             return None
         if group.kind == "unknown":  # nobody knows who waits for it
-            return unjudged(group, KIND_UNKNOWN)
-        move, capped = change.move, change.cap_watts is not None
+            return Why.KIND_UNKNOWN
+        capped = change.cap_watts is not None
         price = fleet.book.power_of(group.nodes[0])
         in_window = fleet.hours_of(group) / HOURS_PER_MONTH
+        most_loss = limits.value("cap_loss_max" if capped else "clock_loss_max")
         finding = finding_of(
             fleet, limits, group,
             evidence=(
                 Evidence("power_at_work", move.watts_before, None, "watts per GPU"),
                 Evidence("power_after", move.watts_after, None, "watts per GPU"),
-                Evidence("energy_saved", 1 - move.joules_ratio, limits.value("saving_min"), "ratio of its energy"),
+                Evidence("energy_saved", share, limits.value("saving_min"), "ratio of its energy"),
                 Evidence("energy_saved_per_month", saved, None, "kWh"),
-                Evidence(
-                    "slowdown_expected", move.loss, limits.value("cap_loss_max" if capped else "clock_loss_max"),
-                    "ratio",
-                ),
+                Evidence("slowdown_expected", move.loss, most_loss, "ratio"),
             ),
-            gpu_hours=group.gpu_hours,
-            cost=None if price is None else saved * price.usd_per_kwh * in_window,
+            gpu_hours=group.gpu_hours, cost=None if price is None else saved * price.usd_per_kwh * in_window,
             values={
                 "power": watts(move.watts_before),
                 "limit": f"a power cap of {change.cap_watts:.0f} W" if capped else "a lower SM clock",
-                "share": as_percent(1 - move.joules_ratio),
+                "share": as_percent(share),
             },
             sure=group.lead.bottleneck.confidence
             * (_SURE_CLOCK if not capped else _SURE_SHOWN if move.shown else _SURE_ELSEWHERE),
@@ -93,22 +76,19 @@ def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | Code
     memory, compute = busy_share(group, "hbm-bandwidth"), busy_share(group, "compute")
     if max(memory, compute) < limits.value("bound_share_min"):
         unknown = max(memory, compute) + busy_share(group, "unknown")
-        return BOTTLENECK_UNKNOWN if unknown >= limits.value("bound_share_min") else None
+        return Why.BOTTLENECK_UNKNOWN if unknown >= limits.value("bound_share_min") else None
     use = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
     if memory >= compute and use is not None and use >= limits.value("u_c_p95_max"):
         return None
-    drawn, sku, model = (
-        power_at_work(fleet.verdicts, group, fleet.hours_of(group)),
-        fleet.gpu_of(group),
-        load_power_model(),
-    )
+    drawn = power_at_work(fleet.verdicts, group, fleet.hours_of(group))
+    sku, model = fleet.gpu_of(group), load_power_model()
     if sku is None:
-        return GPU_UNKNOWN
+        return Why.GPU_UNKNOWN
     if drawn is None:
         return coded("power-not-measured", "what its GPUs draw at work was not measured")
-    if memory >= compute and use is None:
-        return COMPUTE_NOT_MEASURED
     if memory >= compute:
+        if use is None:
+            return Why.COMPUTE_NOT_MEASURED
         move = lower_clock(
             group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts, model=model,
             most_loss=limits.value("clock_loss_max"),

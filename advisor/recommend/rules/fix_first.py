@@ -10,19 +10,10 @@ import numpy as np
 from ....rules.policy.labels import JOB_KINDS
 from ...core.advice_types import Evidence
 from ...core.formatting import dated, usd
-from ..finding import Found, Unjudged, as_percent
+from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import (
-    BOTTLENECK_UNKNOWN,
-    KIND_UNKNOWN,
-    WorkloadRule,
-    busy_share,
-    finding_of,
-    is_job,
-    seen_too_short,
-    unjudged,
-)
+from ..rule import Verdict, Why, WorkloadRule, busy_share, finding_of, is_job, seen_too_short
 
 # The fix of each, as an imperative clause.
 REMEDIES = {
@@ -52,11 +43,11 @@ class FixFirst(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.kind in (*JOB_KINDS, "unknown"))
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits = self.limits(fleet, group)
         # Its own floor is hours: what recurs in runs of a night each is a fault in each of them.
         if group.observed_hours < limits.value("hours_min"):
-            return unjudged(group, seen_too_short(limits.value("hours_min")))
+            return seen_too_short(limits.value("hours_min"))
         shares = {name: busy_share(group, name) for name in REMEDIES}
         label = max(shares, key=lambda name: shares[name])
         share, least = shares[label], limits.value("share_min")
@@ -64,9 +55,9 @@ class FixFirst(WorkloadRule):
         if share + busy_share(group, "unknown") < least or (label in _LIKE_THE_NETWORK and by_network):
             return None
         if not is_job(group):
-            return unjudged(group, KIND_UNKNOWN)
+            return Why.KIND_UNKNOWN
         if share < least:
-            return unjudged(group, BOTTLENECK_UNKNOWN)
+            return Why.BOTTLENECK_UNKNOWN
         lost = lost_share(fleet, group, label)
         hours = group.gpu_hours * (share if lost is None else lost)
         cost = None if lost is None else fleet.cost(hours, group.nodes)
@@ -81,8 +72,7 @@ class FixFirst(WorkloadRule):
                 Evidence("lost_at_most", lost, None, "ratio of GPU-hours"),
                 Evidence("bottleneck", label, None, "label"),
             ),
-            gpu_hours=hours,
-            cost=cost,
+            gpu_hours=hours, cost=cost,
             values={"share": as_percent(share), "bottleneck": label, "cause": _CAUSES[label]},
             sure=group.lead.bottleneck.confidence,
             after=f"{told} Fix: {REMEDIES[label]}.",

@@ -22,27 +22,10 @@ from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import listed
 from ...core.timestamps import minute, rfc3339, span
-from ..finding import (
-    Found,
-    Unjudged,
-    as_percent,
-    node_words,
-    power_words,
-    severity_for_share,
-    watts,
-    when_possible,
-)
+from ..finding import Found, as_percent, power_words, severity_for_share, watts, when_possible
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import (
-    ACTIVITY_NOT_MEASURED,
-    MIN_SHARE,
-    OF_WHOLE_GPUS,
-    WorkloadRule,
-    finding_of,
-    seen_too_short,
-    unjudged,
-)
+from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, finding_of, seen_too_short, unjudged
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
@@ -64,49 +47,44 @@ class HeldIdle(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return fleet.groups
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
-        limits = self.limits(fleet, group)
-        floor, gpus = limits.value("coverage_hours"), group.gpu_equivalents or 1
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
+        limits, gpus = self.limits(fleet, group), group.gpu_equivalents or 1
         held, left = _held(fleet, limits, group)
-        unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
-        unsure_note = coded(
-            "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
-            workload=group.lead.name, nodes=listed(sorted({n for w in unsure for n in w.nodes})), because=NOT_CONFIRMED,
-        ) if unsure else None  # fmt: skip
         share = held / group.gpu_hours if group.gpu_hours else 0.0
         # In a long window a rest of days may be a small share of what was held.
         long = held >= limits.value("rest_hours") * gpus
-        least = min(group.nodes, key=lambda n: n.evidence_hours)
-        seen_long = least.evidence_hours >= floor
-        if held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long):
-            if seen_long:
-                return self._found(fleet, limits, group, left, held=held, share=share, note=unsure_note)
+        rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
+        unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
+        note = coded(
+            "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
+            workload=group.lead.name, nodes=listed(sorted({n for w in unsure for n in w.nodes})), because=NOT_CONFIRMED,
+        )  # fmt: skip
+        least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
+        if rests and least.evidence_hours >= floor:
+            found = self._found(fleet, limits, group, left, held, share)
+            return replace(found, notes=(note,)) if unsure else found
+        if rests:
             then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
+            seen = span(least.hours_observed * 3600)
             note = CodedText(
                 "held-idle-seen-too-short",
-                f"{group.lead.name} appears to hold GPUs without using them ({span(least.hours_observed * 3600)} of "
-                f"data). {then}",
+                f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}",
                 {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
             )
             return unjudged(group, seen_too_short(floor), note=note)
         if unsure:
             reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
-            return unjudged(group, reason, note=unsure_note)
-        if not seen_long:
-            return unjudged(group, seen_too_short(floor))
-        return None if np.isfinite(group.use.g).any() else unjudged(group, ACTIVITY_NOT_MEASURED)
+            return unjudged(group, reason, note=note)
+        if least.evidence_hours < floor:
+            return seen_too_short(floor)
+        return None if np.isfinite(group.use.g).any() else Why.ACTIVITY_NOT_MEASURED
 
-    def _found(
-        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], *, held: float, share: float,
-        note: CodedText | None,
+    def _found(  # noqa: PLR0917
+        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float
     ) -> Found:  # fmt: skip
-        verdicts = fleet.verdicts
-        resting = [w for w in group.now if w.id in left] or group.now
-        gpus = tuple(sorted({gpu for w in resting for gpu in w.gpus}))
-        nodes = tuple(n for n in group.nodes if any(n.node in w.nodes for w in resting))
-        usage = verdicts.usage_of(
-            {w.id for w in group.workloads}, "bottleneck", "g", "m", "power_watts", "mem_used_ratio"
-        )
+        verdicts, own = fleet.verdicts, {w.id for w in group.workloads}
+        resting = tuple(w for w in group.now if w.id in left) or group.now
+        usage = verdicts.usage_of(own, "bottleneck", "g", "m", "power_watts", "mem_used_ratio")
         rows = usage[usage["bottleneck"] == "idle"]
 
         def mean(name: str) -> float | None:
@@ -118,43 +96,37 @@ class HeldIdle(WorkloadRule):
         floor = float(np.median(floors)) if floors else None
         over = group.feature("power_over_idle") or (power / floor if power is not None and floor else None)
         floor = power / over if floor is None and power and over else floor
-        told = fleet.cost_words(fleet.cost(held, group.nodes), group.nodes)
-        evidence = [
-            Evidence("engine_active", engine, limits.value("sm_max"), "ratio"),
-            Evidence("dram_active", dram, limits.value("dram_max"), "ratio"),
-            Evidence("power_over_idle", over, limits.value("power_over_idle_min"), "ratio"),
-            Evidence("mem_used", memory, None, "ratio"),
-            Evidence("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
-        ]
+        cost = fleet.cost(held, group.nodes)
+        evidence, told = (
+            [
+                Evidence("engine_active", engine, limits.value("sm_max"), "ratio"),
+                Evidence("dram_active", dram, limits.value("dram_max"), "ratio"),
+                Evidence("power_over_idle", over, limits.value("power_over_idle_min"), "ratio"),
+                Evidence("mem_used", memory, None, "ratio"),
+                Evidence("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
+            ],
+            fleet.cost_words(cost, group.nodes),
+        )
         last = _last_worked(verdicts.usage_of({w.id for w in group.now}, "bottleneck", "ts"))
         if group.current and last is not None and last < verdicts.window.end:
             evidence.append(Evidence("last_worked", rfc3339(last), None, "time (UTC)"))
             told = f"Last activity: {minute(last)}. {told}"
         values: dict[str, object] = {
-            "gpu_count": len(gpus), "nodes": node_words(nodes),
             "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
         }  # fmt: skip
         if group.sliced:
-            held_by_it = set(group.gpus)
-            profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in held_by_it})
+            of_it = set(group.gpus)
+            profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in of_it})
             what = f"MIG {'instance' if group.gpu_count == 1 else 'instances'} ({', '.join(profiles)})"
             values |= {"power_words": OF_WHOLE_GPUS, "gpu_sku": f"{what} of {group.lead.gpu_sku or 'a GPU'}"}
         finding = finding_of(
-            fleet, limits, group,
-            evidence=evidence,
-            gpu_hours=held,
-            cost=fleet.cost(held, group.nodes),
-            values=values,
+            fleet, limits, group, of=resting, evidence=evidence, gpu_hours=held, cost=cost, values=values,
             sure=group.lead.kind.confidence if group.kind == "idle"
             else _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS,
-            severity=severity_for_share(share, limits),
-            after=told,
+            severity=severity_for_share(share, limits), after=told,
         )  # fmt: skip
-        named = replace(
-            finding, gpus=gpus, node=nodes[0].node if len(nodes) == 1 else None, nodes=tuple(n.node for n in nodes)
-        )
-        return self.found(named, group, nodes, notes=(note,) if note is not None else ())
+        return self.found(finding, group, [n for n in group.nodes if n.node in finding.nodes])
 
 
 def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozenset[str]]:
@@ -213,13 +185,10 @@ def _trailing_idle_hours(usage: pd.DataFrame) -> float:
 
     None of them where a part of the time since then was not observed: it may have worked in that.
     """
-    if usage.empty:
-        return 0.0
     last = _last_worked(usage)
     if last is None:
         return float(usage["seconds"].sum()) / 3600
-    after = usage[usage["ts"] > last]
-    seconds = float(after["seconds"].sum())
+    seconds = float(usage.loc[usage["ts"] > last, "seconds"].sum())
     elapsed = (float(usage["ts"].max()) - last) * usage["gpu_uuid"].nunique()
     return seconds / 3600 if seconds >= OBSERVED_MIN * elapsed else 0.0
 

@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
 from ...classify.types import BareGpu, NodeFacts
 from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
-from ...core.ids import stable_id
 from ...core.timestamps import span
 from ..evidence import GAP_MAX
-from ..finding import (
-    Clean,
-    Outcome,
-    Unjudged,
-    as_percent,
-    clamped_confidence,
-    power_words,
-    severity_for_share,
-    watts,
-    when_possible,
-)
+from ..finding import Clean, Outcome, Unjudged, as_percent, power_words, severity_for_share, watts, when_possible
 from ..fleet import Fleet
-from ..rule import ACTIVITY_NOT_MEASURED, MIN_SHARE, OF_WHOLE_GPUS, Rule, seen_too_short, would_change_if
+from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, finding_of_node, seen_too_short
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -43,18 +31,14 @@ class Idle(Rule):
     waste = "unused"
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
-        free: dict[str, list[BareGpu]] = {}
-        for gpu in fleet.verdicts.bare:
-            free.setdefault(gpu.node, []).append(gpu)
         for node in fleet.verdicts.nodes:
-            if node.node in free:
-                yield self._judge(fleet, node, free[node.node])
+            if node.node in fleet.free:
+                yield self._judge(fleet, node, fleet.free[node.node])
             elif node.gpu_count and node.hours_observed <= 0:
                 yield Unjudged(coded("not-observed", "nothing was observed of it"), (node,))
 
     def _judge(self, fleet: Fleet, node: NodeFacts, free: Sequence[BareGpu]) -> Outcome:
-        limits = self.limits(fleet)
-        floor = limits.value("coverage_hours")
+        limits, floor = self.limits(fleet), self.limits(fleet).value("coverage_hours")
         seen_idle = [
             b
             for b in free
@@ -94,8 +78,8 @@ class Idle(Rule):
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
-        cut = [b for b in still if b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours]
-        idle = bool(still) and (share >= MIN_SHARE or bool(cut))
+        cut = any(b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours for b in still)
+        idle = bool(still) and (share >= MIN_SHARE or cut)
         if idle and node.evidence_hours >= floor:
             finding = _finding(fleet, limits, node, still, hours=hours, share=share)
             return self.found(finding, None, (node,), bare=tuple(still), notes=tuple(note for _, note in notes))
@@ -108,13 +92,11 @@ class Idle(Rule):
             )
             return Unjudged(seen_too_short(floor), (node,), note=note)
         if notes:
-            reason, note = notes[-1]
-            return Unjudged(reason, (node,), note=note)
+            return Unjudged(notes[-1][0], (node,), note=notes[-1][1])
         if node.evidence_hours < floor:
             return Unjudged(seen_too_short(floor), (node,))
-        if any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free):
-            return Unjudged(ACTIVITY_NOT_MEASURED, (node,))
-        return Clean(node)
+        unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
+        return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean(node)
 
 
 def _finding(
@@ -126,45 +108,20 @@ def _finding(
 
     engine, dram = mean([b.engine_mean for b in idle]), mean([b.dram_mean for b in idle])
     power, floor = mean([b.power_mean_watts for b in idle]), mean([b.idle_power_watts for b in idle])
-    rate, price = fleet.book.per_gpu_hour(node), fleet.book.of(node)
+    rate = fleet.book.per_gpu_hour(node)
     cost = None if rate is None else rate * hours
     # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.
-    sku, count = node.gpu_sku or node.gpu_name, len(idle)
-    cut = [b for b in idle if b.part < 1]
-    if cut:
-        profiles = sorted(Counter(b.profile or "unknown profile" for b in cut).items())
-        listed = ", ".join(f"{number} x {profile}" for profile, number in profiles)
-        said = f"MIG {'instance' if len(cut) == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
-        whole = len(idle) - len(cut)
-        sku, count = (f"{sku or 'GPUs'} and {len(cut)} {said}", whole) if whole else (said, len(cut))
+    sku, whole = node.gpu_sku or node.gpu_name, sum(b.part >= 1 for b in idle)
+    profiles = sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items())
+    if profiles:
+        cut, listed = len(idle) - whole, ", ".join(f"{number} x {profile}" for profile, number in profiles)
+        said = f"MIG {'instance' if cut == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
+        sku = f"{sku or 'GPUs'} and {cut} {said}" if whole else said
     held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
-    values = {
-        "gpu_count": count,
-        "gpu_sku": sku,
-        "node": node.node,
-        "nodes": node.node,
-        "node_sku": node.node_sku,
-        "hours": f"{sum(b.idle_hours / b.part for b in idle) / len(idle):.0f}",
-        "gpu_hours": f"{hours:,.0f}",
-        "engine": as_percent(engine),
-        "dram": as_percent(dram),
-        "power": watts(power),
-        "idle_power": watts(floor),
-        "held_by": f"No label names a workload on them; memory in use on {held} of them."
-        if held
-        else "No workload holds them.",
-        "power_words": power_words(power, floor) if len(cut) < len(idle) else OF_WHOLE_GPUS,
-        **{name: threshold.value for name, threshold in limits.thresholds.items()},
-    }
     over = power / floor if power and floor else None
     measured = sum(v is not None for v in (engine, dram, power)) / 3
-    return Finding(
-        id=stable_id("f", limits.id, node.cluster, node.node),
-        rule=limits.id,
-        severity=severity_for_share(share, limits),
-        workload=None,
-        node=node.node,
-        gpus=tuple(b.gpu_uuid for b in idle),
+    return finding_of_node(
+        fleet, limits, node, idle,
         evidence=(
             Evidence("engine_active", engine, limits.value("engine_max"), "ratio"),
             Evidence("dram_active", dram, limits.value("dram_max"), "ratio"),
@@ -172,14 +129,16 @@ def _finding(
             Evidence("idle_hours", hours, limits.value("minutes") / 60, "GPU-hours"),
             Evidence("hours_observed", node.hours_observed, limits.value("coverage_hours"), "hours"),
         ),
-        gpu_hours=hours,
-        cost_usd=cost,
-        price=price.id if price else None,
-        confidence=clamped_confidence(
-            0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0
-        ),
-        would_change_if=would_change_if(limits, values),
-        text=f"{fill(limits.text, values)} {fleet.cost_words(cost, [node])}",
-        nodes=(node.node,),
-        parts={b.gpu_uuid: b.part for b in cut},
-    )
+        gpu_hours=hours, cost=cost, severity=severity_for_share(share, limits),
+        sure=(0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0.0),
+        values={
+            "node": node.node, "nodes": node.node, "node_sku": node.node_sku,
+            "gpu_count": whole or len(idle), "gpu_sku": sku,
+            "hours": f"{sum(b.idle_hours / b.part for b in idle) / len(idle):.0f}", "gpu_hours": f"{hours:,.0f}",
+            "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power), "idle_power": watts(floor),
+            "power_words": power_words(power, floor) if whole else OF_WHOLE_GPUS,
+            "held_by": f"No label names a workload on them; memory in use on {held} of them." if held
+            else "No workload holds them.",
+        },
+        after=fleet.cost_words(cost, [node]),
+    )  # fmt: skip

@@ -8,22 +8,12 @@ import numpy as np
 
 from ....rules.policy.labels import TRAINING_KINDS
 from ...core.advice_types import Evidence
-from ...core.coded_text import coded
 from ...core.formatting import dated, usd
-from ..finding import Found, Unjudged, as_percent
+from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
 from ..pricing import nvlink_premium
-from ..rule import (
-    KIND_UNKNOWN,
-    ON_STANDBY,
-    ReferenceLine,
-    WorkloadRule,
-    finding_of,
-    seen_at_work,
-    seen_too_short,
-    unjudged,
-)
+from ..rule import ReferenceLine, Verdict, Why, WorkloadRule, finding_of, seen_at_work, seen_too_short
 
 # What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
 # for half a per cent of the seconds at most.
@@ -48,7 +38,7 @@ class IdleNvlink(WorkloadRule):
             and not (group.kind in TRAINING_KINDS and group.gpus_per_replica > 1)
         )
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits = self.limits(fleet, group)
         limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")
         peaks = [n.nvlink_util_p995 for n in group.nodes]
@@ -65,14 +55,14 @@ class IdleNvlink(WorkloadRule):
         if group.exchanges or (len(known) == len(peaks) and not silent and not alone):
             return None
         if len(known) < len(peaks):
-            return unjudged(group, coded("nvlink-not-measured", "the NVLink traffic of its nodes was not measured"))
+            return Why.NVLINK_NOT_MEASURED
         if group.kind == "unknown" and group.gpus_per_replica > 1:  # it may be training
-            return unjudged(group, KIND_UNKNOWN)
+            return Why.KIND_UNKNOWN
         if not seen_at_work(group, limits):
-            return unjudged(group, ON_STANDBY)
+            return Why.ON_STANDBY
         observed = min(n.hours_observed for n in group.nodes)
         if not fleet.waste_ready(group) or min(n.evidence_hours for n in group.nodes) < floor:
-            return unjudged(group, seen_too_short(floor))
+            return seen_too_short(floor)
         util, share, cost, words = max(known) if silent else limit, None, None, "Price share of NVLink: unknown."
         premiums = [p for p in (nvlink_premium(fleet.book, n) for n in group.nodes) if p is not None]
         if len(premiums) < len(group.nodes):
@@ -101,8 +91,7 @@ class IdleNvlink(WorkloadRule):
         finding = finding_of(
             fleet, limits, group,
             evidence=evidence,
-            gpu_hours=group.gpu_hours,
-            cost=cost,
+            gpu_hours=group.gpu_hours, cost=cost,
             values={
                 "util": as_percent(util),
                 "traffic": f"used {most} of one direction in 99.5 % of seconds" if util > 0

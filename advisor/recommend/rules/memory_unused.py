@@ -5,20 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...core.advice_types import Evidence
-from ...core.coded_text import coded
-from ..finding import Found, Unjudged, as_percent
+from ..finding import as_percent
 from ..fleet import WEAK, Fleet
 from ..groups import Group
-from ..rule import (
-    ON_STANDBY,
-    ReferenceLine,
-    WorkloadRule,
-    finding_of,
-    is_job,
-    seen_at_work,
-    seen_too_short,
-    unjudged,
-)
+from ..rule import ReferenceLine, Verdict, Why, WorkloadRule, finding_of, is_job, seen_at_work, seen_too_short
 
 # What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
 _SURE_OF_ANY = 0.8
@@ -36,19 +26,19 @@ class MemoryUnused(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if not group.preallocates)
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits, most = self.limits(fleet, group), group.mem_needed_max
         if most is None:
-            return unjudged(group, coded("memory-not-measured", "its memory in use was not measured"))
+            return Why.MEMORY_NOT_MEASURED
         if most >= limits.value("mem_max"):
             return None
         # Somebody's session works in short spells, which is no probing.
         if group.kind != "interactive" and not seen_at_work(group, limits):
-            return unjudged(group, ON_STANDBY)
+            return Why.ON_STANDBY
         # A service may be asked for more on another day; a job has shown in its own hours what it takes.
         floor = limits.value("job_hours" if is_job(group) else "coverage_hours")
         if group.observed_hours < floor:
-            return unjudged(group, seen_too_short(floor))
+            return seen_too_short(floor)
         sku = fleet.gpu_of(group)
         size = None if sku is None else sku.mem_bytes
         finding = finding_of(
@@ -58,8 +48,7 @@ class MemoryUnused(WorkloadRule):
                 Evidence("mem_total", None if size is None else float(size), None, "bytes"),
                 Evidence("hours_observed", group.observed_hours, floor, "hours"),
             ),
-            gpu_hours=group.gpu_hours,
-            cost=None,
+            gpu_hours=group.gpu_hours, cost=None,
             values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
             sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
             after="Memory has no separate price; see the recommendations for the savings of a smaller GPU or a slice.",

@@ -11,20 +11,10 @@ from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ..constraints import gates
-from ..finding import Found, Unjudged, as_percent
+from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import (
-    BOTTLENECK_UNKNOWN,
-    COMPUTE_NOT_MEASURED,
-    GPU_UNKNOWN,
-    WorkloadRule,
-    busy_share,
-    finding_of,
-    measured_percentile,
-    too_short,
-    unjudged,
-)
+from ..rule import Verdict, Why, WorkloadRule, busy_share, finding_of, measured_percentile, too_short
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
@@ -32,8 +22,8 @@ _SURE_OF_ANY = 0.8
 _SURE_OF_UNMEASURED = 0.8
 # Gates of a cheaper GPU that one more measurement may open.
 _NOT_MEASURED = {
-    "memory-not-measured": coded("memory-not-measured", "its memory in use was not measured"),
-    "nvlink-not-measured": coded("nvlink-not-measured", "the NVLink traffic of its GPUs was not measured"),
+    "memory-not-measured": Why.MEMORY_NOT_MEASURED,
+    "nvlink-not-measured": Why.NVLINK_NOT_MEASURED,
     "fabric-not-measured": coded("fabric-not-measured", "its fabric traffic was not measured"),
     "cpu-need-unknown": coded("cpu-not-measured", "its CPU use was not measured"),
 }
@@ -59,9 +49,9 @@ class OverTier(WorkloadRule):
     answered_by = {"move-sku": 3}
     waste = "tier"
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits = self.limits(fleet, group)
-        if (short := too_short(fleet, limits, group)) is not None:
+        if short := too_short(fleet, limits, group):
             return short
         compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
         bound, least = busy_share(group, "hbm-bandwidth"), limits.value("hbm_share_min")
@@ -69,12 +59,12 @@ class OverTier(WorkloadRule):
         if uses_compute or bound + busy_share(group, "unknown") < least:
             return None
         if compute is None:
-            return unjudged(group, COMPUTE_NOT_MEASURED)
+            return Why.COMPUTE_NOT_MEASURED
         if bound < least:
-            return unjudged(group, BOTTLENECK_UNKNOWN)
+            return Why.BOTTLENECK_UNKNOWN
         cheaper = _cheaper(fleet, limits, group)
         if cheaper is None or isinstance(cheaper, CodedText):
-            return None if cheaper is None else unjudged(group, cheaper)
+            return cheaper
         cost = cheaper.usd_less * group.gpu_hours
         how = " (assumed: lowest sustained share measured for its architecture)" if cheaper.assumed else ""
         finding = finding_of(
@@ -89,8 +79,7 @@ class OverTier(WorkloadRule):
                 ),
                 Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
             ),
-            gpu_hours=group.gpu_hours,
-            cost=cost,
+            gpu_hours=group.gpu_hours, cost=cost,
             values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
             sure=max(group.lead.kind.confidence, _SURE_OF_ANY)
             * group.lead.bottleneck.confidence
@@ -110,15 +99,17 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
     paid = fleet.book.saving_price(here)
     own = _sustained(source)
     if source is None:
-        return GPU_UNKNOWN
+        return Why.GPU_UNKNOWN
     if own is None:
         return coded("bandwidth-unknown", "no measurement tells the memory bandwidth that its GPU sustains")
     if not here.provider or not here.gpu_count or paid is None:
         return coded("no-price", "the provider or the price of its node is unknown")
-    rate, best, closed = paid.usd_per_hour / here.gpu_count, None, None
+    rate = paid.usd_per_hour / here.gpu_count
+    best: _Cheaper | None = None
+    closed: CodedText | None = None
     for node in fleet.book.for_sale(here):
         price, gpu = fleet.book.beside(here, node.name), catalog.gpu(node.gpu)
-        there = _sustained(gpu) or _sustained_at_least(gpu, catalog.gpus.values())
+        there = _sustained(gpu, catalog.gpus.values())
         if price is None or gpu is None or there is None or gpu.name == source.name:
             continue
         less = rate - price.usd_per_hour / node.gpu_count
@@ -133,17 +124,11 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
     return best or closed
 
 
-def _sustained(sku: GpuSku | None) -> float | None:
-    """Bytes per second that memory-bound work reaches; None: not measured."""
-    return sku.mem_bandwidth_bytes_per_second * sku.achieved.mem if sku is not None and sku.achieved.mem else None
-
-
-def _sustained_at_least(sku: GpuSku | None, known: Iterable[GpuSku]) -> float | None:
-    """The same of a GPU without measurement: its bandwidth at the lowest share that one of its architecture reached,
-    for memory and its controller come with that. None: none of them was measured."""
-    shares = [
-        one.achieved.mem
-        for one in known
-        if sku is not None and one.vendor == sku.vendor and one.architecture == sku.architecture and one.achieved.mem
-    ]
-    return min(shares) * sku.mem_bandwidth_bytes_per_second if sku is not None and shares else None
+def _sustained(sku: GpuSku | None, siblings: Iterable[GpuSku] = ()) -> float | None:
+    """Bytes per second that memory-bound work reaches; None: not measured. Where it was not, it is the bandwidth at the
+    lowest share that a sibling of the same architecture reached, for memory and its controller come with that."""
+    if sku is None:
+        return None
+    kin = [one for one in siblings if one.vendor == sku.vendor and one.architecture == sku.architecture]
+    shares = [one.achieved.mem for one in ([sku] if sku.achieved.mem else kin) if one.achieved.mem]
+    return sku.mem_bandwidth_bytes_per_second * min(shares) if shares else None

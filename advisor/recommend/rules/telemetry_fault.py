@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ....rules.base.templates import fill
 from ....rules.policy.thresholds import WasteRule
 from ...classify.features.soundness import CONTRADICTIONS
 from ...classify.types import BareGpu, NodeFacts
-from ...core.advice_types import Evidence, Finding
-from ...core.coded_text import CodedText, coded
-from ...core.ids import stable_id
+from ...core.advice_types import Evidence
+from ...core.coded_text import CodedText
 from ...core.timestamps import rfc3339
 from ...core.verdict_types import WorkloadVerdict
-from ..finding import Clean, Found, Outcome, Unjudged, as_percent, clamped_confidence, watts
-from ..fleet import FAULT_RULE, Fleet
+from ..finding import Clean, Found, Outcome, as_percent, watts
+from ..fleet import FAULT_RULE, NODES_UNKNOWN, Fleet
 from ..groups import Group
-from ..rule import Rule, finding_of, seen_too_short, unjudged, would_change_if
+from ..rule import Rule, finding_of, finding_of_node, seen_too_short, unjudged
 
 
 class TelemetryFault(Rule):
     """Counters that do not change while their GPUs draw power, or the reverse: one finding for each set of nodes,
-    whatever ran there, and one for a node's free GPUs. Its scope: all work, and nodes with free GPUs."""
+    whatever ran there, and one for a node's free GPUs. Its scope: all work, and GPUs that were free for hours."""
 
     id = FAULT_RULE
     fact = "contradictory telemetry"
@@ -33,7 +31,7 @@ class TelemetryFault(Rule):
         faulty: dict[tuple[str, ...], list[Group]] = {}
         for group in fleet.groups:
             if not group.nodes:
-                yield unjudged(group, fleet.unfit(group) or coded("nodes-unknown", "its nodes are unknown"))
+                yield unjudged(group, NODES_UNKNOWN)
             elif group.observed_hours < least:
                 yield unjudged(group, seen_too_short(least))
             elif fleet.faulty(group):
@@ -42,37 +40,24 @@ class TelemetryFault(Rule):
                 yield Clean(group)
         for groups in faulty.values():
             yield self._of_groups(fleet, limits, groups)
-        free: dict[str, list[BareGpu]] = {}
-        for gpu in fleet.verdicts.bare:
-            free.setdefault(gpu.node, []).append(gpu)
         for node in fleet.verdicts.nodes:
-            if node.node in free:
-                faults = [gpu for gpu in free[node.node] if gpu.telemetry_fault]
-                if max(gpu.hours for gpu in faults or free[node.node]) < least:
-                    yield Unjudged(seen_too_short(least), (node,))
-                else:
-                    yield self._of_node(limits, node, faults) if faults else Clean(node)
+            own = fleet.free.get(node.node, [])
+            faults = [gpu for gpu in own if gpu.telemetry_fault]
+            if max((gpu.hours for gpu in faults or own), default=0.0) >= least:
+                yield self._of_node(fleet, limits, node, faults) if faults else Clean(node)
 
     def _of_groups(self, fleet: Fleet, limits: WasteRule, groups: Sequence[Group]) -> Found:
         """`groups`: on the same nodes, the largest first."""
         group, share = groups[0], max(g.fault_share for g in groups)
         held: dict[str, list[WorkloadVerdict]] = {}
-        for workload in (w for one in groups for w in one.workloads):
-            for uuid in workload.gpus:
-                held.setdefault(uuid, []).append(workload)
+        for w in (w for one in groups for w in one.workloads):
+            for uuid in w.gpus:
+                held.setdefault(uuid, []).append(w)
         # The contradictions of GPUs of these groups, while they held them; the longest first.
-        doubts = sorted(
-            (
-                doubt
-                for doubt in fleet.verdicts.doubts
-                if doubt.code in CONTRADICTIONS
-                and any(
-                    doubt.node in w.nodes and w.start < doubt.end and doubt.start < w.end
-                    for w in held.get(doubt.gpu_uuid, ())
-                )
-            ),
-            key=lambda doubt: (-doubt.hours, doubt.node, doubt.gpu_uuid),
-        )
+        doubts = [d for d in fleet.verdicts.doubts if d.code in CONTRADICTIONS and any(
+            d.node in w.nodes and w.start < d.end and d.start < w.end for w in held.get(d.gpu_uuid, ())
+        )]  # fmt: skip
+        doubts.sort(key=lambda d: (-d.hours, d.node, d.gpu_uuid))
         evidence = [
             Evidence("contradiction", share, limits.value("share_min"), "ratio of observed time"),
             Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
@@ -91,12 +76,9 @@ class TelemetryFault(Rule):
                 told.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
             told.append(f"{len(groups)} workloads there show this.")
+        hours = sum(g.fault_share * g.gpu_hours for g in groups)
         finding = finding_of(
-            fleet, limits, group,
-            evidence=evidence,
-            gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
-            cost=None,
-            values={"share": as_percent(share)},
+            fleet, limits, group, evidence=evidence, gpu_hours=hours, cost=None, values={"share": as_percent(share)},
             after=" ".join(told),
         )  # fmt: skip
         notes = tuple(
@@ -111,37 +93,23 @@ class TelemetryFault(Rule):
         series = frozenset(g.series_id for g in groups)
         return self.found(finding, group, group.nodes, faulty=series, notes=notes)
 
-    def _of_node(self, limits: WasteRule, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:
+    def _of_node(self, fleet: Fleet, limits: WasteRule, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:
         hours = sum(b.hours for b in faults)
         power = [b.power_mean_watts for b in faults if b.power_mean_watts is not None]
         floor = [b.idle_power_watts for b in faults if b.idle_power_watts is not None]
         over = sum(power) / sum(floor) if power and len(power) == len(floor) and sum(floor) else None
-        values = {
-            "workload": f"{len(faults)} free GPUs",
-            "node": node.node,
-            "nodes": f"node {node.node}",
-            "gpu_count": len(faults),
-            "gpu_sku": node.gpu_sku or node.gpu_name,
-            "power": watts(sum(power) / len(power)) if power else None,
-            **{name: threshold.value for name, threshold in limits.thresholds.items()},
-        }
-        finding = Finding(
-            id=stable_id("f", limits.id, node.cluster, node.node),
-            rule=limits.id,
-            severity=limits.severity,  # type: ignore[arg-type]
-            workload=None,
-            node=node.node,
-            gpus=tuple(b.gpu_uuid for b in faults),
+        finding = finding_of_node(
+            fleet, limits, node, faults,
             evidence=(
                 Evidence("power_over_idle", over, None, "ratio"),
                 Evidence("hours_without_workload", hours, None, "GPU-hours"),
             ),
-            gpu_hours=hours,
-            cost_usd=None,
-            price=None,
-            confidence=clamped_confidence(0.9),
-            would_change_if=would_change_if(limits, values),
-            text=f"{fill(limits.text, values)} {faults[0].telemetry_fault}",
-            nodes=(node.node,),
-        )
+            gpu_hours=hours, cost=None, sure=(0.9,),
+            values={
+                "workload": f"{len(faults)} free GPUs", "node": node.node, "nodes": f"node {node.node}",
+                "gpu_count": len(faults), "gpu_sku": node.gpu_sku or node.gpu_name,
+                "power": watts(sum(power) / len(power)) if power else None,
+            },
+            after=faults[0].telemetry_fault or "",
+        )  # fmt: skip
         return self.found(finding, None, (node,))

@@ -12,19 +12,19 @@ from ....rules.policy.labels import TRAINING_KINDS
 from ...core.advice_types import Evidence
 from ...core.coded_text import coded
 from ..constraints import room_bytes
-from ..finding import Found, Unjudged, as_percent
+from ..finding import as_percent
 from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
 from ..prediction import NORM, demand, not_measured
 from ..rule import (
-    KIND_UNKNOWN,
     MIN_SHARE,
+    Verdict,
+    Why,
     WorkloadRule,
     finding_of,
     kind_chance,
     measured_percentile,
     too_short,
-    unjudged,
 )
 
 
@@ -40,13 +40,13 @@ class TooManyGpus(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (g for g in super().scope(fleet) if g.kind not in TRAINING_KINDS and (g.gpu_count > 1 or not g.nodes))
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits, asked, use = self.limits(fleet, group), group.demand_p95, group.use
-        if (short := too_short(fleet, limits, group)) is not None:
+        if short := too_short(fleet, limits, group):
             return short
         if asked is None:
             lacking = not_measured(use, "u_c", "u_m")
-            return unjudged(group, lacking.reason if lacking else coded("demand-unknown", "its demand is unknown"))
+            return lacking.reason if lacking else coded("demand-unknown", "its demand is unknown")
         # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
         # known: they see the seconds that an hour's mean hides.
         peaks = {
@@ -56,7 +56,8 @@ class TooManyGpus(WorkloadRule):
             "the network": measured_percentile(use.u_i, 99),
             "PCIe": measured_percentile(use.u_p, 99),
         }
-        top, label = max((value, name) for name, value in peaks.items() if value is not None)
+        known = {name: value for name, value in peaks.items() if value is not None}
+        label, top = max(known.items(), key=lambda one: one[1])
         if top >= limits.value("u_p99_max"):
             return None
         needed, load = _needed(fleet, group, asked, limits.value("headroom"))
@@ -71,12 +72,11 @@ class TooManyGpus(WorkloadRule):
         if needed >= few:
             # NVLink that was not measured is taken to be as busy as the engine, and keeps a replica whole.
             blind = group.gpus_per_replica > 1 and bool(use.lacking("u_n")) and group.may_use_nvlink
-            unknown = coded("nvlink-not-measured", "the NVLink traffic of its GPUs was not measured")
-            return unjudged(group, unknown) if blind else None
+            return Why.NVLINK_NOT_MEASURED if blind else None
         # Work of unknown kind keeps its count where it may well be training.
         trains = kind_chance(group, *TRAINING_KINDS) if group.kind == "unknown" else 0.0
         if trains > limits.value("training_chance_max"):
-            return unjudged(group, KIND_UNKNOWN)
+            return Why.KIND_UNKNOWN
         surplus = group.gpu_hours * (1 - needed / min(held, group.gpu_count))
         finding = finding_of(
             fleet, limits, group,
@@ -85,8 +85,7 @@ class TooManyGpus(WorkloadRule):
                 Evidence("demand_p95", asked, limits.value("headroom"), "ratio of what the SKU sustains"),
                 Evidence("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
             ),
-            gpu_hours=surplus,
-            cost=fleet.cost(surplus, group.nodes),
+            gpu_hours=surplus, cost=fleet.cost(surplus, group.nodes),
             values={
                 "gpu_hours": f"{group.gpu_hours:,.0f}", "u_max": as_percent(top), "u_label": label,
                 "count_needed": needed, "headroom": as_percent(load),

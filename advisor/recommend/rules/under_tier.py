@@ -7,20 +7,10 @@ from collections.abc import Iterable
 from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...core.advice_types import Evidence
 from ...core.coded_text import coded
-from ..finding import Found, Unjudged, as_percent
+from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import (
-    BOTTLENECK_UNKNOWN,
-    KIND_UNKNOWN,
-    WorkloadRule,
-    busy_share,
-    finding_of,
-    kind_chance,
-    measured_percentile,
-    too_short,
-    unjudged,
-)
+from ..rule import Verdict, Why, WorkloadRule, busy_share, finding_of, kind_chance, measured_percentile, too_short
 
 
 class UnderTier(WorkloadRule):
@@ -33,9 +23,9 @@ class UnderTier(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.kind in (*TRAINING_KINDS, "unknown"))
 
-    def judge(self, fleet: Fleet, group: Group) -> Found | Unjudged | None:
+    def judge(self, fleet: Fleet, group: Group) -> Verdict:
         limits, node = self.limits(fleet, group), group.nodes[0]
-        if (short := too_short(fleet, limits, group)) is not None:
+        if short := too_short(fleet, limits, group):
             return short
         least = limits.value("share_min")
         network = busy_share(group, "network")
@@ -49,13 +39,13 @@ class UnderTier(WorkloadRule):
         share = network + inside
         if share < least:
             if most >= least:
-                return unjudged(group, coded("links-unknown", "the links of its nodes are unknown"))
+                return coded("links-unknown", "the links of its nodes are unknown")
             unknown = busy_share(group, "unknown") if may_be_slow_network or may_be_slow_inside else 0.0
-            return unjudged(group, BOTTLENECK_UNKNOWN) if most + unknown >= least else None
+            return Why.BOTTLENECK_UNKNOWN if most + unknown >= least else None
         # Work of unknown kind waits in collectives as training does, unless it is likelier to answer requests.
         trains = kind_chance(group, *TRAINING_KINDS)
         if group.kind == "unknown" and trains <= kind_chance(group, *ON_DEMAND_KINDS):
-            return unjudged(group, KIND_UNKNOWN)
+            return Why.KIND_UNKNOWN
         link, use = ("the network", group.use.u_i) if network >= inside else ("PCIe", group.use.u_p)
         # The use of the line is the least share of the time that it takes; the rest of the wait may overlap with work.
         line = measured_percentile(use, 50)

@@ -81,18 +81,18 @@ def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
 
 def silent(**changes):
     w = workload(**changes)
-    return verdicts([node(fabric=fabric(util_p995=0.008))], [w], uses=[usage(w, u_n=0.2)])
+    return verdicts([node(fabric=fabric(util_p995=0.0008))], [w], uses=[usage(w, u_n=0.2)])
 
 
 def test_a_teams_threshold_holds_for_its_work_and_on_the_nodes_it_shares(tmp_path):
     files = {
-        "teams/strict/waste/idle-fabric.yaml": "id: idle-fabric\nthresholds: {util_p995_max: {value: 0.005}}\n",
+        "teams/strict/waste/idle-fabric.yaml": "id: idle-fabric\nthresholds: {util_p995_max: {value: 0.0005}}\n",
         "teams/strict/team.yaml": "namespace: [strict]\n",
     }
     assert "idle-fabric" in fired(advice(silent(), tmp_path, files))
     assert "idle-fabric" not in fired(advice(silent(owner=Owner(namespace="strict")), tmp_path))
     both = [workload("a", shared=True), workload("b", shared=True, owner=Owner(namespace="strict"))]
-    given = verdicts([node(fabric=fabric(util_p995=0.008))], both, uses=[usage(w, u_n=0.2) for w in both])
+    given = verdicts([node(fabric=fabric(util_p995=0.0008))], both, uses=[usage(w, u_n=0.2) for w in both])
     assert "idle-fabric" not in fired(advice(given, tmp_path))
 
 

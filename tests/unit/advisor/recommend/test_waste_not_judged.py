@@ -1,0 +1,198 @@
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+"""Not judged is not clean: what each rule cannot know and why, and that it speaks once of everybody in its scope."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict
+from skuwise.advisor.pipeline import fleet_of
+from skuwise.advisor.recommend.finding import Found, Unjudged
+from skuwise.advisor.recommend.rule import WorkloadRule
+from skuwise.advisor.recommend.rules import RULES
+from skuwise.advisor.recommend.waste import find_waste
+from skuwise.rules.policy.thresholds import load_waste_rules
+from skuwise.tests.support.moves_builders import (
+    END,
+    START,
+    advice_of,
+    bare,
+    catalog,
+    gpus_of,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
+from skuwise.tests.support.rulebooks import rulebook
+
+MEASURED = {"engine_active": 0.9, "cpu": 0.1, "mem_flat": 0.0}
+STANDBY = {"engine_active": 0.01}
+LOW = {"u_c": 0.05, "u_m": 0.2}
+DECODE = {"power_over_idle": 4.0, "power_watts": 400.0, "tensor_of_sustained_p95": 0.1}
+PERHAPS = KindVerdict("unknown", 0.5, (), (Alternative("training", 0.4), Alternative("online-inference", 0.4)))
+
+
+def seen(kind="online-inference", label="hbm-bandwidth", share=1.0, host=None, hours=336, ready=True, **changes):
+    """A workload on one node, with `features` and its rows of use."""
+    use = changes.pop("use", {})
+    bound = BottleneckVerdict(label, 0.9, {label: share, "mixed": 1 - share})
+    values = {"start": END - hours * 3600, "features": MEASURED, "bottleneck": bound, **changes}
+    w = workload("w", kind=kind, **values)
+    return verdicts([node(fabric=None, **(host or {}))], [w], uses=[usage(w, **use)], ready=ready)
+
+
+def code(given, rule) -> list[str]:
+    return [one.reason.code for one in advice_of(given).not_judged if one.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("rule", "given", "said"),
+    [
+        ("idle", verdicts([node()], [], bare_gpus=[bare("n1", idle_hours=0.0, engine_mean=None, dram_mean=None)]),
+         ["activity-not-measured"]),
+        ("idle", verdicts([node(hours_observed=20.0)], [], bare_gpus=[bare("n1", hours=20.0)]), ["seen-too-short"]),
+        ("idle", verdicts([node(hours_observed=0.0)], []), ["not-observed"]),
+        ("held-idle", seen(host={"hours_observed": 20.0}), ["seen-too-short"]),
+        ("held-idle", seen(features={"engine_active": 0.0}), ["zero-not-confirmed"]),
+        ("held-idle", seen(use={"g": math.nan}), ["activity-not-measured"]),
+        ("held-idle", seen(shared=True), ["gpus-shared"]),
+        ("held-idle", seen(gpu_part=0.5), []),  # an instance is judged by itself
+        ("too-many-gpus", seen(hours=20), ["seen-too-short"]),
+        ("too-many-gpus", seen(use={"u_c": math.nan}), ["use-not-measured"]),
+        ("too-many-gpus", seen(kind=PERHAPS, use=LOW), ["kind-unknown"]),
+        ("too-many-gpus", seen(use={**LOW, "u_n": math.nan, "g": 0.9}), ["nvlink-not-measured"]),
+        ("too-many-gpus", seen(gpus=gpus_of("n1", 1), use=LOW), []),
+        ("too-many-gpus", seen(kind="training", use=LOW), []),
+        ("fix-first", seen(kind="training", hours=2, label="latency"), ["seen-too-short"]),
+        ("fix-first", seen(kind="training", label="unknown", share=0.6), ["bottleneck-unknown"]),
+        ("fix-first", seen(kind=PERHAPS, label="latency"), ["kind-unknown"]),
+        ("fix-first", seen(label="latency"), []),
+        ("under-tier", seen(kind="training", ready=False), ["seen-too-short"]),
+        ("under-tier", seen(kind="training", label="unknown", host={"sku": None}), ["bottleneck-unknown"]),
+        ("under-tier", seen(kind="training", label="network", host={"sku": None}), ["links-unknown"]),
+        ("under-tier", seen(kind="training", label="network"), []),
+        ("over-tier", seen(use={"u_c": math.nan}), ["compute-not-measured"]),
+        ("over-tier", seen(label="unknown", share=0.6), ["bottleneck-unknown"]),
+        ("over-tier", seen(gpu_sku="a GPU of tomorrow"), ["gpu-unknown"]),
+        ("over-tier", seen(host={"sku": None}), ["no-price"]),
+        ("idle-nvlink", seen(), ["nvlink-not-measured"]),
+        ("idle-nvlink", seen(kind=PERHAPS, host={"nvlink_util_p995": 0.0}), ["kind-unknown"]),
+        ("idle-nvlink", seen(features=STANDBY, host={"nvlink_util_p995": 0.0}), ["on-standby"]),
+        ("idle-nvlink", seen(hours=20, ready=False, host={"nvlink_util_p995": 0.0}), ["seen-too-short"]),
+        ("idle-nvlink", seen(host={"nvlink_util_p995": 0.5}, use={"u_n": 0.4}), []),
+        ("memory-unused", seen(use={"memory": math.nan}), ["memory-not-measured"]),
+        ("memory-unused", seen(features=STANDBY, use={"memory": 0.1}), ["on-standby"]),
+        ("memory-unused", seen(hours=20, use={"memory": 0.1}), ["seen-too-short"]),
+        ("memory-unused", seen(hours=20, use={"memory": 0.9}), []),  # what it took it took
+        ("memory-unused", seen(features={"mem_flat": 1.0}, use={"memory": 0.1}), []),  # its need can never be told
+        ("energy", seen(), ["power-not-measured"]),
+        ("energy", seen(kind="unknown", features=DECODE, use={"u_m": 0.85, "u_c": 0.05}), ["kind-unknown"]),
+        ("telemetry-fault", seen(hours=0.5), ["seen-too-short"]),
+        ("telemetry-fault", seen(nodes=("elsewhere",), gpus=("GPU-x",)), ["nodes-unknown"]),
+    ],
+)  # fmt: skip
+def test_what_a_rule_cannot_know_is_not_judged_with_the_reason(rule, given, said):
+    assert code(given, rule) == said
+
+
+def counts(advice, rule) -> tuple[int, int, int]:
+    (one,) = [j for j in advice.judged if j.rule == rule]
+    return one.found, one.clean, one.not_judged
+
+
+def test_those_of_one_reason_are_told_together_with_their_gpus():
+    two = [workload("b", gpus=gpus_of("n1")[:2]), workload("a", gpus=gpus_of("n1")[2:4])]
+    advice = advice_of(verdicts([node(fabric=None)], two))
+    (one,) = [n for n in advice.not_judged if n.rule == "idle-nvlink"]
+    assert (one.nodes, one.workloads, one.gpu_count, one.usd_per_month) == (("n1",), ("w-a", "w-b"), 4, None)
+    assert counts(advice, "idle-nvlink") == (0, 0, 2)
+
+
+def test_signals_that_contradict_are_one_finding_of_several_and_leave_the_other_rules_without_a_verdict():
+    runs = [workload(name, kind="training", features={"fault_share": 0.4}) for name in ("a", "b")]
+    advice = advice_of(verdicts([node(fabric=None)], runs))
+    assert counts(advice, "telemetry-fault") == (2, 0, 0)
+    assert {n.reason.code for n in advice.not_judged if n.workloads} == {"signals-contradict"}
+
+
+def test_a_finding_that_other_data_contradict_is_not_judged():
+    told = BottleneckVerdict("compute", 0.9, {"hbm-bandwidth": 0.85, "compute": 0.15})
+    given = seen(kind="batch-inference", features={"tensor_of_sustained_p95": 0.2, "cpu": 0.01, "mem_flat": 0.0},
+                 bottleneck=told, gpus=gpus_of("n1", 1), gpu_sku="L40S", node_sku="aws/g6e.48xlarge",
+                 host={"sku": "aws/g6e.48xlarge", "provider": "aws", "region": "us-east-1", "gpu_sku": "L40S"},
+                 use={"u_m": 0.8, "memory": 0.3})  # fmt: skip
+    assert code(given, "over-tier") == ["finding-contradicted"]
+
+
+def test_each_rule_has_a_class_and_a_file_of_thresholds():
+    assert {rule.id for rule in RULES} == set(load_waste_rules())
+    assert all(rule.answered_by for rule in RULES)
+
+
+KINDS = st.sampled_from(["training", "online-inference", "batch-inference", "interactive", "idle", "unknown"])
+LABELS = st.sampled_from(["hbm-bandwidth", "compute", "network", "latency", "unknown", "idle"])
+SHARES = st.one_of(st.just(math.nan), st.floats(0.0, 1.0))
+
+
+@st.composite
+def fleets(draw):
+    nodes, runs, uses, free, idle = [], [], [], [], {}
+    for n in range(draw(st.integers(1, 3))):
+        name, hours = f"n{n}", draw(st.sampled_from([0.0, 2.0, 20.0, 336.0]))
+        sku = draw(st.sampled_from([None, "azure/Standard_ND96isr_H100_v5", "azure/Standard_ND96is_H100_v5"]))
+        changes = {"nvlink_util_p995": draw(st.sampled_from([None, 0.0, 0.5]))}
+        if draw(st.booleans()):
+            changes["fabric"] = None
+        nodes.append(node(name, sku, hours_observed=hours, **changes))
+        for _ in range(draw(st.integers(0, 2))):
+            features = {"mem_flat": draw(st.sampled_from([0.0, 1.0])), "cpu": 0.1}
+            for feature, value in (("fault_share", 0.3), ("engine_active", 0.0), ("engine_active", 0.9)):
+                if draw(st.booleans()):
+                    features[feature] = value
+            gpus, length = draw(st.integers(1, 8)), draw(st.sampled_from([2, 20, 336]))
+            w = workload(
+                f"w{draw(st.integers(0, 3))}", (name,), id=f"id-{len(runs)}", kind=draw(KINDS), features=features,
+                gpus=gpus_of(name, gpus), start=max(END - length * 3600, START), shared=draw(st.booleans()),
+                bottleneck=BottleneckVerdict("x", 0.9, {draw(LABELS): 1.0}),
+            )  # fmt: skip
+            runs.append(w)
+            uses.append(usage(w, u_c=draw(SHARES), u_m=draw(SHARES), u_n=draw(SHARES), memory=draw(SHARES),
+                              label=draw(LABELS)))  # fmt: skip
+            if draw(st.booleans()):
+                idle[w.id] = w.gpu_hours * draw(st.floats(0.0, 1.0))
+        free += [bare(name, gpu, hours=max(hours, 0.1), idle_hours=draw(st.floats(0.0, 1.0)) * hours,
+                      engine_mean=draw(st.sampled_from([None, 0.0])),
+                      telemetry_fault=draw(st.sampled_from([None, "one of the two signals is wrong"])))
+                 for gpu in range(draw(st.integers(0, 2)))]  # fmt: skip
+    return verdicts(nodes, runs, uses=uses or None, bare_gpus=free, idle_hours=idle, ready=draw(st.booleans()))
+
+
+@given(fleets())
+@settings(max_examples=100, deadline=None)
+def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(given):
+    book = rulebook(catalog())
+    fleet = fleet_of(given, book, END, np.random.default_rng(1))
+    counted = {one.rule: one for one in find_waste(fleet, book.exceptions).judged}
+    for rule in RULES:
+        spoken = []
+        for one in rule.find(fleet):
+            if isinstance(one, Found | Unjudged):
+                group, nodes = one.group, [n.node for n in one.nodes]
+                faulty = sorted(one.faulty) if isinstance(one, Found) else []
+                spoken += nodes if rule.judges_nodes or group is None else faulty or [group.series_id]
+            else:
+                spoken.append(getattr(one.about, "series_id", None) or one.about.node)
+        assert len(spoken) == len(set(spoken))
+        if isinstance(rule, WorkloadRule):
+            assert set(spoken) == {group.series_id for group in rule.scope(fleet)}
+        told = counted[rule.id]
+        assert told.found + told.clean + told.not_judged == len(spoken)
+    # Less is found where an exception says so, of the same number.
+    excused = replace(book.exceptions, every=())
+    assert [sum((j.found, j.clean, j.not_judged)) for j in find_waste(fleet, excused).judged] == [
+        sum((j.found, j.clean, j.not_judged)) for j in counted.values()
+    ]
