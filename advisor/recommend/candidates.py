@@ -91,8 +91,7 @@ def _weigh(
     assert base.price is not None
     if group.phase == "training":
         gpus, nodes = base.gpus, int(nodes_for(base.gpus, target.gpu_count))
-        here = base.nodes * base.price.usd_per_hour
-        draws = (here - nodes * price.usd_per_hour * ratio) * job_hours(fleet, base)
+        draws = (base.nodes * base.price.usd_per_hour - nodes * price.usd_per_hour * ratio) * job_hours(fleet, base)
     else:
         if base.sized_demand is None:
             return (coded("demand-not-measured", "no demand data"),)

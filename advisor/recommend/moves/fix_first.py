@@ -86,11 +86,10 @@ def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
     else:
         who, key = f"Free GPUs of {node.node}", f"{node.cluster}/{node.node}"
         held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
-    what = REMEDIES[fault] if fault is not None else _TELEMETRY
     return recommend(
         "fix-first", key, fault or _COUNTERS,
         findings=(found.finding.id,), workload=group.lead.id if group else None, source=held, target=held,
-        text=f"{who}: {what}. Do this before you move or resize it. {then}",
+        text=f"{who}: {_TELEMETRY if fault is None else REMEDIES[fault]}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
         observed_hours=fleet.hours_of(group) if group is not None and freed > 0 else None,
         changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...core.advice_types import Action, Interval, Recommendation, SavingsBaseline
+from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ..finding import ClockChange, series_label
 from ..fleet import DRAWS, Fleet, Series
@@ -12,23 +12,20 @@ from ..move import Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Prediction
 from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours, measure
 
-CAP: Action = "power-cap"
-CLOCK: Action = "lower-clock"
-
 
 class LowerClock(Move):
-    actions = (CLOCK, CAP)
+    actions = ("lower-clock", "power-cap")
     subject = "A lower clock"
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         for series in fleet.series:
-            for found in series.asking(CLOCK):
+            for found in series.asking("lower-clock"):
                 if found.clock is not None:
                     yield _recommendation(series, found.clock)
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         told = {key: value for one in r.changes for key, value in one.fields.items()}
-        if r.action == CAP:
+        if r.action == "power-cap":
             watts = told.get("watts")
             to = f" to {watts:.0f} W per GPU" if isinstance(watts, float | int) else ""
             return f"Lower the power limit of {of.name}{to}"
@@ -37,7 +34,7 @@ class LowerClock(Move):
         return f"Lower the SM clock of {of.name}{to}"
 
     def words(self, r: Recommendation) -> str:
-        return "lower SM clock" if r.action == CLOCK else "lower power limit"
+        return "lower SM clock" if r.action == "lower-clock" else "lower power limit"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By the clock at work: past half of the way down is done. Figures are of whole runs, so this lags."""
@@ -66,9 +63,8 @@ def _recommendation(series: Series, change: ClockChange) -> Recommendation:
     """The change that a finding carries. Dollars only where the team pays for the power."""
     group, move, interval = series.group, change.move, change.move.prediction.interval
     share, joules, drawn = move.clock_share, move.joules, change.drawn_kwh_per_month
-    drawn_ratio = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(
-        series.fleet.draws("clock", group.series_id), DRAWS
-    )
+    rng = series.fleet.draws("clock", group.series_id)
+    drawn_ratio = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(rng, DRAWS)
     price = series.fleet.book.power_of(group.nodes[0])
     saving, then = at_power_price(price, (1 - drawn_ratio) * drawn, drawn)
     if change.cap_watts is None:
@@ -80,7 +76,7 @@ def _recommendation(series: Series, change: ClockChange) -> Recommendation:
         if not move.shown:
             then = f"The interval is wide because no capped run was measured on this architecture. {then}"
     return recommend_for(
-        series, CLOCK if change.cap_watts is None else CAP, place="clock",
+        series, "lower-clock" if change.cap_watts is None else "power-cap", place="clock",
         text=(
             f"{series_label(group)} with {how}: {interval.p50:.2f}x the time "
             f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_after:.0f} W per busy GPU instead of "
@@ -89,9 +85,7 @@ def _recommendation(series: Series, change: ClockChange) -> Recommendation:
         ),
         changes=(changed,),
         saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
-        energy_saving_kwh_per_month=Interval(
-            (1 - joules.p90) * drawn, (1 - joules.p50) * drawn, (1 - joules.p10) * drawn
-        ),
+        energy_saving_kwh_per_month=Interval(*((1 - j) * drawn for j in (joules.p90, joules.p50, joules.p10))),
         would_change_if=(
             coded("latency-target", "latency targets leave no room for the slowdown"),
             coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),

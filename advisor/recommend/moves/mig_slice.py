@@ -46,10 +46,8 @@ class MigSlice(Move):
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
-    """Every instance of its GPU for one replica, evaluated, the smallest first. Empty: it cannot be asked.
-
-    Asked only of replicas that hold one whole GPU each.
-    """
+    """Every instance of its GPU for one replica, evaluated, the smallest first. Empty: replicas are not one whole GPU
+    each."""
     if sku is None or group.shared or group.gpus_per_replica != 1:
         return ()
     share = group.mem_needed_max

@@ -125,11 +125,9 @@ def _rated(node: NodeSku) -> str:
 
 
 def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | None, tuple[Rejected, ...]]:
-    """The best other node of the same provider and region, and why every other was rejected.
-
-    `skip`: node SKUs that another recommendation covers. None where no candidate could be predicted and priced; where
-    the best one saves nothing, it has what it would cost and is blocked.
-    """
+    """The best other node of the same provider and region, and why every other was rejected. `skip`: node SKUs that
+    another recommendation covers. None where no candidate could be predicted and priced; where the best one saves
+    nothing, it has what it would cost and is blocked."""
     fleet, base, node = series.fleet, series.base, series.group.nodes[0]
     source = fleet.gpu_of(series.group)
     if source is None:

@@ -87,10 +87,8 @@ def _bare(fleet: Fleet, found: Found) -> _Free | None:
     parts = [counted(len(free) - cut, "GPU")] if len(free) > cut else []
     parts += [counted(cut, "MIG instance")] if cut else []
     who = node.node if whole else f"{' and '.join(parts)} of {node.node}"
-    return _Free(
-        frozenset(b.gpu_uuid for b in free), sum(b.part for b in free), int(whole),
-        f"{who} idle for {node.span_hours / 24:.0f} days.",
-    )  # fmt: skip
+    what = f"{who} idle for {node.span_hours / 24:.0f} days."
+    return _Free(frozenset(b.gpu_uuid for b in free), sum(b.part for b in free), int(whole), what)
 
 
 def free_gpus(free: Sequence[BareGpu]) -> int:
@@ -154,10 +152,8 @@ def _recommendation(fleet: Fleet, found: Found, free: _Free) -> Recommendation:
 
 
 def _drawn(fleet: Fleet, found: Found) -> float | None:
-    """Watts that the GPUs drew at rest, all together; None: not measured of each of them.
-
-    Only the mean over the window is known, so it applies to every month. Instances have no power of their own.
-    """
+    """Watts that the GPUs drew at rest in the mean over the window, all together; None: not measured of each of them.
+    Instances have no power of their own."""
     group = found.group
     if group is None:
         watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...classify.types import RestLevel
-from ...core.advice_types import Action, Recommendation, SavingsBaseline
+from ...core.advice_types import Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
 from ..evidence import REST
@@ -25,7 +25,6 @@ from ..move import WEEK_HOURS, Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Array, percentiles
 from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours
 
-ACTION: Action = "rest-clocks"
 VARIABLE = "CUDA_DISABLE_PERF_BOOST"
 # Not what people type into: a notebook of one GPU would come to a dollar a month.
 SERVERS = ("online-inference", "batch-inference")
@@ -51,7 +50,7 @@ _OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of th
 
 
 class RestClocks(Move):
-    actions = (ACTION,)
+    actions = ("rest-clocks",)
     subject = "Lowering the idle clocks"
     brief = "lower idle clocks"
     unasked_hours = WEEK_HOURS
@@ -62,8 +61,8 @@ class RestClocks(Move):
             group = series.group
             if group.kind in SERVERS and group.current and not group.shared and not group.sliced:
                 rest = _rest_of(series, levels)
-                r = _recommendation(series, rest) if rest is not None else None
-                yield from [r] if r is not None else []
+                if rest is not None and (r := _recommendation(series, rest)) is not None:
+                    yield r
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
@@ -97,8 +96,7 @@ def _watts_at_rest(snapshot: PredictionSnapshot, seen: Observation) -> float | N
 @dataclass(frozen=True, slots=True)
 class _Rest:
     """How its GPUs rest. `held_watts`: of each GPU; `free_watts`: with nothing resident, as its own rows or another's
-    tell it (`basis`); `own`: which are its own; empty: nobody was seen free. `gpu_hours`: at rest, a month.
-    """
+    tell it (`basis`); `own`: which are its own; empty: nobody was seen free. `gpu_hours`: at rest, a month."""
 
     held_watts: Array
     free_watts: Array
@@ -140,10 +138,8 @@ def _rest_of(series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> _Re
 
 
 def _free(one: RestLevel, levels: Iterable[RestLevel]) -> tuple[float, str] | None:
-    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data.
-
-    Only where the clock is down as well: a bare context takes next to no memory.
-    """
+    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data. Only where its
+    clock is down as well: a bare context takes next to no memory."""
     seen = [
         (o, o.free_watts)
         for o in levels
@@ -181,7 +177,7 @@ def _recommendation(series: Series, rest: _Rest) -> Recommendation | None:
             saving, then = at_power_price(price, drawn, held * rest.gpu_hours / 1000)
     low, high = FIRST_REQUEST_SECONDS
     return recommend_for(
-        series, ACTION, "clocks-by-load", place="rest",
+        series, "rest-clocks", "clocks-by-load", place="rest",
         text=(
             f"{series_label(group)} is idle in {percent(rest.share)} of its time. {told} Set {VARIABLE}=1 in its "
             f"environment, so that its clocks follow the load. The first request after an idle period takes {low:.2f} "

@@ -59,10 +59,9 @@ class ScheduleOff(Move):
         if quiet is None or not seen.now(snapshot.series_id):
             return None
         length = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0
-        begin = seen.end // DAY_SECONDS * DAY_SECONDS + quiet[0] * 3600.0
-        while begin + length > seen.end:
-            begin -= DAY_SECONDS
-        latest, nights, off = begin, 0, False
+        past = (seen.end - length - quiet[0] * 3600.0) // DAY_SECONDS * DAY_SECONDS
+        latest = begin = past + quiet[0] * 3600.0
+        nights, off = 0, False
         while begin >= seen.start:
             held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
             if nights and off != (held <= OFF_SHARE_MAX):
@@ -71,10 +70,8 @@ class ScheduleOff(Move):
         if nights < NIGHTS_MIN:
             return MoveState("between", seen.end, 0.0, "Its use at night varies.")
         since = latest - (nights - 1) * DAY_SECONDS
-        if off:
-            told = f"It held no GPUs during quiet hours for {nights} consecutive nights."
-            return MoveState("target", since, nights * 24.0, told)
-        return MoveState("source", since, nights * 24.0, f"It held its GPUs for {nights} consecutive nights.")
+        told = f"It held {'no GPUs during quiet hours' if off else 'its GPUs'} for {nights} consecutive nights."
+        return MoveState("target" if off else "source", since, nights * 24.0, told)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         if seen.start < state.since - SLACK_SECONDS:

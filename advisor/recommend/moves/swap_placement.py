@@ -75,10 +75,8 @@ def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[st
         return partner, r
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
-    why = CodedText(
-        "no-swap-partner", f"no training workload in this fleet waits for a missing fabric{more}",
-        {"because": codes or None},
-    )  # fmt: skip
+    told = f"no training workload in this fleet waits for a missing fabric{more}"
+    why = CodedText("no-swap-partner", told, {"because": codes or None})
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     return None, recommend(
         "swap-placement", group.series_id, group.series_id, "nobody",
@@ -135,9 +133,8 @@ def _predicted(fleet: Fleet, serving: Group, training: Group) -> Prediction | No
         return None
     # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the rates.
     waits = min(float(busy.mean()), _waits(training))
-    return Prediction(
-        1.0 - waits * max(1.0 - now / then, 0.0), SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate"
-    )
+    ratio = 1.0 - waits * max(1.0 - now / then, 0.0)
+    return Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
 
 
 def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:

@@ -37,7 +37,7 @@ def test_a_move_is_credited_only_beyond_the_right_sized_count():
     ways = {(r.action, r.target.node_sku): r for r in advice.recommendations}
     fewer, moved = ways["reduce-gpus", IB], ways["move-sku", PLAIN]
     assert (fewer.target.gpu_count, moved.target.gpu_count, fewer.realisation) == (16, 16, "cash-now")
-    assert "x the current peak demand" in fewer.break_even
+    assert "x the current peak demand" in (fewer.break_even or "")
     assert fewer.saving_usd_per_month.p50 == pytest.approx(2 * 98.32 * 730)
     assert moved.saving_usd_per_month.p50 == pytest.approx(2 * 9.832 * 730)
     assert advice.summary.recoverable_usd_per_month == pytest.approx((2 * 98.32 + 2 * 9.832) * 730)
