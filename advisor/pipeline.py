@@ -180,7 +180,7 @@ def reason_on(
     here = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
     priced = reconciliation.total is not None
     notes = (
-        *price_notes(verdicts, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
+        *price_notes(verdicts.nodes, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
         *_too_little(verdicts, fleet.floor_hours, generated_at), *asked.notes, *work_that_is_over(fleet),
         *fleet.site.notes,
     )  # fmt: skip

@@ -28,7 +28,7 @@ from ..core.frame import Frame, Window
 from ..core.records import records
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.price_book import PriceBook
-from ..recommend.pricing import assumed_notes, fabric_uses, unpriced_notes
+from ..recommend.pricing import fabric_uses, price_notes
 from ..recommend.rules.idle_fabric import IdleFabric
 from ..rulebook import Rulebook
 
@@ -279,8 +279,7 @@ def _notes(
     """What the dollars rest on, and which nodes have none."""
     nodes = tuple(nodes)
     without = [n.node for n in nodes if n.price is None]
-    facts = [n for n in verdicts.nodes if n.node in without]
-    notes = list(unpriced_notes(facts, len(nodes)))
+    notes = [note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"]
     if without:
         text = (
             f"No cost for {counted(len(without), 'node')} without a price ({listed(without)}): the rows have GPU-hours "
@@ -295,7 +294,6 @@ def _notes(
             "until the last data."
         )
         notes.append(CodedText("nodes-that-left", text, {"nodes": ", ".join(left)}))
-    notes += assumed_notes(verdicts.nodes, book)
     assumed = [n.node for n in nodes if n.fabric_assumed]
     if assumed and any(row.category == "fabric-premium" for row in rows):
         text = (

@@ -137,7 +137,8 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
     usd = (rows["gpu_hours"] * rows["node"].map(rates).astype(float)).groupby(rows["class"]).sum()
     total = sum(price.usd_per_hour * n.span_hours for n in priced if (price := book.of(n)) is not None)
     labels = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
-    return Reconciliation(*(float(usd.get(label, 0.0)) for label in labels), total)
+    workloads, shared, idle, unallocated, drained, unobserved = (float(usd.get(label, 0.0)) for label in labels)
+    return Reconciliation(workloads, shared, idle, unallocated, drained, unobserved, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +179,9 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
     return found + [book.beside(n, t) for n in places for t in wanted]
 
 
-def price_notes(verdicts: Verdicts, book: PriceBook) -> tuple[CodedText, ...]:
+def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
     """A line each: nodes without a price and what to write to get dollars, nodes whose region is assumed, and prices
     that nothing here is called by."""
-    nodes = verdicts.nodes
     unpriced = [n for n in nodes if book.of(n) is None or book.per_gpu_hour(n) is None]
     notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
     assumed = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]

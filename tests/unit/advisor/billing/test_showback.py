@@ -89,7 +89,7 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     frame, prices = random_fleet(seed_of(100 + number))
     book = rulebook(prices=prices)
     verdicts = judge(frame, book)
-    told, _ = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
+    told = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
     showback = split(frame, *prices)
     whole = sum_rows(showback.rows)

@@ -13,7 +13,7 @@ from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.predict.sku_comparison import compare
 from skuwise.advisor.recommend.predict.typical_work import Question, parts_of
 from skuwise.advisor.recommend.prediction import percentiles
-from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, reconcile, with_costs
+from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
 from skuwise.advisor.recommend.recommender import recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model
@@ -28,7 +28,7 @@ def test_the_parts_sum_to_node_price_times_hours():
     chat, job = workload("chat", ("n1",)), workload("job", ("n2",), kind="training", gpus=gpus_of("n2", 4))
     both = workload("both", ("n3",), shared=True)
     given = verdicts([node("n1"), node("n2", PLAIN), node("n3")], [chat, job, both], idle_hours={"w-job": 100.0})
-    r, notes = reconcile(given, PriceBook(CATALOG))
+    r, notes = reconcile(given, PriceBook(CATALOG)), price_notes(given.nodes, PriceBook(CATALOG))
     assert r.total == pytest.approx(336 * (2 * HOUR + PLAIN_HOUR))
     parts = r.workloads + r.shared + r.allocated_idle + r.unallocated + r.drained + r.unobserved
     assert parts == pytest.approx(r.total, rel=1e-3)
