@@ -5,7 +5,6 @@ Services keep up with demand, so their count follows the prediction; jobs keep t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -128,7 +127,6 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     here = nodes_for(base.gpus_needed(demands), base.gpus_per_node) * base.price.usd_per_hour
     needed = base.gpus_needed(demands * candidate.prediction.median)
     there = nodes_for(needed, candidate.node.gpu_count) * candidate.price.usd_per_hour
-    assert math.isfinite(float((here - there).sum()))
     saves = dict(zip(DEMANDS, here - there > 1e-9, strict=True))
     if saves[1.0]:
         # From where it stops saving.

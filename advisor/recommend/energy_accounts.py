@@ -17,13 +17,11 @@ from ...rules.catalog.node_files import ANY_REGION
 from ...rules.catalog.site_energy import SiteEnergy, SiteFigure
 from ...rules.catalog.types import PowerPrice
 from ..classify.types import NodeFacts, TokenEnergy, Verdicts
-from ..core.column_rows import ColumnRows, rows_of
 from ..core.energy_sums import JOULES_PER_KWH, basis_of, joules_a_token, owners_of, phases_together
 from ..core.energy_types import (
     PHASES,
     EnergyByUse,
     EnergyFigure,
-    EnergyPhase,
     FleetEnergy,
     GpuEnergy,
     NodeEnergy,
@@ -34,9 +32,13 @@ from ..core.energy_types import (
 from ..core.verdict_types import WorkloadVerdict
 from .price_book import PriceBook
 
-_GRAMS_PER_KG = 1000.0
 _OWN = ("workload", "allocated_idle")
-_NOBODYS = ("unallocated", "drained")
+_USES = ("workload", "shared", "allocated_idle", "unallocated", "drained")  # as in `EnergyByUse`
+_HOURS = ["gpu_hours", "measured_hours", "busy_hours"]
+_SUMS = [*_HOURS, "kwh", "counted", "idle_kwh", "busy_kwh", "usd", "co2_kg", "cost", "unpriced"]
+# Sums of some rows by name: hours of no row are 0, of the others None where nothing is known.
+Sums = Mapping[Any, Any]
+_NOTHING: Sums = dict.fromkeys(_SUMS) | dict.fromkeys(_HOURS, 0.0)
 
 
 @dataclass(frozen=True)
@@ -54,39 +56,56 @@ def energy_accounts(
     """`workloads`: those of the verdicts, as the advice has them."""
     if not verdicts.nodes or verdicts.energy.empty:
         return EnergyAccounts(None, tuple(workloads), ())
-    table = _with_money(verdicts, book, site)
-    rows = rows_of(table)
-    by_workload = rows.where(table["class"].isin(_OWN).to_numpy(bool)).groups("workload_id")
-    nothing = rows.where(np.zeros(len(rows), dtype=np.bool_))
-    told = tuple(
-        replace(w, energy=_of_workload(by_workload.get(w.id, nothing), w, verdicts.tokens.get(w.id))) for w in workloads
-    )
-    by_node = rows.groups("node")
-    nodes = tuple(
-        _of_node(by_node.get(n.node, nothing), n, verdicts) for n in sorted(verdicts.nodes, key=lambda one: one.node)
-    )
+    rows = _with_money(verdicts, book, site)
+    own = rows[rows["class"].isin(_OWN)]
+    by_workload, by_node = _sums(own, "workload_id"), _sums(rows, "node")
+    phases, gpus = _nested(own, "workload_id", "phase"), _nested(rows, "node", "gpu_uuid")
+    told = tuple(replace(w, energy=_of_workload(w, by_workload, phases, verdicts.tokens.get(w.id))) for w in workloads)
+    facts = sorted(verdicts.nodes, key=lambda n: n.node)
+    nodes = tuple(_of_node(n, by_node.get(n.node, _NOTHING), gpus.get(n.node, {}), verdicts) for n in facts)
     return EnergyAccounts(_of_fleet(rows, told, verdicts, _stated(verdicts, book, site)), told, nodes)
 
 
+def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:
+    """The sums of each group, by its name (names, of several columns)."""
+    table = rows.groupby(list(by))[_SUMS].sum(min_count=1)
+    names, table = table.index.tolist(), table.fillna(dict.fromkeys(_HOURS, 0.0)).astype(object)
+    return dict(zip(names, table.where(table.notna(), None).to_dict("records"), strict=True))
+
+
+def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, Sums]]:
+    """The sums of the groups of two columns, by the first and then by the second."""
+    found: dict[str, dict[str, Sums]] = {}
+    for (first, second), own in _sums(rows, outer, inner).items():
+        found.setdefault(first, {})[second] = own
+    return found
+
+
 def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.DataFrame:
-    """The rows of the accounting with ``kwh``, ``counted``, ``usd``, ``grams`` and ``cost`` (of the node's hours); NaN
-    where it is not known."""
-    rows = verdicts.energy.copy()
-    measured = rows["measured_hours"].to_numpy(float) > 0
-    rows["kwh"] = np.where(measured, rows["joules"].to_numpy(float) / JOULES_PER_KWH, np.nan)
-    rows["counted"] = np.where(measured, rows["counted_joules"].to_numpy(float) / JOULES_PER_KWH, np.nan)
-    hours = rows["hour"].to_numpy(int)
-    drawn = rows["kwh"].to_numpy(float) * _by_hour(site.pue, hours, 1.0)
-    powers = {n.node: _price(n, book, site) for n in verdicts.nodes}
-    rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
-    usd = np.full(len(rows), np.nan)
+    """The rows of the accounting with the columns of `_SUMS`, NaN where one is not known, and in `unpriced` 1 where the
+    cost of the node's hours is not."""
+    rows = verdicts.energy
+    measured, hour, idle = rows["measured_hours"] > 0, rows["hour"].to_numpy(int), rows["idle"].astype(bool)
+    kwh = (rows["joules"].astype(float) / JOULES_PER_KWH).where(measured)
+    drawn = kwh * _by_hour(site.pue, hour, 1.0)
+    usd_per_kwh = np.full(len(rows), np.nan)
+    regions = {n.node: n.region for n in verdicts.nodes}
     for node, at in rows.groupby("node", sort=False).indices.items():
-        usd[at] = drawn[at] * _by_hour(powers.get(str(node)), hours[at], np.nan)
-    rows["usd"] = usd
-    rows["grams"] = drawn * _by_hour(site.co2_grams_per_kwh, hours, np.nan)
-    rate = rows["node"].map({node: np.nan if one is None else one for node, one in rates.items()}).astype(float)
-    rows["cost"] = rows["gpu_hours"] * rate
-    return rows
+        # The site's price of power, else that of the price file for the node's region.
+        price = site.usd_per_kwh or _figure(book.power(regions.get(str(node))))
+        usd_per_kwh[at] = _by_hour(price, hour[at], np.nan)
+    cost = rows["gpu_hours"] * rows["node"].map({n.node: book.per_gpu_hour(n) for n in verdicts.nodes}).astype(float)
+    return rows.assign(
+        kwh=kwh,
+        counted=(rows["counted_joules"].astype(float) / JOULES_PER_KWH).where(measured),
+        idle_kwh=kwh.where(idle),
+        busy_kwh=kwh.where(~idle),
+        busy_hours=rows["measured_hours"].where(~idle),
+        usd=drawn * usd_per_kwh,
+        co2_kg=drawn * _by_hour(site.co2_grams_per_kwh, hour, np.nan) / 1000.0,
+        cost=cost,
+        unpriced=cost.isna().astype(float),
+    )
 
 
 def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np.ndarray:
@@ -95,131 +114,98 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
     return np.array([figure.at(hour) for hour in range(24)])[hours]
 
 
-def _price(node: NodeFacts, book: PriceBook, site: SiteEnergy) -> SiteFigure | None:
-    """The site's price of power, else that of the price file for the node's region."""
-    told = book.power(node.region) if site.usd_per_kwh is None else None
-    return site.usd_per_kwh if told is None else SiteFigure((told.usd_per_kwh,), told.source, told.as_of)
-
-
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
     """The figures that dollars and carbon rest on, each with its source."""
-    powers: Sequence[PowerPrice] = () if site.usd_per_kwh is not None else tuple(
-        {one.region: one for n in verdicts.nodes if (one := book.power(n.region)) is not None}.values()
-    )  # fmt: skip
-    of_regions = [
-        StatedFigure("usd_per_kwh", one.usd_per_kwh, (), one.source, one.as_of,
-                     None if one.region == ANY_REGION else one.region)
-        for one in sorted(powers, key=lambda one: one.region)
-    ]  # fmt: skip
-    named: tuple[tuple[EnergyFigure, SiteFigure | None], ...] = (
-        ("usd_per_kwh", site.usd_per_kwh), ("pue", site.pue), ("co2_grams_per_kwh", site.co2_grams_per_kwh),
-    )  # fmt: skip
-    of_site = [
-        StatedFigure(name, one.values[0] if len(one.values) == 1 else None, one.values if len(one.values) > 1 else (),
-                     one.source, one.as_of)
-        for name, one in named
-        if one is not None
-    ]  # fmt: skip
-    return (*of_regions, *of_site)
+    figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = []
+    if site.usd_per_kwh is None:
+        powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
+        for region, price in sorted(powers.items()):
+            figures.append(("usd_per_kwh", _figure(price), None if region == ANY_REGION else region))
+    figures.append(("usd_per_kwh", site.usd_per_kwh, None))
+    figures.append(("pue", site.pue, None))
+    figures.append(("co2_grams_per_kwh", site.co2_grams_per_kwh, None))
+    return tuple(
+        StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)
+        for name, f, region in figures
+        if f is not None
+    )
 
 
-def _figures(rows: ColumnRows, gpu_hours: float | None = None) -> dict[str, Any]:
-    """The fields of `Energy`. `gpu_hours`: all hours there are, where some were not observed at all."""
-    measured = rows.sum("measured_hours")
-    every = rows.sum("gpu_hours") if gpu_hours is None else gpu_hours
-    kwh, counted = rows.total("kwh"), rows.total("counted")
-    grams = rows.total("grams")
+def _figure(price: PowerPrice | None) -> SiteFigure | None:
+    return None if price is None else SiteFigure((price.usd_per_kwh,), price.source, price.as_of)
+
+
+def _figures(of: Sums, gpu_hours: float) -> dict[str, Any]:
+    """The fields of `Energy`. `gpu_hours`: all hours there are; what was not observed of them is not measured."""
     return {
-        "kwh": kwh,
-        "counted_kwh": counted,
-        "measured_gpu_hours": measured,
-        "unmeasured_gpu_hours": max(every - measured, 0.0),
-        "idle_kwh": None if kwh is None else rows.where(rows.flags("idle")).sum("kwh"),
-        "usd": rows.total("usd"),
-        "co2_kg": None if grams is None else grams / _GRAMS_PER_KG,
-        "basis": basis_of(kwh, counted),
+        "kwh": of["kwh"],
+        "counted_kwh": of["counted"],
+        "measured_gpu_hours": of["measured_hours"],
+        "unmeasured_gpu_hours": max(gpu_hours - of["measured_hours"], 0.0),
+        "idle_kwh": None if of["kwh"] is None else of["idle_kwh"] or 0.0,
+        "usd": of["usd"],
+        "co2_kg": of["co2_kg"],
+        "basis": basis_of(of["kwh"], of["counted"]),
     }
 
 
-def _of_workload(rows: ColumnRows, w: WorkloadVerdict, tokens: TokenEnergy | None) -> WorkloadEnergy:
-    busy = rows.where(~rows.flags("idle"))
-    hours, kwh = busy.sum("measured_hours"), busy.total("kwh")
-    # What was not observed of its time, or was shared with others, has no energy of its own; hours that the verdict
-    # counts and the accounting does not are among those that were not measured.
-    figures = _figures(rows, max(rows.sum("gpu_hours"), w.gpu_hours))
+def _of_workload(
+    w: WorkloadVerdict, sums: Mapping[str, Sums], phases: Mapping[str, Mapping[str, Sums]], tokens: TokenEnergy | None
+) -> WorkloadEnergy:
+    of, own = sums.get(w.id, _NOTHING), phases.get(w.id, {})
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
     return WorkloadEnergy(
-        **figures,
-        busy_gpu_hours=hours,
-        kwh_per_busy_gpu_hour=kwh / hours if kwh is not None and hours > 0 else None,
+        # What was not observed of its time, or was shared with others, has no energy of its own; hours that the verdict
+        # counts and the accounting does not are among those that were not measured.
+        **_figures(of, max(of["gpu_hours"], w.gpu_hours)),
+        busy_gpu_hours=of["busy_hours"],
+        kwh_per_busy_gpu_hour=of["busy_kwh"] / of["busy_hours"] if of["busy_kwh"] is not None else None,
         generated_tokens=tokens.tokens if tokens is not None else None,
         token_hours=tokens.hours if tokens is not None else None,
         joules_per_token=per_token,
         tokens_per_second_per_watt=1.0 / per_token if per_token else None,
-        phases=_phases(rows),
+        phases=tuple(
+            PhaseEnergy(name, p["gpu_hours"], p["kwh"], None if p["unpriced"] else p["cost"], p["usd"], p["co2_kg"])
+            for name in PHASES
+            if (p := own.get(name)) is not None
+        ),
     )
 
 
-def _phases(rows: ColumnRows) -> tuple[PhaseEnergy, ...]:
-    parts = rows.groups("phase")
-    return tuple(_phase(name, parts[name]) for name in PHASES if name in parts)
-
-
-def _phase(name: EnergyPhase, rows: ColumnRows) -> PhaseEnergy:
-    grams = rows.total("grams")
-    return PhaseEnergy(
-        name, rows.sum("gpu_hours"), rows.total("kwh"),
-        None if np.isnan(rows.floats("cost")).any() else rows.sum("cost"),
-        rows.total("usd"), None if grams is None else grams / _GRAMS_PER_KG,
-    )  # fmt: skip
-
-
-def _of_node(rows: ColumnRows, node: NodeFacts, verdicts: Verdicts) -> NodeEnergy:
+def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
     power = verdicts.power.get(node.node)
-    gpus = tuple(
-        GpuEnergy(str(uuid), own.total("kwh"), own.total("counted"), own.sum("measured_hours"))
-        for uuid, own in sorted(rows.groups("gpu_uuid").items())
-    )
     return NodeEnergy(
-        **_figures(rows, node.gpu_count * node.span_hours),
+        **_figures(of, node.gpu_count * node.span_hours),
         node=node.node,
         mean_watts=power.mean if power else None,
         p95_watts=power.p95 if power else None,
         highest_watts=power.highest if power else None,
         rated_watts=power.rated if power else None,
         interval_seconds=power.interval_seconds if power else None,
-        gpus=gpus,
+        gpus=tuple(GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items()),
     )
 
 
 def _of_fleet(
-    rows: ColumnRows, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[StatedFigure, ...]
+    rows: pd.DataFrame, workloads: Sequence[WorkloadVerdict], verdicts: Verdicts, stated: tuple[StatedFigure, ...]
 ) -> FleetEnergy:
-    by_class: Mapping[str, float] = {name: own.sum("kwh") for name, own in rows.groups("class").items()}
-    every = sum(n.gpu_count * n.span_hours for n in verdicts.nodes)
+    by_class = rows.groupby("class")[["kwh", "idle_kwh"]].sum().reindex(_USES, fill_value=0.0)
+    free = float(by_class["idle_kwh"][["unallocated", "drained"]].sum())
+    (sums,) = _sums(rows.assign(all=True), "all").values()
+    figures = _figures(sums, sum(n.gpu_count * n.span_hours for n in verdicts.nodes))
+    kwh = figures["kwh"]
+    parts = [w.energy for w in workloads if w.energy is not None]
+    tokens, joules = joules_a_token(parts)
     hours = verdicts.occupancy
-    idle = rows.where(rows.flags("idle"))
-    free = pd.Series(idle["class"]).isin(_NOBODYS).to_numpy(bool)
-    tokens, joules = joules_a_token(w.energy for w in workloads if w.energy is not None)
-    figures = _figures(rows, every)
-    known = figures["kwh"]
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
     return FleetEnergy(
         **figures,
-        idle_held_kwh=None if known is None else idle.where(~free).sum("kwh"),
-        idle_free_kwh=None if known is None else idle.where(free).sum("kwh"),
+        idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
+        idle_free_kwh=None if kwh is None else free,
         by_use=None
-        if known is None
-        else EnergyByUse(
-            by_class.get("workload", 0.0),
-            by_class.get("shared", 0.0),
-            by_class.get("allocated_idle", 0.0),
-            by_class.get("unallocated", 0.0),
-            by_class.get("drained", 0.0),
-            known,
-            unobserved,
-        ),
-        phases=phases_together(w.energy.phases for w in workloads if w.energy is not None),
+        if kwh is None
+        else EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved),
+        phases=phases_together(one.phases for one in parts),
         owners=owners_of(workloads),
         generated_tokens=tokens,
         joules_per_token=joules,

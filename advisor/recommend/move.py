@@ -62,15 +62,16 @@ class TitleSubject:
 class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`.
 
-    `subject`: it as the subject of "... is not recommended". It is done after `done_hours` at its target; where nobody
-    asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is not there any more, so the
-    whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time says how the
-    model fares on other GPUs here. `of_another`: its predicted time is another series', so it is not held against its
-    own.
+    `subject`: it as the subject of "... is not recommended"; `brief`: it in a few words. It is done after `done_hours`
+    at its target; where nobody asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is
+    not there any more, so the whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its
+    measured time says how the model fares on other GPUs here. `of_another`: its predicted time is another series', so
+    it is not held against its own.
     """
 
     actions: ClassVar[tuple[Action, ...]]
     subject: ClassVar[str]
+    brief: ClassVar[str]
     done_hours: ClassVar[float] = DONE_HOURS
     unasked_hours: ClassVar[float | None] = DONE_HOURS
     by_absence: ClassVar[bool] = False
@@ -87,9 +88,9 @@ class Move(ABC):
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         """One as an action with its object."""
 
-    @abstractmethod
-    def words(self, r: Recommendation) -> str:
+    def words(self, r: Recommendation) -> str:  # noqa: ARG002
         """One in a few words, for a narrow column."""
+        return self.brief
 
     @abstractmethod
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -153,11 +154,6 @@ def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float)
     saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
     worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
     return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."
-
-
-def risk_of(chance: float) -> Risk:
-    """The risk of what is so likely to go wrong (0..1)."""
-    return "very-low" if chance < 0.02 else "low" if chance < 0.10 else "medium" if chance < 0.25 else "high"
 
 
 def recommend(

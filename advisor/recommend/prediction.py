@@ -135,10 +135,14 @@ class Prediction:
 
     @property
     def risk(self) -> Risk:
-        """How likely the work slows down by more than 10 %: under 2 % very low, 10 % low, 25 % medium, else high."""
+        """How likely the work slows down by more than 10 %."""
         z = (math.log(1.1) - math.log(self.median)) / self.sigma
-        slower = 0.5 * math.erfc(z / math.sqrt(2))
-        return "very-low" if slower < 0.02 else "low" if slower < 0.10 else "medium" if slower < 0.25 else "high"
+        return risk_of(0.5 * math.erfc(z / math.sqrt(2)))
+
+
+def risk_of(chance: float) -> Risk:
+    """How likely something goes wrong (0..1): under 2 % very low, 10 % low, 25 % medium, else high."""
+    return "very-low" if chance < 0.02 else "low" if chance < 0.10 else "medium" if chance < 0.25 else "high"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...rules.catalog.types import GpuSku
@@ -32,159 +32,6 @@ _COPIES = (1, 2, 4, 8)
 # Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
 _SIZE_SLACK = 0.95
 _SMALLER_SHOWN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceLevers:
-    """Of one series: what a lower precision would change, or why that is not known. Both empty: nothing is gained."""
-
-    levers: tuple[CodedText, ...] = ()
-    unknown: CodedText | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """What one copy holds. `cache_bytes`: the key-value cache that its peak needs, with whatever else lies beside the
-    weights; `cache_told`: its engine told how full the cache is, else all of it counts."""
-
-    model: ServedModel
-    gpus: int
-    sku: GpuSku
-    cache_bytes: float
-    cache_told: bool
-
-    @property
-    def weights_bytes(self) -> float:
-        return self.model.params * BYTES[self.model.precision]
-
-    def needed(self, precision: str) -> float:
-        return self.model.params * BYTES[precision] + self.cache_bytes
-
-
-def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> ServiceLevers:
-    """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
-    lead = group.lead
-    fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
-    if not fits or not serves_language_model(lead.framework, lead.command):
-        return ServiceLevers()
-    held = _held(fleet, group, served_model(lead.command, known))
-    if isinstance(held, CodedText):
-        return ServiceLevers(unknown=held)
-    return ServiceLevers((*_fewer(held), *_smaller(held, _sold(fleet, group, held.sku))))
-
-
-def _held(fleet: Fleet, group: Group, model: ServedModel | CodedText) -> _Held | CodedText:
-    if isinstance(model, CodedText):
-        return model
-    sku = fleet.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
-    if sku is None:
-        return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
-    gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
-    if gpus is None or gpus > group.gpus_per_replica:
-        return coded("gpus-of-a-copy-unknown", "number of GPUs per copy of {model} unknown", model=model.name)
-    if group.mem_used_max is None:
-        return coded("memory-in-use-unknown", "no data on GPU memory in use")
-    used = group.mem_used_max * sku.mem_bytes * gpus
-    weights = model.params * BYTES[model.precision]
-    if weights * _SIZE_SLACK > used:
-        return CodedText(
-            "memory-contradicts-size",
-            f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
-            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different",
-            {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus},
-        )
-    full = group.feature("kv_cache_used_p95")
-    cache = max(used - weights, 0.0) * (1.0 if full is None else full)
-    return _Held(model, gpus, sku, cache, full is not None)
-
-
-def _fewer(held: _Held) -> Iterator[CodedText]:
-    """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
-    before = min(_least(held.needed(held.model.precision), held.sku, held.gpus), held.gpus)
-    for precision in usable(held.sku, held.model.precision):
-        least = _least(held.needed(precision), held.sku, held.gpus)
-        if least < before:
-            yield _lever(held, precision, held.sku, least)
-            before = least
-
-
-def _smaller(held: _Held, sold: Sequence[tuple[GpuSku, int]]) -> Iterator[CodedText]:
-    """GPUs with less memory of which no more would do, where they would not in today's precision."""
-    shown = 0
-    for sku, together in sold:
-        most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
-        if _least(held.needed(held.model.precision), sku, most) <= most or shown >= _SMALLER_SHOWN:
-            continue
-        for precision in usable(sku, held.model.precision):
-            least = _least(held.needed(precision), sku, most)
-            if least <= most:
-                shown += 1
-                yield _lever(held, precision, sku, least)
-                break
-
-
-def _least(needed_bytes: float, sku: GpuSku, most: int) -> int:
-    """The least GPUs that hold so much, a power of two or `most`; more than `most`: it does not fit."""
-    room = room_bytes(sku.mem_bytes)
-    return next((n for n in sorted({*_COPIES, most}) if n <= most and needed_bytes <= n * room), most + 1)
-
-
-def _sold(fleet: Fleet, group: Group, source: GpuSku) -> list[tuple[GpuSku, int]]:
-    """GPUs with less memory that the provider sells there, the largest first, and how many a node has."""
-    found: dict[str, tuple[GpuSku, int]] = {}
-    for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
-        gpu = fleet.catalog.gpu(node.gpu)
-        if gpu is None or gpu.mem_bytes >= source.mem_bytes or other_stack(source, gpu) or arm_host(source, gpu):
-            continue
-        _, most = found.get(gpu.name, (gpu, 0))
-        found[gpu.name] = (gpu, max(most, node.gpu_count))
-    return sorted(found.values(), key=lambda one: (-one[0].mem_bytes, one[0].name))
-
-
-def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
-    model, weights = held.model, held.model.params * BYTES[precision]
-    here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
-    cache = "with its peak cache" if held.cache_told else "with its full cache (use unknown)"
-    read = matrix = None
-    assumed, told = True, ""
-    if here is not None and there is not None:
-        read = held.needed(precision) / (gpus * there.memory) * held.gpus * here.memory / held.needed(model.precision)
-        matrix = gpus * there.matrix / (held.gpus * here.matrix)
-        assumed = bool(here.assumed or there.assumed)
-        rates = f"Reading all of it takes {read:.2f}x the time; matrix products run at {matrix:.2f}x the rate"
-        told = f" {rates}{' (some rates assumed)' if assumed else ''}."
-    return CodedText(
-        "lever-precision",
-        f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
-        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {held.weights_bytes / 1e9:.0f} GB, "
-        f"{held.needed(precision) / 1e9:.0f} GB {cache}.{told} {CHECK}",
-        {
-            "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
-            "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
-            "weights_bytes_now": held.weights_bytes, "cache_bytes": held.cache_bytes,
-            "cache_use_measured": held.cache_told, "room_bytes": gpus * room_bytes(sku.mem_bytes),
-            "read_time_ratio": read, "matrix_rate_ratio": matrix, "rates_assumed": assumed,
-        },
-    )  # fmt: skip
-
-
-def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, ServiceLevers]:
-    """The levers of every series, under the id of its newest workload, which recommendations name."""
-    told = {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
-    return {id_: one for id_, one in told.items() if one.levers or one.unknown is not None}
-
-
-def with_levers(workload: WorkloadVerdict, told: Mapping[str, ServiceLevers]) -> WorkloadVerdict:
-    one = told.get(workload.id)
-    return workload if one is None else replace(workload, levers=one.levers, levers_unknown=one.unknown)
-
-
-def beside(r: Recommendation, told: Mapping[str, ServiceLevers]) -> Recommendation:
-    """The recommendation with the levers of its work, where it is about which GPUs: they change nothing of what it
-    claims."""
-    one = told.get(r.workload or "")
-    return replace(r, levers=one.levers) if one is not None and one.levers and r.action in BESIDE else r
-
 
 # The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
 _MASKED = "***"
@@ -213,13 +60,20 @@ _MARKS: Mapping[str, str] = {
     "w4a16": "int4", "4bit": "int4", "nvfp4": "fp4", "fp4": "fp4", "mxfp4": "fp4",
 }  # fmt: skip
 _NO_MARKS = frozenset({"gguf", "exl2", "ggml", "bnb", "quantized", "hqq", "aqlm"})
-_SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,3})?)b(?![a-z0-9])", re.ASCII)
-_ACTIVE = re.compile(r"(?<![a-z0-9.])a(\d{1,4}(?:\.\d{1,3})?)b(?![a-z0-9])", re.ASCII)
+_SIZE = re.compile(r"(?<![a-z0-9.])(a?)(\d{1,4}(?:\.\d{1,3})?)b(?![a-z0-9])", re.ASCII)
 # Experts of a size each (8x7b), or beside an active size (17b-16e): neither says how large the whole is.
 _EXPERTS = re.compile(r"\d+x\d|\d+b-\d+e(?![a-z0-9])", re.ASCII)
 _CACHED = re.compile(r"models--[^/]*?--([^/]+)")
 _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceLevers:
+    """Of one series: what a lower precision would change, or why that is not known. Both empty: nothing is gained."""
+
+    levers: tuple[CodedText, ...] = ()
+    unknown: CodedText | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +89,142 @@ class ServedModel:
     copy_gpus: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one copy holds. `cache_bytes`: the key-value cache that its peak needs, with whatever else lies beside the
+    weights; `cache_told`: its engine told how full the cache is, else all of it counts."""
+
+    model: ServedModel
+    gpus: int
+    sku: GpuSku
+    cache_bytes: float
+    cache_told: bool
+
+    def weights(self, precision: str) -> float:
+        return self.model.params * BYTES[precision]
+
+    def least(self, precision: str, sku: GpuSku, most: int) -> int:
+        """The least GPUs that hold a copy, a power of two or `most`; more than `most`: it does not fit."""
+        needed, room = self.weights(precision) + self.cache_bytes, room_bytes(sku.mem_bytes)
+        return next((n for n in sorted({*_COPIES, most}) if n <= most and needed <= n * room), most + 1)
+
+
+def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, ServiceLevers]:
+    """The levers of every series, under the id of its newest workload, which recommendations name."""
+    told = {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
+    return {id_: one for id_, one in told.items() if one.levers or one.unknown is not None}
+
+
+def with_levers(workload: WorkloadVerdict, told: Mapping[str, ServiceLevers]) -> WorkloadVerdict:
+    one = told.get(workload.id)
+    return workload if one is None else replace(workload, levers=one.levers, levers_unknown=one.unknown)
+
+
+def beside(r: Recommendation, told: Mapping[str, ServiceLevers]) -> Recommendation:
+    """The recommendation with the levers of its work, where it is about which GPUs: they change nothing of what it
+    claims."""
+    one = told.get(r.workload or "")
+    return replace(r, levers=one.levers) if one is not None and one.levers and r.action in BESIDE else r
+
+
+def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> ServiceLevers:
+    """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
+    lead = group.lead
+    fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
+    if not fits or not serves_language_model(lead.framework, lead.command):
+        return ServiceLevers()
+    held = _held(fleet, group, served_model(lead.command, known))
+    if isinstance(held, CodedText):
+        return ServiceLevers(unknown=held)
+    return ServiceLevers((*_fewer(held), *_smaller(held, fleet, group)))
+
+
+def _held(fleet: Fleet, group: Group, model: ServedModel | CodedText) -> _Held | CodedText:
+    if isinstance(model, CodedText):
+        return model
+    sku = fleet.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+    if sku is None:
+        return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
+    gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
+    if gpus is None or gpus > group.gpus_per_replica:
+        return coded("gpus-of-a-copy-unknown", "number of GPUs per copy of {model} unknown", model=model.name)
+    if group.mem_used_max is None:
+        return coded("memory-in-use-unknown", "no data on GPU memory in use")
+    used = group.mem_used_max * sku.mem_bytes * gpus
+    weights = model.params * BYTES[model.precision]
+    if weights * _SIZE_SLACK > used:
+        return CodedText(
+            "memory-contradicts-size",
+            f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
+            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different",
+            {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus},
+        )
+    full = group.feature("kv_cache_used_p95")
+    return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
+
+
+def _fewer(held: _Held) -> Iterator[CodedText]:
+    """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
+    before = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus)
+    for precision in usable(held.sku, held.model.precision):
+        least = held.least(precision, held.sku, held.gpus)
+        if least < before:
+            yield _lever(held, precision, held.sku, least)
+            before = least
+
+
+def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
+    """GPUs with less memory that the provider sells there, the largest first, of which no more would do, where they
+    would not in today's precision."""
+    sold: dict[str, tuple[GpuSku, int]] = {}  # with how many of it a node has
+    for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
+        gpu = fleet.catalog.gpu(node.gpu)
+        if gpu and gpu.mem_bytes < held.sku.mem_bytes and not (other_stack(held.sku, gpu) or arm_host(held.sku, gpu)):
+            sold[gpu.name] = gpu, max(sold.get(gpu.name, (gpu, 0))[1], node.gpu_count)
+    shown = 0
+    for sku, together in sorted(sold.values(), key=lambda one: (-one[0].mem_bytes, one[0].name)):
+        most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
+        if held.least(held.model.precision, sku, most) <= most or shown >= _SMALLER_SHOWN:
+            continue
+        found = ((p, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
+        fits = next(((precision, least) for precision, least in found if least <= most), None)
+        if fits is not None:
+            shown += 1
+            yield _lever(held, fits[0], sku, fits[1])
+
+
+def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
+    model, weights, now = held.model, held.weights(precision), held.weights(held.model.precision)
+    needed = weights + held.cache_bytes
+    here, there = rates_of(held.sku, model.precision), rates_of(sku, precision)
+    read = matrix = None
+    assumed, told = True, ""
+    if here is not None and there is not None:
+        read = needed / (gpus * there.memory) * held.gpus * here.memory / (now + held.cache_bytes)
+        matrix = gpus * there.matrix / (held.gpus * here.matrix)
+        assumed = bool(here.assumed or there.assumed)
+        rates = f"Reading all of it takes {read:.2f}x the time; matrix products run at {matrix:.2f}x the rate"
+        told = f" {rates}{' (some rates assumed)' if assumed else ''}."
+    return CodedText(
+        "lever-precision",
+        f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
+        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, "
+        f"{needed / 1e9:.0f} GB {'with its peak cache' if held.cache_told else 'with its full cache (use unknown)'}."
+        f"{told} {CHECK}",
+        {
+            "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
+            "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
+            "weights_bytes_now": now, "cache_bytes": held.cache_bytes, "cache_use_measured": held.cache_told,
+            "room_bytes": gpus * room_bytes(sku.mem_bytes), "read_time_ratio": read, "matrix_rate_ratio": matrix,
+            "rates_assumed": assumed,
+        },
+    )  # fmt: skip
+
+
 def serves_language_model(framework: str | None, command: str | None) -> bool:
     """Whether an engine for language models runs, by the framework that was seen or by the command."""
-    if framework is not None and framework.lower() in ENGINES:
-        return True
-    return any(_SERVES.search(word) for word in _words(command)[:12])
+    named = framework is not None and framework.lower() in ENGINES
+    return named or any(_SERVES.search(word) for word in _words(command or "")[:12])
 
 
 def served_model(command: str | None, known: ServedModels) -> ServedModel | CodedText:
@@ -247,8 +232,18 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     if command is None:
         return coded("command-not-known", "serving command unknown, so the model is unknown")
     words = _words(command)
-    flags = _flags(words)
-    told = next((flags[name] for name in _MODEL_FLAGS if name in flags), None) or _positional(words)
+    # Flags that have a value, under their names without dashes in front; the first of a name stands. And the model
+    # where it stands without a flag.
+    flags: dict[str, str] = {}
+    plain = None
+    for word, after in zip(words, [*words[1:], "-"], strict=False):
+        name, equals, value = word.lstrip("-").partition("=")
+        value = value if equals else "" if after.startswith("-") else after
+        if word.startswith("-") and value:
+            flags.setdefault(name.replace("_", "-").lower(), value)
+        if plain is None and word.rpartition("/")[2] in _AFTER and not after.startswith("-"):
+            plain = after
+    told = next((flags[name] for name in _MODEL_FLAGS if name in flags), plain)
     if told is None or _MASKED in told:
         return coded("model-not-named", "its command names no model")
     name = model_name(told)
@@ -259,7 +254,10 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     precision = _precision(name, flags, family.precision if family is not None else None)
     if precision is None:
         return coded("model-precision-unknown", "serving precision of {model} unknown", model=name)
-    return ServedModel(name, params, precision, _copy_gpus(flags))
+    counts = [next((flags[name] for name in names if name in flags), None) for names in _COPY_FLAGS]
+    told_counts = [count for count in counts if count is not None]
+    whole = all(re.fullmatch(r"[1-9]\d{0,3}", count, re.ASCII) for count in told_counts)
+    return ServedModel(name, params, precision, math.prod(map(int, told_counts)) if told_counts and whole else None)
 
 
 def model_name(told: str) -> str:
@@ -269,78 +267,33 @@ def model_name(told: str) -> str:
     return _WORD.sub("-", last[:_NAME_MAX].casefold()).strip("-.")
 
 
-def _words(command: str | None) -> list[str]:
-    if command is None:
-        return []
+def _words(command: str) -> list[str]:
     try:
         return shlex.split(command)
-    except ValueError:
+    except ValueError:  # a quotation that is never closed
         return command.split()
 
 
-def _flags(words: Sequence[str]) -> dict[str, str]:
-    """Flags that have a value, under their names without dashes in front; the first of a name stands."""
-    found: dict[str, str] = {}
-    for word, after in zip(words, (*words[1:], ""), strict=True):
-        if not word.startswith("-"):
-            continue
-        name, equals, value = word.lstrip("-").partition("=")
-        if not equals:
-            value = "" if after.startswith("-") else after
-        if value:
-            found.setdefault(name.replace("_", "-").lower(), value)
-    return found
-
-
-def _positional(words: Sequence[str]) -> str | None:
-    for n, word in enumerate(words[:-1]):
-        if word.rpartition("/")[2] in _AFTER and not words[n + 1].startswith("-"):
-            return words[n + 1]
-    return None
-
-
 def _size(name: str) -> float | None:
-    if _EXPERTS.search(name):
-        return None
-    sizes = {float(one) for one in _SIZE.findall(name)}
-    if len(sizes) != 1:
+    """Parameters by the only size in a name (30b-a3b: of which 3 B are active); None: it has none, or several."""
+    found = [(bool(active), float(size)) for active, size in _SIZE.findall(name)]
+    sizes = {size for active, size in found if not active}
+    if _EXPERTS.search(name) or len(sizes) != 1:
         return None
     size = sizes.pop()
-    active = [float(one) for one in _ACTIVE.findall(name)]
-    return size * 1e9 if 0 < size <= 5000 and all(one <= size for one in active) else None
+    return size * 1e9 if 0 < size <= 5000 and all(part <= size for _, part in found) else None
 
 
 def _precision(name: str, flags: Mapping[str, str], published: str | None) -> str | None:
     """Of the weights: what the command says, then what the name says, then as it is published; None: not told."""
+    words = name.split("-")
+    marks = {_MARKS[word] for word in words if word in _MARKS}
+    marked = marks.pop() if len(marks) == 1 else None
     way = next((flags[one].lower() for one in _QUANTIZATION_FLAGS if one in flags), "none")
-    marked = _marked(name)
     if way != "none":
         return _WAYS.get(way.replace("-", "_"), marked)
-    if marked is not None or _NO_MARKS & set(name.split("-")):
+    if marked is not None or _NO_MARKS.intersection(words):
         return marked
     dtype = _DTYPES.get(flags.get("dtype", flags.get("torch-dtype", "auto")).lower())
     # Published weights may be smaller than the type that is computed in.
-    return published if published is not None and BITS[published] < 16 else dtype or published
-
-
-def _marked(name: str) -> str | None:
-    found = {_MARKS[part] for part in name.split("-") if part in _MARKS}
-    return found.pop() if len(found) == 1 else None
-
-
-BITS: Mapping[str, int] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}
-
-
-def _copy_gpus(flags: Mapping[str, str]) -> int | None:
-    counts = []
-    for names in _COPY_FLAGS:
-        told = next((flags[name] for name in names if name in flags), None)
-        if told is None:
-            counts.append(None)
-        elif re.fullmatch(r"[1-9]\d{0,3}", told, re.ASCII):
-            counts.append(int(told))
-        else:
-            return None
-    if counts[0] is None and counts[1] is None:
-        return None
-    return math.prod(one or 1 for one in counts)
+    return published if published is not None and BYTES[published] < BYTES["bf16"] else dtype or published

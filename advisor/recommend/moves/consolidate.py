@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Configuration, EvidenceClaim, Recommendation, SavingsBaseline
-from ...core.coded_text import CodedText, all_of, coded
-from ...core.formatting import counted, listed
-from ...core.formatting import gpus as gpus_words
+from ...core.coded_text import all_of, coded
+from ...core.formatting import counted, gpus, listed
 from ...core.verdict_types import WorkloadVerdict
 from ..evidence import WORK
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend
-from ..predict.mig_model import COVERAGE_HOURS, Packing, pack
+from ..predict.mig_model import COVERAGE_HOURS, pack
 from ..progress import MoveState, Observation, PredictionSnapshot, by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
@@ -25,6 +24,7 @@ CPU_MAX = 0.6
 class Consolidate(Move):
     actions = ("consolidate",)
     subject = "Packing this work onto fewer nodes"
+    brief = "pack onto fewer nodes"
     unasked_hours = WEEK_HOURS
     by_absence = True
 
@@ -35,13 +35,10 @@ class Consolidate(Move):
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
         if node is not None:
-            kept = gpus_words(r.target.gpu_count, r.source.gpu_sku)
+            kept = gpus(r.target.gpu_count, r.source.gpu_sku)
             return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
-        freed = gpus_words(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
+        freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the work{of.place} onto other nodes to empty {freed}"
-
-    def words(self, r: Recommendation) -> str:
-        return "pack onto fewer nodes"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         return by_freed_nodes(snapshot, seen)
@@ -113,21 +110,20 @@ def _of_pool(
     after = sum(busy) / len(busy) * count / left if busy else 0.0
     blocked, saving = [], None
     if after > CPU_MAX:
-        told = f"host CPUs would be {after * 100:.0f} % busy on average (limit {CPU_MAX * 100:.0f} %)"
-        blocked = [CodedText("cores-too-busy", told, {"busy": after, "most": CPU_MAX})]
+        told = "host CPUs would be {busy:.0%} busy on average (limit {most:.0%})"
+        blocked = [coded("cores-too-busy", told, busy=after, most=CPU_MAX)]
         then = f"Not possible now: {all_of(blocked).text}."
     else:
         saving = Saving.of_nodes(fleet.book.saving_price(first), len(freed), fleet.at, len(freed), count)
         then = saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
-    gpus, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
+    held, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
     emptied = (f.finding for f in fleet.found if "consolidate" in f.answered_by)
     every = sorted(n.node for n in nodes)
     return recommend(
         "consolidate", first.cluster, first.node_sku, *every,
         findings=tuple(finding.id for finding in emptied if finding.node in names),
-        source=Configuration(sku, first.node_sku, gpus),
-        target=Configuration(sku, first.node_sku, gpus - freed_gpus),
+        source=Configuration(sku, first.node_sku, held), target=Configuration(sku, first.node_sku, held - freed_gpus),
         text=(
             f"Move {listed(moved)} from {listed(names)} to the free GPUs of {counted(left, 'other node')} of the same "
             f"type, at the same speed. This frees {len(freed)} of {count} nodes. {then}"
@@ -154,32 +150,27 @@ def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
     for node in verdicts.nodes:
         own = [one for one in verdicts.instances if one.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
-        if not own or node.node in unobserved or node.hours_observed < COVERAGE_HOURS:
+        known = own and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
+        packing = pack(own) if known else None
+        if packing is None or not packing.freed:
             continue
-        packing = pack(own)
-        if packing is not None and packing.freed:
-            yield _of_instances(node, packing)
-
-
-def _of_instances(node: NodeFacts, packing: Packing) -> Recommendation:
-    sku, freed, left = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept)
-    kinds = ", ".join(sorted({one.profile for one in packing.moved}))
-    return recommend(
-        "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
-        source=Configuration(sku, node.node_sku, freed + left),
-        target=Configuration(sku, node.node_sku, left),
-        time_ratio=SAME_SPEED.interval, risk="low", freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
-        changes=(coded("instances-packed", "MIG instances of {node} packed together", node=node.node),),
-        would_change_if=(
-            coded("instance-in-the-way", "another instance occupies the placement that the moved profile needs"),
-            coded("instances-apart", "the instances may not share a GPU (tenants), or must not restart"),
-        ),
-        text=(
-            f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} {sku or 'GPUs'}: restart "
-            f"{counted(len(packing.moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. This "
-            f"frees {counted(freed, 'GPU')} for other work. No cash savings: single GPUs cannot be returned."
-        ),
-        # The free instances of the GPUs that fall free are free already.
-        claims=(f"mig:{node.cluster}/{node.node}", f"release:{node.cluster}/{node.node}"),
-        needs=EvidenceClaim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
-    )  # fmt: skip
+        sku, freed, left = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept)
+        kinds = ", ".join(sorted({one.profile for one in packing.moved}))
+        yield recommend(
+            "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
+            source=Configuration(sku, node.node_sku, freed + left), target=Configuration(sku, node.node_sku, left),
+            time_ratio=SAME_SPEED.interval, risk="low", freed_gpu_hours_per_month=freed * HOURS_PER_MONTH,
+            changes=(coded("instances-packed", "MIG instances of {node} packed together", node=node.node),),
+            would_change_if=(
+                coded("instance-in-the-way", "another instance occupies the placement that the moved profile needs"),
+                coded("instances-apart", "the instances may not share a GPU (tenants), or must not restart"),
+            ),
+            text=(
+                f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} {sku or 'GPUs'}: restart "
+                f"{counted(len(packing.moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. "
+                f"This frees {counted(freed, 'GPU')} for other work. No cash savings: single GPUs cannot be returned."
+            ),
+            # The free instances of the GPUs that fall free are free already.
+            claims=(f"mig:{node.cluster}/{node.node}", f"release:{node.cluster}/{node.node}"),
+            needs=EvidenceClaim((node.node,), frozenset({"activity", "mem_used"}), whole=True),
+        )  # fmt: skip

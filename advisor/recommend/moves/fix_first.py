@@ -27,6 +27,7 @@ _TELEMETRY = "restart DCGM and its exporter (needed after an XID error), then ch
 class FixFirst(Move):
     actions = ("fix-first",)
     subject = "The fix"
+    brief = "fix first"
     done_hours = 0.0
     unasked_hours = None  # a fault that disappears by itself is not a move
     by_absence = True
@@ -44,9 +45,6 @@ class FixFirst(Move):
         fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
         return _TITLES.get(fault, "Fix {} first").format(of.name)
 
-    def words(self, r: Recommendation) -> str:
-        return "fix first"
-
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now = seen.now(snapshot.series_id)
         if not now:
@@ -62,12 +60,11 @@ def block_until_fixed(options: Iterable[Recommendation], movable: Iterable[Serie
     held = []
     for r in options:
         fault = faults.get(r.claims[0].partition(":")[2])
-        if fault is not None and r.action not in FixFirst.actions:
-            why = coded(
-                "mend-first", "fix its bottleneck first ({fault}): its GPU use changes with the fix", fault=fault
-            )
-            r = replace(r, blocked_by=(*r.blocked_by, why))
-        held.append(r)
+        if fault is None or r.action in FixFirst.actions:
+            held.append(r)
+            continue
+        told = "fix its bottleneck first ({fault}): its GPU use changes with the fix"
+        held.append(replace(r, blocked_by=(*r.blocked_by, coded("mend-first", told, fault=fault))))
     return held
 
 
@@ -78,15 +75,11 @@ def _faults(series: Series) -> list[Found]:
 def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
     """The fix of a fault. What it frees is an upper bound."""
     group, fault, node = found.group, found.fault, found.nodes[0]
-    freed = 0.0
+    freed, then = 0.0, "The gain is unknown." if fault is not None else "Its metrics are not reliable until then."
     if group is not None and fault is not None and found.finding.cost_usd is not None:
         freed = fleet.monthly(group, found.finding.gpu_hours)
-    if fault is None:
-        then = "Its metrics are not reliable until then."
-    elif freed > 0:
+    if freed > 0:
         then = f"Recovers up to {freed:,.0f} GPU-hours/month; the actual gain is known once the fix is in place."
-    else:
-        then = "The gain is unknown."
     if group is not None:
         who, key = series_label(group), group.series_id
         held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
@@ -96,15 +89,12 @@ def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
     what = REMEDIES[fault] if fault is not None else _TELEMETRY
     return recommend(
         "fix-first", key, fault or _COUNTERS,
-        findings=(found.finding.id,),
-        workload=group.lead.id if group else None,
-        source=held, target=held,
+        findings=(found.finding.id,), workload=group.lead.id if group else None, source=held, target=held,
         text=f"{who}: {what}. Do this before you move or resize it. {then}",
         freed_gpu_hours_per_month=freed,
         observed_hours=fleet.hours_of(group) if group is not None and freed > 0 else None,
         changes=(coded("fault", "first fix: {fault}", fault=fault or _COUNTERS),),
         # A fix slows nothing down; new kernels or larger batches change how the work runs.
         risk="low" if fault == "latency" else "very-low",
-        would_change_if=found.finding.would_change_if,
-        claims=(f"mend:{key}",),
+        would_change_if=found.finding.would_change_if, claims=(f"mend:{key}",),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...core.advice_types import Action, Interval, Recommendation, SavingsBaseline
-from ...core.coded_text import CodedText, coded
+from ...core.coded_text import coded
 from ..finding import ClockChange, series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..move import Move, TitleSubject, at_power_price, recommend_for
@@ -73,7 +73,7 @@ def _recommendation(series: Series, change: ClockChange) -> Recommendation:
     saving, then = at_power_price(price, (1 - drawn_ratio) * drawn, drawn)
     if change.cap_watts is None:
         how = f"an SM clock at {share * 100:.0f} % of the current one"
-        changed = CodedText("sm-clock", f"SM clock at {share * 100:.0f} % of today's", {"share": share})
+        changed = coded("sm-clock", "SM clock at {share:.0%} of today's", share=share)
     else:
         how = f"a power cap of {change.cap_watts:.0f} W per GPU"
         changed = coded("power-limit", "power limit {watts:.0f} W per GPU", watts=change.cap_watts)

@@ -24,22 +24,19 @@ from ..progress import MoveState, Observation, PredictionSnapshot, by_runs
 class MigSlice(Move):
     actions = ("mig-slice",)
     subject = "MIG instances instead of whole GPUs"
+    brief = "use MIG instances"
     frees = True
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         """None where a GPU has no instances, or a replica is no single GPU."""
         for series in fleet.series:
             fits = fitting(fleet.gpu_of(series.group), series.group, series.base.headroom)
-            r = _recommendation(series, fits) if fits else None
-            if r is not None and (r.findings or r.worth_telling):
+            if fits and ((r := _recommendation(series, fits)).findings or r.worth_telling):
                 yield r
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
         return f"Run {of.name} on MIG instances of {kept} instead of {held}"
-
-    def words(self, r: Recommendation) -> str:
-        return "use MIG instances"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         def sliced(w: WorkloadVerdict) -> bool:
@@ -119,8 +116,5 @@ def _none_fits(fits: Sequence[SliceFit]) -> CodedText:
     """Why the largest instance that is less than the GPU does not do."""
     last = next((f for f in reversed(fits) if per_gpu(f) > 1), fits[-1])
     why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
-    return CodedText(
-        "no-instance-fits",
-        f"no MIG instance fits ({last.name}: {why.text})",
-        {"instance": last.name, "because": str(why.fields.get("codes", why.code))},
-    )
+    fields = {"instance": last.name, "because": str(why.fields.get("codes", why.code))}
+    return CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields)

@@ -74,19 +74,17 @@ class MoveSku(Move):
 
 def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> list[CodedText]:
     """What changes at `target`, the GPU first, then the fabric. `source` None: the present node's SKU is unknown."""
-    same = gpu == target.gpu
-    told = [
-        coded("same-gpu", "same GPU") if same else coded("other-gpu", "{gpu} instead of {of}", gpu=target.gpu, of=gpu)
-    ]
+    told = [coded("same-gpu", "same GPU")]
+    if gpu != target.gpu:
+        told = [coded("other-gpu", "{gpu} instead of {of}", gpu=target.gpu, of=gpu)]
     if source is None:
         return told
     here, there = _kind(source), _kind(target)
     if source.fabric.rdma and not target.fabric.rdma:
         told.append(coded("fabric-dropped", "no {fabric}", fabric=here))
     elif _dearer_fabric(source, target):
-        alike = _rated(source) == _rated(target)
-        to = f"{_rated(target)} with RDMA" if alike else f"{_rated(target)} instead of {_rated(source)}"
-        told.append(coded("fabric-added", "fabric {to}", to=to))
+        more = "with RDMA" if _rated(source) == _rated(target) else f"instead of {_rated(source)}"
+        told.append(coded("fabric-added", "fabric {to}", to=f"{_rated(target)} {more}"))
     elif here != there:
         told.append(coded("fabric-other", "{to} instead of {of}", to=there, of=here))
     return told
@@ -136,14 +134,11 @@ def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | 
     source = fleet.gpu_of(series.group)
     if source is None:
         return None, ()
-    unknown = (
-        coded("provider-unknown", "provider of its nodes unknown") if not node.provider
-        else PRICE_UNKNOWN if base.price is None
-        else NODES_MIXED if base.mixed
-        else None
-    )  # fmt: skip
-    if unknown is not None:
-        return None, (Rejected("any other GPU", unknown),)
+    if not node.provider or base.price is None or base.mixed:
+        why = PRICE_UNKNOWN if base.price is None else NODES_MIXED
+        if not node.provider:
+            why = coded("provider-unknown", "provider of its nodes unknown")
+        return None, (Rejected("any other GPU", why),)
     sold = [
         (n, fleet.book.beside(node, n.name))
         for n in fleet.book.for_sale(node)
@@ -152,13 +147,11 @@ def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | 
     kept, rejected = candidates(fleet, base, source, sold)
     if not kept:
         return None, tuple(rejected.values())
-    best = kept[0]
-    rejected.pop(best.node.gpu, None)
-    seen = {best.node.gpu}
-    for candidate in kept[1:]:
-        if candidate.node.gpu not in seen:
-            seen.add(candidate.node.gpu)
-            rejected[candidate.node.gpu] = Rejected(candidate.node.name, _worse(candidate, best))
+    best, of_each = kept[0], dict[str, Candidate]()
+    for candidate in kept:
+        of_each.setdefault(candidate.node.gpu, candidate)
+    rejected |= {gpu: Rejected(c.node.name, _worse(c, best)) for gpu, c in of_each.items()}
+    del rejected[best.node.gpu]
     priced = [n for n, price in sold if price is not None]
     why = _fabric_reason(base.sku, best.node, priced, [c.node for c in kept])
     return move_to(series, best, tuple(rejected.values()), why), ()
@@ -174,12 +167,13 @@ def _worse(candidate: Candidate, best: Candidate) -> CodedText:
     told = f"{candidate.prediction.median:.2f}x the time, {candidate.gpus} GPUs needed"
     fields = {"time_ratio": candidate.prediction.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
     if saving > best.saving:
-        more = f"would save {usd(saving)}/month, {risk} risk of a slowdown above 10 %"
-        return CodedText("riskier", f"{told}, {more}", {**fields, "risk": risk})
-    if saving <= 0:
-        dearer = f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
-        return CodedText("dearer", f"{told}, {dearer}", fields)
-    return CodedText("saves-less", f"{told}, saves less ({usd(saving)}/month)", fields)
+        code, more = "riskier", f"would save {usd(saving)}/month, {risk} risk of a slowdown above 10 %"
+        fields["risk"] = risk
+    elif saving <= 0:
+        code, more = "dearer", f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
+    else:
+        code, more = "saves-less", f"saves less ({usd(saving)}/month)"
+    return CodedText(code, f"{told}, {more}", fields)
 
 
 def move_to(
@@ -200,9 +194,8 @@ def move_to(
         paid = base.month_usd(base.nodes, job_hours(fleet, base)) if training else base.month_usd(base.right_nodes)
         saving = Saving.in_cash(cash, best.draws, paid, best.price)
         if saving.interval.p50 <= 0:
-            blocked.append(
-                coded("nothing-saved", "no savings: its price is not below that of the current GPUs after right-sizing")
-            )
+            told = "no savings: its price is not below that of the current GPUs after right-sizing"
+            blocked.append(coded("nothing-saved", told))
     ratio = best.prediction.median
     speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f}x the time"
     text = (
@@ -223,18 +216,12 @@ def move_to(
         series, "move-sku", best.node.name,
         target=Configuration(best.node.gpu, best.node.name, best.gpus),
         text=text, saving=saving, time_ratio=best.prediction.interval, risk=best.prediction.risk,
-        blocked_by=blocked, rejected=rejected,
-        changes=(
-            *_differences(base.sku, group.lead.gpu_sku, best.node), *((fabric,) if fabric is not None else ()),
-        ),
+        blocked_by=blocked, rejected=rejected, break_even=break_even(base, best),
+        changes=(*_differences(base.sku, group.lead.gpu_sku, best.node), *filter(None, (fabric,))),
         would_change_if=(
             coded("work-changes", "the batch size, precision or model changes"),
-            coded(
-                "host-is-the-limit",
-                "the host is the bottleneck on the faster GPU, which counters of the slower one do not show",
-            ),
+            coded("host-is-the-limit", "the host limits the faster GPU, which counters of the slower one do not show"),
         ),
-        break_even=break_even(base, best),
         yardstick=SavingsBaseline(site_factor=fleet.site.factor),
         needs=replace(needs, host=base.sku is not None and bool(base.sku.vcpus)),
     )  # fmt: skip
@@ -251,10 +238,7 @@ def _no_other_gpu(series: Series, rejected: tuple[Rejected, ...]) -> Recommendat
         text=f"Another GPU is not recommended: {why}.",
         risk="high", blocked_by=(why,), rejected=rejected,
         would_change_if=(
-            coded(
-                "needs-become-known",
-                "the required memory and precision, or another missing value, become known",
-            ),
+            coded("needs-become-known", "the required memory and precision, or another missing value, become known"),
         ),
     )  # fmt: skip
 
@@ -271,9 +255,16 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
         blocked.append(NODES_SHARED)
     if base.price is None:
         blocked.append(PRICE_UNKNOWN)
-    if twin is None:
+    if base.sku is None:
+        told = "the node's SKU is unknown, so no equivalent node without the fabric can be found"
+        blocked.append(coded("node-sku-unknown", told))
+    elif twin is None:
         where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
-        blocked.append(_no_twin(base, gpu, where, twins))
+        none = coded("no-twin", "the catalog has no {gpu} node without the fabric at {where}", where=where, gpu=gpu)
+        if twins:
+            told = "no price at {where} for {sku}, the same node without the fabric"
+            none = coded("twin-without-price", told, where=where, sku=twins[0].name)
+        blocked.append(none)
     if twin is None or price is None:
         text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
         premium = found.premium
@@ -311,16 +302,3 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
         break_even=None if blocked else "saves at any demand",
         needs=base.claim(whole=True, fabric=True),
     )  # fmt: skip
-
-
-def _no_twin(base: Baseline, gpu: str | None, where: str, twins: Sequence[NodeSku]) -> CodedText:
-    if base.sku is None:
-        return coded(
-            "node-sku-unknown", "the node's SKU is unknown, so no equivalent node without the fabric can be found"
-        )
-    if twins:
-        return coded(
-            "twin-without-price", "no price at {where} for {sku}, the same node without the fabric",
-            where=where, sku=twins[0].name,
-        )  # fmt: skip
-    return coded("no-twin", "the catalog has no {gpu} node without the fabric at {where}", where=where, gpu=gpu)

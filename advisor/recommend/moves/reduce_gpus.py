@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ...core.advice_types import Configuration, Recommendation, Risk
+from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.timestamps import minute
@@ -17,13 +17,15 @@ from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Fleet, Series, load_words
 from ..groups import HOURS_PER_MONTH
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for, risk_of
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..prediction import risk_of
 from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 
 
 class ReduceGpus(Move):
     actions = ("reduce-gpus",)
     subject = "Fewer GPUs for the same work"
+    brief = "reduce GPUs"
     unasked_hours = WEEK_HOURS
     frees = True
 
@@ -37,9 +39,6 @@ class ReduceGpus(Move):
         if r.target.gpu_count >= r.source.gpu_count:
             return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of.name}"
         return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
-
-    def words(self, r: Recommendation) -> str:
-        return "reduce GPUs"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
@@ -77,7 +76,11 @@ def _recommendation(series: Series) -> Recommendation:
         blocked.append(WHICH_NODES)
     if freed <= 0 and not blocked:
         blocked.append(_nothing_to_take(base))
-    saving, limit = None, None
+    saving, limit, risk = None, None, "high"
+    if base.demand is not None and freed > 0:
+        # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
+        # spared, whoever took one would run that risk.
+        risk = risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))
     if blocked:
         text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
     else:
@@ -86,25 +89,23 @@ def _recommendation(series: Series) -> Recommendation:
         then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
         load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
         text = (
-            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of demand, "
-            f"load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
+            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of "
+            f"demand, load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
             f"{saving.sentence if saving else then}"
         )
         if base.demand:
             # The growth of peak demand at which as many GPUs are needed again as are held now.
-            limit = base.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
+            growth = base.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
+            limit = f"stops saving above {growth:.2f}x the current peak demand" if math.isfinite(growth) else None
     return recommend_for(
         series, "reduce-gpus", place="count",
         target=Configuration(group.lead.gpu_sku, group.lead.node_sku, base.right_gpus),
-        text=text, saving=saving, risk=_risk(base), blocked_by=blocked,
-        time_ratio=None if blocked else SAME_SPEED.interval,
+        text=text, saving=saving, risk=risk, blocked_by=blocked,
+        time_ratio=None if blocked else SAME_SPEED.interval, break_even=limit,
         freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
         would_change_if=(
             coded("peaks-hidden", "demand peaks last minutes and are invisible in hourly means"),
             coded("replicas-apart", "replicas are separated for availability or tenants"),
-        ),
-        break_even=(
-            f"stops saving above {limit:.2f}x the current peak demand" if limit and math.isfinite(limit) else None
         ),
         needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
     )  # fmt: skip
@@ -114,27 +115,10 @@ def _nothing_to_take(base: Baseline) -> CodedText:
     load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs"
     fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is None or base.demand * base.gpus > base.headroom * (base.gpus - 1):
-        return CodedText(
-            "load-too-high",
-            f"{load} sustain (limit for fewer GPUs: {load_words(base.headroom)})",
-            {**fields, "headroom": base.headroom},
-        )
+        told = f"{load} sustain (limit for fewer GPUs: {load_words(base.headroom)})"
+        return CodedText("load-too-high", told, {**fields, "headroom": base.headroom})
     if base.unit > 1 and base.floor < base.gpus:
-        return CodedText(
-            "replicas-not-split",
-            f"{load} sustain, and replicas of {base.unit} GPUs are not split",
-            {**fields, "replica_gpus": base.unit},
-        )
-    return CodedText(
-        "least-gpus-held",
-        f"{load} sustain, but the service needs at least {base.floor}",
-        {**fields, "least_gpus": base.floor},
-    )
-
-
-def _risk(base: Baseline) -> Risk:
-    """How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
-    spared, whoever took one would run that risk: it is high."""
-    if base.demand is None or base.right_gpus >= base.gpus:
-        return "high"
-    return risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))
+        told = f"{load} sustain, and replicas of {base.unit} GPUs are not split"
+        return CodedText("replicas-not-split", told, {**fields, "replica_gpus": base.unit})
+    told = f"{load} sustain, but the service needs at least {base.floor}"
+    return CodedText("least-gpus-held", told, {**fields, "least_gpus": base.floor})

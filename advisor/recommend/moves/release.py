@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ...classify.types import BareGpu
 from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
-from ...core.formatting import counted, listed
-from ...core.formatting import gpus as gpus_words
+from ...core.formatting import counted, gpus, listed
 from ...core.timestamps import minute
 from ..evidence import GAP_MAX, REST, all_seen
 from ..finding import Found, node_words, series_label
@@ -27,6 +26,7 @@ WHOLE = 0.999
 class Release(Move):
     actions = ("release",)
     subject = "Releasing these GPUs"
+    brief = "release"
     unasked_hours = WEEK_HOURS
     by_absence = True
     frees = True
@@ -41,18 +41,14 @@ class Release(Move):
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         held = f" held by {of.workload}" if of.workload is not None else ""
-        return f"Release {gpus_words(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
-
-    def words(self, r: Recommendation) -> str:
-        return "release"
+        return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:
             return by_freed_nodes(snapshot, seen)
         now = seen.now(snapshot.series_id)
         if now:
-            since = max(min(w.start for w in now), seen.start)
-            held = len({g for w in now for g in w.gpus})
+            since, held = max(min(w.start for w in now), seen.start), len({g for w in now for g in w.gpus})
             return MoveState("source", since, hours(now, since), f"It holds {held} GPUs.")
         left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
         # Released, or an agent that stopped reporting: the nodes must have reported since, or be gone.
@@ -123,17 +119,17 @@ def _recommendation(fleet: Fleet, found: Found, free: _Free) -> Recommendation:
     group, nodes, node, whole = found.group, found.nodes, found.nodes[0], free.whole
     names, price = tuple(n.node for n in nodes), fleet.book.saving_price(node)
     saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
+    count = counted(round(free.gpus), "GPU")
+    if abs(free.gpus - round(free.gpus)) >= 0.005:
+        count = f"{free.gpus:.2f} GPUs (MIG instances)"
     if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
+    elif price is None:
+        then = f"Release {count} for other work. Savings unknown: no price for the node."
     else:
-        part = abs(free.gpus - round(free.gpus)) >= 0.005
-        count = f"{free.gpus:.2f} GPUs (MIG instances)" if part else counted(round(free.gpus), "GPU")
-        why = (
-            "Savings unknown: no price for the node." if price is None
-            else "No cash savings: nodes are rented as a whole, and none becomes free." if not whole
-            else f"No cash savings: the node is {price.basis} ({price.source}, {price.as_of})."
-        )  # fmt: skip
-        then = f"Release {count} for other work. {why}"
+        why = f"the node is {price.basis} ({price.source}, {price.as_of})"
+        why = why if whole else "nodes are rented as a whole, and none becomes free"
+        then = f"Release {count} for other work. No cash savings: {why}."
     # A node is switched off, or given back, as a whole: with every GPU of it.
     switched_off = whole == len(nodes) and free.gpus >= sum(n.gpu_count for n in nodes)
     watts = _drawn(fleet, found) if switched_off and all_seen(fleet.verdicts, names) else None
@@ -144,15 +140,13 @@ def _recommendation(fleet: Fleet, found: Found, free: _Free) -> Recommendation:
     key = group.identity if group else f"{node.cluster}/{node.node}"
     return recommend(
         "release", key, node.node_sku, "nothing",
-        findings=(found.finding.id,),
-        workload=group.lead.id if group else None,
+        findings=(found.finding.id,), workload=group.lead.id if group else None,
         # Of instances, the GPUs that they are parts of.
         source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(free.gpus - 1e-9)),
         target=Configuration(None, None, 0),
         text=f"{free.what} {then}", saving=saving, freed_gpu_hours_per_month=free.gpus * HOURS_PER_MONTH,
         energy_saving_kwh_per_month=None if kwh is None else Interval(kwh, kwh, kwh),
-        risk="low" if group else "very-low",
-        would_change_if=found.finding.would_change_if,
+        risk="low" if group else "very-low", would_change_if=found.finding.would_change_if,
         yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
         claims=(f"release:{key}",),
         needs=EvidenceClaim(names, REST, free.uuids, whole=saving is not None, unheld=group is None),

@@ -53,24 +53,20 @@ _OWN, _NODE, _FLEET = "the same GPUs", "free GPUs of its node", "free GPUs of th
 class RestClocks(Move):
     actions = (ACTION,)
     subject = "Lowering the idle clocks"
+    brief = "lower idle clocks"
     unasked_hours = WEEK_HOURS
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
         for series in fleet.series:
             group = series.group
-            if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
-                continue
-            rest = _rest_of(series, levels)
-            r = _recommendation(series, rest) if rest is not None else None
-            if r is not None:
-                yield r
+            if group.kind in SERVERS and group.current and not group.shared and not group.sliced:
+                rest = _rest_of(series, levels)
+                r = _recommendation(series, rest) if rest is not None else None
+                yield from [r] if r is not None else []
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
-
-    def words(self, r: Recommendation) -> str:
-        return "lower idle clocks"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By its power at rest: past half of the way down is done. Figures are of whole runs; it takes a new one."""
@@ -143,42 +139,46 @@ def _rest_of(series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> _Re
     )
 
 
-def _free(one: RestLevel, all_: Iterable[RestLevel]) -> tuple[float, str] | None:
-    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data."""
-    own = _free_watts(one)
-    if own is not None:
-        return own, _OWN
-    alike = [(other.node, _free_watts(other)) for other in all_ if other.gpu_sku == one.gpu_sku and one.gpu_sku]
-    known = [(node, watts) for node, watts in alike if watts is not None]
-    near = [watts for node, watts in known if node == one.node]
-    told = near or [watts for _, watts in known]
-    return (float(np.median(told)), _NODE if near else _FLEET) if told else None
+def _free(one: RestLevel, levels: Iterable[RestLevel]) -> tuple[float, str] | None:
+    """What a GPU draws without a process, and the source: itself, its node, the fleet; None: no data.
 
-
-def _free_watts(one: RestLevel) -> float | None:
-    """Its level without memory held, where that is one without a context: a bare context takes next to no memory."""
-    down = one.free_clock_ratio is not None and one.free_clock_ratio <= CLOCKS_DOWN
-    return one.free_watts if down else None
+    Only where the clock is down as well: a bare context takes next to no memory.
+    """
+    seen = [
+        (o, o.free_watts)
+        for o in levels
+        if o.free_watts is not None and o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN
+        if o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)
+    ]
+    own = [watts for o, watts in seen if o is one]
+    near = [watts for o, watts in seen if o.node == one.node]
+    told, basis = (own, _OWN) if own else (near, _NODE) if near else ([watts for _, watts in seen], _FLEET)
+    return (float(np.median(told)), basis) if told else None
 
 
 def _recommendation(series: Series, rest: _Rest) -> Recommendation | None:
     """None: it saves next to nothing."""
     group, blocked = series.group, _blocked(series.group, rest)
-    price, seen, held = series.fleet.book.power_of(group.nodes[0]), len(rest.free_watts) > 0, rest.held_watts.mean()
+    price, held, free = series.fleet.book.power_of(group.nodes[0]), float(rest.held_watts.mean()), None
     kwh, saving, then = None, None, ""
     told = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
-    if seen:
-        drawn = _saved(series, rest)
-        if float(np.median(drawn)) < WATTS_MIN * HOURS_PER_MONTH / 1000:
+    if len(rest.free_watts):
+        free = float(rest.free_watts.mean())
+        # What the clocks take at rest, in joint draws.
+        rng = series.fleet.draws("rest-clocks", group.series_id)
+        off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(rest.free_watts))) * (1 - rest.own)
+        each = np.maximum(rest.held_watts - rest.free_watts * (1 + off), 0.0).mean(axis=1)
+        drawn = each * rng.uniform(*RECOVERED, DRAWS) * rest.gpu_hours / 1000
+        lost = percentiles(drawn)
+        if lost.p50 < WATTS_MIN * HOURS_PER_MONTH / 1000:
             return None
-        interval = percentiles(drawn)
         told = (
-            f"It draws {held:.0f} W per idle GPU, {rest.free_watts.mean():.0f} W without a process ({rest.basis}). The "
-            f"idle clocks cost {interval.p50:,.0f} kWh/month ({interval.p10:,.0f} to {interval.p90:,.0f})."
+            f"It draws {held:.0f} W per idle GPU, {free:.0f} W without a process ({rest.basis}). The idle clocks cost "
+            f"{lost.p50:,.0f} kWh/month ({lost.p10:,.0f} to {lost.p90:,.0f})."
         )
         if not blocked:
-            kwh = interval
-            saving, then = at_power_price(price, drawn, float(held) * rest.gpu_hours / 1000)
+            kwh = lost
+            saving, then = at_power_price(price, drawn, held * rest.gpu_hours / 1000)
     low, high = FIRST_REQUEST_SECONDS
     return recommend_for(
         series, ACTION, "clocks-by-load", place="rest",
@@ -197,55 +197,29 @@ def _recommendation(series: Series, rest: _Rest) -> Recommendation | None:
             ),
             coded("context-kept-up", "another process on the same GPU keeps its clocks up"),
         ),
-        yardstick=SavingsBaseline(
-            rest_watts=float(rest.free_watts.mean()) if seen else None,
-            usd_per_kwh=price.usd_per_kwh if price is not None else None,
-        ),
+        yardstick=SavingsBaseline(rest_watts=free, usd_per_kwh=price.usd_per_kwh if price is not None else None),
         needs=series.base.claim(whole=False, measures=REST),
     )  # fmt: skip
-
-
-def _saved(series: Series, rest: _Rest) -> Array:
-    """Draws of the energy a month that the clocks take at rest, kWh."""
-    rng = series.fleet.draws("rest-clocks", series.group.series_id)
-    off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(rest.free_watts))) * (1 - rest.own)
-    each = np.maximum(rest.held_watts - rest.free_watts * (1 + off), 0.0).mean(axis=1)
-    return each * rng.uniform(*RECOVERED, DRAWS) * rest.gpu_hours / 1000
 
 
 def _blocked(group: Group, rest: _Rest) -> list[CodedText]:
     """What is not known of its GPUs, and the oldest driver of its nodes, which decides."""
     blocked: list[CodedText] = []
     if not len(rest.free_watts):
-        blocked.append(
-            coded(
-                "rest-level-not-seen",
-                "no idle power data of such a GPU without a process and with low clocks; one hour of such data is "
-                "enough",
-            )
-        )
+        told = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
+        blocked.append(coded("rest-level-not-seen", told))
     if rest.clock_ratio is None:
-        blocked.append(
-            coded("rest-clock-not-measured", "no SM clock data of its idle GPUs; the clock may be low already")
-        )
-    needed = "{}.{}.{:02d}".format(*KNOWN_SINCE)
+        told = "no SM clock data of its idle GPUs; the clock may be low already"
+        blocked.append(coded("rest-clock-not-measured", told))
+    needed = {"variable": VARIABLE, "needed": "{}.{}.{:02d}".format(*KNOWN_SINCE)}
     told = [(version_of(node.driver_version), node) for node in group.nodes]
-    unknown = next((node for version, node in told if version is None), None)
     oldest, node = min(told, key=lambda one: one[0] or ())
-    if unknown is not None:
-        blocked.append(
-            coded(
-                "driver-unknown", "driver version of {node} unknown; {variable} needs {needed} or later",
-                node=unknown.node, variable=VARIABLE, needed=needed,
-            )
-        )  # fmt: skip
-    elif oldest is not None and oldest < KNOWN_SINCE:
-        blocked.append(
-            coded(
-                "driver-too-old", "driver of {node} is {driver_version}; {variable} needs {needed} or later",
-                node=node.node, driver_version=node.driver_version, variable=VARIABLE, needed=needed,
-            )
-        )  # fmt: skip
+    if oldest is None:
+        said = "driver version of {node} unknown; {variable} needs {needed} or later"
+        blocked.append(coded("driver-unknown", said, node=node.node, **needed))
+    elif oldest < KNOWN_SINCE:
+        said = "driver of {node} is {driver_version}; {variable} needs {needed} or later"
+        blocked.append(coded("driver-too-old", said, node=node.node, driver_version=node.driver_version, **needed))
     return blocked
 
 

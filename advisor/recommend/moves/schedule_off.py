@@ -15,8 +15,8 @@ from ..evidence import REST, all_seen
 from ..finding import series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH
-from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for, risk_of
-from ..prediction import percentiles
+from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..prediction import percentiles, risk_of
 from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, price_then, spans
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
@@ -35,6 +35,7 @@ DAY_SECONDS = 86400.0
 class ScheduleOff(Move):
     actions = ("schedule-off",)
     subject = "Shutting the nodes down in quiet hours"
+    brief = "switch off at night"
     unasked_hours = WEEK_HOURS
     frees = True
 
@@ -51,9 +52,6 @@ class ScheduleOff(Move):
         hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
         when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
         return f"Switch off the nodes of {of.name} {when}"
-
-    def words(self, r: Recommendation) -> str:
-        return "switch off at night"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By the latest nights in a row that were alike: off, or held."""
@@ -141,15 +139,13 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
 
 def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
     """Its nodes off in its quiet hours, whole nodes for cash."""
-    base, share = series.base, quiet.length / 24
+    base, share, hours = series.base, quiet.length / 24, {"begin": quiet.begin, "end": quiet.end}
     kwh = _not_drawn(series, quiet)
     whole = base.right_nodes if base.whole and not base.mixed else 0
     saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.right_nodes_draws * share, base.right_nodes)
-    then = (
-        f"its nodes cost nothing. {saving.sentence}"
-        if saving is not None
-        else f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
-    )
+    then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
+    if saving is not None:
+        then = f"its nodes cost nothing. {saving.sentence}"
     if kwh is not None:
         then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
     return recommend_for(
@@ -160,11 +156,7 @@ def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
             f"shutdown of {quiet.length} hours, {then}"
         ),
         energy_saving_kwh_per_month=kwh,
-        changes=(
-            coded(
-                "off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=quiet.begin, end=quiet.end
-            ),
-        ),
+        changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", **hours),),
         saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
         would_change_if=(
             coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),

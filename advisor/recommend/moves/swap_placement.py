@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -26,6 +26,7 @@ _WAITS = ("network", "pcie")
 class SwapPlacement(Move):
     actions = ("swap-placement",)
     subject = "A swap of nodes"
+    brief = "swap with training"
     of_another = True  # the time is the training's
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
@@ -33,28 +34,22 @@ class SwapPlacement(Move):
 
         A training changes places once: the largest service comes first, and takes the partner that gains most.
         """
-        asking = [(f, f.group) for f in fleet.found if f.group is not None and "swap-placement" in f.answered_by]
-        starved = {group.series_id: f.finding.id for f, group in asking if f.waste != "fabric"}
+        starved = {
+            found.group.series_id: found.finding.id
+            for found in fleet.found
+            if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric"
+        }
         taken: set[str] = set()
-        swaps: dict[str, Recommendation] = {}
-        for found, group in asking:
-            if found.waste == "fabric" and group.recurs and group.nodes and group.kind not in ("idle", "unknown"):
-                partner, r = _best(fleet, group, found, taken)
-                if partner is not None:
-                    taken.add(partner)
-                    if partner in starved:
-                        r = replace(r, findings=(*r.findings, starved[partner]))
-                swaps[group.series_id] = r
         for series in fleet.series:
-            if series.group.series_id in swaps:
-                yield swaps[series.group.series_id]
+            for found in series.asking("swap-placement"):
+                if found.waste == "fabric":
+                    partner, r = _best(fleet, series.group, found, taken)
+                    taken.add(partner or "")
+                    yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
         return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
-
-    def words(self, r: Recommendation) -> str:
-        return "swap with training"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         return by_nodes(snapshot, seen)
@@ -87,11 +82,8 @@ def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[st
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
     return None, recommend(
         "swap-placement", group.series_id, group.series_id, "nobody",
-        findings=(found.finding.id,),
-        workload=group.lead.id,
-        source=held, target=held,
-        text=f"No swap possible: {why}.",
-        risk="very-low", blocked_by=(why,),
+        findings=(found.finding.id,), workload=group.lead.id, source=held, target=held,
+        text=f"No swap possible: {why}.", risk="very-low", blocked_by=(why,),
         would_change_if=(
             coded("training-comes", "multi-node training without a fabric will run at the same provider and region"),
         ),
@@ -105,25 +97,17 @@ def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
         return coded("has-a-fabric", "its nodes have a fabric")
     waits = _waits(training)
     if waits < STARVES:
-        return CodedText(
-            "hardly-waits",
-            f"it waits for the network or PCIe in only {waits * 100:.0f} % of its time",
-            {"share": waits},
-        )
+        return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
     if (here.provider, here.region) != (there.provider, there.region):
         return coded("runs-elsewhere", "it runs at a different provider or in a different region")
     if here.gpu_sku != there.gpu_sku:
-        return coded(
-            "other-gpus", "it runs on {gpu}, not on {wanted}",
-            gpu=there.gpu_sku or "unknown GPUs", wanted=here.gpu_sku or "the same GPUs",
-        )  # fmt: skip
+        gpu, wanted = there.gpu_sku or "unknown GPUs", here.gpu_sku or "the same GPUs"
+        return coded("other-gpus", "it runs on {gpu}, not on {wanted}", gpu=gpu, wanted=wanted)
     if {n.gpu_count for n in serving.nodes} != {n.gpu_count for n in training.nodes}:
         return coded("other-gpu-count", "its nodes have a different number of GPUs")
     if len(training.nodes) > len(serving.nodes):
-        return coded(
-            "more-nodes", "it needs {nodes} nodes, but the service has {held}",
-            nodes=len(training.nodes), held=len(serving.nodes),
-        )  # fmt: skip
+        told = "it needs {nodes} nodes, but the service has {held}"
+        return coded("more-nodes", told, nodes=len(training.nodes), held=len(serving.nodes))
     # Other training on its nodes only gains by a fabric.
     names = {n.node for n in training.nodes}
     others = (w for g in fleet.groups if g.kind not in TRAINING_KINDS for w in g.workloads)
@@ -156,20 +140,18 @@ def _predicted(fleet: Fleet, serving: Group, training: Group) -> Prediction | No
     )
 
 
-def _starving(groups: Sequence[Group], training: Group) -> Iterator[tuple[Group, float]]:
-    """The training on these nodes that waited for the network, this and other, each run with its GPU-hours."""
-    names = {n.node for n in training.nodes}
-    for group in groups:
-        for w in group.workloads if group.kind in TRAINING_KINDS else ():
-            if names.issuperset(w.nodes) and w.bottleneck.label in _WAITS:
-                yield group, w.gpu_hours
-
-
 def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
     prediction = _predicted(fleet, serving, training)
     count = len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
-    starving = list(_starving(fleet.groups, training))
+    names = {n.node for n in training.nodes}
+    # The training on these nodes that waited for the network, this and other, each run with its GPU-hours.
+    starving = [
+        (group, w.gpu_hours)
+        for group in fleet.groups
+        for w in group.workloads
+        if group.kind in TRAINING_KINDS and names.issuperset(w.nodes) and w.bottleneck.label in _WAITS
+    ]
     freed, told = 0.0, "the speed-up of the training is unknown because its network was not measured"
     if prediction is not None:
         others = sum(group is not training for group, _ in starving)
@@ -183,8 +165,7 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
     name = series_label(serving)
     return recommend(
         "swap-placement", serving.series_id, serving.series_id, training.series_id,
-        findings=(found.finding.id,),
-        workload=serving.lead.id,
+        findings=(found.finding.id,), workload=serving.lead.id,
         source=Configuration(serving.lead.gpu_sku, serving.lead.node_sku, gpus),
         target=Configuration(training.lead.gpu_sku, training.lead.node_sku, gpus),
         changes=(coded("partner", "the training {training} moves to its nodes", training=training.lead.name),),
@@ -198,10 +179,7 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
         risk=prediction.risk if prediction else "medium",
         would_change_if=(
             coded("training-ends", "the training ends and does not run again"),
-            coded(
-                "places-apart",
-                "the service and the training may not share a tenant, a network zone or a data set's location",
-            ),
+            coded("places-apart", "the two may not share a tenant, a network zone or a data set's location"),
         ),
         yardstick=SavingsBaseline(partner=training.lead.name),
         claims=(f"place:{serving.series_id}",),

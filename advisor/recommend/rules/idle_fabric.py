@@ -129,10 +129,10 @@ class IdleFabric(Rule):
             if group.kind in TRAINING_KINDS:
                 return coded("training-there", "training runs there and may use it another time")
             part = hours / total if total > 0 else 1.0
-            chance, trained = training_chance(group)
+            chance, trained, unknown = training_chance(group)
             if chance >= limits.value("training_confidence_alone_max") or trained * part >= TRACE_SHARE:
                 return coded("may-train", "work there may be training")
-            in_all += part * chance * (_OF_READING if _only_reads(group, limits) else 1.0)
+            in_all += part * (unknown + chance * (_OF_READING if _only_reads(group, limits) else 1.0))
             limit = min(limit, limits.value("training_confidence_max"))
         if in_all >= limit:
             return coded("may-train", "work there may be training")
@@ -218,24 +218,29 @@ def hours_by_node(fleet: Fleet) -> dict[str, dict[str, float]]:
     return hours
 
 
-def training_chance(group: Group) -> tuple[float, float]:
-    """How likely a series trains, by its runs' verdicts and GPU-hours; and the share of its hours in which it did, as
-    its phases tell, though most of its time is something else. What a phase of unknown kind did is as likely to be
-    training as its run is."""
-    chance = trained = total = 0.0
+def training_chance(group: Group) -> tuple[float, float, float]:
+    """How likely a series trains, by its runs' verdicts and GPU-hours; and the shares of its hours in which it did, or
+    did something of unknown kind, as its phases tell, though most of its time is something else."""
+    chance = trained = unknown = total = 0.0
     for w in group.workloads:
         held = max(w.gpu_hours, 1e-6)  # a run that held nothing yet still counts, a little
-        own = w.kind.confidence if w.kind.label in TRAINING_KINDS else _training_confidence(w)
+        total, chance = total + held, chance + held * _training_confidence(w)
         length = sum(p.end - p.start for p in w.phases)
-        phases = sum(p.end - p.start for p in w.phases if p.kind in TRAINING_KINDS)
-        total, chance = total + held, chance + held * own
-        trained += held * phases / length if length > 0 else 0.0
-    return chance / total, trained / total
+        for phase in w.phases:
+            part = held * (phase.end - phase.start) / length
+            trained += part if phase.kind in TRAINING_KINDS else 0.0
+            # What a run of unknown kind may be, its alternatives tell.
+            unknown += part if phase.kind == "unknown" != w.kind.label else 0.0
+    return chance / total, trained / total, unknown / total
 
 
 def _training_confidence(workload: WorkloadVerdict) -> float:
-    """How likely it is training after all, though it is called something else."""
-    return sum(a.confidence for a in workload.kind.alternatives if a.label in TRAINING_KINDS)
+    """How likely it is training, whatever it is called: of unknown work all that no other kind explains."""
+    told = {one.label: one.confidence for one in workload.kind.alternatives}
+    if workload.kind.label == "unknown":
+        return max(1.0 - sum(chance for label, chance in told.items() if label not in TRAINING_KINDS), 0.0)
+    own = workload.kind.confidence if workload.kind.label in TRAINING_KINDS else 0.0
+    return own + sum(told.get(label, 0.0) for label in TRAINING_KINDS)
 
 
 def _only_reads(group: Group, limits: WasteRule) -> bool:

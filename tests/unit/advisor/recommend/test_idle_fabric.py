@@ -16,6 +16,7 @@ def replicas(*kinds: KindVerdict):
 
 def served(confidence: float, training: float = 0.0, label: str = "online-inference") -> KindVerdict:
     others = (Alternative("training", training),) if training else ()
+    others += (Alternative("online-inference", 1 - training),) if label == "unknown" else ()
     return KindVerdict(label, confidence, (), others)
 
 
@@ -51,7 +52,7 @@ def test_a_silent_fabric_under_what_may_train_is_not_judged_with_the_price_at_st
     assert (one.reason.code, one.nodes, one.gpu_count) == (code, ("n1", "n2"), 16)
     assert one.usd_per_month == pytest.approx(2 * PREMIUM * 730, rel=1e-3)
     (note,) = [n for n in advice.notes if n.code == "fabric-silent-not-judged"]
-    assert "n1, n2" in note.text and "$14,3" in note.text
+    assert note.fields["nodes"] == "n1, n2" and "$14,3" in note.text
 
 
 @pytest.mark.parametrize(

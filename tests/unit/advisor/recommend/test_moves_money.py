@@ -9,7 +9,6 @@ import pytest
 from skuwise.advisor.classify.types import MigInstance
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import KindVerdict
-from skuwise.advisor.recommend.move_context import DrawnRecommendation
 from skuwise.advisor.recommend.predict.mig_model import fits, pack
 from skuwise.advisor.recommend.predict.sku_comparison import compare
 from skuwise.advisor.recommend.predict.typical_work import Question, parts_of
@@ -18,51 +17,34 @@ from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium
 from skuwise.advisor.recommend.recommender import recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model
-from skuwise.tests.support.moves_builders import (
-    END,
-    IB,
-    PLAIN,
-    advice_of,
-    bare,
-    catalog,
-    fabric,
-    founding,
-    gpus_of,
-    node,
-    price_of,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support import moves_builders as made
+from skuwise.tests.support.moves_builders import END, IB, PLAIN, advice_of, gpus_of, node, usage, verdicts, workload
 
-HOUR = catalog().price(IB, "eastus").usd_per_hour
-PLAIN_HOUR = catalog().price(PLAIN, "eastus").usd_per_hour
+CATALOG = load_catalog()
+HOUR, PLAIN_HOUR = (CATALOG.price(sku, "eastus").usd_per_hour for sku in (IB, PLAIN))
 
 
 def test_the_parts_sum_to_node_price_times_hours():
     chat, job = workload("chat", ("n1",)), workload("job", ("n2",), kind="training", gpus=gpus_of("n2", 4))
     both = workload("both", ("n3",), shared=True)
     given = verdicts([node("n1"), node("n2", PLAIN), node("n3")], [chat, job, both], idle_hours={"w-job": 100.0})
-    r, notes = reconcile(given, PriceBook(catalog()))
+    r, notes = reconcile(given, PriceBook(CATALOG))
     assert r.total == pytest.approx(336 * (2 * HOUR + PLAIN_HOUR))
     parts = r.workloads + r.shared + r.allocated_idle + r.unallocated + r.drained + r.unobserved
     assert parts == pytest.approx(r.total, rel=1e-3)
     assert r.shared == pytest.approx(336 * HOUR)
     assert r.allocated_idle == pytest.approx(100 * PLAIN_HOUR / 8)
     assert notes == ()
-    costs = {w.name: w.cost_usd for w in with_costs(given, PriceBook(catalog()))}
+    costs = {w.name: w.cost_usd for w in with_costs(given, PriceBook(CATALOG))}
     assert costs["both"] == pytest.approx(336 * HOUR)
 
 
 def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
-    book = PriceBook(catalog())
+    book = PriceBook(CATALOG)
     paired = fabric_premium(book, node())
-    assert not paired.assumed
-    assert paired.usd_per_hour == pytest.approx(HOUR - PLAIN_HOUR)
-    lone = "azure/Standard_ND96isr_H200_v5"
-    assumed = fabric_premium(book, node("h", lone, region="eastus2"))
-    assert assumed.assumed
-    assert assumed.share == pytest.approx(0.105 / 1.105)
+    assert (paired.assumed, paired.usd_per_hour) == (False, pytest.approx(HOUR - PLAIN_HOUR))
+    assumed = fabric_premium(book, node("h", "azure/Standard_ND96isr_H200_v5", region="eastus2"))
+    assert (assumed.assumed, assumed.share) == (True, pytest.approx(0.105 / 1.105))
 
 
 @pytest.mark.parametrize(
@@ -77,40 +59,40 @@ def test_the_premium_comes_from_a_pair_else_from_a_prior_that_is_labelled():
     ],
 )
 def test_cash_only_where_whole_nodes_fall_free_and_nothing_binds(basis, until, nodes, expected):
-    cash = cash_of(price_of(basis=basis, until=until), nodes, END)
+    cash = cash_of(made.price_of(basis=basis, until=until), nodes, END)
     assert (cash and (cash.realisation, cash.date)) == expected
 
 
-def test_no_dollars_for_part_of_a_node():
-    idle = workload("held", ("n1",), kind="idle", gpus=gpus_of("n1", 4))
-    busy = workload("chat", ("n1",), gpus=gpus_of("n1")[4:])
-    given = verdicts([node()], [idle, busy], uses=[usage(idle, u_c=0, u_m=0, g=0, label="idle"), usage(busy)],
-                     idle_hours={"w-held": 4 * 336.0})  # fmt: skip
-    advice = advice_of(given)
-    released = next(r for r in advice.recommendations if r.action == "release")
-    assert released.realisation == "capacity-freed"
-    assert released.saving_usd_per_month is None
-    assert released.freed_gpu_hours_per_month == 4 * 730
-    assert advice.summary.recoverable_usd_per_month == 0.0
+HELD = workload("held", ("n1",), kind="idle", gpus=gpus_of("n1", 4))
+BUSY = workload("chat", ("n1",), gpus=gpus_of("n1")[4:])
+HALF = verdicts([node()], [HELD, BUSY], uses=[usage(HELD, u_c=0, u_m=0, g=0, label="idle"), usage(BUSY)],
+                idle_hours={"w-held": 4 * 336.0})  # fmt: skip
+FREE = verdicts([node()], [], bare_gpus=[made.bare("n1", i) for i in range(8)])
 
 
-def test_a_commitment_is_cash_at_its_end_and_not_recoverable_now():
-    given = verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)])
-    advice = advice_of(given, (price_of(basis="committed", until="2099-01-01"),))
-    released = next(r for r in advice.recommendations if r.action == "release")
-    assert (released.realisation, released.available_from) == ("cash-at", "2099-01-01")
-    assert "2099-01-01" in released.text
+@pytest.mark.parametrize(
+    ("given", "prices", "told", "gpus"),
+    [
+        (HALF, (), ("capacity-freed", None), 4),
+        (FREE, (made.price_of(basis="committed", until="2099-01-01"),), ("cash-at", "2099-01-01"), 8),
+    ],
+)
+def test_part_of_a_node_and_what_a_commitment_binds_are_no_cash_now(given, prices, told, gpus):
+    advice = advice_of(given, prices)
+    (released,) = made.ways(advice, "release")
+    assert (released.realisation, released.available_from) == told
+    assert (released.saving_usd_per_month is None) == (told[1] is None)
+    assert released.freed_gpu_hours_per_month == gpus * 730
     assert advice.summary.recoverable_usd_per_month == 0.0
 
 
 def test_moves_that_exclude_one_another_count_once():
     draws = np.random.default_rng(0).normal(100, 10, 500)
-    advice = advice_of(founding())
-    template = next(r for r in advice.recommendations if r.saving_usd_per_month is not None)
+    template = next(r for r in advice_of(made.founding()).recommendations if r.saving_usd_per_month is not None)
 
     def option(name, values, key):
-        r = replace(template, id=name, saving_usd_per_month=percentiles(values), blocked_by=(), realisation="cash-now")
-        return DrawnRecommendation(r, values, key)
+        return replace(template, id=name, saving_usd_per_month=percentiles(values), draws=values, claims=(key,),
+                       blocked_by=(), realisation="cash-now")  # fmt: skip
 
     rivals = [option("a", draws, "place:x"), option("b", draws + 50, "place:x")]
     best, _ = recoverable_cash(rivals)
@@ -121,7 +103,6 @@ def test_moves_that_exclude_one_another_count_once():
     assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)
 
 
-CATALOG = load_catalog()
 MODEL = load_move_model()
 REFERENCE = CATALOG.gpus[MODEL.profiles.reference]
 CHAT = {"params": 70e9, "gpus": 8, "input_tokens": 1024, "output_tokens": 1024}
@@ -239,40 +220,21 @@ def test_what_forbids_a_move_is_named(source, target, more, reason):
     assert any(reason in sentence.text for sentence in asked(source, target, **more).blocked_by)
 
 
-def median(draws: list[np.ndarray]) -> float:
-    return float(np.median(np.sum(draws, axis=0))) if draws else 0.0
-
-
-def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians() -> None:
+def test_an_option_that_may_as_well_lose_lowers_no_sum_of_medians_and_what_surely_saves_stays() -> None:
     rng = np.random.default_rng(1)
     skewed = 10_000.0 - 3000.0 * rng.exponential(1.0, 4000)
     gamble = rng.normal(10.0, 2000.0, 4000)
     assert np.median(gamble) > -100
-    assert median([skewed, gamble]) < np.median(skewed)
+    assert np.median(skewed + gamble) < np.median(skewed)
     (left,) = without_losers([skewed, gamble])
     assert left is skewed
-
-
-def test_what_surely_saves_stays() -> None:
-    rng = np.random.default_rng(2)
-    sure = [rng.uniform(100.0, 300.0, 4000) for _ in range(5)]
-    assert len(without_losers(sure)) == 5
+    assert len(without_losers([rng.uniform(100.0, 300.0, 4000) for _ in range(5)])) == 5
     assert without_losers([]) == []
 
 
 SLICES = {
-    "1g.10gb": (1, 1),
-    "1g.20gb": (1, 2),
-    "2g.20gb": (2, 2),
-    "3g.40gb": (3, 4),
-    "4g.40gb": (4, 4),
-    "7g.80gb": (7, 8),
-}
-
-
-def instance(gpu: str, number: int, profile: str = "1g.10gb", held: bool = True) -> MigInstance:
-    compute, memory = SLICES.get(profile, (None, None))
-    return MigInstance("n", f"{gpu}/{number}", gpu, profile, compute, memory, ("w",) if held else ())
+    "1g.10gb": (1, 1), "1g.20gb": (1, 2), "2g.20gb": (2, 2), "3g.40gb": (3, 4), "4g.40gb": (4, 4), "7g.80gb": (7, 8),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -289,9 +251,13 @@ def test_a_gpu_holds_what_nvidias_placements_allow(profiles: list[str], possible
 
 
 def test_the_emptiest_gpu_is_emptied_onto_the_others() -> None:
-    own = [instance("a", 1, "3g.40gb"), instance("a", 2), instance("b", 1), instance("b", 2, "3g.40gb", held=False)]
+    own = [
+        MigInstance("n", f"{gpu}/{number}", gpu, profile, *SLICES[profile], tuple(held))
+        for gpu, number, profile, held in (
+            ("a", 1, "3g.40gb", "w"), ("a", 2, "1g.10gb", "w"), ("b", 1, "1g.10gb", "w"), ("b", 2, "3g.40gb", ""),
+        )
+    ]  # fmt: skip
     packing = pack(own)
-    assert packing is not None
     assert (packing.kept, packing.freed, [one.gpu_uuid for one in packing.moved]) == (("a",), ("b",), ["b/1"])
 
 
@@ -300,9 +266,9 @@ def test_a_link_that_evidence_speaks_of_is_not_called_silent(code: str) -> None:
     alone = workload(gpus=gpus_of("n1", 1))
     says = replace(alone, kind=replace(alone.kind, evidence=(CodedText(code, "said"),)))
     silent = node(fabric=None, nvlink_util_p995=0.004)
-    assert "idle-nvlink" in {f.rule for f in advice_of(verdicts([silent], [alone])).findings}
+    assert "idle-nvlink" in made.fired(advice_of(verdicts([silent], [alone])))
     advice = advice_of(verdicts([silent], [says]))
-    assert "idle-nvlink" not in {f.rule for f in advice.findings}
+    assert "idle-nvlink" not in made.fired(advice)
     (note,) = [n for n in advice.notes if n.code == "finding-contradicted"]
     assert note.fields == {"rule": "idle-nvlink", "workload": alone.id, "evidence": code}
 
@@ -313,54 +279,34 @@ def test_no_more_is_said_to_be_held_than_rested(days_at_rest: int, held: bool) -
     job = workload(kind=KindVerdict("idle", 0.9), gpus=gpus_of("n1", 1))
     rows = usage(job, g=0.9, label="compute")
     left = rows["ts"] > END - days_at_rest * 86_400
-    for name in ("u_c", "u_m", "u_n", "c", "m", "n", "g"):
-        rows.loc[left, name] = 0.0
+    rows.loc[left, ["u_c", "u_m", "u_n", "c", "m", "n", "g"]] = 0.0
     rows.loc[left, "bottleneck"] = "idle"
     advice = advice_of(verdicts([node()], [job], uses=[rows], idle_hours={job.id: 120.0}))
-    assert ("held-idle" in {f.rule for f in advice.findings}) is held
+    assert ("held-idle" in made.fired(advice)) is held
     against = [n.fields["evidence"] for n in advice.notes if n.code == "finding-contradicted"]
     assert against == ([] if held else ["worked-meanwhile"])
 
 
-USED = fabric(util_p995=0.2, util_max=0.4)  # so that no waste of it is found
-OCI, L40S, B200 = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4", "oci/BM.GPU.B200.8"
-
-
-def at(sku, provider, region, name="n1"):
-    return node(name, sku, provider=provider, region=region, fabric=USED)
-
-
-def moves_to(advice, gpu):
-    """Recommendations of another GPU that nothing blocks."""
-    return [r for r in advice.recommendations if r.target.gpu_sku == gpu and not r.blocked_by]
-
-
-def service(sku, **changes):
-    return workload("chat", ("n1",), node_sku=sku, features={"mem_flat": 0.0, "cpu": 0.02}, **changes)
+USED = made.fabric(util_p995=0.2, util_max=0.4)  # so that no waste of it is found
+OCI, L40S = "oci/BM.GPU.H100.8", "oci/BM.GPU.L40S.4"
 
 
 @pytest.mark.parametrize("nvlink", [0.3, 0.0])
 def test_work_over_nvlink_does_not_move_to_pcie_however_cheap(nvlink):
-    parallel = service(OCI)
+    parallel = workload("chat", ("n1",), node_sku=OCI, features={"mem_flat": 0.0, "cpu": 0.02})
     use = usage(parallel, u_c=0.10, u_m=0.05, u_n=nvlink, g=0.95, memory=0.3)
-    advice = advice_of(
-        verdicts([at(OCI, "oci", "global")], [parallel], uses=[use]), prices=(price_of(L40S, 1.0, region="global"),)
-    )
-    why = [j.reason for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
+    here = node("n1", OCI, provider="oci", region="global", fabric=USED)
+    advice = advice_of(verdicts([here], [parallel], uses=[use]), prices=(made.price_of(L40S, 1.0, region="global"),))
+    why = [j.reason.text for r in advice.recommendations for j in r.rejected if "L40S" in j.sku]
     # Without traffic it is weighed like any other.
-    assert any("only by PCIe" in reason.text for reason in why) == (nvlink > 0)
-    if nvlink:
-        assert not moves_to(advice, "L40S")
+    assert any("only by PCIe" in reason for reason in why) == (nvlink > 0)
+    open_ = [r for r in advice.recommendations if r.target.gpu_sku == "L40S" and not r.blocked_by]
+    assert not (nvlink and open_)
 
 
 def test_training_across_nodes_keeps_its_fabric_however_cheap_the_node_without():
     both = workload("pretrain", ("n1", "n2"), kind="training", features={"mem_flat": 0.0, "cpu": 0.02})
     use = usage(both, u_c=0.7, u_m=0.4, u_n=0.3, u_i=0.3, g=0.97, label="compute")
-    nodes = [replace(node(name), fabric=USED) for name in ("n1", "n2")]
-    cheap = price_of(PLAIN, 1.0)
-    advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(cheap,))
-    assert not [
-        r
-        for r in advice.recommendations
-        if r.target.node_sku == cheap.sku and r.action == "move-sku" and not r.blocked_by
-    ]
+    nodes = [node(name, fabric=USED) for name in ("n1", "n2")]
+    advice = advice_of(verdicts(nodes, [both], uses=[use]), prices=(made.price_of(PLAIN, 1.0),))
+    assert not [r for r in made.ways(advice, "move-sku") if r.target.node_sku == PLAIN and not r.blocked_by]

@@ -9,10 +9,9 @@ import pytest
 from skuwise.advisor.core.advice_types import Action, Configuration, Interval, Recommendation
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import fleet_of
-from skuwise.advisor.recommend.move import SAME_SPEED, recommend
-from skuwise.advisor.recommend.groups import groups_of
-from skuwise.advisor.recommend.latency import held_to_class
 from skuwise.advisor.recommend.fleet import Baseline, Fleet, baseline_for
+from skuwise.advisor.recommend.latency import held_to_class
+from skuwise.advisor.recommend.move import SAME_SPEED, recommend
 from skuwise.advisor.recommend.prediction import Link, Prediction, Refusal, demand, predict
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
@@ -135,16 +134,16 @@ def weighed(told: Latency | None, *, kind: str = "online-inference", u_m: float 
         workload("chat", (n.node,), id=f"w-{n.node}", kind=kind, latency=told, features=DECODE_LATENCY) for n in nodes
     ]
     given = verdicts(nodes, works, uses=[usage(w, u_m=u_m, u_c=0.05) for w in works])
-    fleet = fleet_of(given.window, rulebook(catalog()), END, np.random.default_rng(1))
-    return baseline_for(fleet, groups_of(given)[0])
+    fleet = fleet_of(given, rulebook(catalog()), END, np.random.default_rng(1))
+    return fleet, baseline_for(fleet, fleet.groups[0])
 
 
 def proposed(action: Action, time: Interval | None, gpus: int = 16, **parts: Any) -> Recommendation:
     one = Configuration("H100-SXM5", None, 16)
     return recommend(
         action, "s-chat", text="Do it.", source=one, target=Configuration("H100-SXM5", None, gpus), risk="low",
-        exclusive="place:s-chat", would_change_if=(), time_ratio=time, **parts,
-    ).recommendation  # fmt: skip
+        claims=("place:s-chat",), would_change_if=(), time_ratio=time, **parts,
+    )  # fmt: skip
 
 
 def held(action: Action, time: Interval | None, told: Latency | None, gpus: int = 16, **parts: Any) -> Recommendation:

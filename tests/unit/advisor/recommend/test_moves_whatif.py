@@ -12,7 +12,6 @@ from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.advice_types import Recommendation
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.pipeline import AdviseOptions, fleet_of
-from skuwise.advisor.recommend.groups import groups_of
 from skuwise.advisor.recommend.fleet import baseline_for
 from skuwise.advisor.recommend.moves.schedule_off import off_hours
 from skuwise.advisor.recommend.predict.clock_model import PowerAtWork
@@ -45,9 +44,8 @@ DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_mo
 
 def asked(given: Verdicts, choice: WhatIfChoice, prices=(), drawn: PowerAtWork | None = None) -> WhatIfResult:
     """The answer for the largest group of these verdicts."""
-    fleet = fleet_of(given.window, rulebook(catalog(), prices=prices), END, np.random.default_rng(1))
-    fleet, base = baseline_for(fleet, groups_of(given)[0])
-    return what_if(fleet, base, choice, drawn)
+    context = fleet_of(given, rulebook(catalog(), prices=prices), END, np.random.default_rng(1))
+    return what_if(context, baseline_for(context, context.groups[0]), choice, drawn)
 
 
 def service(gpus: int = 8, **use) -> Verdicts:
@@ -139,16 +137,16 @@ def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is
 
 def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     given = founding()
-    fleet = fleet_of(given.window, rulebook(catalog()), END, np.random.default_rng(1))
-    fleet, base = baseline_for(fleet, groups_of(given)[0])
-    found = survey(fleet, base, catalog().nodes.values())
+    context = fleet_of(given, rulebook(catalog()), END, np.random.default_rng(1))
+    base = baseline_for(context, context.groups[0])
+    found = survey(context, base, catalog().nodes.values())
     assert len(found) == len(catalog().nodes)
     opened = [o for o in found if o.open and o.saving_usd_per_month is not None]
     assert [o.saving_usd_per_month.p50 for o in opened] == sorted(
         (o.saving_usd_per_month.p50 for o in opened), reverse=True
     )
     assert [o.open for o in found] == sorted((o.open for o in found), reverse=True)
-    assert all(o == what_if(fleet, base, o.choice) for o in found[::20])
+    assert all(o == what_if(context, base, o.choice) for o in found[::20])
 
 
 def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice() -> None:
