@@ -139,7 +139,8 @@ def contradicted(fleet: Fleet, one: Found) -> Unjudged | None:
     if rule.nodes and all(e.metric != "nvlink_util_mean" for e in one.finding.evidence):
         nodes = {n.node for n in one.nodes}
         # Of one node of several that a group is on, nobody knows which carried what its evidence speaks of.
-        asked += [g for g in fleet.groups if g is not one.group and g.nodes and {n.node for n in g.nodes} <= nodes]
+        others = (g for g in fleet.groups_on(one.nodes) if g is not one.group)
+        asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
     for group in asked:
         code = _code(fleet.verdicts, group, one, rule)
         if code is not None:

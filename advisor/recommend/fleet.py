@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -167,6 +167,18 @@ class Fleet:
         for gpu in self.verdicts.bare:
             free.setdefault(gpu.node, []).append(gpu)
         return free
+
+    @cached_property
+    def _on(self) -> Mapping[str, list[Group]]:
+        on: dict[str, list[Group]] = {}
+        for group in self.groups:
+            for node in dict.fromkeys(node for w in group.workloads for node in w.nodes):
+                on.setdefault(node, []).append(group)
+        return on
+
+    def groups_on(self, nodes: Iterable[NodeFacts]) -> list[Group]:
+        """The groups that ran on any of these nodes in the window, each once."""
+        return list({group.series_id: group for node in nodes for group in self._on.get(node.node, ())}.values())
 
     @cached_property
     def idle_hours(self) -> Mapping[str, float]:

@@ -187,12 +187,10 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 
 def _exception(fleet: Fleet, rule: Rule, one: Found, exceptions: Exceptions) -> RuleException | None:
-    nodes = {n.node for n in one.nodes}
-    concerned: Iterable[Group] = [one.group] if one.group is not None else []
-    if rule.judges_nodes:
-        concerned = [g for g in fleet.groups if any(nodes.intersection(w.nodes) for w in g.workloads)]
-    whys = (group.excused.get(rule.id) for group in concerned)
-    return next((why for why in whys if why is not None), None) or exceptions.of_nodes(rule.id, nodes, day(fleet.at))
+    own = [one.group] if one.group is not None else []
+    concerned = fleet.groups_on(one.nodes) if rule.judges_nodes else own
+    why = next((group.excused[rule.id] for group in concerned if rule.id in group.excused), None)
+    return why or exceptions.of_nodes(rule.id, {n.node for n in one.nodes}, day(fleet.at))
 
 
 def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:

@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false
 """Clocks at rest: what a month saves, what blocks it, and where nothing is said."""
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportArgumentType=false
 """GPUs that nobody uses: free ones, those that are held without use, and those whose telemetry contradicts itself."""
 
 from collections.abc import Callable

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, KindVerdict
 from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.finding import Found, Unjudged
+from skuwise.advisor.recommend.groups import Group
 from skuwise.advisor.recommend.rule import WorkloadRule
 from skuwise.advisor.recommend.rules import RULES
 from skuwise.advisor.recommend.waste import find_waste
@@ -43,6 +44,15 @@ def seen(kind="online-inference", label="hbm-bandwidth", share=1.0, host=None, h
     values = {"start": END - hours * 3600, "features": MEASURED, "bottleneck": bound, **changes}
     w = workload("w", kind=kind, **values)
     return verdicts([node(fabric=None, **(host or {}))], [w], uses=[usage(w, **use)], ready=ready)
+
+
+def decoding(compute=0.0, **features):
+    """On a GPU of which a cheaper one would do. `compute`: share of its time that compute limits."""
+    sku = {"gpu_sku": "L40S", "node_sku": "aws/g6e.48xlarge"}
+    bound = BottleneckVerdict("hbm-bandwidth", 0.9, {"hbm-bandwidth": 1.0 - compute, "compute": compute})
+    return seen(features={"tensor_of_sustained_p95": 0.2, "mem_flat": 0.0, **features}, bottleneck=bound, **sku,
+                host={"sku": sku["node_sku"], "provider": "aws", "region": "us-east-1", "gpu_sku": "L40S"},
+                gpus=gpus_of("n1", 1), use={"u_m": 0.8, "memory": 0.3})  # fmt: skip
 
 
 def code(given, rule) -> list[str]:
@@ -79,6 +89,8 @@ def code(given, rule) -> list[str]:
         ("over-tier", seen(label="unknown", share=0.6), ["bottleneck-unknown"]),
         ("over-tier", seen(gpu_sku="a GPU of tomorrow"), ["gpu-unknown"]),
         ("over-tier", seen(host={"sku": None}), ["no-price"]),
+        ("over-tier", decoding(), ["cpu-not-measured"]),  # what the cheaper node's host must carry
+        ("over-tier", decoding(cpu=0.01), []),
         ("idle-nvlink", seen(), ["nvlink-not-measured"]),
         ("idle-nvlink", seen(kind=PERHAPS, host={"nvlink_util_p995": 0.0}), ["kind-unknown"]),
         ("idle-nvlink", seen(features=STANDBY, host={"nvlink_util_p995": 0.0}), ["on-standby"]),
@@ -120,12 +132,7 @@ def test_signals_that_contradict_are_one_finding_of_several_and_leave_the_other_
 
 
 def test_a_finding_that_other_data_contradict_is_not_judged():
-    told = BottleneckVerdict("compute", 0.9, {"hbm-bandwidth": 0.85, "compute": 0.15})
-    given = seen(kind="batch-inference", features={"tensor_of_sustained_p95": 0.2, "cpu": 0.01, "mem_flat": 0.0},
-                 bottleneck=told, gpus=gpus_of("n1", 1), gpu_sku="L40S", node_sku="aws/g6e.48xlarge",
-                 host={"sku": "aws/g6e.48xlarge", "provider": "aws", "region": "us-east-1", "gpu_sku": "L40S"},
-                 use={"u_m": 0.8, "memory": 0.3})  # fmt: skip
-    assert code(given, "over-tier") == ["finding-contradicted"]
+    assert code(decoding(cpu=0.01, compute=0.15), "over-tier") == ["finding-contradicted"]
 
 
 def test_each_rule_has_a_class_and_a_file_of_thresholds():
@@ -185,7 +192,7 @@ def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(give
                 faulty = sorted(one.faulty) if isinstance(one, Found) else []
                 spoken += nodes if rule.judges_nodes or group is None else faulty or [group.series_id]
             else:
-                spoken.append(getattr(one.about, "series_id", None) or one.about.node)
+                spoken.append(one.about.series_id if isinstance(one.about, Group) else one.about.node)
         assert len(spoken) == len(set(spoken))
         if isinstance(rule, WorkloadRule):
             assert set(spoken) == {group.series_id for group in rule.scope(fleet)}

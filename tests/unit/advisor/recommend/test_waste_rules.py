@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportArgumentType=false, reportOperatorIssue=false
 """Which thresholds a rule reads: it finds on one side of each of them and not on the other, and what it finds costs."""
 
 import math
