@@ -1,19 +1,21 @@
 """Each number of a finding or recommendation with the plain query that reads the series behind it: as a script whose
-comments are the numbers."""
+comments are the numbers (``skuwise explain SOURCE ID --query``).
+
+What came from outside stays a value in SQL and PromQL, whatever it holds.
+"""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import clean
-from ..core.advice_types import Advice, Evidence, Finding, Recommendation
-from ..core.formatting import NONE
-from .literals import promql_pattern, sql_list
+from ..rules.base.errors import UsageError
+from ..rules.base.sanitize import clean
+from .core.advice_types import Advice, Evidence, Finding, Recommendation
+from .core.formatting import NONE
 
 
 class Series(NamedTuple):
@@ -108,9 +110,10 @@ ELSEWHERE: Mapping[str, str] = {
     "nvlink_premium": "the prices of the nodes, or rules/premiums.yaml",
 }
 
-
 # The name of a series in an expression: what a selector or a range follows.
 _NAME = re.compile(r"([A-Za-z_:][\w:]*)(?=[{\[])")
+# What a pattern of RE2 would not take as it is.
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,30 +129,24 @@ class Numbers:
 def numbers_of_finding(finding: Finding) -> Numbers:
     """Its evidence, then its GPU-hours and their cost."""
     told = {e.metric for e in finding.evidence}
-    sums = (
-        Evidence("gpu_hours", finding.gpu_hours, None, "GPU-hours"),
-        Evidence("cost_usd", finding.cost_usd, None, "USD"),
-    )
-    evidence = (*finding.evidence, *(e for e in sums if e.metric not in told and e.value is not None))
+    sums = (("gpu_hours", finding.gpu_hours, "GPU-hours"), ("cost_usd", finding.cost_usd, "USD"))
+    more = (Evidence(name, value, None, unit) for name, value, unit in sums if name not in told and value is not None)
     title = f"Finding {finding.id}, {finding.rule}: {finding.text}"
-    return Numbers(title, evidence, finding.nodes, finding.gpus)
+    return Numbers(title, (*finding.evidence, *more), finding.nodes, finding.gpus)
 
 
 def numbers_of_recommendation(r: Recommendation, advice: Advice) -> Numbers:
     """What it predicts, of the workload it is about, else of its findings. An interval is told by its median."""
+    saving, energy = r.saving_usd_per_month, r.energy_saving_kwh_per_month
     known = (
-        ("time_ratio", r.time_ratio.p50 if r.time_ratio else None, "ratio"),
-        ("saving_usd_per_month", r.saving_usd_per_month.p50 if r.saving_usd_per_month else None, "USD"),
+        ("time_ratio", r.time_ratio and r.time_ratio.p50, "ratio"),
+        ("saving_usd_per_month", saving and saving.p50, "USD"),
         ("freed_gpu_hours_per_month", r.freed_gpu_hours_per_month, "GPU-hours"),
-        (
-            "energy_saving_kwh_per_month",
-            r.energy_saving_kwh_per_month.p50 if r.energy_saving_kwh_per_month else None,
-            "kWh",
-        ),
+        ("energy_saving_kwh_per_month", energy and energy.p50, "kWh"),
     )
     evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in known if value is not None)
-    about: Sequence[Finding] = [f for f in advice.findings if f.id in r.findings]
-    places = [(w.nodes, w.gpus) for w in advice.workloads if w.id == r.workload] or [(f.nodes, f.gpus) for f in about]
+    places = [(w.nodes, w.gpus) for w in advice.workloads if w.id == r.workload]
+    places = places or [(f.nodes, f.gpus) for f in advice.findings if f.id in r.findings]
     nodes, gpus = (tuple(dict.fromkeys(name for one in part for name in one)) for part in zip(*places, strict=True))
     return Numbers(f"Recommendation {r.id}, {r.action}: {r.text}", evidence, nodes, gpus)
 
@@ -157,16 +154,13 @@ def numbers_of_recommendation(r: Recommendation, advice: Advice) -> Numbers:
 def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100) -> str:
     """The script. Raises UsageError for a source that no query can read."""
     kind = str(advice.source.get("kind"))
-    if kind == "sqlite":
-        mark, files = "--", advice.source.get("databases")
-        names = ", ".join(map(str, files)) if isinstance(files, list | tuple) else ""
-        lines = [f"{mark} {clean(f'Each SELECT runs with sqlite3 -readonly on {names}')}"]
-    elif kind == "prometheus":
-        mark = "#"
-        url = advice.source.get("url")
-        lines = [f"{mark} {clean(f'Each query runs on {url}/api/v1/query')}"]
-    else:
+    if kind not in ("sqlite", "prometheus"):
         raise UsageError(f"A source of kind {kind!r} has no series to query.", "Use --db or --prometheus.")
+    mark, ask = ("--", _select) if kind == "sqlite" else ("#", _selector)
+    where = f"Each query runs on {advice.source.get('url')}/api/v1/query"
+    if kind == "sqlite":
+        where = f"Each SELECT runs with sqlite3 -readonly on {', '.join(_listed(advice, 'databases'))}"
+    lines = [f"{mark} {clean(where)}"]
 
     def note(sentence: str) -> None:
         lines.extend(
@@ -185,7 +179,7 @@ def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100)
             if series is None:
                 note(f"{number}: from {ELSEWHERE.get(one.metric, 'no series')}")
                 continue
-            asked = _select(series, numbers, advice) if kind == "sqlite" else _selector(series, numbers, advice)
+            asked = ask(series, numbers, advice)
             note(number if asked else f"{number}: this server has no series of it")
             lines += [asked] if asked else []
     if not told:
@@ -193,12 +187,16 @@ def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100)
     return "\n".join(lines) + "\n"
 
 
+def _listed(advice: Advice, name: str) -> list[str]:
+    values = advice.source.get(name)
+    return [str(one) for one in values] if isinstance(values, list | tuple) else []
+
+
 def _select(series: Series, numbers: Numbers, advice: Advice) -> str:
     start, end = (repr(float(at)) for at in (advice.start, advice.end))
-    keys = ["ts", "interval_seconds", "node"]
-    where = [f"node IN ({sql_list(numbers.nodes)})"]
+    keys, where = ["ts", "interval_seconds", "node"], [f"node IN ({_sql_list(numbers.nodes)})"]
     if series.view in ("gpu_hours", "workload_gpus") and numbers.gpus:
-        where.append(f"gpu_uuid IN ({sql_list(numbers.gpus)})")
+        where.append(f"gpu_uuid IN ({_sql_list(numbers.gpus)})")
     if series.view == "gpu_hours":
         keys.append("gpu_uuid")
     elif series.view == "fabric_hours":
@@ -219,22 +217,20 @@ def _selector(series: Series, numbers: Numbers, advice: Advice) -> str | None:
     asked = advice.source.get("asked")
     names = tuple(dict.fromkeys(_names(series, asked if isinstance(asked, Mapping) else {})))
     by_exporter = [[n for n in names if n.startswith("skuwise_")], [n for n in names if not n.startswith("skuwise_")]]
-    matches = advice.source.get("match")
-    given = [str(one) for one in matches] if isinstance(matches, list | tuple) else []
     found = []
     for own in filter(None, by_exporter):
         head = own[0] if len(own) == 1 else ""
-        named = [] if head else [f"__name__=~{promql_pattern(own)}"]
-        labels = ",".join((*named, *_places(own[0], numbers), *given))
+        named = [] if head else [f"__name__=~{_pattern(own)}"]
+        labels = ",".join((*named, *_places(own[0], numbers), *_listed(advice, "match")))
         found.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
     return "\n".join(found) or None
 
 
-def _names(series: Series, asked: Mapping[str, Iterable[str]]) -> Iterable[str]:
+def _names(series: Series, asked: Mapping[str, Iterable[str]]) -> Iterator[str]:
     """Names of the server's series, by the expressions that were asked for each column."""
+    prefix = {"fabric_hours": "fabric ", "host_hours": "host "}.get(series.view, "")
     for column in series.columns:
         stem = column.removesuffix("_bins")
-        prefix = {"fabric_hours": "fabric ", "host_hours": "host "}.get(series.view, "")
         keys = [stem, stem.replace("gpu_util", "engine"), stem.replace("_bytes_per_second", ""), f"{stem}_mean"]
         if column == "observed_seconds":
             keys = ["observed", "n"]
@@ -253,9 +249,43 @@ def _places(name: str, numbers: Numbers) -> list[str]:
     """Matchers of a series' GPUs, or of its nodes where it is of none."""
     nodes = [node.rpartition("/")[2] for node in numbers.nodes]  # cluster/node where clusters share names
     if name.startswith("node_"):
-        return [f"instance=~{promql_pattern(nodes, '([.:].*)?')}"] if nodes else []
+        return [f"instance=~{_pattern(nodes, '([.:].*)?')}"] if nodes else []
     if name.startswith(("skuwise_fabric_", "skuwise_host_")):
-        return [f"node=~{promql_pattern(nodes)}"] if nodes else []
+        return [f"node=~{_pattern(nodes)}"] if nodes else []
     label = "gpu_uuid" if name.startswith("skuwise_") else "UUID"
     gpus = dict.fromkeys(gpu if label == "gpu_uuid" else gpu.partition("/gi")[0] for gpu in numbers.gpus)
-    return [f"{label}=~{promql_pattern(gpus)}"] if gpus else []
+    return [f"{label}=~{_pattern(gpus)}"] if gpus else []
+
+
+def sql_text(value: str) -> str:
+    """A text literal. What a terminal or a reader could be fooled by is written in hexadecimal.
+
+    A lone surrogate stands for bytes that were no UTF-8, which no comparison would find again: it becomes ``?``.
+    """
+    if value.isascii() and value.isprintable():
+        return "'" + value.replace("'", "''") + "'"
+    return f"CAST(x'{value.encode('utf-8', 'replace').hex()}' AS TEXT)"
+
+
+def _sql_list(values: Iterable[str]) -> str:
+    """``'a', 'b'``, for IN (...). Empty: NULL, which no value equals."""
+    return ", ".join(map(sql_text, values)) or "NULL"
+
+
+def _pattern(values: Iterable[str], ending: str = "") -> str:
+    """A double-quoted pattern that any of these values matches whole, followed by what the pattern `ending` does."""
+    pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", value) for value in values)
+    return promql_text(f"({pattern}){ending}" if ending else pattern)
+
+
+def promql_text(value: str) -> str:
+    """A double-quoted string, with Go's escapes."""
+
+    def escaped(letter: str) -> str:
+        if letter in '"\\':
+            return f"\\{letter}"
+        if letter.isascii() and letter.isprintable():
+            return letter
+        return f"\\u{ord(letter):04x}" if ord(letter) < 0x10000 else f"\\U{ord(letter):08x}"
+
+    return '"' + "".join(map(escaped, value.encode("utf-8", "replace").decode())) + '"'
