@@ -81,7 +81,7 @@ def queries_of(advice: Advice, subject: Subject, *, width: int) -> str:
 
     Raises UsageError for a source that there are no queries for.
     """
-    from ..provenance.queries import numbers_of_finding, numbers_of_recommendation, render_queries  # noqa: PLC0415
+    from ..provenance import numbers_of_finding, numbers_of_recommendation, render_queries  # noqa: PLC0415
 
     if isinstance(subject, Finding):
         found = [subject]

@@ -14,8 +14,7 @@ from skuwise.advisor.core.advice_types import Advice, Evidence, Finding
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Alternative, BottleneckVerdict, Coverage, KindVerdict, Owner, Phase
-from skuwise.advisor.provenance import literals
-from skuwise.advisor.provenance.queries import SERIES, numbers_of_finding, render_queries
+from skuwise.advisor.provenance import SERIES, numbers_of_finding, promql_text, render_queries, sql_text
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.views.roofline import roofline
 from skuwise.advisor.views.subjects import find, recommended
@@ -274,10 +273,10 @@ def test_a_selector_holds_no_outside_text() -> None:
 @pytest.mark.parametrize("value", ["plain", "it's", HOSTILE_QUERIES, "", "a\x00b", "ümlaut", "'); --"])
 def test_a_literal_is_the_text_again_and_nothing_else(value: str) -> None:
     with closing(sqlite3.connect(":memory:")) as db:
-        told = db.execute(f"SELECT {literals.sql_text(value)}").fetchall()
+        told = db.execute(f"SELECT {sql_text(value)}").fetchall()
     assert told == [(value.encode("utf-8", "replace").decode(),)]
-    assert literals.sql_text(value).isprintable()
-    assert literals.promql_text(value).isprintable()
+    assert sql_text(value).isprintable()
+    assert promql_text(value).isprintable()
 
 
 def test_a_source_without_series_is_refused_with_the_way_out() -> None:

@@ -1,0 +1,249 @@
+"""Each number of a finding or recommendation with the plain query that reads the series behind it: as a script whose
+comments are the numbers (``skuwise explain --query``). What came from outside stays a value, whatever it holds."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..rules.base.errors import UsageError
+from ..rules.base.sanitize import clean
+from .core.advice_types import Advice, Evidence, Finding, Recommendation
+from .core.formatting import NONE
+
+
+class Series(NamedTuple):
+    """Columns of one view of the node database (``docs/reference/views.md``)."""
+
+    view: str
+    columns: tuple[str, ...]
+
+
+_KEYS = {
+    "gpu_hours": "ts interval_seconds node gpu_uuid", "fabric_hours": "ts interval_seconds node device port",
+    "host_hours": "ts interval_seconds node", "serving_samples": "ts node", "workload_gpus": "node gpu_uuid",
+}  # fmt: skip
+_PARTS = {
+    "ENGINE": "gpu_util_mean sm_active_mean", "TENSOR": "tensor_active_mean sm_clock_hertz_mean",
+    "HBM": "dram_active_mean mem_clock_hertz_mean", "POWER": "power_watts_mean",
+    "NVLINK": "nvlink_tx_bytes_per_second_mean nvlink_rx_bytes_per_second_mean",
+    "PCIE": "pcie_tx_bytes_per_second_mean pcie_rx_bytes_per_second_mean",
+}  # fmt: skip
+# View, columns (and parts of them), and the numbers that are made of them.
+_TABLE = """\
+gpu_hours: observed_seconds: hours hours_observed hours_without_workload resolution_seconds
+gpu_hours: ENGINE: engine_active engine_active_row_p95 idle_hours idle_share gpu_hours held_idle last_worked sm_active
+  active_share active_engine active_fill active_swing rest_hours_max rests_per_day between_share working_hours_share
+  night_level day_before weekend_level idle_stretch_hours diurnal_share diurnal_amplitude swing drift
+gpu_hours: gpu_util_max sm_active_max: engine_active_max
+gpu_hours: sm_active_bins: sm_active_p99
+gpu_hours: sm_active_mean sm_active_cv: sm_active_cv sync
+gpu_hours: sm_occupancy_mean: sm_occupancy
+gpu_hours: TENSOR: tensor_active tensor_utilization tensor_of_sustained tensor_of_sustained_busy_p95
+gpu_hours: tensor_active_bins: compute_use_p95 tensor_of_sustained_p95 tensor_of_sustained_p99
+gpu_hours: fp64_active_mean fp32_active_mean sm_clock_hertz_mean: vector_utilization
+gpu_hours: HBM: dram_active hbm_utilization hbm_of_sustained hbm_of_sustained_busy_p95
+gpu_hours: dram_active_bins: hbm_of_sustained_p95 hbm_of_sustained_p99
+gpu_hours: TENSOR HBM: memory_over_compute
+gpu_hours: ENGINE TENSOR: tensor_per_engine tensor_per_sm
+gpu_hours: ENGINE HBM: hbm_per_engine
+gpu_hours: NVLINK: nvlink_util_mean nvlink_utilization nvlink_of_sustained nvlink_symmetry
+gpu_hours: nvlink_bins: nvlink_util_p995 nvlink_utilization_p995
+gpu_hours: PCIE: pcie_utilization pcie_of_sustained
+gpu_hours: mem_used_bytes_mean mem_used_bytes_max mem_total_bytes: mem_used mem_used_max mem_flat mem_cv mem_level
+  mem_max mem_swing_in_hour mem_hourly_cv mem_changes_share mem_kept_at_rest
+gpu_hours: POWER: power_watts power_at_work power_over_idle power_of_limit rest_watts
+gpu_hours: POWER TENSOR HBM: power_after energy_saved energy_saved_per_month energy_saving_kwh_per_month
+  slowdown_expected
+gpu_hours: sm_clock_hertz_mean: clock_ratio
+gpu_hours: throttled_fraction: throttled
+gpu_hours: duty: duty
+gpu_hours: idle_run_seconds: idle_run_hours
+gpu_hours: period_seconds period_strength: period_share period_seconds period_strength
+gpu_hours: tensor_nvlink_correlation: tensor_nvlink_correlation
+gpu_hours: tensor_fabric_correlation: tensor_fabric_correlation
+gpu_hours: ENGINE TENSOR HBM NVLINK PCIE throttled_fraction: bound_by_memory bound_by_link link_use_p50 use_p99
+  demand_p95 held_back lost_at_most bottleneck time_ratio freed_gpu_hours_per_month
+gpu_hours: ENGINE TENSOR HBM POWER: contradiction contradiction_hours contradiction_since fault_share
+fabric_hours: util_mean util_max util_p95 util_bins: fabric_util_p995 fabric_util_max fabric_utilization_p995
+fabric_hours: observed_seconds: fabric_hours fabric_hours_known compute_ports
+fabric_hours: tx_bytes_per_second_mean rx_bytes_per_second_mean line_rate_bytes_per_second: fabric_utilization
+  fabric_of_sustained fabric_symmetry
+fabric_hours: xmit_wait_per_second_mean: fabric_wait_ticks_per_second
+host_hours: cpu_util_mean io_wait_mean: cpu io_wait
+host_hours: disk_write_bytes_per_second_mean disk_write_bytes_per_second_max: write_bursts
+serving_samples: workload_id kv_cache_usage: kv_cache_used_p95
+serving_samples: workload_id generation_tokens_per_second: generated_tokens
+workload_gpus: workload_id ts_start ts_end shared: gpus_held gpus nodes elapsed_hours span_hours chain_hours
+  series_runs series_run_hours series_start_spread_hours ended"""
+SERIES: dict[str, Series] = {}
+for _line in _TABLE.replace("\n  ", " ").splitlines():
+    _view, _columns, _numbers = _line.split(": ")
+    _all = " ".join(_PARTS.get(one, one) for one in _columns.split())
+    SERIES |= dict.fromkeys(_numbers.split(), Series(_view, tuple(_all.split())))
+
+# Numbers that telemetry does not hold.
+_PREMIUM = "the prices of the nodes, or rules/premiums.yaml"
+ELSEWHERE: Mapping[str, str] = {
+    "cost_usd": "the GPU-hours at the price of their node", "mem_total": "the GPU catalog",
+    "saving_usd_per_month": "the prices of the nodes", "price_less": "the prices of the nodes",
+    "cheaper_sku": "the GPU catalog and the prices", "cheaper_sku_bandwidth": "the GPU catalog",
+    "fabric_premium": _PREMIUM, "nvlink_premium": _PREMIUM,
+}  # fmt: skip
+# Columns that are asked of a server under other names than their own.
+_ASKED = {
+    "observed_seconds": ("observed", "n"), "cpu_util_mean": ("cpu_util_mean", "idle_mean"),
+    "shared": ("workloads", "gpu_util_mean"),
+    **dict.fromkeys(("util_mean", "util_max", "util_p95", "util_bins"), ("util", "tx_mean", "rx_mean")),
+}  # fmt: skip
+# The name of a series in an expression: what a selector or a range follows.
+_NAME = re.compile(r"([A-Za-z_:][\w:]*)(?=[{\[])")
+# What a pattern of RE2 would not take as it is.
+_SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")
+
+
+class Numbers(NamedTuple):
+    """Numbers that are told together, and the nodes and GPUs whose series they are made of."""
+
+    title: str
+    evidence: tuple[Evidence, ...]
+    nodes: tuple[str, ...]
+    gpus: tuple[str, ...]
+
+
+def numbers_of_finding(finding: Finding) -> Numbers:
+    """Its evidence, then its GPU-hours and their cost."""
+    told = {e.metric for e in finding.evidence}
+    sums = (("gpu_hours", finding.gpu_hours, "GPU-hours"), ("cost_usd", finding.cost_usd, "USD"))
+    more = (Evidence(name, value, None, unit) for name, value, unit in sums if name not in told and value is not None)
+    evidence = (*finding.evidence, *more)
+    return Numbers(f"Finding {finding.id}, {finding.rule}: {finding.text}", evidence, finding.nodes, finding.gpus)
+
+
+def numbers_of_recommendation(r: Recommendation, advice: Advice) -> Numbers:
+    """What it predicts, of the workload it is about, else of its findings. An interval is told by its median."""
+    saving, energy = r.saving_usd_per_month, r.energy_saving_kwh_per_month
+    known = (
+        ("time_ratio", r.time_ratio and r.time_ratio.p50, "ratio"),
+        ("saving_usd_per_month", saving and saving.p50, "USD"),
+        ("freed_gpu_hours_per_month", r.freed_gpu_hours_per_month, "GPU-hours"),
+        ("energy_saving_kwh_per_month", energy and energy.p50, "kWh"),
+    )
+    evidence = tuple(Evidence(name, value, None, unit) for name, value, unit in known if value is not None)
+    places = [(w.nodes, w.gpus) for w in advice.workloads if w.id == r.workload]
+    places = places or [(f.nodes, f.gpus) for f in advice.findings if f.id in r.findings]
+    nodes, gpus = (tuple(dict.fromkeys(name for one in part for name in one)) for part in zip(*places, strict=True))
+    return Numbers(f"Recommendation {r.id}, {r.action}: {r.text}", evidence, nodes, gpus)
+
+
+def render_queries(advice: Advice, told: Sequence[Numbers], *, width: int = 100) -> str:
+    """The script. Raises UsageError for a source that no query can read."""
+    kind = str(advice.source.get("kind"))
+    if kind not in ("sqlite", "prometheus"):
+        raise UsageError(f"A source of kind {kind!r} has no series to query.", "Use --db or --prometheus.")
+    mark, ask = ("--", _select) if kind == "sqlite" else ("#", _selector)
+    where = f"Each query runs on {advice.source.get('url')}/api/v1/query"
+    if kind == "sqlite":
+        where = f"Each SELECT runs with sqlite3 -readonly on {', '.join(_listed(advice, 'databases'))}"
+    lines = [f"{mark} {clean(where)}"]
+
+    def note(sentence: str) -> None:
+        wrapped = textwrap.wrap(clean(sentence), width - len(mark) - 1, break_long_words=False, break_on_hyphens=False)
+        lines.extend(f"{mark} {line}" for line in wrapped)
+
+    for numbers in told:
+        lines.append("")
+        note(numbers.title)
+        for one in numbers.evidence:
+            series, value = SERIES.get(one.metric), NONE if one.value is None else one.value
+            number = f"{one.metric} = {value} {one.unit}".rstrip()
+            if series is None:
+                note(f"{number}: from {ELSEWHERE.get(one.metric, 'no series')}")
+                continue
+            asked = ask(series, numbers, advice)
+            note(number if asked else f"{number}: this server has no series of it")
+            lines += filter(None, [asked])
+    if not told:
+        note("No finding: no number depends on telemetry alone.")
+    return "\n".join(lines) + "\n"
+
+
+def _listed(advice: Advice, name: str) -> list[str]:
+    values = advice.source.get(name)
+    return [str(one) for one in values] if isinstance(values, list | tuple) else []
+
+
+def _select(series: Series, numbers: Numbers, advice: Advice) -> str:
+    start, end = (repr(float(at)) for at in (advice.start, advice.end))
+    where = [f"node IN ({', '.join(map(sql_text, numbers.nodes)) or 'NULL'})"]  # no value equals NULL
+    if numbers.gpus and series.view in ("gpu_hours", "workload_gpus"):
+        where.append(f"gpu_uuid IN ({', '.join(map(sql_text, numbers.gpus))})")
+    if series.view == "fabric_hours":
+        where.append("role = 'compute'")
+    if series.view == "workload_gpus":
+        where += [f"(ts_end IS NULL OR ts_end > {start})", f"ts_start < {end}"]
+    else:
+        where += [f"ts > {start}", f"ts <= {end}"]
+    columns = ", ".join((*_KEYS[series.view].split(), *series.columns))
+    return f"SELECT {columns} FROM {series.view} WHERE {' AND '.join(where)};"
+
+
+def _selector(series: Series, numbers: Numbers, advice: Advice) -> str | None:
+    """The samples of the series that the columns were read from; None: this server has none of them."""
+    asked = advice.source.get("asked")
+    names = tuple(dict.fromkeys(_names(series, asked if isinstance(asked, Mapping) else {})))
+    agents, found = [n for n in names if n.startswith("skuwise_")], []
+    for own in filter(None, (agents, [n for n in names if n not in agents])):
+        head = own[0] if len(own) == 1 else ""
+        named = [] if head else [f"__name__=~{_pattern(own)}"]
+        labels = ",".join((*named, *_places(own[0], numbers), *_listed(advice, "match")))
+        found.append(f"{head}{{{labels}}}[{advice.end - advice.start:.0f}s] @ {advice.end:.0f}")
+    return "\n".join(found) or None
+
+
+def _names(series: Series, asked: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Names of the server's series, by the expressions that were asked for each column."""
+    prefix = {"fabric_hours": "fabric ", "host_hours": "host "}.get(series.view, "")
+    for column in series.columns:
+        stem = column.removesuffix("_bins")
+        keys = (stem, stem.replace("gpu_util", "engine"), stem.replace("_bytes_per_second", ""), f"{stem}_mean")
+        for key in dict.fromkeys(_ASKED.get(column, keys)):
+            for expression in asked.get(prefix + key, ()):
+                yield from _NAME.findall(expression)
+
+
+def _places(name: str, numbers: Numbers) -> list[str]:
+    """Matchers of a series' GPUs, or of its nodes where it is of none."""
+    nodes = [node.rpartition("/")[2] for node in numbers.nodes]  # cluster/node where clusters share names
+    label, values, ending = "UUID", list(dict.fromkeys(gpu.partition("/gi")[0] for gpu in numbers.gpus)), ""
+    if name.startswith("node_"):
+        label, values, ending = "instance", nodes, "([.:].*)?"
+    elif name.startswith(("skuwise_fabric_", "skuwise_host_")):
+        label, values = "node", nodes
+    elif name.startswith("skuwise_"):
+        label, values = "gpu_uuid", list(dict.fromkeys(numbers.gpus))
+    return [f"{label}=~{_pattern(values, ending)}"] if values else []
+
+
+def sql_text(value: str) -> str:
+    """A text literal; in hexadecimal what could fool a terminal. A surrogate (bytes that were no UTF-8) becomes ?."""
+    if value.isascii() and value.isprintable():
+        return "'" + value.replace("'", "''") + "'"
+    return f"CAST(x'{value.encode('utf-8', 'replace').hex()}' AS TEXT)"
+
+
+def _pattern(values: Iterable[str], ending: str = "") -> str:
+    """A double-quoted pattern that any of these values matches whole, followed by what the pattern `ending` does."""
+    pattern = "|".join(_SPECIAL.sub(r"\\\g<0>", value) for value in values)
+    return promql_text(f"({pattern}){ending}" if ending else pattern)
+
+
+def promql_text(value: str) -> str:
+    """A double-quoted string, with Go's escapes."""
+    parts = []
+    for c in value.encode("utf-8", "replace").decode():
+        code = f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}"
+        parts.append(f"\\{c}" if c in '"\\' else c if " " <= c <= "~" else code)
+    return f'"{"".join(parts)}"'

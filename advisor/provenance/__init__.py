@@ -1,1 +1,0 @@
-"""The series behind the numbers of findings and recommendations: ``skuwise explain SOURCE ID --query``."""
