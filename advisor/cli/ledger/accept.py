@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from ....rules.base.errors import EXIT_DONE
+from ....rules.base.output import say
+from ....rules.base.typed_again import program
 from .decisions import add_decision, record_decision
+from .entries import place_arguments
 
 EXAMPLES = ("skuwise ledger accept r-5603c79e --by ann",)
 
@@ -14,4 +18,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return record_decision(options, "accepted")
+    """Record it, and print what does it."""
+    from ...patches.build import next_step  # noqa: PLC0415 - read where it is needed
+
+    say(next_step(record_decision(options, "accepted"), program(), place_arguments(options)))
+    return EXIT_DONE

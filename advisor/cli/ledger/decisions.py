@@ -7,12 +7,12 @@ import getpass
 import os
 import time
 
-from ....rules.base.errors import EXIT_DONE, UsageError
+from ....rules.base.errors import UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_again import typed_with
 from ...core.timestamps import minute
-from ...ledger.entries import Act, LedgerEvent
+from ...ledger.entries import Act, LedgerEntry, LedgerEvent
 from .entries import add_id, find_entry, open_ledgers
 
 _TYPED_MAX = 2000
@@ -25,14 +25,21 @@ def add_decision(parser: argparse.ArgumentParser, *, why_required: bool = False)
     parser.add_argument("--why", required=why_required, metavar="REASON", help="reason of the decision")
 
 
-def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> int:
-    """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
-    event = decision_event(act, time.time(), options.by, until, options.why)
-    ledger, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
-    ledger.add(entry.proposal.id, event)
+def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> LedgerEntry:
+    """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user.
+
+    Raises UsageError for one that is taken back where there is none.
+    """
+    now = time.time()
+    event = decision_event(act, now, options.by, until, options.why)
+    ledger, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    p, state = entry.proposal, entry.decision(now).state
+    if act == "reopened" and state not in ("accepted", "dismissed", "snoozed"):
+        raise UsageError(f"{p.id} is {state}: there is no decision to take back.", f"See 'skuwise ledger show {p.id}'.")
+    ledger.add(p.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
-    say(f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is {act}{ending}.")
-    return EXIT_DONE
+    say(f"{p.id} ({clean(p.action)}, {clean(p.about)}) is {act}{ending}.")
+    return entry
 
 
 def decision_event(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> LedgerEvent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from ....rules.base.errors import EXIT_DONE
 from .decisions import add_decision, record_decision
 
 EXAMPLES = ("skuwise ledger dismiss r-5603c79e --why 'reserved until March'",)
@@ -14,4 +15,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    return record_decision(options, "dismissed")
+    record_decision(options, "dismissed")
+    return EXIT_DONE
