@@ -116,7 +116,7 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
     nodes = baseline.freed if p.action == "consolidate" else baseline.nodes or ground.nodes if of_nodes else ()
     ratio = ground.before.clock_ratio if ground.before is not None else None
     hertz = (baseline.clock_share or 0) * (ratio or 0) * (gpu.tensor_reference_hertz if gpu else 0)
-    labels, note = _labels(ground, catalog, given.pop("node_label", ())) if p.action in _PLACED else ({}, "")
+    labels, note = _labels(ground, catalog, given.pop("node_label", ()))
     values = {
         "kind": at.controller_kind, "name": at.name or None, "namespace": at.namespace, "container": at.container,
         "replicas": at.replicas, "node": nodes, "mhz": int(hertz / 1e6 // _CLOCK_STEP) * _CLOCK_STEP,
@@ -127,11 +127,9 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
         "changes_gpu": ground.source.gpu_sku != ground.target.gpu_sku, **given,
     }  # fmt: skip
     change = Change(p.id, p.action, typed=frozenset(given), labels=labels, label_note=note, **values)
-    missing = _missing(change, target, of_nodes)
-    if any(not option for _, option in missing):
-        raise UsageError(
-            f"The ledger does not know the {missing[0][0]} of {p.id}.", f"See 'skuwise ledger show {p.id}'."
-        )
+    if change.action == "mig-slice" and not change.mig_profile:
+        raise UsageError(f"The ledger does not know the MIG profile of {p.id}.", "Run 'skuwise advise' for a new one.")
+    missing = [(what, option) for known, what, option in _needed(change, target, of_nodes) if not known]
     if missing:
         what, options = ", ".join(one for one, _ in missing), [option for _, option in missing]
         remedy = f"Run: {' '.join([command, *options])}"
@@ -139,13 +137,9 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
             kept = [one for one in options if one.startswith("--node-label")]
             remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
         raise UsageError(f"The ledger does not know all that {p.id} ({p.action}) needs: {what}.", remedy)
-    for what, names in (
-        ("Kubernetes kind", [change.kind]), ("Kubernetes name", [change.name, *change.node]),
-        ("Kubernetes namespace", [change.namespace]), ("container name", [change.container]),
-        ("MIG profile", [change.mig_profile]), ("Kubernetes name", [change.flavor, change.target_flavor]),
-        ("Slurm name", [change.partition, change.feature]),
-    ):  # fmt: skip
-        for name in names if target != "slurm" or not what.startswith(("Kubernetes", "container")) else ():
+    for what in _WRITTEN[target]:
+        told = getattr(change, what)
+        for name in told if isinstance(told, tuple) else (told,):
             if name is not None:
                 checked(what, name)
     return change
@@ -154,7 +148,9 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
 def _labels(ground: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]) -> tuple[dict[str, str], str]:
     """Labels of the target's nodes and where they come from; where none is known, what it may be."""
     if typed:
-        return dict(map(_label, typed)), "The node labels are those of --node-label."
+        return dict(
+            checked("node label", one).split("=", 1) for one in typed
+        ), "The node labels are those of --node-label."
     source, target = ground.source, ground.target
     node = catalog.node(target.node_sku) if target.node_sku else None
     gpu = catalog.gpu(target.gpu_sku) if target.gpu_sku and target.gpu_sku != source.gpu_sku else None
@@ -168,76 +164,75 @@ def _labels(ground: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]
     return {key: value}, f"{key} is the label that {setter} sets. Check it with 'kubectl get nodes -L {key}'."
 
 
-def _missing(change: Change, target: Target, of_nodes: bool) -> list[tuple[str, str]]:
-    """What neither the ledger nor the user tells, each with the option that tells it; "": none does."""
+def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
+    """What the patch cannot do without: the value, what it is, and the option that tells it."""
     action, replicas, kind = change.action, change.replicas or 0, change.kind
+    placed = action in _PLACED
     resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after
-    inside = action in ("mig-slice", "rest-clocks") or (
-        resized and replicas and change.gpus_after * replicas % change.gpus_before
-    )
+    # Pods that are not fewer get fewer GPUs each.
+    inside = resized and replicas and change.gpus_after * replicas % change.gpus_before
     place = f"of the nodes of {change.target}"
-    asked: list[tuple[object, str, str]] = [(action != "mig-slice" or change.mig_profile, "MIG profile", "")]
     if target == "kueue":
-        flavor = action != "move-sku" or change.target_flavor
-        asked += [
+        flavor = change.target_flavor or action != "move-sku"
+        return [
             (change.manifest, "manifest of the ClusterQueue", "--manifest QUEUE.yaml"),
             (flavor, f"Kueue's flavor {place}", "--target-flavor NAME"),
         ]
-    elif target == "slurm":
-        placed = action not in _PLACED or change.partition or change.feature
-        asked += [
+    if target == "slurm":
+        return [
             (change.manifest, "batch script", "--manifest JOB.sh"),
-            (placed, f"partition (or --feature) {place}", "--partition NAME"),
-            (action != "lower-clock" or change.mhz, "SM clock in MHz", "--mhz MHZ"),
+            (change.partition or change.feature or not placed, f"partition or feature {place}", "--partition NAME"),
+            (change.mhz or action != "lower-clock", "SM clock in MHz", "--mhz MHZ"),
         ]
-    elif of_nodes:
-        asked.append((change.node, "nodes to cordon", "--node NAME"))
-    elif change.manifest is None and kind and kind not in _WITHOUT_MANIFEST:
-        asked.append((None, f"manifest of the {clean(kind)}", "--manifest FILE.yaml"))
-    elif change.manifest is None:
-        asked += [
-            (kind, "kind of the object", "--kind KIND"),
-            (change.name, "its name", "--name NAME"),
-            (change.namespace, "its namespace", "--namespace NAME"),
-            (replicas or not (resized or action == "release"), "its replicas today", "--replicas N"),
-            (change.container or not inside, "the container that uses the GPUs", "--container NAME"),
-        ]
-    if target == "kubernetes":
-        unplaced = action not in _PLACED or change.labels
-        asked.append((unplaced, f"label {place}{change.label_note}", "--node-label KEY=VALUE"))
-    return [(what, option) for known, what, option in asked if not known]
+    if of_nodes:
+        return [(change.node, "nodes to cordon", "--node NAME")]
+    label = (change.labels or not placed, f"label {place}{change.label_note}", "--node-label KEY=VALUE")
+    if change.manifest is not None:
+        return [label]
+    if kind and kind not in _WITHOUT_MANIFEST:
+        return [(None, f"manifest of the {clean(kind)}", "--manifest FILE.yaml"), label]
+    return [
+        (kind, "kind of the object", "--kind KIND"),
+        (change.name, "its name", "--name NAME"),
+        (change.namespace, "its namespace", "--namespace NAME"),
+        (replicas or not (resized or action == "release"), "its replicas today", "--replicas N"),
+        (change.container or not (inside or action in ("mig-slice", "rest-clocks")), "its container with the GPUs",
+         "--container NAME"),
+        label,
+    ]  # fmt: skip
 
 
 # https://kubernetes.io/docs/concepts/overview/working-with-objects/names/: RFC 1123 label and subdomain, and labels.
 _RFC1123 = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _SUBDOMAIN = rf"{_RFC1123}(?:\.{_RFC1123})*"
-_LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_SLURM = (r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", "letters, digits, '_', '-' and '.'")  # what needs no quotes
 # A name that its target does not take is refused, never changed.
 _FORMS = {
-    "Kubernetes name": (_SUBDOMAIN, "lower-case letters, digits, '-' and '.'"),
-    "Kubernetes namespace": (_RFC1123, "lower-case letters, digits and '-'"),
-    "container name": (_RFC1123, "lower-case letters, digits and '-'"),
-    "Kubernetes kind": (r"[A-Z][A-Za-z0-9]{0,62}", "letters and digits, as in Deployment"),
-    "node label": (
-        rf"(?:{_SUBDOMAIN}/)?{_LABEL_NAME}=(?:{_LABEL_NAME})?", "KEY=VALUE, as in 'kubectl get nodes --show-labels'"
-    ),
-    # What a directive needs no quotes for.
-    "Slurm name": (r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", "letters, digits, '_', '-' and '.'"),
-    "MIG profile": (r"[1-7]g\.[0-9]{1,3}gb(?:\+me(?:\.all)?)?", "a profile of 'nvidia-smi mig -lgip', as in 1g.10gb"),
-}  # fmt: skip
+    "kind": (r"[A-Z][A-Za-z0-9]{0,62}", "a kind of Kubernetes, as in Deployment"),
+    "name": (_SUBDOMAIN, "lower-case letters, digits, '-' and '.'"),
+    "node": (_SUBDOMAIN, "lower-case letters, digits, '-' and '.'"),
+    "namespace": (_RFC1123, "lower-case letters, digits and '-'"),
+    "container": (_RFC1123, "lower-case letters, digits and '-'"),
+    "node label": (rf"(?:{_SUBDOMAIN}/)?{_LABEL}=(?:{_LABEL})?", "KEY=VALUE, as in 'kubectl get nodes --show-labels'"),
+    "partition": _SLURM,
+    "feature": _SLURM,
+    "mig_profile": (r"[1-7]g\.[0-9]{1,3}gb(?:\+me(?:\.all)?)?", "a profile of 'nvidia-smi mig -lgip', as in 1g.10gb"),
+}
+# Target -> the values of a change that its patch writes.
+_WRITTEN: Mapping[Target, tuple[str, ...]] = {
+    "kubernetes": ("kind", "name", "namespace", "container", "node", "mig_profile"),
+    "kueue": (),
+    "slurm": ("partition", "feature", "mig_profile"),
+}
 
 
 def checked(what: str, name: str) -> str:
     """The name, where it has this form. Raises UsageError."""
     form, takes = _FORMS[what]
     if not re.fullmatch(form, name) or len(name) > 253:
-        raise UsageError(f"{quoted(name)} is not a valid {what}.", f"Use {takes}.")
+        raise UsageError(f"{quoted(name)} is not a valid {what.replace('_', ' ')}.", f"Use {takes}.")
     return name
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, _, value = checked("node label", text).partition("=")
-    return key, value
 
 
 def file_slug(text: str) -> str:

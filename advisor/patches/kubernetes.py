@@ -57,10 +57,7 @@ def kubernetes_patch(change: Change) -> Patch:
         if "replicas" not in change.typed and (change.action == "release" or change.gpus_before != change.gpus_after):
             notes.append(f"Replicas today: {change.replicas}, as last observed. Check with 'kubectl get'.")
     else:
-        documents = read_documents(change.manifest)
-        document = _workload_of(documents, change)
-        if any(one["kind"] == "HorizontalPodAutoscaler" for one in documents):
-            notes.append("The manifest has an autoscaler, which sets replicas itself: check its bounds.")
+        document = _workload_of(read_documents(change.manifest), change)
     for owner in document["metadata"].get("ownerReferences") or []:
         if owner.get("controller") is True:
             notes.append(f"{clean(owner['kind'])} {clean(owner['name'])} controls this object and may undo the change.")
@@ -104,16 +101,16 @@ def _workload_of(documents: list[Document], change: Change) -> Document:
     """
     pods = [one for one in documents if pod_groups(one)]
     found = [one for one in pods if one["metadata"].get("name") == change.name] or pods
-    names = [f"{one['metadata'].get('namespace')}/{one['metadata'].get('name')}" for one in found]
+    about = [(one["metadata"].get("namespace"), one["metadata"].get("name")) for one in found]
     if len(found) != 1:
-        told = ", ".join(map(quoted, names[:5])) or "no object with pods"
+        told = ", ".join(quoted(f"{space}/{name}") for space, name in about[:5]) or "no object with pods"
         raise UsageError(f"Which object to change is not clear: {told}.", f"Name it alone. {_EXPORT}")
-    its, known = names[0], f"{change.namespace}/{change.name}"
-    elsewhere = change.namespace is not None and not its.startswith((f"{change.namespace}/", "None/"))
-    wrong = change.name is not None and (not its.endswith(f"/{change.name}") or elsewhere)
-    if wrong and ("name" not in change.typed or not its.endswith(f"/{change.name}")):
+    ((space, name),) = about
+    elsewhere = None not in (space, change.namespace) and space != change.namespace and "name" not in change.typed
+    if change.name not in (None, name) or elsewhere:
+        known, its = quoted(f"{change.namespace}/{change.name}"), quoted(f"{space}/{name}")
         raise UsageError(
-            f"The recommendation is for {quoted(known)}, the manifest for {quoted(its)}.",
+            f"The recommendation is for {known}, the manifest for {its}.",
             "Set --manifest to that of the workload, or --name if it is the same.",
         )
     return found[0]
@@ -302,10 +299,10 @@ def patch_between(document: Document, wanted: Document, notes: list[str], change
 
     Raises UsageError where the object has it already, or has a name that Kubernetes does not take.
     """
-    metadata, kind, version = document["metadata"], checked("Kubernetes kind", document["kind"]), document["apiVersion"]
-    names = {"name": checked("Kubernetes name", str(metadata.get("name")))}
+    metadata, kind, version = document["metadata"], checked("kind", document["kind"]), document["apiVersion"]
+    names = {"name": checked("name", str(metadata.get("name")))}
     if metadata.get("namespace") is not None:
-        names["namespace"] = checked("Kubernetes namespace", str(metadata["namespace"]))
+        names["namespace"] = checked("namespace", str(metadata["namespace"]))
     if document == wanted:
         raise UsageError(f"{kind} {names['name']} has what the recommendation asks for already.", "Nothing to do.")
     strategic = (version, kind) in _BUILT_IN

@@ -7,13 +7,13 @@ import getpass
 import os
 import time
 
-from ....rules.base.errors import UsageError
+from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ....rules.base.typed_again import typed_with
+from ....rules.base.typed_again import program, typed_with
 from ...core.timestamps import minute
-from ...ledger.entries import Act, LedgerEntry, LedgerEvent
-from .entries import add_id, find_entry, open_ledgers
+from ...ledger.entries import Act, LedgerEvent
+from .entries import add_id, find_entry, open_ledgers, place_arguments
 
 _TYPED_MAX = 2000
 
@@ -25,11 +25,9 @@ def add_decision(parser: argparse.ArgumentParser, *, why_required: bool = False)
     parser.add_argument("--why", required=why_required, metavar="REASON", help="reason of the decision")
 
 
-def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> LedgerEntry:
-    """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user.
-
-    Raises UsageError for one that is taken back where there is none.
-    """
+def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> int:
+    """Add a decision by whoever runs the command, and print what follows from it. The only place of the ledger that
+    knows the clock and the user. Raises UsageError for one that is taken back where there is none."""
     now = time.time()
     event = decision_event(act, now, options.by, until, options.why)
     ledger, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
@@ -39,7 +37,11 @@ def record_decision(options: argparse.Namespace, act: Act, until: float | None =
     ledger.add(p.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
     say(f"{p.id} ({clean(p.action)}, {clean(p.about)}) is {act}{ending}.")
-    return entry
+    if act == "accepted":
+        from ...patches.build import next_step  # noqa: PLC0415 - read where it is needed
+
+        say(next_step(entry, program(), place_arguments(options)))
+    return EXIT_DONE
 
 
 def decision_event(act: Act, now: float, by: str | None, until: float | None, why: str | None) -> LedgerEvent:

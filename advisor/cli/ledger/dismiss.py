@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from ....rules.base.errors import EXIT_DONE
 from .decisions import add_decision, record_decision
 
 EXAMPLES = ("skuwise ledger dismiss r-5603c79e --why 'reserved until March'",)
@@ -15,5 +14,4 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    record_decision(options, "dismissed")
-    return EXIT_DONE
+    return record_decision(options, "dismissed")

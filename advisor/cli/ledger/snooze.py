@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from ....rules.base.errors import EXIT_DONE
 from ...core.timestamps import parse_moment
 from .decisions import add_decision, record_decision
 
@@ -17,5 +16,4 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    record_decision(options, "snoozed", parse_moment(options.until))
-    return EXIT_DONE
+    return record_decision(options, "snoozed", parse_moment(options.until))
