@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...rules.base.errors import EXIT_DONE, SkuwiseError, UsageError
+from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.files import read_bounded
 from ...rules.base.output import say, write_stdout, write_whole
 from ...rules.base.sanitize import clean
@@ -17,7 +17,6 @@ from .ledger.entries import add_id, find_entry, open_ledgers
 
 if TYPE_CHECKING:
     from ..ledger.entries import LedgerEntry
-    from ..patches.change import PatchFile
 
 _FILE_BYTES_MAX = 4 << 20
 # Values of a change that may be typed: options of the same name.
@@ -87,7 +86,13 @@ def run(options: argparse.Namespace) -> int:
     if options.output is None:
         write_stdout((undo if options.undo else patch).text)
         return EXIT_DONE
-    _write(options.output, (patch, undo))
+    try:
+        options.output.mkdir(parents=True)
+    except OSError as error:
+        why = f"{clean(options.output)}: {error.strerror}"
+        raise UsageError(f"Cannot create the folder {why}.", "Set --output to a new folder.") from error
+    for file in (patch, undo):
+        write_whole(options.output / file.name, file.text, into_devices=False)
     say(f"Patch and undo written to {clean(options.output)}; nothing was applied. In this folder: {clean(made.apply)}")
     return EXIT_DONE
 
@@ -102,19 +107,6 @@ def _check_state(entry: LedgerEntry, options: argparse.Namespace, now: float) ->
         raise UsageError(f"{who} is done already.", "Set --undo for what reverts it.")
     if state not in ("accepted", "done"):
         raise UsageError(f"{who} is {state}, not accepted.", f"Accept it first: {program()} ledger accept {p.id}")
-
-
-def _write(folder: Path, files: tuple[PatchFile, PatchFile]) -> None:
-    """Everything into a folder that was not there, or is empty. Raises UsageError where it has files already."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        taken = any(folder.iterdir())
-    except OSError as error:
-        raise SkuwiseError(f"Cannot write to {clean(folder)}: {error.strerror}.", "Name another folder.") from error
-    if taken:
-        raise UsageError(f"The folder {clean(folder)} is not empty.", "Set --output to a new folder.")
-    for file in files:
-        write_whole(folder / file.name, file.text, into_devices=False)
 
 
 def _count(text: str) -> int:

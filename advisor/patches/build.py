@@ -32,16 +32,12 @@ PATCHES: Mapping[str, tuple[Target, ...]] = {
     "rest-clocks": ("kubernetes", "slurm"),
     "lower-clock": ("slurm",),
 }
-_WIDTH = 100
 
 
 def patch_for(
     entry: LedgerEntry, target: Target, catalog: Catalog, typed: Mapping[str, Any], command: str = "skuwise patch"
 ) -> Patch:
-    """The patch of a recommendation for a target; `typed`, `command` as in `change_of`.
-
-    Raises UsageError where there is none, or something is missing.
-    """
+    """The patch of a recommendation for a target; `typed`, `command` as in `change_of`. Raises UsageError."""
     action, known = entry.proposal.action, PATCHES.get(entry.proposal.action, ())
     if not known:
         raise UsageError(f"A {action} has no patch.", f"Run 'skuwise ledger show {entry.proposal.id}' for what to do.")
@@ -65,10 +61,9 @@ def next_step(entry: LedgerEntry, program: str, place: str) -> str:
     target = at.scheduler if at is not None else "kubernetes"
     if ground is None or target not in known:
         return f"Next, by hand (no patch for it): {clean(' '.join(p.text.split()))}"
-    command = " ".join([program, "patch", p.id, "--for", target, place]).rstrip()
-    nodes = ",".join(ground.yardstick.freed or ground.yardstick.nodes)
-    other = f"; on Slurm: scontrol update NodeName={shlex.quote(clean(nodes))} State=DRAIN Reason={p.id}"
-    return f"Next: {command}{other if at is None and nodes else ''}"
+    nodes = shlex.quote(clean(",".join(ground.yardstick.freed or ground.yardstick.nodes)))
+    other = f"; on Slurm: scontrol update NodeName={nodes} State=DRAIN Reason={p.id}" if at is None else ""
+    return f"Next: {' '.join([program, 'patch', p.id, '--for', target, place]).rstrip()}{other}"
 
 
 def with_heads(entry: LedgerEntry, made: Patch, check: str) -> tuple[PatchFile, PatchFile]:
@@ -103,5 +98,5 @@ def _head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> str:
 
 def _folded(label: str, text: str) -> Iterator[str]:
     """A text under a label. Blanks in it are one; a long word is broken."""
-    for n, line in enumerate(textwrap.wrap(clean(" ".join(text.split())), _WIDTH - 11) or [""]):
+    for n, line in enumerate(textwrap.wrap(clean(" ".join(text.split())), 89) or [""]):
         yield f"{'' if n else label:<11}{line}"

@@ -69,10 +69,9 @@ class GivenFile:
 class Change:
     """A recommendation with every value that its patch needs; None or empty: unknown, and not needed.
 
-    `typed`: names of the values that the user gave, which count before those of the ledger. `target`: the node type it
-    goes to. `kind` to `replicas`: the Kubernetes object of today; `nodes`: to cordon, where no workload is changed;
-    `labels`: of the target's nodes, and `label_note` where they come from; `flavor`, `target_flavor`: Kueue's of today
-    and of the target; `mhz`: SM clock of one GPU in MHz.
+    `typed`: names of the values that the user gave, which count before those of the ledger. `target`: a node type.
+    `kind` to `replicas`: the Kubernetes object of today; `node`: those to cordon, where no workload is changed;
+    `labels`: of the target's nodes; `flavor`, `target_flavor`: Kueue's of today and of the target; `mhz`: SM clock.
     """
 
     id: str
@@ -102,29 +101,28 @@ class Change:
 
 
 def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str, typed: Mapping[str, Any]) -> Change:
-    """The change that a patch for `target` makes. `command`: the command line so far, to which missing options are
-    added; `typed`: option -> value, of `Change` and ``node_label``; None or empty: not typed.
-
-    Raises UsageError for a name that its system does not take, and one for everything that is missing together.
-    """
+    """The change that a patch for `target` makes. `command`: the command line so far; `typed`: option -> value, of
+    `Change` and ``node_label`` (None or empty: not typed). Raises UsageError for all that is missing together, with the
+    command that adds it, and for a name that its system does not take."""
     p, ground = entry.proposal, entry.proposal.ground
     assert ground is not None
     given, baseline = {name: value for name, value in typed.items() if value}, ground.yardstick
     at = ground.address if ground.address and ground.address.scheduler == "kubernetes" else WorkloadAddress("", "")
     gpu = catalog.gpu(ground.source.gpu_sku) if ground.source.gpu_sku else None
     of_nodes = p.action == "consolidate" or ground.series_id is None
-    nodes = baseline.freed if p.action == "consolidate" else baseline.nodes or ground.nodes if of_nodes else ()
+    freed = baseline.freed if p.action == "consolidate" else baseline.nodes or ground.nodes
+    nodes = tuple(given.get("node", freed)) if of_nodes else ()
     ratio = ground.before.clock_ratio if ground.before is not None else None
     hertz = (baseline.clock_share or 0) * (ratio or 0) * (gpu.tensor_reference_hertz if gpu else 0)
     labels, note = _labels(ground, catalog, given.pop("node_label", ()))
     values = {
         "kind": at.controller_kind, "name": at.name or None, "namespace": at.namespace, "container": at.container,
-        "replicas": at.replicas, "node": nodes, "mhz": int(hertz / 1e6 // _CLOCK_STEP) * _CLOCK_STEP,
+        "replicas": at.replicas, "mhz": int(hertz / 1e6 // _CLOCK_STEP) * _CLOCK_STEP,
         "mig_profile": baseline.mig_profile, "partner": baseline.partner,
         "target": ground.target.node_sku or ground.target.gpu_sku or "the target",
         "gpu_resource": "amd.com/gpu" if gpu is not None and gpu.vendor == "AMD" else "nvidia.com/gpu",
         "gpus_before": ground.source.gpu_count, "gpus_after": ground.target.gpu_count,
-        "changes_gpu": ground.source.gpu_sku != ground.target.gpu_sku, **given,
+        "changes_gpu": ground.source.gpu_sku != ground.target.gpu_sku, **given, "node": nodes,
     }  # fmt: skip
     change = Change(p.id, p.action, typed=frozenset(given), labels=labels, label_note=note, **values)
     if change.action == "mig-slice" and not change.mig_profile:
@@ -137,11 +135,10 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
             kept = [one for one in options if one.startswith("--node-label")]
             remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
         raise UsageError(f"The ledger does not know all that {p.id} ({p.action}) needs: {what}.", remedy)
-    for what in _WRITTEN[target]:
-        told = getattr(change, what)
-        for name in told if isinstance(told, tuple) else (told,):
-            if name is not None:
-                checked(what, name)
+    for what in _FORMS:
+        told = getattr(change, what, None)
+        for name in told if isinstance(told, tuple) else [told] if told is not None else []:
+            checked(what, name)
     return change
 
 
@@ -219,12 +216,6 @@ _FORMS = {
     "feature": _SLURM,
     "mig_profile": (r"[1-7]g\.[0-9]{1,3}gb(?:\+me(?:\.all)?)?", "a profile of 'nvidia-smi mig -lgip', as in 1g.10gb"),
 }
-# Target -> the values of a change that its patch writes.
-_WRITTEN: Mapping[Target, tuple[str, ...]] = {
-    "kubernetes": ("kind", "name", "namespace", "container", "node", "mig_profile"),
-    "kueue": (),
-    "slurm": ("partition", "feature", "mig_profile"),
-}
 
 
 def checked(what: str, name: str) -> str:
@@ -233,8 +224,3 @@ def checked(what: str, name: str) -> str:
     if not re.fullmatch(form, name) or len(name) > 253:
         raise UsageError(f"{quoted(name)} is not a valid {what.replace('_', ' ')}.", f"Use {takes}.")
     return name
-
-
-def file_slug(text: str) -> str:
-    """A name for a file from any text; empty: nothing of it can stand there."""
-    return re.sub(r"[^a-z0-9]+", "-", clean(text).lower()).strip("-")[:60].strip("-")

@@ -40,9 +40,6 @@ class _Writer(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ANN401, ARG002
         return True
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
-        super().increase_indent(flow, False)
-
 
 def _scalar(loader: _Reader, node: yaml.ScalarNode) -> Any:  # noqa: ANN401
     text = str(loader.construct_scalar(node))
@@ -71,7 +68,7 @@ _Writer.add_representer(_AsWritten, _as_written)
 
 
 def read_documents(given: GivenFile) -> list[Document]:
-    """The objects of a manifest; a ``List`` counts as its items. Raises UsageError for what kubectl would not print."""
+    """The objects of a manifest; a ``List`` counts as its items. Raises UsageError for what is no plain YAML."""
     text, name = given.text, clean(given.path.name)
     try:
         # Before anything is built of them: an alias of aliases grows without end.
@@ -84,17 +81,10 @@ def read_documents(given: GivenFile) -> list[Document]:
         raise UsageError(f"{name} is not valid YAML{line}.", _EXPORT) from error
     documents: list[Any] = []
     for one in found:
-        items = one.get("items") if isinstance(one, dict) and one.get("kind") == "List" else [one]
-        documents += items if isinstance(items, list) else []
-    for one in documents:
-        named = isinstance(one, dict) and isinstance(one.get("metadata"), dict)
-        if not named or not all(isinstance(v, str) and v for v in (one.get("apiVersion"), one.get("kind"))):
-            raise UsageError(f"{name} has a document without apiVersion, kind or metadata.", _EXPORT)
+        documents += one["items"] if isinstance(one, dict) and one.get("kind") == "List" else [one]
     return documents
 
 
 def write_document(value: Document) -> str:
     """One document, in ASCII."""
-    return yaml.dump(
-        value, Dumper=_Writer, sort_keys=False, default_flow_style=False, allow_unicode=False, width=10_000
-    )
+    return yaml.dump(value, Dumper=_Writer, sort_keys=False, allow_unicode=False, width=10_000)

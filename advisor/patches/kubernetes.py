@@ -1,12 +1,9 @@
 """Patches of Kubernetes objects: node selectors, GPUs, MIG resources, variables, replicas, and nodes cordoned.
 
 With the object's manifest the undo has every value of before. Without it, the same edits are made to an outline of the
-object, of which patch and undo name only what they change.
-
-Of the built-in kinds a strategic merge patch
-(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/): lists of containers and
-of variables are merged by name, all other lists are replaced. Of all others a JSON merge patch (RFC 7396), which
-replaces every list: the API server offers no strategic one for custom resources.
+object. Built-in kinds take a strategic merge patch, which merges lists of containers and of variables by name
+(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all others only a JSON
+merge patch (RFC 7396), which replaces every list.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ from typing import Any, NamedTuple
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.rest_clocks import VARIABLE
-from .change import GPU_PRODUCT, INSTANCE_TYPE, Change, Patch, PatchFile, checked, file_slug
+from .change import GPU_PRODUCT, INSTANCE_TYPE, Change, Patch, PatchFile, checked
 from .documents import Document, read_documents, write_document
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
@@ -36,8 +33,6 @@ _SUSPENDED = frozenset({
     ("batch", "Job"), ("batch", "CronJob"), ("ray.io", "RayCluster"), ("ray.io", "RayJob"),
     ("jobset.x-k8s.io", "JobSet"), ("trainer.kubeflow.org", "TrainJob"),
 })  # fmt: skip
-# Training jobs of Kubeflow have spec.runPolicy.suspend; its other kinds (Notebook, Profile) have not.
-_RUN_POLICY = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 # Labels by which nodes of a type are asked for; the second is the name of the first before Kubernetes 1.17.
 _TYPES = {INSTANCE_TYPE, "beta.kubernetes.io/instance-type", GPU_PRODUCT}
@@ -69,13 +64,12 @@ def kubernetes_patch(change: Change) -> Patch:
 def _cordon(change: Change) -> Patch:
     """Nodes that take no new pods, so that they fall free; the pods on them stay until they are evicted."""
     names = " ".join(change.node)
-    notes = (
-        "The nodes take no new pods. Empty them with 'kubectl drain NODE --ignore-daemonsets', which moves the pods.",
-        "The undo makes all of them schedulable, also those that were cordoned before ('kubectl get nodes').",
-    )
     patch = PatchFile("patch-nodes.sh", f"kubectl cordon {names}\n")
     undo = PatchFile("undo-nodes.sh", f"kubectl uncordon {names}\n")
-    return Patch(patch, undo, f"sh {patch.name}", f"sh {undo.name}", notes)
+    return Patch(patch, undo, f"sh {patch.name}", f"sh {undo.name}", (
+        "The nodes take no new pods. Empty them with 'kubectl drain NODE --ignore-daemonsets', which moves the pods.",
+        "The undo makes all of them schedulable, also those that were cordoned before ('kubectl get nodes').",
+    ))  # fmt: skip
 
 
 def _outline(change: Change) -> Document:
@@ -95,10 +89,7 @@ def _outline(change: Change) -> Document:
 
 
 def _workload_of(documents: list[Document], change: Change) -> Document:
-    """The object of a manifest that runs the workload: the only one with pods, else the one of its name.
-
-    Raises UsageError where it is not clear, or is another than the ledger's and nobody named it.
-    """
+    """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
     pods = [one for one in documents if pod_groups(one)]
     found = [one for one in pods if one["metadata"].get("name") == change.name] or pods
     about = [(one["metadata"].get("namespace"), one["metadata"].get("name")) for one in found]
@@ -141,11 +132,9 @@ def _edit(document: Document, change: Change) -> list[str]:
             return [f"Nodes offer {resource} with the MIG strategy 'mixed'."]
         case "rest-clocks":
             for container in _gpu_containers(document):
-                old = [one for one in container.get("env") or [] if one["name"] != VARIABLE]
-                # First, where a strategic merge puts what is new.
-                container["env"] = [{"name": VARIABLE, "value": "1"}, *old]
-        case _:
-            raise AssertionError(change.action)
+                own, old = {"name": VARIABLE, "value": "1"}, container.get("env") or []
+                if own not in old:  # first, where a strategic merge puts what is new
+                    container["env"] = [own, *(one for one in old if one["name"] != VARIABLE)]
     return []
 
 
@@ -179,7 +168,7 @@ def _stop(document: Document) -> None:
     group, kind, spec = document["apiVersion"].rpartition("/")[0], document["kind"], document["spec"]
     if (group, kind) in _SUSPENDED:
         spec["suspend"] = True
-    elif spec.get("runPolicy") or (group == "kubeflow.org" and kind in _RUN_POLICY):
+    elif spec.get("runPolicy") or (group == "kubeflow.org" and kind.endswith("Job")):  # PyTorchJob, not Notebook
         spec["runPolicy"] = {**(spec.get("runPolicy") or {}), "suspend": True}
     elif (group in ("apps", "") and kind in _REPLICATED) or "replicas" in spec:
         spec["replicas"] = 0
@@ -241,8 +230,7 @@ def _gpu_containers(document: Document) -> list[dict[str, Any]]:
 
 
 def _resize(document: Document, change: Change) -> None:
-    """The GPUs of the target, in whole replicas where there are several. Raises UsageError where the object asks for
-    another number today, or cannot be resized so."""
+    """The GPUs of the target, in whole replicas where there are several."""
     groups = [one for one in pod_groups(document) if one.gpus > 0]
     total, label = sum(one.pods * one.gpus for one in groups), f"{document['kind']} {document['metadata'].get('name')}"
     if total != change.gpus_before:
@@ -295,10 +283,7 @@ def difference(before: dict[str, Any], after: dict[str, Any], *, strategic: bool
 
 
 def patch_between(document: Document, wanted: Document, notes: list[str], change: Change) -> Patch:
-    """The patches between an object and what is wanted of it.
-
-    Raises UsageError where the object has it already, or has a name that Kubernetes does not take.
-    """
+    """The patches between an object and what is wanted of it. Raises UsageError where it has that already."""
     metadata, kind, version = document["metadata"], checked("kind", document["kind"]), document["apiVersion"]
     names = {"name": checked("name", str(metadata.get("name")))}
     if metadata.get("namespace") is not None:
@@ -312,11 +297,11 @@ def patch_between(document: Document, wanted: Document, notes: list[str], change
         # The server refuses the patch for a later version. The undo names none: the patch itself makes a new one.
         if isinstance(metadata.get("resourceVersion"), str):
             there["resourceVersion"] = metadata["resourceVersion"]
-    slug, files = file_slug(f"{kind}-{names['name']}"), []
+    files = []
     for way, about, one, other in (("patch", there, document, wanted), ("undo", back, wanted, document)):
         head = {"apiVersion": version, "kind": kind, "metadata": about}
         text = write_document({**head, **difference(one, other, strategic=strategic)})
-        files.append(PatchFile(f"{way}-{slug}.yaml", text))
+        files.append(PatchFile(f"{way}-{kind.lower()}-{names['name'][:180]}.yaml", text))
     patch, undo = files
     who = shlex.quote(f"{kind}.{version.rpartition('/')[0]}".rstrip(".").lower())
     where = "".join(f" -n {space}" for space in [names.get("namespace")] if space)

@@ -9,12 +9,11 @@ import difflib
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.rest_clocks import VARIABLE
-from .change import Change, Patch, PatchFile, file_slug
+from .change import Change, Patch, PatchFile
 
 _SHORT = {"p": "partition", "C": "constraint", "G": "gpus", "N": "nodes", "n": "ntasks", "w": "nodelist"}
 # Of those that can ask for other resources than GPUs too, what they ask for tells.
@@ -68,15 +67,11 @@ class BatchScript:
             if one == name:
                 self.text = f"{self.text[:start]}{value}{self.text[end:]}"
                 return
-        self.insert(f"#SBATCH --{name}={value}")
-
-    def insert(self, line: str) -> None:
-        """A line after the last directive."""
         newline = "\r\n" if self.text.partition("\n")[0].endswith("\r") else "\n"
         head = _HEAD.match(self.text)[0]  # type: ignore[index]
         at = [one.end() for one in re.finditer(r"^#(?:SBATCH|!)[^\n]*\n?", head, re.MULTILINE)][-1]
         gap = "" if self.text[:at].endswith("\n") else newline
-        self.text = f"{self.text[:at]}{gap}{line}{newline}{self.text[at:]}"
+        self.text = f"{self.text[:at]}{gap}#SBATCH --{name}={value}{newline}{self.text[at:]}"
 
     def gpus(self) -> tuple[str, str | None, int, int]:
         """How it asks for GPUs: the option, their type, their count in it, and of how many nodes or tasks.
@@ -97,19 +92,6 @@ class BatchScript:
     def set_gpus(self, option: str, kind: str | None, count: int) -> None:
         value = f"{kind}:{count}" if kind else str(count)
         self.set(option, f"gpu:{value}" if option == "gres" else value)
-
-    def export(self, name: str, value: str) -> None:
-        """Set a variable before the first command. Raises UsageError where that would not reach the work: another
-        language than that of a shell, or an --export that hands only some variables on."""
-        words = [PurePath(one).name for one in self.text.partition("\n")[0][2:].split()]
-        words = [one for one in words if one != "env" and not one.startswith("-") and "=" not in one]
-        handed = self.value("export") or "ALL"
-        if not words or words[0] not in ("sh", "bash", "dash", "ksh", "zsh") or handed.partition(",")[0] != "ALL":
-            raise UsageError(
-                "The script is not of a shell, or hands only some variables on.",
-                f"Submit it with 'sbatch --export=ALL,{name}={value}', or add that to its --export.",
-            )
-        self.insert(f"export {name}={value}")
 
 
 def slurm_patch(change: Change) -> Patch:
@@ -136,12 +118,13 @@ def slurm_patch(change: Change) -> Patch:
             script.set("gpu-freq", ",".join([str(change.mhz), *memory]))
             notes.append("--gpu-freq needs the gres/gpu plugin with NVML; without it Slurm ignores the option.")
         case "rest-clocks":
-            script.export(VARIABLE, "1")
-        case _:
-            raise AssertionError(change.action)
+            handed = script.value("export") or "ALL"
+            if not re.fullmatch(r"(?!NONE|NIL)[\w,=./:-]+", handed):
+                raise UsageError(f"{name} has --export={quoted(handed)}.", f"Add {VARIABLE}=1 by hand.")
+            script.set("export", handed if f"{VARIABLE}=1" in handed.split(",") else f"{handed},{VARIABLE}=1")
     if script.text == before:
         raise UsageError(f"{name} has what the recommendation asks for already.", "Name the file that is in use.")
-    label = file_slug(name) or "file"
+    label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "file"
     patch = PatchFile(f"patch-{label}.diff", _unified(before, script.text, label))
     undo = PatchFile(f"undo-{label}.diff", _unified(script.text, before, label))
     where = shlex.quote(str(change.manifest.path.resolve()))  # GNU patch refuses to change a file through a link
@@ -155,20 +138,22 @@ def _unified(before: str, after: str, label: str) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
+def _kept(script: BatchScript, name: str, *options: str) -> list[str]:
+    told = [(one, script.value(one)) for one in options]
+    return [f"{name} still asks for --{one}={clean(v)}: check that it fits." for one, v in told if v not in (None, "1")]
+
+
 def _place(script: BatchScript, change: Change, name: str) -> list[str]:
     """The partition and feature of the target's nodes. Returns what else still chooses its nodes."""
-    old, notes = script.value("constraint"), []
     if change.partition is not None:
         script.set("partition", change.partition)
-    if change.feature is not None:
-        if old is not None and not re.fullmatch(r"[\w.-]+", old):  # which of them the target has is unknown
-            raise UsageError(f"{name} has the constraint {quoted(old)} of several features.", _BY_HAND)
-        script.set("constraint", change.feature)
-    for option in ("constraint", "nodelist"):
-        told = script.value(option)
-        if told is not None and (option, told) != ("constraint", change.feature):
-            notes.append(f"{name} still asks for --{option}={clean(told)}: the nodes of the target must fit.")
-    return notes
+    if change.feature is None:
+        return _kept(script, name, "constraint", "nodelist")
+    old = script.value("constraint")
+    if old is not None and not re.fullmatch(r"[\w.-]+", old):  # which of them the target has is unknown
+        raise UsageError(f"{name} has the constraint {quoted(old)} of several features.", _BY_HAND)
+    script.set("constraint", change.feature)
+    return _kept(script, name, "nodelist")
 
 
 def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
@@ -194,9 +179,5 @@ def _resize(script: BatchScript, change: Change, name: str) -> list[str]:
         script.set_gpus(option, kind, after // times)
     else:
         raise UsageError(f"{times} x {count} GPUs cannot become {after} by fewer nodes or GPUs.", _BY_HAND)
-    kept = [(one, script.value(one)) for one in ("nodes", "ntasks", "ntasks-per-node") if one not in settled]
-    return [
-        f"{name} still asks for --{one}={clean(told)}: set it to what {after} GPUs need."
-        for one, told in kept
-        if told not in (None, "1") and after != before
-    ]
+    kept = [one for one in ("nodes", "ntasks", "ntasks-per-node") if one not in settled and after != before]
+    return _kept(script, name, *kept)

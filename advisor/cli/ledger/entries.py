@@ -63,8 +63,7 @@ class LedgerEntries:
 def open_ledgers(options: argparse.Namespace) -> list[LedgerEntries]:
     """The ledger that was asked for, or those of all fleets. What cannot be read among several is said and left out.
 
-    Raises UsageError where there is no place for one, NothingToDo where there is none yet, StoreError, and what reading
-    the source raises.
+    Raises UsageError where there is no place for one, NothingToDo where there is none yet, SkuwiseError.
     """
     asked, home = options.ledger, default_ledgers(os.environ) if options.ledger is None else None
     if asked is None and home is None:

@@ -115,7 +115,7 @@ def applied(text: bytes, change: str, folder: Path) -> bytes:
         ("reduce-gpus", {}, BATCH_SCRIPT, "#SBATCH -p train --nodes=1"),
         ("mig-slice", {}, ONE_GPU_SCRIPT, "#SBATCH --gres=gpu:1g.10gb:1"),
         ("lower-clock", {}, BATCH_SCRIPT, "#SBATCH --gpu-freq=1455"),
-        ("rest-clocks", {}, BATCH_SCRIPT, "export CUDA_DISABLE_PERF_BOOST=1"),
+        ("rest-clocks", {}, BATCH_SCRIPT, "#SBATCH --export=ALL,CUDA_DISABLE_PERF_BOOST=1"),
     ],
 )
 def test_a_batch_script_is_changed_and_undone(

@@ -41,7 +41,7 @@ def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> No
     assert written["patch-deployment-chat.yaml"] == printed
     assert "nothing was applied" in capsys.readouterr().err
     assert patch(place, *given, "--output", str(place / "out")) == 2
-    assert "not empty" in capsys.readouterr().err
+    assert "File exists" in capsys.readouterr().err
     assert patch(place, *given, "--undo") == 0
     assert capsys.readouterr().out == written["undo-deployment-chat.yaml"]
 

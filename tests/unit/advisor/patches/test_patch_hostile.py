@@ -63,7 +63,8 @@ def test_hostile_names_of_kubernetes_objects_are_refused(name: str, action: str)
     ("action", "target", "option"),
     [
         ("consolidate", "kubernetes", "node"), ("move-sku", "kubernetes", "node_label"),
-        ("move-sku", "slurm", "feature"), ("move-sku", "slurm", "partition"), ("mig-slice", "slurm", "mig"), ("mig-slice", "kubernetes", "mig"),
+        ("move-sku", "slurm", "feature"), ("move-sku", "slurm", "partition"), ("mig-slice", "slurm", "mig"),
+        ("mig-slice", "kubernetes", "mig"),
     ],
 )  # fmt: skip
 def test_what_else_is_typed_or_in_the_ledger_is_refused(action: str, target: Target, option: str, evil: str) -> None:
