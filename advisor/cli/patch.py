@@ -45,9 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="new folder for patch and undo (default: print)")
     parser.add_argument("--undo", action="store_true", help="print the undo instead of the patch")
     group = parser.add_argument_group("what the ledger may not know")
-    group.add_argument("--kind", metavar="KIND", help="kind of the Kubernetes object, as in Deployment")
-    group.add_argument("--name", metavar="NAME", help="name of the Kubernetes object")
-    group.add_argument("--namespace", metavar="NAME", help="namespace of the Kubernetes object")
+    group.add_argument("--kind", metavar="KIND", help="kind of the object on Kubernetes, as in Deployment")
+    group.add_argument("--name", metavar="NAME", help="name of the object")
+    group.add_argument("--namespace", metavar="NAME", help="its namespace")
     group.add_argument("--container", metavar="NAME", help="container that uses the GPU, without --manifest")
     group.add_argument("--replicas", type=_count, metavar="N", help="replicas now, without --manifest")
     group.add_argument(
@@ -58,9 +58,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--node", action="append", metavar="NAME", help="node to cordon; repeatable (default: the nodes in the ledger)"
     )
     group.add_argument("--flavor", metavar="NAME", help="Kueue flavor that the workload has its GPUs from")
-    group.add_argument(
-        "--target-flavor", metavar="NAME", help="Kueue flavor of the target's nodes (default: a new one, by their type)"
-    )
+    group.add_argument("--target-flavor", metavar="NAME", help="Kueue flavor of the target's nodes")
     group.add_argument("--partition", metavar="NAME", help="Slurm partition of the target's nodes")
     group.add_argument("--feature", metavar="NAME", help="Slurm feature of the target's nodes, for --constraint")
     group.add_argument("--mhz", type=_count, metavar="MHZ", help="SM clock in MHz")

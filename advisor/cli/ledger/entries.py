@@ -29,10 +29,10 @@ _IDENTITY_SECONDS = 3600.0
 
 def add_place(parser: argparse.ArgumentParser) -> None:
     """Which ledger is meant: a file, or that of the fleet whose telemetry is named."""
-    add_source_choice(parser, required=False).add_argument(
+    add_source_choice(parser, required=False, identity=True).add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="ledger file (default: that of the fleet of --db or --prometheus, else the ledgers of all fleets in "
-        "$XDG_STATE_HOME/skuwise/ledgers; that variable defaults to ~/.local/state)",
+        help="ledger file (default: in $XDG_STATE_HOME/skuwise/ledgers that of the fleet of --db or --prometheus, else "
+        "those of all fleets)",
     )  # fmt: skip
 
 
@@ -62,9 +62,7 @@ class LedgerEntries:
 
 def open_ledgers(options: argparse.Namespace) -> list[LedgerEntries]:
     """The ledger that was asked for, or those of all fleets. What cannot be read among several is said and left out.
-
-    Raises UsageError where there is no place for one, NothingToDo where there is none yet, SkuwiseError.
-    """
+    Raises UsageError where there is no place for one, NothingToDo where there is none yet, SkuwiseError."""
     asked, home = options.ledger, default_ledgers(os.environ) if options.ledger is None else None
     if asked is None and home is None:
         raise UsageError("No home folder for a ledger.", "Set --ledger PATH.")
@@ -92,14 +90,14 @@ def _ledger_of_source(options: argparse.Namespace, home: Path) -> Path:
     from ....rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
     from ...core.fleet_identity import fleet_of  # noqa: PLC0415
 
-    source, now = source_of(options, lambda _: None, 1), time.time()
-    frame = source.read(load_catalog(), since=_IDENTITY_SECONDS, until=None, now=now)
+    source = source_of(options, lambda _: None, 1)
+    frame = source.read(load_catalog(), since=_IDENTITY_SECONDS, until=None, now=time.time())
     path, left_out = ledger_of(home, fleet_of(frame))
     for sentence in left_out:
         say(sentence)
     if not path.exists():
-        arguments = source_arguments(options)
-        raise NothingToDo("This fleet has no ledger yet.", f"Run '{program()} advise {arguments}' to create it.")
+        again = f"Run '{program()} advise {source_arguments(options)}' to create it."
+        raise NothingToDo("This fleet has no ledger yet.", again)
     return path
 
 
