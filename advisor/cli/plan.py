@@ -159,7 +159,7 @@ def run(options: argparse.Namespace) -> int:
             replace(source, steps=reading.step), book, since=options.since, until=options.until, now=now,
             ledger=ledger, read=lambda: reading.stage(EVALUATING),
         )  # fmt: skip
-        if not found.verdicts.nodes:
+        if not found.fleet.verdicts.nodes:
             raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")
         reading.stage("planning")
         limit = None if options.seconds is None else SolverBudget.within(options.seconds)

@@ -15,12 +15,12 @@ from ..telemetry.source import Databases, JobTable, PrometheusServer, Source
 _MATCHER = re.compile(r'[a-zA-Z_][a-zA-Z0-9_]*\s*(=|!=|=~|!~)\s*"([^"\\\n]|\\.)*"', re.ASCII)
 
 
-def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True) -> argparse._MutuallyExclusiveGroup:
+def add_source_choice(
+    parser: argparse.ArgumentParser, *, required: bool = True, identity: bool = False
+) -> argparse._MutuallyExclusiveGroup:
     """The options --db and --prometheus, of which one is needed, and --match and --no-cache. Gives the choice, for
-    others to join.
-
-    `required` False: where neither is given, something else says what is read.
-    """
+    others to join. `required` False: where neither is given, something else says what is read. `identity`: whose
+    telemetry it is counts alone, so no option says how it is read."""
     choice = parser.add_mutually_exclusive_group(required=required)
     choice.add_argument(
         "--db", action="append", type=Path, metavar="PATH",
@@ -35,6 +35,9 @@ def add_source_choice(parser: argparse.ArgumentParser, *, required: bool = True)
         "--match", action="append", default=[], metavar="LABEL=\"V\"",
         help='with --prometheus: read only time series with this label, for example cluster="eu" (repeatable)',
     )  # fmt: skip
+    if identity:
+        parser.set_defaults(no_cache=False, jobs=None)
+        return choice
     parser.add_argument(
         "--no-cache", action="store_true",
         help="neither read nor write the cache of answers and of the last look",

@@ -78,7 +78,7 @@ class Scheduled:
 
     `name` is slurm, kubernetes, docker or process. `restarts`: how often Slurm requeued the job before this run.
     `state` is Slurm's word for how it ended, or RUNNING. `controller_kind`: the kind of Kubernetes object that made its
-    pods. `image`: of the container that holds the GPUs.
+    pods. `image`: of the container that holds the GPUs; `container`: its name, where one alone requests them.
     """
 
     name: str = "process"
@@ -91,6 +91,7 @@ class Scheduled:
     restarts: int | None = None
     controller_kind: str | None = None
     image: str | None = None
+    container: str | None = field(default=None, metadata=NOT_IN_JSON)
 
 
 LatencyBasis = Literal["site", "measured", "kind"]

@@ -10,7 +10,9 @@ from ..core.advice_types import Decision
 from ..recommend.progress import PredictionSnapshot
 from .records import NO_FIGURES, EventFigures, Realised
 
-Act = Literal["proposed", "accepted", "snoozed", "dismissed", "done", "measured", "regressed", "expired"]
+Act = Literal[
+    "proposed", "accepted", "snoozed", "dismissed", "reopened", "done", "measured", "regressed", "expired"
+]  # fmt: skip
 _Deciding = Literal["accepted", "snoozed", "dismissed", "done", "regressed"]
 _DECIDING: tuple[_Deciding, ...] = ("accepted", "snoozed", "dismissed", "done", "regressed")
 # Who adds what telemetry told, and not a person.
@@ -86,13 +88,13 @@ class LedgerEntry:
 def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
     """The state that events leave: the last decision holds, a snooze until its end; what telemetry told counts as one.
 
-    What nobody decided on, or whose snooze is over, is proposed, and so is what is proposed anew after it was done.
-    What is proposed or regressed is expired from 30 days after it was last proposed.
+    What nobody decided on is proposed, and so is what was reopened, whose snooze is over, or that is proposed anew after
+    it was done. What is proposed or regressed is expired from 30 days after it was last proposed.
     """
     over = last_proposed + EXPIRES_AFTER_SECONDS <= now
     for event in reversed(events):
         state = event.act
-        if state == "proposed" and any(e.act == "done" for e in events):
+        if state == "reopened" or (state == "proposed" and any(e.act == "done" for e in events)):
             break
         if _decides(state):
             if (state == "snoozed" and (event.until or 0.0) <= now) or (state == "regressed" and over):

@@ -7,7 +7,7 @@ without; one that was named with ``--ledger`` must be readable, and where it can
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -241,7 +241,7 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
         prices=price_note(prices),
         seen_until=seen.end,
         fleet=len(seen.nodes),
-        address=_address(own) if own else None,
+        address=_address(own, now) if own else None,
     )
 
 
@@ -255,13 +255,15 @@ def _storable(told: SavingsBaseline) -> SavingsBaseline:
     )
 
 
-def _address(own: WorkloadVerdict) -> WorkloadAddress:
-    """How its scheduler knows a workload."""
+def _address(own: WorkloadVerdict, now: Sequence[WorkloadVerdict]) -> WorkloadAddress:
+    """How its scheduler knows a workload. `now`: its runs that hold GPUs: on Kubernetes each a pod, or a gang of them
+    on several nodes, whose replicas are not told."""
     at = own.scheduled
+    pods = at.name == "kubernetes" and all(len(one.nodes) == 1 for one in now)
     return WorkloadAddress(
         scheduler=sqlite_text(at.name), name=sqlite_text(own.name), namespace=_text(own.owner.namespace),
         controller_kind=_text(at.controller_kind), user=_text(own.owner.user), account=_text(own.owner.account),
-        partition=_text(at.partition),
+        partition=_text(at.partition), container=_text(at.container), replicas=len(now) or None if pods else None,
     )  # fmt: skip
 
 

@@ -1,274 +1,315 @@
-"""Patches of Kubernetes objects: node affinity, GPUs, MIG resources, variables, replicas, and nodes cordoned.
+"""Patches of Kubernetes objects: node selectors, GPUs, MIG resources, variables, replicas, and nodes cordoned.
 
-With the object's manifest the undo has every value of before, and both ways are applied here and compared. Without it
-a patch changes only what it can take back by itself, or what was typed.
+With the object's manifest the undo has every value of before. Without it, the same edits are made to an outline of the
+object. Built-in kinds take a strategic merge patch, which merges lists of containers and of variables by name
+(https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/); all others only a JSON
+merge patch (RFC 7396), which replaces every list.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import shlex
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ..recommend.moves.rest_clocks import VARIABLE
-from .bare_patches import bare_parts
-from .kustomize import overlay
-from .labels import GPU_PRODUCT, INSTANCE_TYPE, target_labels
-from .model import PatchFile, PatchSet
-from .objects import ORIGINAL, is_fixed, owner_of, part_of
-from .pods import gpus_of, pod_groups, replace_resource, resized
-from .subject import Subject
-from .yaml_documents import Document, read_documents
+from .change import GPU_PRODUCT, INSTANCE_TYPE, Change, Patch, PatchFile, checked
+from .documents import Document, read_documents, write_document
 
-# The name of the instance type before Kubernetes 1.17, which still means the same.
-_ALSO = {INSTANCE_TYPE: ("beta.kubernetes.io/instance-type",)}
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_INVALID, _EXPORT = "The node affinity of the manifest is not valid.", "Export it with 'kubectl get -o yaml'."
-
-
-def place(document: Document, labels: Mapping[str, tuple[str, ...]]) -> Document:
-    """The object with its GPU pods (all, where none asks for GPUs) on nodes with these labels."""
-    new = copy.deepcopy(document)
-    groups = pod_groups(new)
-    for group in [one for one in groups if one.gpus] or groups:
-        _place(group.spec, labels)
-    return new
-
-
-def other_keys(document: Document, labels: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """What the nodes of placed pods must have beside these labels: keys of node selectors and of node affinity."""
-    groups = pod_groups(document)
-    found: set[str] = set()
-    for group in [one for one in groups if one.gpus] or groups:
-        selector = group.spec.get("nodeSelector")
-        found |= set(selector) if isinstance(selector, dict) else set()
-        for term in group.spec["affinity"]["nodeAffinity"][_REQUIRED]["nodeSelectorTerms"]:
-            found |= {str(one["key"]) for one in term["matchExpressions"]}
-            found |= {"the node's name"} if term.get("matchFields") else set()
-    return tuple(sorted(found - set(labels)))
-
-
-def _place(spec: dict[str, Any], labels: Mapping[str, tuple[str, ...]]) -> None:
-    spec.pop("nodeName", None)  # of an exported pod: it goes around the scheduler, and so around the affinity
-    selector = spec.get("nodeSelector")
-    stale = {old for key in (INSTANCE_TYPE, GPU_PRODUCT) for old in (key, *_ALSO.get(key, ()))} | set(labels)
-    if isinstance(selector, dict):
-        for key in stale & set(selector):
-            del selector[key]
-        if not selector:
-            del spec["nodeSelector"]
-    wanted = [{"key": key, "operator": "In", "values": list(values)} for key, values in labels.items()]
-    required = _mapping(_mapping(_mapping(spec, "affinity"), "nodeAffinity"), _REQUIRED)
-    terms = required.setdefault("nodeSelectorTerms", [])
-    if not isinstance(terms, list) or not all(isinstance(one, dict) for one in terms):
-        raise UsageError(_INVALID, _EXPORT)
-    if not terms:
-        terms.append({})
-    # Terms are alternatives: each has to lead to the target.
-    for term in terms:
-        told = term.get("matchExpressions") or []
-        if not isinstance(told, list) or not all(isinstance(e, dict) and isinstance(e.get("key"), str) for e in told):
-            raise UsageError(_INVALID, _EXPORT)
-        kept = [one for one in told if one["key"] not in stale]
-        term["matchExpressions"] = [*kept, *copy.deepcopy(wanted)]
-    required["nodeSelectorTerms"] = [one for n, one in enumerate(terms) if one not in terms[:n]]
-
-
-def _mapping(holder: dict[str, Any], key: str) -> dict[str, Any]:
-    if holder.get(key) is None:
-        holder[key] = {}
-    if not isinstance(holder[key], dict):
-        raise UsageError(f"{key} of the manifest is not a mapping.", _EXPORT)
-    return holder[key]
-
-
-def workload_of(documents: Sequence[Document], subject: Subject) -> Document:
-    """The object of a manifest that runs the workload: the only one with pods, else the one that is named.
-
-    Raises UsageError where it is not clear, or is another than the ledger's and nobody named it.
-    """
-    found = [one for one in documents if pod_groups(one)]
-    asked, known = subject.asked, subject.address
-    named = [
-        one
-        for one in found
-        if one["metadata"].get("name") == (asked.name or known.name)
-        and asked.kind in (None, one["kind"])
-        and asked.namespace in (None, one["metadata"].get("namespace"))
-    ]
-    chosen = named or (found if not (asked.name or asked.kind or asked.namespace) else [])
-    if len(chosen) != 1:
-        names = ", ".join(f"{quoted(str(o['kind']))} {quoted(str(o['metadata'].get('name')))}" for o in found[:5])
-        what = "no object with pods" if not found else f"{names}; which one to change is not clear"
-        raise UsageError(
-            f"The manifest has {what}.",
-            "Set --kind, --name or --namespace."
-            if found
-            else "Export the workload with 'kubectl get KIND NAME -o yaml'.",
-        )
-    _check_address(chosen[0], subject)
-    return chosen[0]
-
-
-def _check_address(document: Document, subject: Subject) -> None:
-    """Raises UsageError for an object that is not the ledger's, unless its name was typed."""
-    known, metadata = subject.address, document["metadata"]
-    if subject.asked.name is not None or known.scheduler != "kubernetes":
-        return
-    name, namespace = str(metadata.get("name")), metadata.get("namespace")
-    elsewhere = None not in (namespace, known.namespace) and namespace != known.namespace
-    if name != known.name or (elsewhere and subject.asked.namespace is None):
-        mine, its = (f"{space}/{one}" if space else one for space, one in (
-            (known.namespace, known.name), (namespace, name)))  # fmt: skip
-        raise UsageError(
-            f"The recommendation is for {quoted(mine)}, the manifest for {quoted(its)}.",
-            "Use --manifest FILE with the manifest of the workload, or set --name if it is the same.",
-        )
-
-
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+_BY_HAND, _EXPORT = "Change its size by hand.", "Export the workload with 'kubectl get KIND NAME -n NAMESPACE -o yaml'."
+# Kinds that a strategic merge patch works for: those that are part of Kubernetes.
+_BUILT_IN = frozenset({
+    *(("apps/v1", kind) for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet")),
+    ("batch/v1", "Job"), ("batch/v1", "CronJob"), ("v1", "Pod"), ("v1", "ReplicationController"),
+})  # fmt: skip
+# Kinds that have one replica where the manifest does not say how many.
+_REPLICATED = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 # API group and kind -> has spec.suspend.
 _SUSPENDED = frozenset({
     ("batch", "Job"), ("batch", "CronJob"), ("ray.io", "RayCluster"), ("ray.io", "RayJob"),
     ("jobset.x-k8s.io", "JobSet"), ("trainer.kubeflow.org", "TrainJob"),
 })  # fmt: skip
-# Training jobs of Kubeflow, which have spec.runPolicy.suspend; its other kinds (Notebook, Profile) have not.
-_RUN_POLICY = frozenset(
-    ("kubeflow.org", kind)
-    for kind in ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob")
-)  # fmt: skip
-_REPLICATED = frozenset(
-    {("apps", kind) for kind in ("Deployment", "StatefulSet", "ReplicaSet")} | {("", "ReplicationController")}
-)
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+# Labels by which nodes of a type are asked for; the second is the name of the first before Kubernetes 1.17.
+_TYPES = {INSTANCE_TYPE, "beta.kubernetes.io/instance-type", GPU_PRODUCT}
 
 
-def stopped(document: Document) -> Document:
-    """The object with its pods gone. Raises UsageError for a kind that has no field for that."""
-    new = copy.deepcopy(document)
-    kind = (str(document["apiVersion"]).rpartition("/")[0], document["kind"])
-    spec = new["spec"]
-    if kind in _SUSPENDED:
+def kubernetes_patch(change: Change) -> Patch:
+    """Raises UsageError where the manifest is not one of the workload, or cannot be changed so."""
+    if change.node:
+        return _cordon(change)
+    notes: list[str] = []
+    if change.manifest is None:
+        document = _outline(change)
+        notes.append(
+            "Made without the manifest: what else it asks of its nodes is not checked, and the undo removes what the "
+            "patch adds. With --manifest FILE both are exact."
+        )
+        if "replicas" not in change.typed and (change.action == "release" or change.gpus_before != change.gpus_after):
+            notes.append(f"Replicas today: {change.replicas}, as last observed. Check with 'kubectl get'.")
+    else:
+        document = _workload_of(read_documents(change.manifest), change)
+    for owner in document["metadata"].get("ownerReferences") or []:
+        if owner.get("controller") is True:
+            notes.append(f"{clean(owner['kind'])} {clean(owner['name'])} controls this object and may undo the change.")
+    wanted = copy.deepcopy(document)
+    notes += _edit(wanted, change)
+    return patch_between(document, wanted, notes, change)
+
+
+def _cordon(change: Change) -> Patch:
+    """Nodes that take no new pods, so that they fall free; the pods on them stay until they are evicted."""
+    names = " ".join(change.node)
+    patch = PatchFile("patch-nodes.sh", f"kubectl cordon {names}\n")
+    undo = PatchFile("undo-nodes.sh", f"kubectl uncordon {names}\n")
+    return Patch(patch, undo, f"sh {patch.name}", f"sh {undo.name}", (
+        "The nodes take no new pods. Empty them with 'kubectl drain NODE --ignore-daemonsets', which moves the pods.",
+        "The undo makes all of them schedulable, also those that were cordoned before ('kubectl get nodes').",
+    ))  # fmt: skip
+
+
+def _outline(change: Change) -> Document:
+    """The object as far as the ledger and the user tell it."""
+    replicas = change.replicas or (change.gpus_before if change.action == "mig-slice" else 1)
+    each, rest = divmod(change.gpus_before, replicas)
+    if rest or not each:
+        raise UsageError(f"{change.gpus_before} GPUs are not {replicas} replicas alike.", f"Set --manifest. {_EXPORT}")
+    # Requests of GPUs equal their limits; where the object has none, those of the undo mean the same.
+    held = {part: {change.gpu_resource: each} for part in ("limits", "requests")}
+    pod = {"nodeSelector": {}, "containers": [{"name": change.container or "gpu", "env": [], "resources": held}]}
+    return {
+        "apiVersion": "apps/v1", "kind": change.kind,
+        "metadata": {"name": change.name, "namespace": change.namespace},
+        "spec": {"replicas": replicas, "template": {"spec": pod}},
+    }  # fmt: skip
+
+
+def _workload_of(documents: list[Document], change: Change) -> Document:
+    """The object of a manifest that runs the workload: the only one with pods, or the one of its name."""
+    pods = [one for one in documents if pod_groups(one)]
+    found = [one for one in pods if one["metadata"].get("name") == change.name] or pods
+    about = [(one["metadata"].get("namespace"), one["metadata"].get("name")) for one in found]
+    if len(found) != 1:
+        told = ", ".join(quoted(f"{space}/{name}") for space, name in about[:5]) or "no object with pods"
+        raise UsageError(f"Which object to change is not clear: {told}.", f"Name it alone. {_EXPORT}")
+    ((space, name),) = about
+    elsewhere = None not in (space, change.namespace) and space != change.namespace and "name" not in change.typed
+    if change.name not in (None, name) or elsewhere:
+        known, its = quoted(f"{change.namespace}/{change.name}"), quoted(f"{space}/{name}")
+        raise UsageError(
+            f"The recommendation is for {known}, the manifest for {its}.",
+            "Set --manifest to that of the workload, or --name if it is the same.",
+        )
+    return found[0]
+
+
+def _edit(document: Document, change: Change) -> list[str]:
+    """Make the object as the recommendation wants it. Returns what is to be known of that."""
+    match change.action:
+        case "move-sku":
+            _resize(document, change)
+            return _place(document, change)
+        case "swap-placement":
+            partner = clean(change.partner or "the training")
+            note = f"A swap has two sides: move {partner} to the nodes that this workload leaves."
+            return [*_place(document, change), note]
+        case "reduce-gpus":
+            _resize(document, change)
+        case "release":
+            _stop(document)
+            return ["It stays stopped until the undo is applied."]
+        case "mig-slice":
+            resource = f"nvidia.com/mig-{change.mig_profile}".replace("+", ".")
+            for container in _gpu_containers(document):
+                if gpus_of(container) != 1:
+                    raise UsageError("A MIG instance takes the place of one GPU; a container asks for more.", _BY_HAND)
+                for held, name in _held(container):
+                    held[resource] = held.pop(name)
+            return [f"Nodes offer {resource} with the MIG strategy 'mixed'."]
+        case "rest-clocks":
+            for container in _gpu_containers(document):
+                own, old = {"name": VARIABLE, "value": "1"}, container.get("env") or []
+                if own not in old:  # first, where a strategic merge puts what is new
+                    container["env"] = [own, *(one for one in old if one["name"] != VARIABLE)]
+    return []
+
+
+def _place(document: Document, change: Change) -> list[str]:
+    """GPU pods (all, where none asks for GPUs) on nodes with the target's labels. Returns what else they ask for."""
+    groups, stale = pod_groups(document), _TYPES | set(change.labels)
+    others: set[str] = set()
+    for spec in [one.spec for one in groups if one.gpus] or [one.spec for one in groups]:
+        spec.pop("nodeName", None)  # of an exported pod: it goes around the scheduler
+        kept = {key: value for key, value in (spec.get("nodeSelector") or {}).items() if key not in stale}
+        spec["nodeSelector"] = {**kept, **change.labels}
+        others |= set(kept)
+        affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+        terms = []
+        for term in (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []:
+            wanted = [one for one in term.get("matchExpressions") or [] if one["key"] not in stale]
+            others |= {str(one["key"]) for one in wanted} | ({"name"} if term.get("matchFields") else set())
+            terms.append({**term, "matchExpressions": wanted} if wanted or term.get("matchFields") else {})
+        # Terms are alternatives: one that asks for the type of the nodes alone leaves the choice to the selector.
+        if terms and all(terms):
+            affinity[_REQUIRED]["nodeSelectorTerms"] = [one for n, one in enumerate(terms) if one not in terms[:n]]
+        elif terms:
+            del affinity[_REQUIRED]
+    told = ", ".join(sorted(map(clean, others)))
+    more = [f"The pods still ask for nodes by: {told}. Check that the nodes of the target fit."] if told else []
+    return [change.label_note, *more]
+
+
+def _stop(document: Document) -> None:
+    """Its pods gone. Raises UsageError for a kind that has no field for that."""
+    group, kind, spec = document["apiVersion"].rpartition("/")[0], document["kind"], document["spec"]
+    if (group, kind) in _SUSPENDED:
         spec["suspend"] = True
-    elif isinstance(spec.get("runPolicy"), dict) or kind in _RUN_POLICY:
-        policy = spec.get("runPolicy")
-        spec["runPolicy"] = {**(policy if isinstance(policy, dict) else {}), "suspend": True}
-    elif kind in _REPLICATED or "replicas" in spec:
+    elif spec.get("runPolicy") or (group == "kubeflow.org" and kind.endswith("Job")):  # PyTorchJob, not Notebook
+        spec["runPolicy"] = {**(spec.get("runPolicy") or {}), "suspend": True}
+    elif (group in ("apps", "") and kind in _REPLICATED) or "replicas" in spec:
         spec["replicas"] = 0
     else:
-        of = f" of {kind[0]}" if kind[0] else ""
+        raise UsageError(f"A {quoted(f'{kind} {group}')} has no field that stops it.", "Stop it with what started it.")
+
+
+class PodGroup(NamedTuple):
+    """Pods alike of one object, and the GPUs of each. `spec`, `holder` (of `count_key`; None: nothing says how many
+    there are, as of a bare pod) are parts of the document: what is changed there is changed."""
+
+    spec: dict[str, Any]
+    holder: dict[str, Any] | None
+    count_key: str
+    pods: int
+    gpus: int
+
+
+def pod_groups(document: Document) -> list[PodGroup]:
+    """All descriptions of pods in an object, of whatever kind: mappings with containers under a ``template``, or the
+    specification of a bare pod."""
+    spec = document.get("spec") or {}
+    return [_pods(spec, None)] if document["kind"] == "Pod" else list(_found(spec))
+
+
+def _found(value: Any) -> Iterator[PodGroup]:  # noqa: ANN401
+    for key, child in value.items() if isinstance(value, dict) else [("", one) for one in value]:
+        spec = child.get("spec") if isinstance(child, dict) and key.lower().endswith("template") else None
+        if isinstance(spec, dict) and spec.get("containers"):
+            yield _pods(spec, value if key == "template" else None)
+        elif isinstance(child, dict | list):
+            yield from _found(child)
+
+
+def _pods(spec: dict[str, Any], holder: dict[str, Any] | None) -> PodGroup:
+    key = "parallelism" if holder is not None and "parallelism" in holder else "replicas"
+    count = holder.get(key) if holder is not None else None
+    gpus = sum(map(gpus_of, spec["containers"]))
+    return PodGroup(spec, holder, key, count if type(count) is int else 1, gpus)
+
+
+def _held(container: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Its limits and requests that name GPUs, each with the name."""
+    resources = container.get("resources") or {}
+    parts = [resources.get(part) or {} for part in ("limits", "requests")]
+    return [(held, name) for held in parts for name in GPU_RESOURCES if name in held]
+
+
+def gpus_of(container: dict[str, Any]) -> int:
+    """Whole GPUs that a container asks for; 0: none."""
+    return max((int(told) for held, name in _held(container) if (told := str(held[name])).isdecimal()), default=0)
+
+
+def _gpu_containers(document: Document) -> list[dict[str, Any]]:
+    found = [one for group in pod_groups(document) for one in group.spec["containers"] if gpus_of(one)]
+    if not found:
+        raise UsageError("No container in the manifest asks for a GPU.", _EXPORT)
+    return found
+
+
+def _resize(document: Document, change: Change) -> None:
+    """The GPUs of the target, in whole replicas where there are several."""
+    groups = [one for one in pod_groups(document) if one.gpus > 0]
+    total, label = sum(one.pods * one.gpus for one in groups), f"{document['kind']} {document['metadata'].get('name')}"
+    if total != change.gpus_before:
         raise UsageError(
-            f"A {document['kind']}{of} cannot be stopped by a patch.",
-            "Stop it with the tool it was started with, or delete it with kubectl.",
+            f"{quoted(label)} asks for {total} GPUs; the recommendation starts from {change.gpus_before}.",
+            "Name the manifest of the whole workload, as it runs today.",
         )
-    return new
+    if total == change.gpus_after:
+        return
+    group, *more = [one for one in groups if one.pods > 1] or groups
+    holder, inside = group.holder, [one for one in group.spec["containers"] if gpus_of(one)]
+    left = change.gpus_after - total + group.pods * group.gpus
+    counted = holder is not None and (group.count_key in holder or document["kind"] in _REPLICATED)
+    if not more and left > 0 and counted and holder is not None and left % group.gpus == 0:
+        holder[group.count_key] = count = left // group.gpus
+        for bound, limit in (("minReplicas", min), ("maxReplicas", max)):  # of a RayCluster's group
+            if type(holder.get(bound)) is int:
+                holder[bound] = limit(holder[bound], count)
+    elif not more and left > 0 and group.pods == 1 and len(inside) == 1 and document["kind"] != "DaemonSet":
+        for held, name in _held(inside[0]):
+            held[name] = left
+    else:
+        shape = " + ".join(f"{one.pods} x {one.gpus}" for one in groups)
+        raise UsageError(f"{quoted(label)} has {shape} GPUs, which cannot become {change.gpus_after}.", _BY_HAND)
 
 
-_ANEW = (
-    "The pods of a {kind} cannot be changed while it exists: the command deletes it and creates it again, which ends "
-    "its pods."
-)
-_MIG_PREFIX = "nvidia.com/mig-"
-
-Edit = Callable[[Document], Document]
+# Lists of the pod specification that a strategic merge patch merges, all by name (patchMergeKey in the OpenAPI).
+_KEYED = frozenset({"containers", "initContainers", "env"})
 
 
-def kubernetes_patch(subject: Subject) -> PatchSet:
-    """Raises UsageError where something is missing that only the user knows."""
-    if subject.of_nodes or subject.action == "consolidate":
-        return bare_parts(subject)
-    edit, notes = _edit_of(subject)
-    if not subject.asked.manifests:
-        return bare_parts(subject)
-    given, *others = subject.asked.manifests
-    if others:
-        raise UsageError("--manifest is given twice.", "Put the objects into one file, separated by '---'.")
-    documents = read_documents(given.raw, given.name)
-    document = workload_of(documents, subject)
-    wanted = edit(document)
-    part, part_notes = part_of(document, wanted, subject.id)
-    notes = (*notes, *part_notes, *_left_as_is(document, wanted, subject))
-    if is_fixed(document, wanted):
-        if len(documents) > 1:
-            raise UsageError(
-                f"A {document['kind']} must be deleted and created again, and the manifest has more objects.",
-                f"Name a manifest with this {document['kind']} alone.",
-            )
-        notes = (*notes, _ANEW.format(kind=document["kind"]))
-    if any(one["kind"] == "HorizontalPodAutoscaler" for one in documents):
-        notes = (*notes, "The manifest has an autoscaler, which sets replicas itself: check its bounds.")
-    original = PatchFile(ORIGINAL, given.raw.decode("utf-8"))
-    return PatchSet((part,), notes, (original,), (overlay((original.name,), (part.patch.name,)),))
+def difference(before: dict[str, Any], after: dict[str, Any], *, strategic: bool) -> dict[str, Any]:
+    """The patch that makes `after` of `before`; empty where they are the same. None in it deletes a key."""
+    patch: dict[str, Any] = dict.fromkeys(key for key in before if key not in after)
+    for key, new in after.items():
+        old = before.get(key)
+        if key in before and old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            patch[key] = difference(old, new, strategic=strategic)
+        elif strategic and key in _KEYED and isinstance(old, list):
+            was, wanted = ({one["name"]: one for one in some} for some in (old, new))
+            patch[key] = [
+                {"name": name, **difference(was[name], one, strategic=True)} if name in was else one
+                for name, one in wanted.items()
+                if was.get(name) != one
+            ] + [{"name": name, "$patch": "delete"} for name in was if name not in wanted]
+        else:
+            patch[key] = new
+    return patch
 
 
-def _edit_of(subject: Subject) -> tuple[Edit, tuple[str, ...]]:
-    """How the manifest is changed, and what is to be known of it."""
-    source, target = subject.ground.source.gpu_count, subject.ground.target.gpu_count
-    match subject.action:
-        case "move-sku" | "swap-placement":
-            labels, note = target_labels(subject)
-            notes = [note]
-            if subject.action == "swap-placement":
-                partner = subject.told.partner or "the training"
-                notes.append(f"A swap has two sides: move {partner} to the nodes that this workload leaves.")
-                return lambda one: place(one, labels), tuple(notes)
-            return lambda one: place(resized(one, source, target), labels), tuple(notes)
-        case "reduce-gpus":
-            return lambda one: resized(one, source, target), ()
-        case "mig-slice":
-            resource = _MIG_PREFIX + subject.mig_profile().replace("+", ".")
-            note = f"Nodes offer {resource} with the MIG strategy 'mixed'."
-            return lambda one: _sliced(one, resource), (note,)
-        case "rest-clocks":
-            return _with_variable, ()
-        case "release":
-            return stopped, ("It stays stopped until the undo is applied.",)
-        case _:
-            raise AssertionError(subject.action)
-
-
-def _left_as_is(document: Document, wanted: Document, subject: Subject) -> tuple[str, ...]:
-    """What the patch does not change and whoever applies it has to check."""
-    notes: list[str] = []
-    if (owner := owner_of(document)) is not None:
-        notes.append(
-            f"{clean(owner)} controls this {document['kind']} and may take the change back: check its manifest."
-        )
-    if subject.action in ("move-sku", "swap-placement"):
-        others = other_keys(wanted, target_labels(subject)[0])
-        if others:
-            keys = ", ".join(map(clean, others))
-            notes.append(f"The pods still ask for nodes by: {keys}. Check that the target's nodes fit.")
-    completions, pods = (wanted["spec"].get(key) for key in ("completions", "parallelism"))
-    if document["kind"] == "Job" and pods != document["spec"].get("parallelism") and completions not in (None, pods):
-        notes.append(f"The Job keeps its {clean(str(completions))} completions, which cannot change while it exists.")
-    return tuple(notes)
-
-
-def _sliced(document: Document, resource: str) -> Document:
-    new = copy.deepcopy(document)
-    containers = [one for group in pod_groups(new) for one in group.gpu_containers]
-    if not containers or any(gpus_of(one) != 1 for one in containers):
-        raise UsageError(
-            "A MIG instance takes the place of one GPU, and the manifest asks for another number a container.",
-            "Name the manifest of the workload that the recommendation is about.",
-        )
-    for one in containers:
-        replace_resource(one, resource)
-    return new
-
-
-def _with_variable(document: Document) -> Document:
-    new = copy.deepcopy(document)
-    containers = [one for group in pod_groups(new) for one in group.gpu_containers]
-    if not containers:
-        raise UsageError("No container in the manifest asks for a GPU.", "Name the manifest of the workload itself.")
-    for one in containers:
-        old = one.get("env") or []
-        if not isinstance(old, list):
-            raise UsageError("The env of a container is not a list.", "Export the manifest with 'kubectl get -o yaml'.")
-        own = {"name": VARIABLE, "value": "1"}
-        is_own = [isinstance(v, dict) and v.get("name") == VARIABLE for v in old]
-        # First, where a strategic merge puts what is new.
-        one["env"] = [own if mine else v for v, mine in zip(old, is_own, strict=True)] if any(is_own) else [own, *old]
-    return new
+def patch_between(document: Document, wanted: Document, notes: list[str], change: Change) -> Patch:
+    """The patches between an object and what is wanted of it. Raises UsageError where it has that already."""
+    metadata, kind, version = document["metadata"], checked("kind", document["kind"]), document["apiVersion"]
+    names = {"name": checked("name", str(metadata.get("name")))}
+    if metadata.get("namespace") is not None:
+        names["namespace"] = checked("namespace", str(metadata["namespace"]))
+    if document == wanted:
+        raise UsageError(f"{kind} {names['name']} has what the recommendation asks for already.", "Nothing to do.")
+    strategic = (version, kind) in _BUILT_IN
+    there, back = dict(names), dict(names)
+    if not strategic:
+        notes = [*notes, "Lists are replaced whole: if the object has changed since its export, make a new patch."]
+        # The server refuses the patch for a later version. The undo names none: the patch itself makes a new one.
+        if isinstance(metadata.get("resourceVersion"), str):
+            there["resourceVersion"] = metadata["resourceVersion"]
+    files = []
+    for way, about, one, other in (("patch", there, document, wanted), ("undo", back, wanted, document)):
+        head = {"apiVersion": version, "kind": kind, "metadata": about}
+        text = write_document({**head, **difference(one, other, strategic=strategic)})
+        files.append(PatchFile(f"{way}-{kind.lower()}-{names['name'][:180]}.yaml", text))
+    patch, undo = files
+    who = shlex.quote(f"{kind}.{version.rpartition('/')[0]}".rstrip(".").lower())
+    where = "".join(f" -n {space}" for space in [names.get("namespace")] if space)
+    how = f"--type {'strategic' if strategic else 'merge'} --patch-file"
+    steps = [f"kubectl patch {who} {names['name']}{where} {how} {file.name}" for file in (patch, undo)]
+    template = document["spec"].get("template") != wanted["spec"].get("template")
+    if (kind == "Pod" or (kind == "Job" and template)) and change.manifest is not None:
+        notes = [*notes, f"The pods of a {kind} cannot change while it exists: submit what the command prints instead."]
+        path = shlex.quote(str(change.manifest.path.absolute()))
+        steps = [f"kubectl patch --local -o yaml -f {path} {how} {patch.name}", f"cat {path}"]
+    return Patch(patch, undo, steps[0], steps[1], tuple(notes))

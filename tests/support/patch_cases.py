@@ -9,8 +9,7 @@ from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import patch_for
-from skuwise.advisor.patches.model import PatchSet, Target
-from skuwise.advisor.patches.subject import Asked, GivenFile, Subject
+from skuwise.advisor.patches.change import GivenFile, Patch, Target
 from skuwise.advisor.recommend.progress import Measure, WorkloadAddress
 from skuwise.tests.support.ledger_builders import ground, proposal
 from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
@@ -18,7 +17,7 @@ from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
 NOW = 1_790_000_000.0
 ID = "r-0123456789ab"
 H100 = Configuration("H100-SXM5", IB, 16)
-SERVICE = WorkloadAddress("kubernetes", "chat", "llm", "Deployment", account="nlp")
+SERVICE = WorkloadAddress("kubernetes", "chat", "llm", "Deployment", account="nlp", container="server", replicas=2)
 
 # Action -> what its prediction rests on, beside the common part.
 GROUNDS = {
@@ -54,16 +53,13 @@ def accepted(action: str, about: str = "chat", text: str = "What was measured.",
     return LedgerEntry(made, NOW - 60, NOW, events)
 
 
-def subject(action: str, *manifests: tuple[str, str], entry: LedgerEntry | None = None, **asked) -> Subject:
-    """What a patch is made of. `manifests`: name and text of each."""
-    entry = entry or accepted(action)
-    given = tuple(GivenFile(Path("/srv") / name, text.encode("utf-8", "surrogatepass")) for name, text in manifests)
-    assert entry.proposal.ground is not None
-    return Subject(entry, entry.proposal.ground, catalog(), Asked(manifests=given, **asked))
-
-
-def patch_of(action: str, target: Target, *manifests: tuple[str, str], **asked) -> PatchSet:
-    return patch_for(subject(action, *manifests, **asked), target)
+def patch_of(
+    action: str, target: Target, *manifest: tuple[str, str], entry: LedgerEntry | None = None, **typed
+) -> Patch:
+    """A patch as the command makes it. `manifest`: name and text; `typed`: what is asked on the command line."""
+    for name, text in manifest:
+        typed["manifest"] = GivenFile(Path("/srv") / name, text.encode("utf-8", "surrogatepass"))
+    return patch_for(entry or accepted(action), target, catalog(), typed)
 
 
 def kept_in(path: Path, *entries: LedgerEntry) -> None:
@@ -175,20 +171,10 @@ spec:
           resources:
             - {name: cpu, nominalQuota: "960"}
             - {name: nvidia.com/gpu, nominalQuota: 32}
-"""
-
-NODES = """\
-apiVersion: v1
-kind: List
-items:
-  - apiVersion: v1
-    kind: Node
-    metadata: {name: n1}
-    spec: {providerID: "azure:///1", unschedulable: true}
-  - apiVersion: v1
-    kind: Node
-    metadata: {name: n2, annotations: {a: b}}
-    spec: {providerID: "azure:///2"}
+        - name: h100
+          resources:
+            - {name: cpu, nominalQuota: "96"}
+            - {name: nvidia.com/gpu, nominalQuota: 8}
 """
 
 BATCH_SCRIPT = """\

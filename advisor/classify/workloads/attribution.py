@@ -271,5 +271,5 @@ def _sessions(frame: Frame, uses: pd.DataFrame, held: Mapping[str, float], share
 
 _ABOUT = ("namespace", "pod", "user", "account", "framework", "command", "team")
 _SCHEDULED = (
-    "job_id", "array_job_id", "array_task_id", "partition", "qos", "state", "controller_kind", "image",
+    "job_id", "array_job_id", "array_task_id", "partition", "qos", "state", "controller_kind", "image", "container",
 )  # fmt: skip

@@ -11,4 +11,5 @@ COMMANDS = {
     "accept": Command(f"{_HERE}.accept", "accept a recommendation; it counts as open until it is done"),
     "snooze": Command(f"{_HERE}.snooze", "postpone a recommendation until a date"),
     "dismiss": Command(f"{_HERE}.dismiss", "reject a recommendation, with a reason"),
+    "reopen": Command(f"{_HERE}.reopen", "take a decision back; the recommendation is proposed again"),
 }

@@ -10,10 +10,10 @@ import time
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ....rules.base.typed_again import typed_with
+from ....rules.base.typed_again import program, typed_with
 from ...core.timestamps import minute
 from ...ledger.entries import Act, LedgerEvent
-from .entries import add_id, find_entry, open_ledgers
+from .entries import add_id, find_entry, open_ledgers, place_arguments
 
 _TYPED_MAX = 2000
 
@@ -26,12 +26,21 @@ def add_decision(parser: argparse.ArgumentParser, *, why_required: bool = False)
 
 
 def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> int:
-    """Add a decision by whoever runs the command. The only place of the ledger that knows the clock and the user."""
-    event = decision_event(act, time.time(), options.by, until, options.why)
-    ledger, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
-    ledger.add(entry.proposal.id, event)
+    """Add a decision by whoever runs the command, and print what follows from it. The only place of the ledger that
+    knows the clock and the user. Raises UsageError for one that is taken back where there is none."""
+    now = time.time()
+    event = decision_event(act, now, options.by, until, options.why)
+    ledger, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    p, state = entry.proposal, entry.decision(now).state
+    if act == "reopened" and state not in ("accepted", "dismissed", "snoozed"):
+        raise UsageError(f"{p.id} is {state}: there is no decision to take back.", f"See 'skuwise ledger show {p.id}'.")
+    ledger.add(p.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
-    say(f"{entry.proposal.id} ({clean(entry.proposal.action)}, {clean(entry.proposal.about)}) is {act}{ending}.")
+    say(f"{p.id} ({clean(p.action)}, {clean(p.about)}) is {act}{ending}.")
+    if act == "accepted":
+        from ...patches.build import next_step  # noqa: PLC0415 - read where it is needed
+
+        say(next_step(entry, program(), place_arguments(options)))
     return EXIT_DONE
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,22 +13,34 @@ from pathlib import Path
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
+from ....rules.base.typed_again import program
 from ...core.formatting import usd
 from ...core.naming import AmbiguousError, Named, matching, unknown
 from ...core.timestamps import day
 from ...ledger.entries import LedgerEntry
-from ...ledger.file.paths import default_ledgers, every_ledger
+from ...ledger.file.paths import default_ledgers, every_ledger, ledger_of
 from ...ledger.file.store import Ledger
 from ...ledger.identity import names_of
+from ..source_options import add_source_choice, source_arguments, source_of
+
+# Telemetry of so long tells whose it is (seconds): one GPU or the name of the cluster is enough.
+_IDENTITY_SECONDS = 3600.0
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Which ledger is meant."""
-    parser.add_argument(
+    """Which ledger is meant: a file, or that of the fleet whose telemetry is named."""
+    add_source_choice(parser, required=False, identity=True).add_argument(
         "--ledger", type=Path, metavar="PATH",
-        help="ledger file (default: the ledgers of all fleets in $XDG_STATE_HOME/skuwise/ledgers; that variable "
-        "defaults to ~/.local/state)",
+        help="ledger file (default: in $XDG_STATE_HOME/skuwise/ledgers that of the fleet of --db or --prometheus, else "
+        "those of all fleets)",
     )  # fmt: skip
+
+
+def place_arguments(options: argparse.Namespace) -> str:
+    """The options that name the ledger again, for a command line that somebody may copy."""
+    if options.ledger is not None:
+        return f"--ledger {shlex.quote(str(options.ledger))}"
+    return source_arguments(options) if options.db or options.prometheus else ""
 
 
 def add_id(parser: argparse.ArgumentParser) -> None:
@@ -46,14 +60,14 @@ class LedgerEntries:
     entries: tuple[LedgerEntry, ...]
 
 
-def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
+def open_ledgers(options: argparse.Namespace) -> list[LedgerEntries]:
     """The ledger that was asked for, or those of all fleets. What cannot be read among several is said and left out.
-
-    Raises UsageError where there is no place for one, NothingToDo where there is none yet, StoreError.
-    """
-    home = default_ledgers(os.environ) if asked is None else None
+    Raises UsageError where there is no place for one, NothingToDo where there is none yet, SkuwiseError."""
+    asked, home = options.ledger, default_ledgers(os.environ) if options.ledger is None else None
     if asked is None and home is None:
         raise UsageError("No home folder for a ledger.", "Set --ledger PATH.")
+    if home is not None and (options.db or options.prometheus):
+        asked = _ledger_of_source(options, home)
     found: list[LedgerEntries] = []
     first: SkuwiseError | None = None
     for path in [asked] if asked is not None else every_ledger(home) if home is not None else []:
@@ -70,6 +84,21 @@ def open_ledgers(asked: Path | None) -> list[LedgerEntries]:
     if found:
         return found
     raise first or NothingToDo(f"No ledger in {home or asked} yet.", "Run 'skuwise advise' to create it.")
+
+
+def _ledger_of_source(options: argparse.Namespace, home: Path) -> Path:
+    from ....rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
+    from ...core.fleet_identity import fleet_of  # noqa: PLC0415
+
+    source = source_of(options, lambda _: None, 1)
+    frame = source.read(load_catalog(), since=_IDENTITY_SECONDS, until=None, now=time.time())
+    path, left_out = ledger_of(home, fleet_of(frame))
+    for sentence in left_out:
+        say(sentence)
+    if not path.exists():
+        again = f"Run '{program()} advise {source_arguments(options)}' to create it."
+        raise NothingToDo("This fleet has no ledger yet.", again)
+    return path
 
 
 def find_entry(

@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the ledger."""
     now, width = time.time(), terminal_width()
-    every, texts, values = open_ledgers(options.ledger), [], []
+    every, texts, values = open_ledgers(options), [], []
     for one in every:
         shown = [e for e in one.entries if _shown(e, options.state, options.all, now)]
         values += [as_dict(e, now) | {"fleet": one.fleet} for e in shown]

@@ -22,6 +22,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    _, entry = find_entry(open_ledgers(options.ledger), options.id, typed_with(options, options.id))
+    _, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
     write_stdout(entry_text(entry, time.time(), terminal_width(_WIDTH_MAX)))
     return EXIT_DONE

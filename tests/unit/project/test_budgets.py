@@ -23,7 +23,7 @@ BUDGETS = {
     "advisor/ledger": 1980,
     "advisor/mail": 1760,
     "advisor/recommend": 11180,
-    "advisor/patches": 2050,
+    "advisor/patches": 1000,
     "advisor/plan": 4860,
     "advisor/telemetry": 5960,
     "advisor/classify": 6840,

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -209,10 +210,10 @@ def _kubernetes_labels(labels: Labels) -> dict[str, str]:
 
 def owned(
     uses: pd.DataFrame, owners: KubeOwners, grid: Grid, team_labels: Sequence[str] = (), *,
-    requesting: Collection[tuple[str, str]] = (),
+    requesting: Mapping[tuple[str, str], Set[str]] = MappingProxyType({}),
 ) -> pd.DataFrame:  # fmt: skip
     """The same uses with workloads and teams by what owns the pods, without those of an exporter's own pods.
-    `requesting`: namespace and name of the pods that request GPUs, empty: unknown."""
+    `requesting`: `requesting_pods`, empty: unknown."""
     if uses.empty or not owners.pods:
         return uses
     out: list[dict[str, Any]] = []
@@ -233,9 +234,11 @@ def owned(
         works = dict(zip(members, kubernetes.works_of(cluster, list(members.values()), objects), strict=True))
         for row, pod in parts:
             work, team = works[_key(pod)], kubernetes.team_of_pod(pod, objects, team_labels)
+            containers = requesting.get((pod.namespace, pod.name), frozenset())
             out.append({
                 **row, "workload_id": work.workload_id, "series_id": work.series_id, "name": work.name,
                 "controller_kind": work.kind, "image": pod.image, "team": team,
+                "container": next(iter(containers)) or None if len(containers) == 1 else None,
             })  # fmt: skip
     return pd.DataFrame(out)
 

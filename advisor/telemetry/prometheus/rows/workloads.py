@@ -202,7 +202,8 @@ def workloads_of(uses: pd.DataFrame, window: Window) -> tuple[pd.DataFrame, pd.D
     table = by_id.first().assign(first_seen=by_id["first_seen"].min(), last_seen=by_id["ts_end"].max()).reset_index()
     table["series_id"] = table["series_id"].where(table["series_id"].notna(), table["workload_id"])
     columns = [*store.USES.columns, *inside.columns.intersection(["share"])]
-    return inside.reindex(columns=columns), table.reindex(columns=[*store.WORKLOADS.columns])
+    about = [*store.WORKLOADS.columns, *table.columns.intersection(["container"])]
+    return inside.reindex(columns=columns), table.reindex(columns=about)
 
 
 def with_groups(

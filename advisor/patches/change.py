@@ -1,0 +1,226 @@
+"""What is to be changed: an accepted recommendation, with what was typed over what the ledger knows; and its patch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import clean, quoted
+from ...rules.catalog.loader import Catalog
+from ..ledger.entries import LedgerEntry
+from ..recommend.progress import PredictionSnapshot, WorkloadAddress
+
+Target = Literal["kubernetes", "kueue", "slurm"]
+INSTANCE_TYPE, GPU_PRODUCT = "node.kubernetes.io/instance-type", "nvidia.com/gpu.product"
+# Clouds whose node controller writes the instance type as the catalog names it
+# (https://kubernetes.io/docs/reference/labels-annotations-taints/#nodekubernetesioinstance-type).
+_CLOUDS = frozenset({"aws", "azure", "gcp", "oci", "digitalocean", "scaleway"})
+# Kinds that are patched without their manifest: those of services. `spec.replicas` counts their pods.
+_WITHOUT_MANIFEST = ("Deployment", "StatefulSet")
+_PLACED = ("move-sku", "swap-placement")
+# The supported SM clocks of NVIDIA's data center GPUs are 15 MHz apart (nvidia-smi -q -d SUPPORTED_CLOCKS).
+_CLOCK_STEP = 15  # MHz
+
+
+@dataclass(frozen=True, slots=True)
+class PatchFile:
+    """A file to be written: its name, and its text without the head."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What a recommendation changes in one object or file, and the way back. `apply`, `revert`: command lines for the
+    folder of the files; `notes`: what is assumed, and what is left to do."""
+
+    patch: PatchFile
+    undo: PatchFile
+    apply: str
+    revert: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """A file that was named with ``--manifest``, byte by byte."""
+
+    path: Path
+    raw: bytes
+
+    @property
+    def text(self) -> str:
+        """Raises UsageError where it is no text."""
+        try:
+            text = self.raw.decode("utf-8")
+        except UnicodeDecodeError:
+            text = "\0"
+        if "\0" in text:
+            raise UsageError(f"{clean(self.path)} is not UTF-8 text.", "Convert it, or change it by hand.")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A recommendation with every value that its patch needs; None or empty: unknown, and not needed.
+
+    `typed`: names of the values that the user gave, which count before those of the ledger. `target`: a node type.
+    `kind` to `replicas`: the Kubernetes object of today; `node`: those to cordon, where no workload is changed;
+    `labels`: of the target's nodes; `flavor`, `target_flavor`: Kueue's of today and of the target; `mhz`: SM clock.
+    """
+
+    id: str
+    action: str
+    target: str
+    gpus_before: int
+    gpus_after: int
+    changes_gpu: bool
+    gpu_resource: str
+    typed: frozenset[str] = frozenset()
+    manifest: GivenFile | None = None
+    kind: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    container: str | None = None
+    replicas: int | None = None
+    node: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    label_note: str = ""
+    mig_profile: str | None = None
+    partner: str | None = None
+    partition: str | None = None
+    feature: str | None = None
+    flavor: str | None = None
+    target_flavor: str | None = None
+    mhz: int | None = None
+
+
+def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str, typed: Mapping[str, Any]) -> Change:
+    """The change that a patch for `target` makes. `command`: the command line so far; `typed`: option -> value, of
+    `Change` and ``node_label`` (None or empty: not typed). Raises UsageError for all that is missing together, with the
+    command that adds it, and for a name that its system does not take."""
+    p, ground = entry.proposal, entry.proposal.ground
+    assert ground is not None
+    given, baseline = {name: value for name, value in typed.items() if value}, ground.yardstick
+    at = ground.address if ground.address and ground.address.scheduler == "kubernetes" else WorkloadAddress("", "")
+    gpu = catalog.gpu(ground.source.gpu_sku) if ground.source.gpu_sku else None
+    of_nodes = p.action == "consolidate" or ground.series_id is None
+    freed = baseline.freed if p.action == "consolidate" else baseline.nodes or ground.nodes
+    nodes = tuple(given.get("node", freed)) if of_nodes else ()
+    ratio = ground.before.clock_ratio if ground.before is not None else None
+    hertz = (baseline.clock_share or 0) * (ratio or 0) * (gpu.tensor_reference_hertz if gpu else 0)
+    labels, note = _labels(ground, catalog, given.pop("node_label", ()))
+    values = {
+        "kind": at.controller_kind, "name": at.name or None, "namespace": at.namespace, "container": at.container,
+        "replicas": at.replicas, "mhz": int(hertz / 1e6 // _CLOCK_STEP) * _CLOCK_STEP,
+        "mig_profile": baseline.mig_profile, "partner": baseline.partner,
+        "target": ground.target.node_sku or ground.target.gpu_sku or "the target",
+        "gpu_resource": "amd.com/gpu" if gpu is not None and gpu.vendor == "AMD" else "nvidia.com/gpu",
+        "gpus_before": ground.source.gpu_count, "gpus_after": ground.target.gpu_count,
+        "changes_gpu": ground.source.gpu_sku != ground.target.gpu_sku, **given, "node": nodes,
+    }  # fmt: skip
+    change = Change(p.id, p.action, typed=frozenset(given), labels=labels, label_note=note, **values)
+    if change.action == "mig-slice" and not change.mig_profile:
+        raise UsageError(f"The ledger does not know the MIG profile of {p.id}.", "Run 'skuwise advise' for a new one.")
+    missing = [(what, option) for known, what, option in _needed(change, target, of_nodes) if not known]
+    if missing:
+        what, options = ", ".join(one for one, _ in missing), [option for _, option in missing]
+        remedy = f"Run: {' '.join([command, *options])}"
+        if target == "kubernetes" and not of_nodes and not any(one.startswith("--manifest") for one in options):
+            kept = [one for one in options if one.startswith("--node-label")]
+            remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
+        raise UsageError(f"The ledger does not know all that {p.id} ({p.action}) needs: {what}.", remedy)
+    for what in _FORMS:
+        told = getattr(change, what, None)
+        for name in told if isinstance(told, tuple) else [told] if told is not None else []:
+            checked(what, name)
+    return change
+
+
+def _labels(ground: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]) -> tuple[dict[str, str], str]:
+    """Labels of the target's nodes and where they come from; where none is known, what it may be."""
+    if typed:
+        return dict(
+            checked("node label", one).split("=", 1) for one in typed
+        ), "The node labels are those of --node-label."
+    source, target = ground.source, ground.target
+    node = catalog.node(target.node_sku) if target.node_sku else None
+    gpu = catalog.gpu(target.gpu_sku) if target.gpu_sku and target.gpu_sku != source.gpu_sku else None
+    products = [a.replace(" ", "-") for a in gpu.aliases if a.startswith(("NVIDIA ", "Tesla "))] if gpu else []
+    if node is not None and node.provider in _CLOUDS:
+        key, value, setter = INSTANCE_TYPE, node.instance_type, node.provider
+    elif len(products) == 1:
+        key, value, setter = GPU_PRODUCT, products[0], "GPU Feature Discovery"
+    else:
+        return {}, f" ({GPU_PRODUCT} is {' or '.join(products)})" if products else ""
+    return {key: value}, f"{key} is the label that {setter} sets. Check it with 'kubectl get nodes -L {key}'."
+
+
+def _needed(change: Change, target: Target, of_nodes: bool) -> list[tuple[object, str, str]]:
+    """What the patch cannot do without: the value, what it is, and the option that tells it."""
+    action, replicas, kind = change.action, change.replicas or 0, change.kind
+    placed = action in _PLACED
+    resized = action in ("move-sku", "reduce-gpus") and change.gpus_before != change.gpus_after
+    # Pods that are not fewer get fewer GPUs each.
+    inside = resized and replicas and change.gpus_after * replicas % change.gpus_before
+    place = f"of the nodes of {change.target}"
+    if target == "kueue":
+        flavor = change.target_flavor or action != "move-sku"
+        return [
+            (change.manifest, "manifest of the ClusterQueue", "--manifest QUEUE.yaml"),
+            (flavor, f"Kueue's flavor {place}", "--target-flavor NAME"),
+        ]
+    if target == "slurm":
+        return [
+            (change.manifest, "batch script", "--manifest JOB.sh"),
+            (change.partition or change.feature or not placed, f"partition or feature {place}", "--partition NAME"),
+            (change.mhz or action != "lower-clock", "SM clock in MHz", "--mhz MHZ"),
+        ]
+    if of_nodes:
+        return [(change.node, "nodes to cordon", "--node NAME")]
+    label = (change.labels or not placed, f"label {place}{change.label_note}", "--node-label KEY=VALUE")
+    if change.manifest is not None:
+        return [label]
+    if kind and kind not in _WITHOUT_MANIFEST:
+        return [(None, f"manifest of the {clean(kind)}", "--manifest FILE.yaml"), label]
+    return [
+        (kind, "kind of the object", "--kind KIND"),
+        (change.name, "its name", "--name NAME"),
+        (change.namespace, "its namespace", "--namespace NAME"),
+        (replicas or not (resized or action == "release"), "its replicas today", "--replicas N"),
+        (change.container or not (inside or action in ("mig-slice", "rest-clocks")), "its container with the GPUs",
+         "--container NAME"),
+        label,
+    ]  # fmt: skip
+
+
+# https://kubernetes.io/docs/concepts/overview/working-with-objects/names/: RFC 1123 label and subdomain, and labels.
+_RFC1123 = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
+_SUBDOMAIN = rf"{_RFC1123}(?:\.{_RFC1123})*"
+_LABEL = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_SLURM = (r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", "letters, digits, '_', '-' and '.'")  # what needs no quotes
+# A name that its target does not take is refused, never changed.
+_FORMS = {
+    "kind": (r"[A-Z][A-Za-z0-9]{0,62}", "a kind of Kubernetes, as in Deployment"),
+    "name": (_SUBDOMAIN, "lower-case letters, digits, '-' and '.'"),
+    "node": (_SUBDOMAIN, "lower-case letters, digits, '-' and '.'"),
+    "namespace": (_RFC1123, "lower-case letters, digits and '-'"),
+    "container": (_RFC1123, "lower-case letters, digits and '-'"),
+    "node label": (rf"(?:{_SUBDOMAIN}/)?{_LABEL}=(?:{_LABEL})?", "KEY=VALUE, as in 'kubectl get nodes --show-labels'"),
+    "partition": _SLURM,
+    "feature": _SLURM,
+    "mig_profile": (r"[1-7]g\.[0-9]{1,3}gb(?:\+me(?:\.all)?)?", "a profile of 'nvidia-smi mig -lgip', as in 1g.10gb"),
+}
+
+
+def checked(what: str, name: str) -> str:
+    """The name, where it has this form. Raises UsageError."""
+    form, takes = _FORMS[what]
+    if not re.fullmatch(form, name) or len(name) > 253:
+        raise UsageError(f"{quoted(name)} is not a valid {what.replace('_', ' ')}.", f"Use {takes}.")
+    return name

@@ -1,0 +1,360 @@
+"""What a patch asks for where something is missing, what it refuses, and how it sizes and places work."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
+from skuwise.advisor.patches.kubernetes import difference
+from skuwise.advisor.patches.slurm import BatchScript
+from skuwise.advisor.recommend.progress import WorkloadAddress
+from skuwise.rules.base.errors import UsageError
+from skuwise.tests.support.moves_builders import IB
+from skuwise.tests.support.patch_cases import (
+    BATCH_SCRIPT,
+    CLUSTER_QUEUE,
+    DEPLOYMENT,
+    H100,
+    JOB,
+    ONE_GPU_SCRIPT,
+    SERVICE,
+    accepted,
+    patch_of,
+    sized,
+)
+
+ON_PREMISES = Configuration("L40S", "bare-metal/L40S", 16)
+NOT_THERE = WorkloadAddress("kubernetes", "")
+NO_MANIFEST = replace(SERVICE, controller_kind=None, container=None, replicas=None)
+GROUND = ("yardstick", "address", "target", "source", "before")
+TWO = sized(DEPLOYMENT, 2, 8)
+
+
+def make(action: str, target, told: dict) -> None:
+    """Make a patch. `told`: values of its ground, options, and `file`: what is patched."""
+    ground = {name: value for name, value in told.items() if name in GROUND}
+    options = {name: value for name, value in told.items() if name not in {"file", *ground}}
+    files = [("file", told["file"])] if "file" in told else []
+    patch_of(action, target, *files, entry=accepted(action, **ground), **options)
+
+
+@pytest.mark.parametrize(
+    ("action", "target", "told", "options"),
+    [
+        ("move-sku", "kubernetes", {"address": NOT_THERE}, "--kind --name --namespace"),
+        ("move-sku", "kubernetes", {"address": None, "target": ON_PREMISES, "source": ON_PREMISES},
+         "--kind --name --namespace --node-label"),
+        ("move-sku", "kubernetes", {"target": replace(H100, gpu_sku="T4", node_sku=None), "file": TWO}, "--node-label"),
+        ("move-sku", "kubernetes", {"target": Configuration("H100-SXM5", IB, 8), "address": NO_MANIFEST},
+         "--kind --replicas"),
+        ("move-sku", "kubernetes", {"kind": "PyTorchJob", "target": ON_PREMISES, "source": ON_PREMISES},
+         "--manifest --node-label"),
+        ("reduce-gpus", "kubernetes", {"address": NO_MANIFEST, "kind": "StatefulSet"}, "--replicas"),
+        ("reduce-gpus", "kubernetes", {"address": replace(NO_MANIFEST, replicas=1)}, "--kind --container"),
+        ("mig-slice", "kubernetes", {"address": NO_MANIFEST}, "--kind --container"),
+        ("rest-clocks", "kubernetes", {"address": NOT_THERE, "name": "chat"}, "--kind --namespace --container"),
+        ("consolidate", "kubernetes", {"yardstick": SavingsBaseline(nodes=("n1", "n2"))}, "--node"),
+        ("move-sku", "kueue", {}, "--manifest --target-flavor"),
+        ("release", "kueue", {}, "--manifest"),
+        ("move-sku", "slurm", {}, "--manifest --partition"),
+        ("move-sku", "slurm", {"file": BATCH_SCRIPT}, "--partition"),
+        ("lower-clock", "slurm", {"before": None}, "--manifest --mhz"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_asked_once_with_the_command_to_run(action: str, target, told: dict, options: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        make(action, target, told)
+    command = caught.value.remedy.removeprefix("Run: skuwise patch ").partition(" ; ")[0]
+    words = shlex.split(command)
+    assert words[::2] == options.split() and len(words) == 2 * len(words[::2])
+    assert caught.value.message.count(", ") + 1 == len(words[::2])
+
+
+def test_what_the_ledger_knows_is_filled_in() -> None:
+    made = patch_of("reduce-gpus", "kubernetes")
+    assert yaml.safe_load(made.patch.text) == {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "chat", "namespace": "llm"},
+        "spec": {"replicas": 1},
+    }  # fmt: skip
+    assert spec_of(made.undo.text) == {"replicas": 2}
+    assert made.apply.startswith("kubectl patch deployment.apps chat -n llm --type strategic")
+
+
+@pytest.mark.parametrize(
+    ("action", "target", "told", "says"),
+    [
+        ("fix-first", "kubernetes", {}, "no patch"), ("power-cap", "slurm", {}, "no patch"),
+        ("schedule-off", "kubernetes", {}, "no patch"), ("lower-clock", "kubernetes", {}, "for kubernetes"),
+        ("consolidate", "slurm", {}, "for slurm"), ("mig-slice", "kueue", {}, "for kueue"),
+        ("mig-slice", "kubernetes", {"yardstick": SavingsBaseline()}, "MIG profile"),
+        ("reduce-gpus", "kubernetes", {"replicas": 3}, "not 3 replicas"),
+        # Scripts of another size, or none.
+        ("reduce-gpus", "slurm", {"file": ONE_GPU_SCRIPT}, "asks for 1 GPUs"),
+        ("mig-slice", "slurm", {"file": BATCH_SCRIPT}, "asks for 8 GPUs"),
+        ("move-sku", "slurm", {"file": "hello\n", "partition": "a"}, "not a batch script"),
+        ("reduce-gpus", "slurm", {"file": "#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n"}, "several parts"),
+        ("move-sku", "slurm", {"file": "#!/bin/sh\n#SBATCH -C 'a&b' -G 16\n", "feature": "c"}, "several features"),
+        ("rest-clocks", "slurm", {"file": "#!/bin/sh\n#SBATCH --export=NONE\n"}, "--export='NONE'"),
+        ("rest-clocks", "slurm", {"file": "#!/bin/sh\n#SBATCH --export='A=b c'\n"}, "--export='A=b c'"),
+        # Manifests of another workload, or of none.
+        ("reduce-gpus", "kubernetes", {"file": sized(DEPLOYMENT, 3, 8)}, "asks for 24 GPUs"),
+        ("reduce-gpus", "kubernetes", {"file": sized(JOB, 1, 16).replace("  parallelism: 1\n", "").replace(
+            "Job", "DaemonSet")}, "cannot become 8"),
+        ("reduce-gpus", "kubernetes", {"file": TWO.replace("name: chat", "name: other")}, "for 'llm/chat'"),
+        ("release", "kubernetes", {"file": TWO.replace("namespace: llm", "namespace: prod")}, "for 'llm/chat'"),
+        ("release", "kubernetes", {"file": f"{TWO}---\n{TWO}"}, "not clear"),
+        ("release", "kubernetes", {"file": "apiVersion: v1\nkind: Service\nmetadata: {name: chat}\n"}, "not clear"),
+        ("release", "kubernetes", {"file": sized(DEPLOYMENT, 0, 8)}, "already"),
+        # Queues.
+        ("reduce-gpus", "kueue", {"file": TWO}, "no such ClusterQueue"),
+        ("reduce-gpus", "kueue", {"file": CLUSTER_QUEUE}, "'h100-ib', 'h100'"),
+        ("move-sku", "kueue", {"file": CLUSTER_QUEUE, "flavor": "h100", "target_flavor": "h100"}, "of the target"),
+        ("move-sku", "kueue", {"file": CLUSTER_QUEUE, "flavor": "h100", "target_flavor": "a"}, "'h100-ib', 'h100'"),
+        ("release", "kueue", {"file": CLUSTER_QUEUE, "flavor": "h100"}, "frees 16"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_patched_is_refused(action: str, target, told: dict, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        make(action, target, told)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        TWO + "---\n" + sized(JOB, 2, 8).replace("chat", "other"),
+        "apiVersion: v1\nkind: List\nitems:\n- " + sized(JOB, 2, 8).replace("\n", "\n  "),
+        sized(DEPLOYMENT, 1, 16).replace(
+            "name: proxy", "name: proxy\n          resources: {limits: {nvidia.com/gpu: 0}}"
+        ),
+    ],
+)
+def test_the_object_of_the_workload_is_found_in_a_manifest(manifest: str) -> None:
+    assert "chat" in patch_of("reduce-gpus", "kubernetes", ("m.yaml", manifest)).apply
+
+
+def spec_of(text: str) -> dict:
+    return yaml.safe_load(text)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "selector"),
+    [({}, {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}), ({"node_label": ["pool=a"]}, {"pool": "a"})],
+)
+def test_a_move_to_another_gpu_uses_the_label_of_its_product_or_the_one_that_is_set(typed, selector) -> None:
+    entry = accepted("move-sku", target=Configuration("A100-SXM4-80GB", None, 16))
+    made = patch_of("move-sku", "kubernetes", ("m.yaml", TWO), entry=entry, **typed)
+    changed = spec_of(made.patch.text)["template"]["spec"]["nodeSelector"]
+    assert changed == {"node.kubernetes.io/instance-type": None, **selector}
+
+
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: chat, namespace: llm}
+spec:
+  nodeName: old-node
+  containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 16}}}]
+"""
+
+
+def test_a_pod_is_not_bound_to_its_old_node_and_is_not_deleted() -> None:
+    made = patch_of("move-sku", "kubernetes", ("pod.yaml", POD))
+    assert spec_of(made.patch.text)["nodeName"] is None and spec_of(made.undo.text)["nodeName"] == "old-node"
+    assert "--local" in made.apply and "replace" not in made.apply
+
+
+CONTAINERS = "containers: [{name: c, image: i, resources: {limits: {nvidia.com/gpu: 8}}}]"
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "change"),
+    [
+        ("batch/v1", "Job", {"suspend": True}), ("ray.io/v1", "RayCluster", {"suspend": True}),
+        ("jobset.x-k8s.io/v1alpha2", "JobSet", {"suspend": True}),
+        ("kubeflow.org/v2beta1", "MPIJob", {"runPolicy": {"suspend": True}}),
+        ("kubeflow.org/v1", "Notebook", None), ("batch.volcano.sh/v1alpha1", "Job", None),
+        ("example.org/v1", "CronJob", None),
+    ],
+)  # fmt: skip
+def test_a_workload_is_stopped_by_a_field_that_its_kind_has(api: str, kind: str, change: dict | None) -> None:
+    spec = f"spec: {{tasks: [{{template: {{spec: {{{CONTAINERS}}}}}}}]}}\n"
+    manifest = f"apiVersion: {api}\nkind: {kind}\nmetadata: {{name: chat, namespace: llm}}\n{spec}"
+    if change is None:
+        with pytest.raises(UsageError, match="no field that stops it"):
+            patch_of("release", "kubernetes", ("m.yaml", manifest))
+    else:
+        assert spec_of(patch_of("release", "kubernetes", ("m.yaml", manifest)).patch.text) == change
+
+
+def test_a_custom_resource_keeps_what_stands_in_its_lists_and_names_its_version() -> None:
+    words = (
+        "10:30",
+        "1e3",
+        "0o17",
+        "yes",
+        "2026-11-25",
+        '"10:30"',
+        '"1e3"',
+        '"yes"',
+        "64Gi",
+        "8",
+        '"8"',
+        "null",
+        "a b",
+    )
+    args = f"args: [{', '.join(words)}]"
+    manifest = (
+        "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: chat, namespace: llm, resourceVersion: '7'}\nspec:\n"
+        f"  workers:\n  - replicas: 2\n    minReplicas: 2\n    template: {{spec: {{{CONTAINERS[:-2]}, {args}}}]}}}}\n"
+    )
+    made = patch_of("reduce-gpus", "kubernetes", ("m.yaml", manifest))
+    (worker,) = spec_of(made.patch.text)["workers"]
+    assert (worker["replicas"], worker["minReplicas"]) == (1, 1)
+    lines = [one.strip() for one in made.patch.text.split("\n")]
+    assert lines[lines.index("args:") + 1 :][: len(words)] == [f"- {one}" for one in words]
+    assert yaml.safe_load(made.patch.text)["metadata"]["resourceVersion"] == "7"
+    assert "resourceVersion" not in yaml.safe_load(made.undo.text)["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: &x 1\nb: *x\n", "aliases"), ("a: [", "not valid YAML, line 1"), ("? [a]\n: 1\n", "not valid YAML"),
+        ("[" * 2000 + "]" * 2000, "not valid YAML"), ("a: !!python/object:os.system x\n", "not valid YAML"),
+        ("apiVersion: v1\n", "not valid"), ("- a\n", "not valid"), ("\ud800", "not UTF-8"),
+        ("apiVersion: v1\nkind: 1\nmetadata: {}\n", "not clear"),
+    ],
+)  # fmt: skip
+def test_what_kubectl_would_not_print_is_refused(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        patch_of("release", "kubernetes", ("m.yaml", text))
+
+
+def apply(base: dict, patch: dict, strategic: bool) -> dict:
+    """`base` with a patch, as the API server applies it."""
+    result = copy.deepcopy(base)
+    for key, value in patch.items():
+        old = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = apply(old if isinstance(old, dict) else {}, value, strategic)
+        elif strategic and key == "env":
+            changed = {one["name"]: one for one in value}
+            kept = {one["name"]: apply(one, changed.get(one["name"], {}), True) for one in old or []}
+            new = [one for name, one in changed.items() if name not in kept]
+            result[key] = [*new, *(one for one in kept.values() if "$patch" not in one)]
+        else:
+            result[key] = value
+    return result
+
+
+SCALARS = st.one_of(st.integers(-5, 5), st.text(max_size=3))
+KEYS = st.sampled_from(["a", "b", "spec", "x"])
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=4)
+NAMED = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from("abcd"), "value": SCALARS}), unique_by=lambda one: one["name"]
+)
+
+
+@given(OBJECTS, OBJECTS, NAMED, NAMED)
+def test_a_patch_leads_there_and_its_undo_back(before, after, some, others) -> None:
+    one, other = {**before, "env": some}, {**after, "env": others}
+    for strategic in (False, True):
+        for start, end in ((one, other), (other, one)):
+            made = apply(start, difference(start, end, strategic=strategic), strategic)
+            for value in (made, end):
+                value["env"] = sorted(value["env"], key=lambda env: env["name"])
+            assert made == end
+
+
+def of_script(action: str, directives: str, **typed) -> tuple[str, list[str]]:
+    """The directives of a script with a patch, and what its notes say of the script."""
+    made = patch_of(action, "slurm", ("job.sh", f"#!/bin/bash\n#SBATCH {directives}\nsrun x\n"), **typed)
+    changed = [line[1:] for line in made.patch.text.splitlines()[3:] if line.startswith("+")]
+    notes = [note.removeprefix("job.sh still asks for ") for note in made.notes if note.startswith("job.sh")]
+    return " ".join(changed), [note.partition(":")[0] for note in notes]
+
+
+@pytest.mark.parametrize(
+    ("action", "typed", "directives", "changed", "kept"),
+    [
+        ("reduce-gpus", {}, "--nodes=2 --gres=gpu:8", "--nodes=1 --gres=gpu:8", []),
+        ("reduce-gpus", {}, "--nodes=2 --gres=gpu:8 --ntasks=16", "--nodes=1 --gres=gpu:8 --ntasks=16",
+         ["--ntasks=16"]),
+        ("reduce-gpus", {}, "-N2 --gres=gpu:8 --ntasks-per-node=8", "-N1 --gres=gpu:8 --ntasks-per-node=8", []),
+        ("reduce-gpus", {}, "-N1 --gpus-per-node=16 --ntasks-per-node=16", "-N1 --gpus-per-node=8 --ntasks-per-node=16",
+         ["--ntasks-per-node=16"]),
+        ("reduce-gpus", {}, "-N2 -n 1 --gpus=16", "-N2 -n 1 --gpus=8", ["--nodes=2"]),
+        ("reduce-gpus", {}, "-N2 -n 16 --gpus-per-task=1", "-N2 -n 8 --gpus-per-task=1", ["--nodes=2"]),
+        ("move-sku", {"feature": "l40s"}, "-G 16 -C a100 -w n1", "-G 16 -C l40s -w n1", ["--nodelist=n1"]),
+        ("swap-placement", {"partition": "c"}, "-G 16 -p a -C 'a&b'", "-G 16 -p c -C 'a&b'", ["--constraint=a&b"]),
+        ("lower-clock", {}, "--gpu-freq=high,memory=high", "--gpu-freq=1455,memory=high", []),
+        ("lower-clock", {}, "--gpu-freq=memory=low,900,verbose", "--gpu-freq=1455,memory=low,verbose", []),
+        ("lower-clock", {"mhz": 990}, "--gpu-freq=900", "--gpu-freq=990", []),
+        ("rest-clocks", {}, "--export=HOME,A=b", "--export=HOME,A=b,CUDA_DISABLE_PERF_BOOST=1", []),
+    ],
+)  # fmt: skip
+def test_directives_are_changed_and_what_still_asks_for_the_old_is_noted(
+    action: str, typed: dict, directives: str, changed: str, kept: list[str]
+) -> None:
+    assert of_script(action, directives, **typed) == (f"#SBATCH {changed}", kept)
+
+
+def script(*lines: str) -> BatchScript:
+    return BatchScript("\n".join(["#!/bin/bash", *lines, ""]))
+
+
+@pytest.mark.parametrize(
+    ("lines", "value"),
+    [
+        (["#SBATCH --partition=a", "#SBATCH -p b"], "b"), (["#SBATCH -pb"], "b"),
+        (["#SBATCH --partition b # c"], "b"), (['#SBATCH --partition="b"'], "b"), (["#SBATCH --exclusive -p b"], "b"),
+        (["##SBATCH -p b"], None), (["#SBATCH # -p b"], None), (["srun x", "#SBATCH -p b"], None),
+        (["#SBATCHX -p b"], None), ([" #SBATCH -p b"], None), (["", "  # c", "#SBATCH -p b"], "b"),
+        (["#SBATCH -p"], None), (["#SBATCH -x a -p b"], "b"),
+    ],
+)  # fmt: skip
+def test_the_last_directive_before_the_first_command_counts(lines: list[str], value: str | None) -> None:
+    assert script(*lines).value("partition") == value
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("--gres=gpu:h100:8 -N2", ("gres", "h100", 8, 2)), ("--gres=gpu", ("gres", None, 1, 1)),
+        ("-G 4", ("gpus", None, 4, 1)), ("--gpus-per-node=a100:2 -N 3", ("gpus-per-node", "a100", 2, 3)),
+        ("--gpus-per-task=1 -n 8", ("gpus-per-task", None, 1, 8)), ("--gres=nvme:1 --gpus=4", ("gpus", None, 4, 1)),
+        ("--gres=gpu:1,tmp:2", None), ("--gres=gpu:2 -N 1-4", None), ("--mem=1", None), ("-G 8 --gres=gpu:8", None),
+        ("--nodes=2 --gpus-per-node=8 --gpus=16", None), ("--gpus-per-socket=2", None),
+        ("--gpus-per-task=1 -n 8 --gpus-per-socket=2", None),
+    ],
+)  # fmt: skip
+def test_how_a_script_asks_for_gpus(line: str, asks: tuple | None) -> None:
+    one = script(f"#SBATCH {line}")
+    if asks is not None:
+        assert one.gpus() == asks
+    else:
+        with pytest.raises(UsageError, match="does not ask for GPUs"):
+            one.gpus()
+
+
+@pytest.mark.parametrize(("lent", "after"), [("12", 8), ('"12"', 8), ("8", 8), ("3", 3)])
+def test_a_lending_limit_never_exceeds_the_quota(lent: str, after: int) -> None:
+    manifest = CLUSTER_QUEUE.replace("nominalQuota: 32}", f"nominalQuota: 16, lendingLimit: {lent}}}")
+    made = patch_of("reduce-gpus", "kueue", ("queue.yaml", manifest), flavor="h100-ib")
+    there, back = (spec_of(file.text)["resourceGroups"][0]["flavors"][0] for file in (made.patch, made.undo))
+    assert there["resources"][1] == {"name": "nvidia.com/gpu", "nominalQuota": 8, "lendingLimit": after}
+    assert back["resources"][1]["lendingLimit"] == yaml.safe_load(lent)
