@@ -11,18 +11,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..classify.types import NodeFacts
-from ..core.coded_text import coded
+from ..core.coded_text import CodedText, coded
 from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.evidence import GAP_MAX
 from ..recommend.groups import Group
 from ..recommend.move_context import MoveContext
 from .choices import LeftOut, choice_of
-from .limits import CPU_MAX, EXCLUDED, PlanRequest
+from .limits import CPU_MAX, EXCLUDED, NO_CHANGE, FleetChange, PlanRequest
 from .pools import host_use, island_of, plan_node, pool_key, pool_of, reserve_nodes, why_held
 from .problem import Hours, PlanNode, PlanOption, PlanSeries, Problem
 from .series import Placed, comes_and_goes, demand_of, goes_on, grid_of, jobs_of, placed, service_of, team_of
 from .state import apart
+from .whatif import changed
 
 # Nodes of one SKU that a plan may rent at most for one change.
 RENTED_MAX = 64
@@ -30,17 +31,20 @@ RENTED_MAX = 64
 
 @dataclass(frozen=True)
 class Drafted:
-    """`problem` with what it was made of. `left_out`: recommendations that are no choice of it; `grid`: begin of each
-    hour (Unix seconds); `crowded`: pool -> GPUs that its work of the window would lack today; `reserve_wanted`: pool ->
-    GPUs that should be free for failures; `reserve_lost`: pool -> GPUs of them that a changed fleet has no room for and
-    that today's has."""
+    """`problem` with what it was made of, and `changes`: what `change` made of today's fleet, in sentences. `left_out`:
+    recommendations that are no choice of it; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
+    its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures;
+    `reserve_lost`: pool -> GPUs of them that a changed fleet has no room for and that today's has."""
 
+    request: PlanRequest
     problem: Problem
     left_out: tuple[LeftOut, ...]
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
     reserve_lost: Mapping[str, int] = field(default_factory=dict)
+    change: FleetChange = NO_CHANGE
+    changes: tuple[CodedText, ...] = ()
 
 
 def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
@@ -88,7 +92,7 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         problem = _with_tenants(problem, with_jobs, where)
     problem, crowded = as_today(problem)
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(replace(problem, reserve=reserve), tuple(left), grid, crowded, wanted)
+    return Drafted(request, replace(problem, reserve=reserve), tuple(left), grid, crowded, wanted)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
@@ -216,13 +220,15 @@ def _rented(
     return out
 
 
-def with_reserve(drafted: Drafted, problem: Problem, request: PlanRequest) -> Drafted:
-    """The draft of a changed fleet: for failures it keeps what is free without nodes that are not there."""
-    wanted, kept = reserve_of(problem, request)
+def changed_draft(drafted: Drafted, change: FleetChange) -> Drafted:
+    """The draft of a changed fleet: for failures it keeps what is free without nodes that are not there. Raises
+    UsageError."""
+    problem, changes = changed(drafted.problem, change)
+    wanted, kept = reserve_of(problem, drafted.request)
     lost = {pool: gpus - kept.get(pool, 0) for pool, gpus in drafted.problem.reserve.items()}
     return replace(
         drafted, problem=replace(problem, reserve=kept), reserve_wanted=wanted,
-        reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0},
+        reserve_lost={pool: gpus for pool, gpus in lost.items() if gpus > 0}, change=change, changes=changes,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from ..core.formatting import counted
 from ..core.frame import Frame
 from ..pipeline import Reasoned
 from ..recommend.prediction import percentiles
-from .build import Drafted, draft, with_reserve
+from .build import Drafted, changed_draft, draft
 from .choices import IN_PLACE
 from .figures import brought, left_out, node_watts, pool_name, pool_plans
 from .limits import NO_CHANGE, FleetChange, PlanRequest
@@ -25,7 +25,6 @@ from .problem import FOREVER, Layout, PlanNode, Problem
 from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .steps import Step, sequence
-from .whatif import changed
 from .worth import UNITS, month_usd, node_worth
 
 
@@ -49,27 +48,19 @@ class Planner:
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
         drafted = draft(self.found, self.frame, request)
         check_names(drafted, self.found, request)
-        told: tuple[CodedText, ...] = ()
-        if not change.nothing:
-            problem, told = changed(drafted.problem, change)
-            drafted = with_reserve(drafted, problem, request)
+        drafted = drafted if change.nothing else changed_draft(drafted, change)
 
         def first(layout: Layout) -> None:
             if on_first is not None:
-                on_first(plan_of(self.found, drafted, layout, told, change))
+                on_first(plan_of(self.found, drafted, layout))
 
-        return plan_of(self.found, drafted, solve(drafted.problem, self.seconds, self.clock, first), told, change)
+        layout = solve(drafted.problem, self.seconds, self.clock, first)
+        return plan_of(self.found, drafted, layout)
 
 
-def plan_of(
-    found: Reasoned,
-    drafted: Drafted,
-    layout: Layout,
-    changes: tuple[CodedText, ...] = (),
-    change: FleetChange = NO_CHANGE,
-) -> Plan:
+def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
-    problem, advice = drafted.problem, found.advice
+    problem, advice, request, change = drafted.problem, found.advice, drafted.request, drafted.change
     order = sequence(problem, layout)
     steps = _steps(found, problem, _real(problem, order))
     # What was added stays: it is no part of what can be given back.
@@ -84,7 +75,8 @@ def plan_of(
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
     return Plan(
-        goal=problem.goal, generated_at=advice.generated_at, start=advice.start, end=advice.end,
+        goal=problem.goal, risk=request.risk, max_moves=request.max_moves, generated_at=advice.generated_at,
+        start=advice.start, end=advice.end,
         source=dict(advice.source), nodes_today=len(own), gpus_today=sum(n.gpus for n in own),
         workloads=len({s.workload or s.id for s in problem.series}),
         touched=len({s.series for s in steps if s.series is not None}),
@@ -97,7 +89,7 @@ def plan_of(
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan, beside=_beside(drafted, layout),
         kept_nodes={n.name: n.held for n in own if n.held is not None}, solver=_solver(problem, layout),
-        notes=plan_notes(drafted), changes=changes,
+        notes=plan_notes(drafted), changes=drafted.changes,
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ The rules that every layout keeps (the search, the model and the checker of the 
     today may go on.
 5.  GPUs: `fixed_gpus` and units are together at most the node's.
 6.  CPU and host memory, in tenths of a core and of a GB: needs are rounded up, what is there is rounded down.
-7.  Islands: where bridges join the GPUs of a node, each linked unit on it takes an island of its own and fits into it.
+7.  Islands: where bridges join the GPUs of a node, each linked unit on it has whole islands to itself, and one that
+    enters fits into one.
 8.  Tenants: a node with `tenants` takes only theirs (empty: nobody's). Where `tenants_apart`, any other node holds one
     tenant at a time.
 9.  Apart: a node holds at most `PlanSeries.apart` replicas of a series, or as many as today. Where an option leaves

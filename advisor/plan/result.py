@@ -170,7 +170,8 @@ class SolverFigures:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`start`, `end`: of the window it rests on. Intervals are of joint draws: demand and predicted times together.
+    """`start`, `end`: of the window it rests on. `risk`, `max_moves`: as in `PlanRequest`. Intervals: of joint
+    draws, demand and predicted times together.
 
     `nodes`: that can be given back, not counting those to rent; `gpus_freed`: GPUs of the fleet that services hold
     today and no longer hold afterwards. `rented`: nodes to rent before the steps that need them; `missing`: of a demand
@@ -185,6 +186,8 @@ class Plan:
     """
 
     goal: Goal
+    risk: Risk
+    max_moves: int | None
     generated_at: Moment
     start: Moment
     end: Moment

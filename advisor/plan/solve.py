@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
 SEED, WORKERS = 20, 2
-# CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores, and
-# how many times the seconds it may take for it elsewhere.
-WORK_PER_SECOND, PATIENCE = 0.4, 1.5
-# Seconds of two quiet cores for the search: of up to 17 nodes, and of 100 and more.
+# CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores. Where
+# nobody sets a limit, the clock only ends what takes far longer, so that the answer is the same again.
+WORK_PER_SECOND, PATIENCE = 0.4, 5.0
+# Seconds of two quiet cores for the search: of up to 10 nodes, and of 100 and more.
 SECONDS_LEAST, SECONDS_MOST = 2.0, 20.0
 
 
 def has_solver() -> bool:
     """Whether OR-tools is installed (the extra `plan`)."""
     try:
-        import ortools.sat.python.cp_model  # noqa: F401, PLC0415 - an extra
+        from ortools.sat.python import cp_model  # noqa: F401, PLC0415 - an extra
     except ImportError:
         return False
     return True
@@ -55,10 +55,9 @@ def solve(
         on_first(layout(best, math.inf))
     if not has_solver():
         return layout(best, math.inf)
-    if seconds is None:
-        share = min(max((len(problem.nodes) - 10) / 90, 0.0), 1.0)
-        seconds = PATIENCE * (SECONDS_LEAST + share * (SECONDS_MOST - SECONDS_LEAST))
-    found, bound = PlanModel(problem, worth).solved(best, seconds)
+    share = min(max((len(problem.nodes) - 10) / 90, 0.0), 1.0)
+    usual = SECONDS_LEAST + share * (SECONDS_MOST - SECONDS_LEAST)
+    found, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
     if found is not None:
         settle(found, worth)
         if value_of(found, worth) >= value_of(best, worth):
@@ -219,7 +218,7 @@ class PlanModel:
                 if not load[0]:
                     self.cp.add(var <= 10**6 * keep)
             if not room.full and n.island_gpus and any(kind.linked for _, _, kind, _ in here):
-                self.cp.add(sum(var for var, _, kind, _ in here if kind.linked) <= room.islands)
+                self.cp.add(sum(var * kind.islands(n) for var, _, kind, _ in here) <= room.islands)
             if self.problem.tenants_apart and n.tenants is None and not room.full:
                 self._one_tenant(n, [(var, most, kind.series.tenant) for var, most, kind, _ in here])
             self._apart(n, [(var, most, kind) for var, most, kind, _ in here])
@@ -306,15 +305,15 @@ class PlanModel:
         terms += [var * -worth.move(kind.gpus) for kind, var in moved]
         self.cp.maximize(sum(terms))
 
-    def solved(self, hint: State, seconds: float) -> tuple[State | None, float]:
-        """The best state for the work of its time, the same whenever it is asked (unless the machine is so slow that
-        `PATIENCE` ends), and a bound of its worth in hundredths; infinite where there is none."""
+    def solved(self, hint: State, seconds: float, patience: float) -> tuple[State | None, float]:
+        """The best state for the work of `seconds`, the same whenever it is asked (unless the machine is so slow that
+        `patience` ends), and a bound of its worth in hundredths; infinite where there is none."""
         from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
 
         self._hint(hint)
         solver = cp_model.CpSolver()
-        solver.parameters.max_deterministic_time = seconds / PATIENCE * WORK_PER_SECOND
-        solver.parameters.max_time_in_seconds = seconds
+        solver.parameters.max_deterministic_time = seconds * WORK_PER_SECOND
+        solver.parameters.max_time_in_seconds = patience
         solver.parameters.num_workers = WORKERS
         solver.parameters.random_seed = SEED
         # Threads that race give one plan now and another later: in turns they give the same again.

@@ -50,6 +50,10 @@ class Kind:
     def pool(self) -> str:
         return self.series.pool if self.option is None else self.option.pool or ""
 
+    def islands(self, node: PlanNode) -> int:
+        """NVLink islands of a node that one replica takes."""
+        return math.ceil(self.gpus / node.island_gpus) if self.linked and node.island_gpus else 0
+
     def loads(self, node: str) -> Mapping[str, Load]:
         """Node -> what one replica takes there, where it is placed at `node`."""
         return self.parts or {node: self.load}
@@ -104,14 +108,14 @@ class Room:
 
     @property
     def islands(self) -> int:
-        """Linked replicas that find an island."""
+        """NVLink islands of the node."""
         return self.node.gpus // self.node.island_gpus if self.node.island_gpus else UNLIMITED
 
     def add(self, kind: Kind, unit: str, load: Load, sign: int) -> None:
         self.gpus += sign * load[0]
         self.cpu += sign * load[1]
         self.memory += sign * load[2]
-        self.links += sign * kind.linked
+        self.links += sign * kind.islands(self.node)
         self.crowd[kind.series.id] += sign
         self.tenants[kind.series.tenant] += sign
         (self.units.add if sign > 0 else self.units.discard)(unit)

@@ -43,10 +43,8 @@ class PlanMaker(Protocol):
         request: PlanRequest,
         change: FleetChange = ...,
         on_first: Callable[[Plan], None] | None = None,
-        wanted: Callable[[], None] = ...,
     ) -> Plan:
-        """See `advisor.plan.planner.Planner`. What `on_first` or `wanted` raises ends the search. Raises
-        SkuwiseError."""
+        """See `advisor.plan.planner.Planner`. What `on_first` raises ends the search. Raises SkuwiseError."""
         ...
 
 
