@@ -46,23 +46,27 @@ def solve(
     yet; what it raises ends the search. Without OR-tools the first answer is the last."""
     begun, worth = clock(), Worth(problem)
 
-    def layout(state: State, bound: float) -> Layout:
+    def layout(found: State, bound: float) -> Layout:
+        # A pool that all work leaves keeps no node for it.
+        state = State(problem).set(found.chosen, found.at, found.kept)
+        for pool in problem.pools:
+            _give_up_empty(state, worth, pool)
         value = value_of(state, worth) / SCALE
         return replace(state.layout(), value=value, bound=max(bound / SCALE, value), seconds=clock() - begun)
 
     best = greedy(problem, worth)
+    first = layout(best, math.inf)
     if on_first is not None:
-        on_first(layout(best, math.inf))
+        on_first(first)
     if not has_solver():
-        return layout(best, math.inf)
+        return first
     share = min(max((len(problem.nodes) - 10) / 90, 0.0), 1.0)
     usual = SECONDS_LEAST + share * (SECONDS_MOST - SECONDS_LEAST)
     found, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
-    if found is not None:
-        settle(found, worth)
-        if value_of(found, worth) >= value_of(best, worth):
-            best = found
-    return layout(best, bound)
+    if found is None:
+        return layout(best, bound)
+    settle(found, worth)
+    return max(layout(found, bound), layout(best, bound), key=lambda one: one.value)
 
 
 def value_of(state: State, worth: Worth) -> int:
@@ -74,7 +78,7 @@ def greedy(problem: Problem, worth: Worth) -> State:
     emptied are taken in one of two tries."""
     tries = []
     for least in (1, -1):
-        state = State(problem)
+        state = State(problem, firm=True)
         for option in sorted(problem.options, key=lambda o: (-_freed(problem, o), o.id)):
             mark, before = state.mark, value_of(state, worth)
             if state.take(option):
@@ -135,7 +139,7 @@ class PlanModel:
     def __init__(self, problem: Problem, worth: Worth) -> None:
         from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
 
-        self.problem, self.worth, self.today = problem, worth, State(problem)
+        self.problem, self.worth, self.today = problem, worth, State(problem, firm=True)
         self.cp = cp_model.CpModel()
         self.keep = {n.name: self.cp.new_bool_var(f"keep:{n.name}") for n in problem.nodes}
         self.take = {o.id: self.cp.new_bool_var(f"take:{o.id}") for o in problem.options}
@@ -248,7 +252,11 @@ class PlanModel:
         # Of a node beyond its limit today nothing is free.
         limit = {n.name: max(n.gpus, self.today.rooms[n.name].gpus) for n in nodes}
         reserve = p.reserve.get(pool, 0)
-        active: Expr = self._work_left(pool) if reserve else 0
+        # 1 where there is work: today, or by an option.
+        active: Expr = 1 if needs.base[pool].any() else cp.new_bool_var(f"active:{pool}")
+        for o in p.options:
+            if o.pool == pool and reserve and not needs.base[pool].any():
+                cp.add_implication(self.take[o.id], active)
         changes = [(o, needs.change[o.id][pool]) for o in p.options if pool in needs.change[o.id]]
         room = sum(self.keep[n.name] * n.gpus for n in nodes) - reserve * active
         for base, *more in _worst([needs.base[pool], *(change for _, change in changes)]):
@@ -269,23 +277,6 @@ class PlanModel:
                     cap = limit[n.name]
                     cp.add(self._used[n.name] + flag * (spare + cap - n.gpus) <= self.keep[n.name] * cap)
             cp.add(sum(flags) >= active)
-
-    def _work_left(self, pool: str) -> Expr:
-        """1 unless all work leaves the pool."""
-        p = self.problem
-        if not self.today.needs.base[pool].any() and not any(o.pool == pool for o in p.options):
-            return 0
-        if any(p.fixed_gpus.get(n.name, 0) for n in p.pools[pool]):
-            return 1
-        active = self.cp.new_bool_var(f"active:{pool}")
-        for s in p.series:
-            if np.any(p.needs_of(s, None).get(pool, np.zeros(1)) > 0):
-                leaving = [o for o in p.options_of[s.id] if not np.any(p.needs_of(s, o).get(pool, np.zeros(1)) > 0)]
-                self.cp.add(active + sum(self.take[o.id] for o in leaving) >= 1)
-        for o in p.options:
-            if o.pool == pool:
-                self.cp.add_implication(self.take[o.id], active)
-        return active
 
     def _limit_and_aim(self) -> None:
         p, worth = self.problem, self.worth
@@ -352,7 +343,7 @@ class PlanModel:
         for kind, nodes in arriving.items():
             units = leaving[kind] if kind.option is None else [kind.option.unit(k) for k in range(kind.count)]
             places.update(zip(units, nodes, strict=False))
-        return State(p).set(chosen, places, {name for name, var in self.keep.items() if value(var)})
+        return State(p, firm=True).set(chosen, places, {name for name, var in self.keep.items() if value(var)})
 
 
 def _worst(columns: list[Counts]) -> list[list[int]]:

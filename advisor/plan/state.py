@@ -129,10 +129,11 @@ class Room:
 
 
 class State:
-    """Today's layout, then whatever is changed in it. `undo` takes back what was changed since a mark."""
+    """Today's layout, then whatever is changed in it. `undo` takes back what was changed since a mark. `firm`: a pool
+    keeps its reserve even if all work leaves it, so that none leaves for that."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.needs = problem, problem.needs
+    def __init__(self, problem: Problem, *, firm: bool = False) -> None:
+        self.problem, self.needs, self.firm = problem, problem.needs, firm
         self.kinds = [kind for s in problem.series for kind in kinds_of(s)]
         self.new = {o.id: _started_by(problem, o) for o in problem.options if o.started}
         self.home = {unit: node for kind in self.kinds for node, units in kind.homes.items() for unit in units}
@@ -226,8 +227,9 @@ class State:
         return [self.rooms[n.name] for n in self.problem.pools[pool] if n.name in self.kept]
 
     def reserve(self, pool: str) -> int:
-        """GPUs kept free for failures: none in a pool that all work leaves."""
-        return self.problem.reserve.get(pool, 0) if self.asked[pool].any() else 0
+        """GPUs kept free for failures: none in a pool that all work leaves, or (`firm`) that never had any."""
+        work = self.asked[pool].any() or (self.firm and self.needs.base[pool].any())
+        return self.problem.reserve.get(pool, 0) if work else 0
 
     def sound(self, pool: str, reserve: bool = True) -> bool:
         """Whether what the pool keeps carries its work, and its reserve can be used (rules 11 and 12)."""
