@@ -144,7 +144,6 @@ def run(options: argparse.Namespace) -> int:
     """Read, judge, plan, print."""
     from ..advise import read_and_reason  # noqa: PLC0415
     from ..plan.planner import Planner  # noqa: PLC0415
-    from ..plan.solve import SolverBudget  # noqa: PLC0415
     from ..render.plan import render_plan  # noqa: PLC0415
     from .price_options import rulebook_of  # noqa: PLC0415
     from .source_options import source_of  # noqa: PLC0415
@@ -162,8 +161,7 @@ def run(options: argparse.Namespace) -> int:
         if not found.fleet.verdicts.nodes:
             raise NothingToDo("No node with GPUs in this window.", "Choose another window or source.")
         reading.stage("planning")
-        limit = None if options.seconds is None else SolverBudget.within(options.seconds)
-        plan = Planner(found, frame, limit, time.monotonic).plan(request, change)
+        plan = Planner(found, frame, options.seconds, time.monotonic).plan(request, change)
     text = render_plan(
         plan, found.advice, options.format, again=again_of(options), rows=None if options.all else _ROWS,
         width=terminal_width(), color=options.output is None and wants_color(),

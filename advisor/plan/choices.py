@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,78 +10,68 @@ import numpy as np
 from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, all_of, coded
 from ..recommend.constraints import NODES_SHARED
+from ..recommend.fleet import DRAWS, Fleet, baseline_for
 from ..recommend.groups import Group
-from ..recommend.move_context import DRAWS, DrawnRecommendation, MoveContext, baseline_for
 from .limits import EXCLUDED, RISKS, PlanRequest
 from .pools import pool_key, pool_of
 from .problem import Hours, PlanOption, PlanSeries
+from .series import GPUS_SHARED
 
 # What blocks a recommendation by itself and not as a part of a plan: the plan knows who else is on the nodes, and what
 # everything costs together.
 ALONE = frozenset({NODES_SHARED.code, "paid-on-top", "rented-on-top", "nothing-saved", "nodes-of-several-kinds"})
 # Actions that move nothing: they go beside any layout.
 IN_PLACE = frozenset({"lower-clock", "power-cap", "rest-clocks", "schedule-off", "fix-first"})
-MOVING = frozenset({"move-sku", "reduce-gpus", "mig-slice", "release"})
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A recommendation that is no part of the plan. `why`: the reason; `risk`: it is left out for its risk alone."""
+    """A recommendation that is no choice of the plan, and why."""
 
     recommendation: Recommendation
     why: CodedText
-    risk: bool = False
 
 
 def choice_of(
-    drawn: DrawnRecommendation, series: PlanSeries | None, group: Group | None, scene: MoveContext, request: PlanRequest
-) -> PlanOption | LeftOut:
-    """One recommendation about a series as a choice."""
-    r = drawn.recommendation
+    r: Recommendation, series: PlanSeries | None, group: Group | None, fleet: Fleet, request: PlanRequest
+) -> PlanOption | CodedText:
+    """A recommendation about a series as a choice, or why it is none."""
     why = _left_out(r, request) or _no_choice(r, series, group)
     if why is not None:
-        return LeftOut(r, why, why.code == "plan-risk")
+        return why
     assert series is not None and group is not None
-    target = scene.catalog.node(r.target.node_sku) if r.action == "move-sku" and r.target.node_sku else None
-    node_gpus = target.gpu_count if target is not None else None
+    target = fleet.catalog.node(r.target.node_sku) if r.action == "move-sku" and r.target.node_sku else None
     ratio = r.time_ratio.p50 if r.time_ratio is not None and r.action == "move-sku" else 1.0
     if series.jobs:
-        # Runs that each hold fewer GPUs hold fewer together.
-        ratio *= _smaller(r, group) if r.action == "reduce-gpus" else 1.0
-        shape = _job_shape(r, series, group, node_gpus or group.nodes[0].gpu_count, ratio)
+        # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
+        smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
+        ratio = max(ratio, 1.0) * smaller
+        size = target.gpu_count if target is not None else group.nodes[0].gpu_count
+        shape = _job_shape(r, series, group, max(size, 1), ratio)
+        running = {node for w in group.now for node in w.nodes} if group.current and r.action == "release" else set()
     else:
-        shape = _shape(r, series, group, node_gpus)
+        shape = _shape(r, series, group, target.gpu_count if target is not None else None)
+        running = {node for u in series.units for node in u.gpus}
     if isinstance(shape, CodedText):
-        return LeftOut(r, shape)
-    units, each, keeps = shape.units, shape.each, shape.keeps
-    if nodes := _spared(series, group, request, keeps):
-        return LeftOut(
-            r,
-            coded(
-                "plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=", ".join(nodes)
-            ),
+        return shape
+    if excluded := sorted(running & request.exclude):
+        return coded(
+            "plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=", ".join(excluded)
         )
-    pool = _target_pool(r, group)
+    units, each, keeps, node_gpus = shape
+    pool = None if r.action == "release" else pool_of(group.nodes[0])
+    if r.action == "move-sku" and r.target.node_sku is not None:
+        pool = pool_key(group.nodes[0].cluster, group.nodes[0].provider, group.nodes[0].region, r.target.node_sku)
     cores = sum(u.cpu_cores for u in series.units) / max(series.gpu_count, 1)
     memory = max((u.host_mem_bytes / max(u.gpu_count, 1) for u in series.units), default=0.0)
     return PlanOption(
-        id=r.id,
-        series=series.id,
-        action=r.action,
-        pool=pool,
-        units=units,
-        gpus_each=each,
-        risk=r.risk,
-        demand_scale=ratio,
-        keeps_units=keeps,
-        cpu_cores_each=round(cores * each, 1),
-        host_mem_bytes_each=round(memory * each, -8),
-        excludes=frozenset(r.excludes),
+        id=r.id, series=series.id, action=r.action, pool=pool, units=units, gpus_each=each, risk=r.risk,
+        demand_scale=ratio, keeps_units=keeps, cpu_cores_each=round(cores * each, 1),
+        host_mem_bytes_each=round(memory * each, -8), excludes=frozenset(r.excludes),
         energy_kwh_per_month=r.energy_saving_kwh_per_month.p50 if r.energy_saving_kwh_per_month else 0.0,
-        extra_draws=_extra(r, group, scene, units * each) if pool is not None else np.zeros(DRAWS),
-        linked=group.may_use_nvlink and each > 1 and not keeps,
-        node_gpus=shape.node_gpus,
-    )
+        extra_draws=np.zeros(DRAWS) if pool is None else _extra(r, group, fleet, units * each),
+        linked=group.may_use_nvlink and each > 1 and not keeps, node_gpus=node_gpus,
+    )  # fmt: skip
 
 
 def _left_out(r: Recommendation, request: PlanRequest) -> CodedText | None:
@@ -93,7 +82,7 @@ def _left_out(r: Recommendation, request: PlanRequest) -> CodedText | None:
     blocked = [why for why in r.blocked_by if why.code not in ALONE]
     if blocked:
         return CodedText("plan-blocked", str(all_of(blocked)), {"codes": ", ".join(why.code for why in blocked)})
-    if r.action in ("consolidate", "swap-placement"):
+    if r.action in ("consolidate", "swap-placement") or (r.action == "release" and r.workload is None):
         return coded("plan-by-layout", "the plan places the work itself")
     if RISKS.index(r.risk) > RISKS.index(request.risk):
         return coded("plan-risk", "its risk is {risk} (limit: {limit})", risk=r.risk, limit=request.risk)
@@ -101,58 +90,38 @@ def _left_out(r: Recommendation, request: PlanRequest) -> CodedText | None:
 
 
 def _no_choice(r: Recommendation, series: PlanSeries | None, group: Group | None) -> CodedText | None:
-    if r.action not in MOVING:
+    if r.action in IN_PLACE:
         return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
     if series is None or group is None:
+        if group is not None and group.shared:
+            return GPUS_SHARED
         return coded("plan-no-series", "the plan does not know who holds these GPUs")
     if series.untouchable is not None:
         return series.untouchable
     if series.spread and (series.jobs or r.action != "release"):
         return coded("plan-several-pools", "its work runs on several node types, or at several places")
-    if r.action == "release" and not group.sliced and r.source.gpu_count < group.gpu_count:
+    if r.action == "release" and r.source.gpu_count < group.gpu_count:
         return coded("plan-part-of-series", "it releases idle replicas, and the plan moves or stops a series whole")
     if r.action == "move-sku" and (r.target.node_sku is None or r.time_ratio is None):
         return coded("plan-no-target", "no node to move to is known")
     return None
 
 
-def _spared(series: PlanSeries, group: Group, request: PlanRequest, keeps: bool) -> Sequence[str]:
-    """Nodes that were excluded and whose work an option would stop."""
-    if series.jobs:
-        running = {node for w in group.now for node in w.nodes} if group.current else set()
-    else:
-        running = set() if keeps else {node for u in series.units for node in u.gpus}
-    return sorted(running & request.exclude)
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Fields of a `PlanOption`: replicas afterwards, GPUs of each, whether they are those of today."""
-
-    units: int
-    each: int
-    keeps: bool
-    node_gpus: int = 0
-
-
-_GONE = _Shape(0, 0, keeps=False)
+# Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node.
+Shape = tuple[int, int, bool, int]
+_GONE: Shape = (0, 0, False, 0)
 _NOTHING_LEFT = coded("plan-nothing-left", "no GPU would be left")
 
 
-def _smaller(r: Recommendation, group: Group) -> float:
-    """GPUs of a run afterwards for one of it today, at most 1."""
-    return min(r.target.gpu_count / max(group.gpu_count, 1), 1.0)
-
-
-def _job_shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int, scale: float) -> _Shape | CodedText:
-    """Where each run of a job runs is the scheduler's affair; on nodes of `node_gpus` one that takes half of a node or
-    more needs it whole."""
+def _job_shape(r: Recommendation, series: PlanSeries, group: Group, size: int, scale: float) -> Shape | CodedText:
+    """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
+    or more needs it whole."""
     if r.action == "release":
         return _GONE
     if r.target.gpu_count <= 0:
         return _NOTHING_LEFT
-    size = max(node_gpus, 1)
-    runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * _smaller(r, group) - 1e-9) for w in group.workloads]
+    smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
+    runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
     if max(runs) > size and group.unit > 1:
         return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",
                      gpus=max(runs))  # fmt: skip
@@ -160,11 +129,11 @@ def _job_shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: i
     wholes = [size // run * run for run in (min(one, size) for one in runs) if 2 * run >= size]
     peak = float(series.demand.max(initial=0.0)) * scale
     if not wholes:
-        return _Shape(math.ceil(peak - 1e-9), 1, keeps=True)
-    return _Shape(math.ceil(peak / min(wholes) - 1e-9), size, keeps=True, node_gpus=min(wholes))
+        return math.ceil(peak - 1e-9), 1, True, 0
+    return math.ceil(peak / min(wholes) - 1e-9), size, True, min(wholes)
 
 
-def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> _Shape | CodedText:
+def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | CodedText:
     """`node_gpus`: of a node that it moves to."""
     if r.action == "release":
         return _GONE
@@ -172,7 +141,7 @@ def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int |
     if count <= 0:
         return _NOTHING_LEFT
     if r.action == "mig-slice":
-        return _Shape(count, 1, keeps=False)
+        return count, 1, False, 0
     if node_gpus is not None and node_gpus < each:
         # GPUs that do not talk to one another may part where no node holds as many.
         each = group.unit
@@ -181,49 +150,26 @@ def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int |
     units = math.ceil(count / each)
     if r.action == "reduce-gpus" and units * each >= series.gpu_count:
         return coded("plan-no-whole-replica", "no whole replica of {gpus} GPUs can be spared", gpus=each)
-    return _Shape(units, each, keeps=r.action == "reduce-gpus")
+    return units, each, r.action == "reduce-gpus", 0
 
 
-def _target_pool(r: Recommendation, group: Group) -> str | None:
-    node = group.nodes[0]
-    if r.action == "release":
-        return None
-    if r.action != "move-sku" or r.target.node_sku is None:
-        return pool_of(node)
-    return pool_key(node.cluster, node.provider, node.region, r.target.node_sku)
-
-
-def _extra(r: Recommendation, group: Group, scene: MoveContext, promised: int) -> Hours:
+def _extra(r: Recommendation, group: Group, fleet: Fleet, promised: int) -> Hours:
     """GPUs beyond what is promised that it needs, draw by draw.
 
     Days of demand are drawn from one seed for all series, so that those of the same days stand for the same draws.
     """
-    own, base = baseline_for(scene, group)
-    if base.demand is None:
+    base = baseline_for(fleet, group)
+    if base.demand is None or r.action == "mig-slice":  # its instances are packed into these GPUs, whatever the demand
         return np.zeros(DRAWS)
-    demand = group.demand_draws(np.random.default_rng([scene.seed, 1]), DRAWS)
+    demand = group.demand_draws(np.random.default_rng([fleet.seed, 1]), DRAWS)
     ratio = np.ones(DRAWS)
     # The same GPU on another node takes the same time.
     faster = r.action == "move-sku" and r.target.gpu_sku != r.source.gpu_sku
     if faster and r.time_ratio is not None and r.time_ratio.p10 > 0:
         sigma = math.log(r.time_ratio.p90 / r.time_ratio.p10) / (2 * 1.2816)
-        ratio = r.time_ratio.p50 * np.exp(sigma * scene.draws("plan", r.id).standard_normal(DRAWS))
-    if r.action == "mig-slice":  # its instances are packed into these GPUs, whatever the demand
-        return np.zeros(DRAWS)
-    needed = np.maximum(
-        np.ceil(base.gpus * demand * ratio / own.headroom / base.unit - 1e-9) * base.unit, float(base.floor)
-    )
+        ratio = r.time_ratio.p50 * np.exp(sigma * fleet.draws("plan", r.id).standard_normal(DRAWS))
+    unit = base.unit
+    needed = np.maximum(np.ceil(base.gpus * demand * ratio / base.headroom / unit - 1e-9) * unit, float(base.floor))
     # As the recommendation's own count: never more than it holds today, for as much longer as the target takes.
-    most = np.maximum(np.ceil(base.gpus * ratio / base.unit - 1e-9) * base.unit, float(promised))
+    most = np.maximum(np.ceil(base.gpus * ratio / unit - 1e-9) * unit, float(promised))
     return np.where(np.isfinite(needed), np.clip(needed - promised, 0.0, most - promised), 0.0)
-
-
-def drawn_by_series(
-    options: Sequence[DrawnRecommendation], groups: Sequence[Group]
-) -> Mapping[str, tuple[DrawnRecommendation, ...]]:
-    """Recommendations by the series of their workload; those without one under the empty id."""
-    series = {w.id: g.series_id for g in groups for w in g.workloads}
-    found: dict[str, list[DrawnRecommendation]] = {}
-    for one in options:
-        found.setdefault(series.get(one.recommendation.workload or "", ""), []).append(one)
-    return {key: tuple(own) for key, own in found.items()}

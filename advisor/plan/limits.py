@@ -1,4 +1,4 @@
-"""What somebody asks of a plan: the goal, what may be touched, and how much is kept back."""
+"""What is asked of a plan: the goal, what may be touched, and how much is kept back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ from ..core.advice_types import COUNTED_RISKS, Risk
 from ..core.coded_text import coded
 from .problem import Goal
 
-# Somebody excluded it: a node, a workload, a team or a recommendation.
 EXCLUDED = coded("plan-excluded", "it is excluded from the plan")
 RISKS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
-# Months over which a commitment that ends later counts the less for cash.
-HORIZON_MONTHS = 12.0
-# What relocating one replica has to bring a month, US dollars (assumed: an hour or two of somebody's work).
-MOVE_USD = 50.0
 # Share of a host's cores and memory that the work on it may take in its busy hours: above it work waits (assumed; at
 # the mean `consolidate` allows 0.6 of the cores).
 CPU_MAX, HOST_MEM_MAX = 0.8, 0.9
@@ -32,9 +27,7 @@ class PlanRequest:
     """`max_moves`: workloads that may be touched; None: any. `only`: teams whose workloads alone may be touched; empty:
     all. `exclude`: names or ids of nodes, workloads, series, teams and recommendations that stay as they are.
     `risk`: the highest that a change may have. `reserve_nodes`: whole nodes of each pool to keep free for failures;
-    None: by the rate at which nodes fail. `tenants_apart`: only work of one team on a node. `horizon_months`: how far
-    cash counts.
-    """
+    None: by the rate at which nodes fail. `tenants_apart`: only work of one team on a node."""
 
     goal: Goal = "cash"
     max_moves: int | None = None
@@ -43,8 +36,6 @@ class PlanRequest:
     risk: Risk = COUNTED_RISKS[-1]
     reserve_nodes: int | None = None
     tenants_apart: bool = False
-    horizon_months: float = HORIZON_MONTHS
-    move_usd: float = MOVE_USD
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +44,8 @@ class FleetChange:
 
     `add`: node SKU, GPU or pool -> nodes more; `remove`: names of nodes that go; `demand`: (what, name) -> factor,
     where `what` is team, workload, kind or all; `commitments_end`: when every commitment ends (Unix seconds); None: as
-    they are told. `buy`: nodes may be rented where the demand needs them. `growth_per_month`: by which all demand
-    grows, ratio; None: it is not asked when the fleet runs out.
-    """
+    they are. `buy`: nodes may be rented where the demand needs them. `growth_per_month`: by which all demand grows,
+    ratio; None: it is not asked when the fleet runs out."""
 
     add: Mapping[str, int] = field(default_factory=dict)
     remove: frozenset[str] = frozenset()

@@ -122,7 +122,8 @@ class PlanStep:
 @dataclass(frozen=True, slots=True)
 class NotInPlan:
     """A recommendation that is no part of the plan. `would_bring_usd_per_month`: by itself, at the median; None: it
-    claims no dollars. `risk_alone`: it is left out for nothing but its risk."""
+    claims no dollars. `advise_usd_per_month`: what of it `advise` counts as recoverable; None: nothing. `risk_alone`:
+    it is left out for nothing but its risk."""
 
     recommendation: str
     action: Action
@@ -131,6 +132,18 @@ class NotInPlan:
     risk: Risk
     would_bring_usd_per_month: float | None
     risk_alone: bool
+    advise_usd_per_month: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedNode:
+    """A node that `advise` counts as recoverable and that the plan keeps free for failures. `recommendation`: the one
+    that would free it."""
+
+    node: str
+    usd_per_month: float
+    recommendation: str
+    reason: CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,7 @@ class CashDate:
 @dataclass(frozen=True, slots=True)
 class SolverFigures:
     """`value`, `bound`: of the goal in `unit`, net of what moves and nodes that are not there cost; `gap`: how far from
-    the best it may be, share of the bound. None of either: the search found none."""
+    the best it may be, share of the bound. None of either: no bound is known."""
 
     unit: str
     value: float
@@ -157,17 +170,24 @@ class SolverFigures:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`start`, `end`: of the window it rests on. Intervals are of joint draws: demand and predicted times together.
+    """`start`, `end`: of the window it rests on. `risk`, `max_moves`: as in `PlanRequest`. Intervals: of joint
+    draws, demand and predicted times together.
 
     `nodes`: that can be given back, not counting those to rent; `gpus_freed`: GPUs of the fleet that services hold
     today and no longer hold afterwards. `rented`: nodes to rent before the steps that need them; `missing`: of a demand
     or a fleet that is not today's, nodes without which it cannot be carried. `cash`: by date, the last with everything.
     `energy_kwh_per_month`: of GPUs at rest that are switched off, as far as it was measured. `beside`: ids of
-    recommendations that go with any layout. `workloads`:
-    considered, `touched`: changed or moved.
+    recommendations that go with any layout. `workloads`: considered, `touched`: changed or moved.
+
+    `plan_usd_per_month` (cash now, at the median) - `combined_usd_per_month` + the sums of `reserve` and of
+    `not_in_plan[].advise_usd_per_month` = `advise_usd_per_month`, which is `recoverable_usd_per_month` of the advice.
+    `combined_usd_per_month`: what moves together bring beyond what `advise` counts for each, negative: less. None: the
+    plan is of a fleet that is not today's, or nothing was judged.
     """
 
     goal: Goal
+    risk: Risk
+    max_moves: int | None
     generated_at: Moment
     start: Moment
     end: Moment
@@ -185,6 +205,10 @@ class Plan:
     rented: tuple[RentedNode, ...]
     missing: tuple[RentedNode, ...]
     steps: tuple[PlanStep, ...]
+    advise_usd_per_month: float | None
+    plan_usd_per_month: float | None
+    combined_usd_per_month: float | None
+    reserve: tuple[ReservedNode, ...]
     not_in_plan: tuple[NotInPlan, ...]
     beside: tuple[str, ...]
     kept_nodes: Mapping[str, CodedText]

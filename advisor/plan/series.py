@@ -1,7 +1,8 @@
-"""What goes on running as a plan sees it: services with their replicas, and jobs that come and go."""
+"""What goes on running as a plan sees it: services with their replicas, jobs that come and go, and their demand."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,66 +11,20 @@ import numpy as np
 import pandas as pd
 
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
-from ..classify.types import MigInstance, NodeFacts, Verdicts
+from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
+from ..core.frame import Window
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from ..recommend.groups import Group
-from ..recommend.move_context import MoveContext
-from .demand import JobUse, needed
 from .limits import EXCLUDED, PlanRequest
-from .mig import gpus_for, placeable
 from .pools import pool_of
 from .problem import Hours, PlanSeries, PlanUnit
 
 # Uses of one run that ended within an hour of its last were held together.
 LAST_SECONDS = 3600.0
+# Jobs are looked at in steps of five minutes.
+STEP_SECONDS = 300.0
 GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Who holds which physical GPUs of which node now. `by_workload`: workload id -> node -> GPUs. `unnamed`: node ->
-    GPUs that no series of a plan accounts for and somebody holds; `holders`: node -> teams of those (None: nobody knows
-    whose). `instances`: series -> workload id -> slices of the MIG instance that it holds, of those that may move.
-    `pools`: node -> its pool."""
-
-    by_workload: Mapping[str, Mapping[str, int]]
-    unnamed: Mapping[str, int]
-    instances: Mapping[str, Mapping[str, tuple[int, int]]]
-    holders: Mapping[str, frozenset[str | None]]
-    pools: Mapping[str, str]
-
-
-def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float) -> Placed:
-    """`uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which somebody's memory lay on it from
-    which on it is held."""
-    parents = {(one.node, one.gpu_uuid): one.parent_uuid for one in verdicts.instances}
-    holds = _held_last(uses, parents)
-    by_workload = {
-        workload: {node: sum(1 for n, _ in gpus if n == node) for node in sorted({n for n, _ in gpus})}
-        for workload, gpus in holds.items()
-    }
-    taken: dict[tuple[str, str], set[str | None]] = defaultdict(set)
-    instances = _movable_instances(verdicts, groups)
-    for group in groups:
-        if group.shared and group.current and group.series_id not in instances:
-            for gpu in (gpu for w in group.now for gpu in holds.get(w.id, set())):
-                taken[gpu].add(team_of(group))
-    for bare in verdicts.bare:
-        if bare.held_hours + bare.busy_hours > floor_share * bare.hours:
-            taken[bare.node, bare.parent_uuid or bare.gpu_uuid].add(None)
-    # A GPU that is divided is no GPU for other work, whoever holds its instances.
-    known = {w for own in instances.values() for w in own}
-    teams = {w.id: team_of(group) for group in groups for w in group.workloads}
-    for one in verdicts.instances:
-        if one.held and not set(one.held) <= known:
-            taken[one.node, one.parent_uuid].update(teams.get(workload) for workload in one.held)
-    unnamed = Counter(node for node, _ in taken)
-    holders: dict[str, set[str | None]] = defaultdict(set)
-    for (node, _), whose in taken.items():
-        holders[node] |= whose
-    pools = {node.node: pool_of(node) for node in verdicts.nodes}
-    return Placed(by_workload, unnamed, instances, {node: frozenset(own) for node, own in holders.items()}, pools)
 
 
 def team_of(group: Group) -> str | None:
@@ -77,135 +32,112 @@ def team_of(group: Group) -> str | None:
     return owner.team or owner.namespace or owner.account or owner.user
 
 
+def goes_on(group: Group) -> bool:
+    """Whether a plan counts on a group: it is not over, and its GPUs are its own."""
+    return group.recurs and bool(group.nodes) and not group.shared
+
+
+def comes_and_goes(group: Group) -> bool:
+    """Whether its runs are jobs: where each of them runs is the scheduler's decision."""
+    return group.kind in JOB_KINDS or not group.current
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Who holds which physical GPUs of which node now. `by_workload`: workload id -> node -> GPUs. `unnamed`: node ->
+    GPUs that no series of a plan accounts for and somebody holds: shared ones, those divided into MIG instances, and
+    those of unknown holders. `holders`: node -> teams of those (None: unknown)."""
+
+    by_workload: Mapping[str, Mapping[str, int]]
+    unnamed: Mapping[str, int]
+    holders: Mapping[str, frozenset[str | None]]
+
+    def gpus(self, w: WorkloadVerdict, nodes: Sequence[NodeFacts]) -> Mapping[str, int]:
+        """Node -> GPUs of a run; by its names where nothing tells which GPUs it used."""
+        names = [n.node for n in nodes if n.node in w.nodes]
+        return self.by_workload.get(w.id) or {name: max(len(w.gpus) // len(names), 1) for name in names}
+
+
+def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float) -> Placed:
+    """`uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which memory was held on it, from which on
+    it counts as held."""
+    parents = {(one.node, one.gpu_uuid): one.parent_uuid for one in verdicts.instances}
+    holds = _held_last(uses, parents)
+    taken: dict[tuple[str, str], set[str | None]] = defaultdict(set)
+    for group in groups:
+        if group.shared and group.current:
+            for gpu in (gpu for w in group.now for gpu in holds.get(w.id, set())):
+                taken[gpu].add(team_of(group))
+    for bare in verdicts.bare:
+        if bare.held_hours + bare.busy_hours > floor_share * bare.hours:
+            taken[bare.node, bare.parent_uuid or bare.gpu_uuid].add(None)
+    teams = {w.id: team_of(group) for group in groups for w in group.workloads}
+    for one in verdicts.instances:
+        if one.held:
+            taken[one.node, one.parent_uuid].update(teams.get(workload) for workload in one.held)
+    holders: dict[str, set[str | None]] = defaultdict(set)
+    for (node, _), whose in taken.items():
+        holders[node] |= whose
+    return Placed(
+        {workload: Counter(node for node, _ in sorted(gpus)) for workload, gpus in holds.items()},
+        Counter(node for node, _ in taken),
+        {node: frozenset(own) for node, own in holders.items()},
+    )
+
+
 def _held_last(uses: pd.DataFrame, parents: Mapping[tuple[str, str], str]) -> dict[str, set[tuple[str, str]]]:
     """Workload id -> node and GPU (of an instance its parent) of what it held last: a run may have been taken to
     another node within the window."""
+    found: dict[str, set[tuple[str, str]]] = {}
     if uses.empty:
-        return {}
+        return found
     newest = uses.groupby("workload_id")["ts_end"].transform("max")
     last = uses[uses["ts_end"] >= newest - LAST_SECONDS]
-    found: dict[str, set[tuple[str, str]]] = {}
     for workload, node, uuid in last[["workload_id", "node", "gpu_uuid"]].itertuples(index=False):
         found.setdefault(str(workload), set()).add((str(node), parents.get((str(node), str(uuid)), str(uuid))))
     return found
 
 
-def _movable_instances(verdicts: Verdicts, groups: Sequence[Group]) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-    """Series whose replicas each hold one MIG instance of their own: its slices, by workload.
-
-    Only on nodes whose instances are packed as closely as they can be: elsewhere placing one may take restarting
-    others, which is a recommendation of its own. A GPU whose instances some other work holds stays whole.
-    """
-    held: dict[str, list[MigInstance]] = {}
-    on: dict[str, list[MigInstance]] = {}
-    for one in verdicts.instances:
-        for workload in one.held:
-            held.setdefault(workload, []).append(one)
-        if one.held:
-            on.setdefault(one.node, []).append(one)
-    tight = {node for node, own in on.items() if _tight(own)}
-    found: dict[str, dict[str, tuple[int, int]]] = {}
-    for group in groups:
-        if not (group.sliced and group.current):
-            continue
-        own = {w.id: held.get(w.id, []) for w in group.now}
-        if all(len(one) == 1 and one[0].node in tight and len(one[0].held) == 1 for one in own.values()):
-            found[group.series_id] = {w: (one[0].compute or 0, one[0].memory or 0) for w, one in own.items()}
-    # What shares a node with work that does not move keeps its GPU: all of a node, or none.
-    moving = {w for own in found.values() for w in own}
-    stuck = {one.node for one in verdicts.instances if one.held and not set(one.held) <= moving}
-    return {
-        key: own for key, own in found.items() if not any(held[w][0].node in stuck for w in own)
-    }  # fmt: skip
-
-
-def _tight(own: Sequence[MigInstance]) -> bool:
-    """Whether the held instances of a node lie on as few GPUs as can hold them."""
-    slices = Counter((one.compute or 0, one.memory or 0) for one in own)
-    known = all(placeable(one) for one in slices)
-    return known and len({one.parent_uuid for one in own}) == gpus_for(slices)
-
-
-def goes_on(group: Group, where: Placed) -> bool:
-    """Whether a plan counts on a group: it is not over, and its GPUs, or its MIG instances, are its own."""
-    return group.recurs and bool(group.nodes) and (not group.shared or group.series_id in where.instances)
-
-
-def comes_and_goes(group: Group) -> bool:
-    """Whether its runs are jobs: where each of them runs is the scheduler's affair."""
-    return group.kind in JOB_KINDS or not group.current
-
-
-def plan_series(  # noqa: PLR0917
+def service_of(
     group: Group,
-    scene: MoveContext,
     request: PlanRequest,
     where: Placed,
-    grid: Hours,
+    demand: Hours,
     per_gpu: Mapping[str, tuple[float, float]],
-    jobs: Mapping[str, JobUse],
-) -> tuple[PlanSeries, ...]:
-    """A group as a series, jobs as one in each pool that they run in; none: it is over, or its GPUs are counted with
-    those of whom it shares them with.
-
-    `per_gpu`: node -> cores and bytes of its memory in use for each GPU that is held there. `jobs`: pool -> what its
-    runs held there where they come and go; empty: it is a service.
-    """
-    if not goes_on(group, where):
-        return ()
-    team = team_of(group)
-    untouchable = _untouchable(group, request, team)
-    if jobs:
-        first = pool_of(group.nodes[0])
-        first = first if first in jobs else next(iter(jobs))
-        return tuple(
-            PlanSeries(
-                group.series_id if pool == first else f"{group.series_id} in {pool}", group.lead.name, team, pool,
-                group.kind, True, (), use.gpus, use.whole_nodes, tenant=team or "", untouchable=untouchable,
-                workload=group.lead.id, spread=len(jobs) > 1,
-            )
-            for pool, use in jobs.items()
-        )  # fmt: skip
-    held = _held_by_pool(group, where)
+) -> PlanSeries | None:
+    """A service; None: nothing tells where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
+    GPU that is held there: a replica takes the share of its GPUs."""
+    untouchable, pools = _untouchable(group, request), {n.node: pool_of(n) for n in group.nodes}
+    held: Counter[str] = Counter()
+    runs = [(w, own) for w in group.now if (own := {n: c for n, c in where.gpus(w, group.nodes).items() if n in pools})]
+    for _, own in runs:
+        for node, count in own.items():
+            held[pools[node]] += count
+    if not runs:
+        return None
     # Where it runs in several, what is in the one that holds most of it may move.
-    pool = max(held, key=lambda one: held[one], default=pool_of(group.nodes[0]))
-    crowd: Counter[str] = Counter()
+    pool = max(held, key=lambda one: held[one])
     units = []
-    for w in group.now:
-        gpus = where.by_workload.get(w.id) or _by_name(w, group.nodes)
-        if not gpus:
-            continue
-        pinned = not request.exclude.isdisjoint(gpus)
-        fixed = untouchable or (EXCLUDED if pinned else None) or _fixed(w, group, gpus)
-        if fixed is None and where.pools[next(iter(gpus))] != pool:
+    for w, gpus in runs:
+        fixed = untouchable or (None if request.exclude.isdisjoint(gpus) else EXCLUDED) or _fixed(w, group, gpus)
+        if fixed is None and pools[next(iter(gpus))] != pool:
             fixed = coded("plan-other-pool", "most of its replicas run on nodes of another type or at another place")
-        mig = where.instances.get(group.series_id, {}).get(w.id)
-        units.append(_unit(w, group, gpus, fixed, per_gpu, mig, pinned))
-        crowd.update(gpus.keys())
-    if not units:
-        return ()
-    units.sort(key=lambda u: where.pools[u.node] != pool)
-    return (
-        PlanSeries(
-            group.series_id, group.lead.name, team, pool, group.kind, False, tuple(units),
-            needed(group, grid, scene.of(group).headroom), np.zeros(len(grid)), tenant=team or "",
-            apart=max(crowd.values()), untouchable=untouchable, workload=group.lead.id, spread=len(held) > 1,
-        ),
+        cpu, memory = (sum(n * per_gpu.get(node, (0.0, 0.0))[k] for node, n in gpus.items()) for k in (0, 1))
+        linked = group.may_use_nvlink and sum(gpus.values()) > 1
+        units.append(PlanUnit(w.id, group.series_id, dict(gpus), round(cpu, 1), round(memory, -8), fixed, linked))
+    units.sort(key=lambda u: pools[u.node] != pool)
+    crowd = Counter(node for u in units for node in u.gpus)
+    return PlanSeries(
+        group.series_id, group.lead.name, team_of(group), pool, group.kind, False, tuple(units), demand,
+        np.zeros(len(demand)), tenant=team_of(group) or "", apart=max(crowd.values()), untouchable=untouchable,
+        workload=group.lead.id, spread=len(held) > 1,
     )  # fmt: skip
 
 
-def _held_by_pool(group: Group, where: Placed) -> Mapping[str, int]:
-    found: Counter[str] = Counter()
-    for w in group.now:
-        for node, count in (where.by_workload.get(w.id) or _by_name(w, group.nodes)).items():
-            found[where.pools[node]] += count
-    return found
-
-
-def _untouchable(group: Group, request: PlanRequest, team: str | None) -> CodedText | None:
+def _untouchable(group: Group, request: PlanRequest) -> CodedText | None:
+    team = team_of(group)
     ids = {group.series_id, group.lead.series_id, *(w.id for w in group.workloads)}
-    names = ids | {group.lead.name} | ({team} if team else set())
-    if names & request.exclude:
+    if (ids | {group.lead.name} | ({team} if team else set())) & request.exclude:
         return EXCLUDED
     if request.only and team not in request.only:
         return coded("plan-other-team", "the plan is for other teams only")
@@ -219,30 +151,80 @@ def _fixed(w: WorkloadVerdict, group: Group, gpus: Mapping[str, int]) -> CodedTe
     if group.kind not in ON_DEMAND_KINDS:
         return coded("plan-kind-unclear", "it is {kind}: unknown whether it may be restarted", kind=group.kind)
     if w.basis == INFERRED:
-        return coded("plan-owner-unknown", "nothing names its owner")
+        return coded("plan-owner-unknown", "its owner is unknown")
     return None
 
 
-def _by_name(w: WorkloadVerdict, nodes: Sequence[NodeFacts]) -> Mapping[str, int]:
-    known = {n.node for n in nodes}
-    names = [n for n in w.nodes if n in known]
-    return {name: max(len(w.gpus) // len(names), 1) for name in names}
+def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, grid: Hours) -> list[PlanSeries]:
+    """Jobs as one series in each pool that they run in.
+
+    Of each hour of a pool the moment counts in which all jobs together held most: jobs that follow one another within
+    an hour are not added up. Runs of half a node and more count as their part of whole nodes: half a node that is free
+    in parts on several nodes starts no such job.
+    """
+    pools: dict[str, list[tuple[Group, list[WorkloadVerdict], int]]] = defaultdict(list)
+    for group in groups:
+        runs: dict[str, tuple[NodeFacts, list[WorkloadVerdict]]] = {}
+        for w in group.workloads:
+            at = next((node for name in w.nodes if (node := verdicts.node(name)) is not None), group.nodes[0])
+            runs.setdefault(pool_of(at), (at, []))[1].append(w)
+        for pool, (first, own) in runs.items():
+            pools[pool].append((group, own, first.gpu_count))
+    counts = Counter(group.series_id for own in pools.values() for group, _, _ in own)
+    steps = int(3600 / STEP_SECONDS)
+    moments = (grid[:, None] + STEP_SECONDS * (np.arange(steps) + 0.5)[None, :]).ravel()
+    found: list[PlanSeries] = []
+    for pool, members in pools.items():
+        fine = [_held_at(runs, size, moments) for _, runs, size in members]
+        total = np.sum([gpus for gpus, _ in fine], axis=0).reshape(len(grid), steps)
+        at = np.arange(len(grid)) * steps + total.argmax(axis=1)
+        for (group, _, _), (gpus, wholes) in zip(members, fine, strict=True):
+            spread = counts[group.series_id] > 1
+            id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
+            found.append(
+                PlanSeries(
+                    id_, group.lead.name, team_of(group), pool, group.kind, True, (), gpus[at], wholes[at],
+                    tenant=team_of(group) or "", untouchable=_untouchable(group, request), workload=group.lead.id,
+                    spread=spread,
+                )
+            )  # fmt: skip
+    return found
 
 
-def _unit(  # noqa: PLR0917
-    w: WorkloadVerdict,
-    group: Group,
-    gpus: Mapping[str, int],
-    fixed: CodedText | None,
-    per_gpu: Mapping[str, tuple[float, float]],
-    mig: tuple[int, int] | None,
-    pinned: bool,
-) -> PlanUnit:
-    """What a replica takes of its host: of what is in use there, the share of its GPUs in those that are held."""
-    cpu = sum(count * per_gpu.get(node, (0.0, 0.0))[0] for node, count in gpus.items())
-    memory = sum(count * per_gpu.get(node, (0.0, 0.0))[1] for node, count in gpus.items())
-    linked = group.may_use_nvlink and sum(gpus.values()) > 1
-    return PlanUnit(
-        w.id, group.series_id, dict(gpus), round(cpu, 1), round(memory, -8), fixed, linked=linked, mig=mig,
-        pinned=pinned,
-    )  # fmt: skip
+def _held_at(runs: Sequence[WorkloadVerdict], node_gpus: int, moments: Hours) -> tuple[Hours, Hours]:
+    """GPUs that runs held at each moment, and whole nodes of them."""
+    gpus, wholes = np.zeros(len(moments)), np.zeros(len(moments))
+    for w in runs:
+        first, last = np.searchsorted(moments, [w.start, w.end])
+        gpus[first:last] += len(w.gpus)
+        each = len(w.gpus) / max(len(w.nodes), 1)
+        if node_gpus and each >= node_gpus / 2:
+            wholes[first:last] += len(w.nodes) * min(each / node_gpus, 1.0)
+    return gpus, wholes
+
+
+def grid_of(window: Window) -> Hours:
+    """Begin of each whole hour of the window, Unix seconds; one hour at least."""
+    first = math.ceil(window.start / 3600) * 3600.0
+    return np.arange(max(int((window.end - first) // 3600), 1), dtype=np.float64) * 3600.0 + first
+
+
+def demand_of(group: Group, grid: Hours, headroom: float) -> Hours:
+    """GPUs that a service's load needs in each hour at its headroom: never more than it held then (of runs that
+    outlasted the hour, so that a replica that was restarted within it counts once).
+
+    Where its load was not measured in an hour, all that it held. Where the count it holds changes by itself, something
+    scales it, and what it held is what it takes.
+    """
+    had = np.zeros(len(grid))
+    for w in group.workloads:
+        had += ((w.start < grid + 3600.0) & (w.end >= grid + 3600.0)) * float(len(w.gpus))
+    steady = had[had > 0]
+    scales = len(steady) > 0 and float(np.ptp(steady)) > 0 and float(np.mean(steady == np.median(steady))) < 0.9
+    if not len(group.load) or group.lacking or scales:
+        return had
+    at = np.clip(((group.load_ts - 1) - grid[0]) // 3600, 0, len(grid) - 1).astype(int)
+    peak = np.full(len(grid), np.nan)
+    np.fmax.at(peak, at, group.load)
+    need = had * peak / headroom
+    return np.where(np.isfinite(need), np.minimum(need, had), had)

@@ -1,336 +1,356 @@
-"""From a problem to a layout: a fast first answer, a bound, then the solver until it is proven or time is over."""
+"""From a problem to a layout: a greedy search, then one CP-SAT model that starts from it and bounds it."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .carriers import Carrier, by_kind, by_size
-from .draft import Answer, Draft
-from .found import answer_of, fixed_to, hint_of, holds, restricted, slotted, tidied
-from .kinds import Kind
-from .model import Basis, PlanModel
-from .needs import Needs
-from .problem import Layout, PlanOption, Problem
-from .rooms import Room
-from .solvers import PATIENCE, Solution, by_cp_sat, by_highs
+from .problem import Counts, Layout, PlanNode, PlanOption, Problem
+from .state import UNLIMITED, Kind, Load, State, apart
 from .worth import SCALE, Worth
 
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
-@dataclass(frozen=True)
-class Hint:
-    """What to try: `options` in this order, `drop`: nodes to be emptied, in this order; None: any."""
-
-    options: Sequence[PlanOption]
-    drop: Sequence[str] | None = None
-
-
-def by_gain(problem: Problem) -> list[PlanOption]:
-    """Of each series the option that leaves most GPUs free, those that leave most of all first."""
-
-    def freed(o: PlanOption) -> float:
-        s = problem.by_series[o.series]
-        return float(s.gpu_count - o.left * o.gpus_each_whole)
-
-    best = {
-        series: max(own, key=lambda o: (freed(o), o.keeps_units, o.id)) for series, own in problem.options_of.items()
-    }
-    # What others need goes first.
-    return sorted(best.values(), key=lambda o: (len(o.needs & problem.by_option.keys()), -freed(o), o.id))
+SEED, WORKERS = 20, 2
+# CP-SAT counts its work in a unit of its own, the same on every machine: so much in a second of two quiet cores. Where
+# nobody sets a limit, the clock only ends what takes far longer, so that the answer is the same again.
+WORK_PER_SECOND, PATIENCE = 0.4, 5.0
+# Seconds of two quiet cores for the search: of up to 10 nodes, and of 100 and more.
+SECONDS_LEAST, SECONDS_MOST = 2.0, 20.0
 
 
-def packed(problem: Problem, needs: Needs, worth: Worth, hint: Hint) -> Answer:
-    draft = Draft(problem, needs)
-    _rent(draft)
-    leave = frozenset(hint.drop or ())
-    for option in hint.options:
-        draft.take(option, leave)
-    order = list(hint.drop) if hint.drop is not None else []
-    order += sorted((n for n in draft.kept if n not in leave), key=lambda name: _rank(draft, worth, name))
-    for i, name in enumerate(order):
-        avoid = frozenset(order[i + 1 : len(leave)]) if i < len(leave) else frozenset()
-        _emptied(draft, worth, name, avoid)
-    _unrented(draft)
-    return draft.answer()
-
-
-def _rank(draft: Draft, worth: Worth, name: str) -> tuple[float, str]:
-    room = draft.rooms.rooms[name]
-    return (len(room.pieces) + 0.2 * room.gpus) / max(worth.node[name], 1), name
-
-
-def _rent(draft: Draft) -> None:
-    """Rent what is missing, as far as it can be rented."""
-    for pool, nodes in draft.problem.pools.items():
-        for node in nodes:
-            lack = draft.short(pool)
-            if node.rented and lack:
-                draft.kept.add(node.name)
-                if draft.short(pool) >= lack:
-                    draft.kept.discard(node.name)
-
-
-def _unrented(draft: Draft) -> None:
-    for node in draft.problem.nodes:
-        if node.rented and node.name in draft.kept:
-            lack = draft.short(node.pool)
-            if draft.give_up(node.name) and draft.short(node.pool) > lack:
-                draft.kept.add(node.name)
-
-
-def _emptied(draft: Draft, worth: Worth, name: str, avoid: frozenset[str]) -> bool:
-    """Move everything off a node and give it up; False, and all is as it was, where that cannot be or costs more than
-    it brings."""
-    here = draft.rooms.rooms[name]
-    lack = draft.short(here.node.pool)
-    pieces = sorted(here.pieces.values(), key=lambda p: (-p.what.size, p.unit))
-    cost = sum(worth.move(p.what.size) for p in pieces if p.home == name)
-    if (
-        here.node.held is not None
-        or name not in draft.kept
-        or (here.gpus and not here.pieces)
-        or cost >= worth.node[name] + (0 if pieces else 1)
-        or not all(isinstance(p.what, Kind) for p in pieces)
-        or not draft.may_touch([p.series.id for p in pieces])
-        or draft.room(here.node.pool) - here.node.gpus < int(draft.asked[here.node.pool].max(initial=0))
-    ):
+def has_solver() -> bool:
+    """Whether OR-tools is installed (the extra `plan`)."""
+    try:
+        from ortools.sat.python import cp_model  # noqa: F401, PLC0415 - an extra
+    except ImportError:
         return False
-    rooms = [r for r in draft.rooms.by_pool[here.node.pool] if r is not here and r.node.name not in avoid]
-    done: list[str] = []
-    for piece in pieces:
-        to = _target(draft, piece.unit, rooms)
-        if to is None:
-            break
-        draft.relocate(piece.unit, to)
-        done.append(piece.unit)
-    if len(done) == len(pieces) and draft.give_up(name):
-        if draft.short(here.node.pool) <= lack:
-            return True
-        draft.kept.add(name)
-    for unit in reversed(done):
-        draft.relocate(unit, name)
-    return False
-
-
-def _target(draft: Draft, unit: str, rooms: Sequence[Room]) -> str | None:
-    """Nodes where something runs first, so that the empty ones can be given up."""
-    piece = draft.rooms.pieces[unit]
-    option = draft.chosen.get(piece.series.id)
-    used = [r for r in rooms if r.pieces]
-    return draft.best(piece, used, option) or draft.best(piece, [r for r in rooms if not r.pieces], option)
-
-
-# Hours whose demand the model knows from the start, a pool; others follow where an answer breaks them.
-HOURS_FIRST, ROUNDS = 6, 6
-# Pairs of kind and node that the model takes: more make it slower than what it finds is worth.
-PAIRS_MAX = 30_000
-# Of the time that is left what the solver gets at once: the rest is for hours that come to be known.
-FIRST_SHARE, LEAST_SECONDS = 0.75, 0.05
-# What realizing the bound's answer gets, of the time for the layout and beside it.
-REALIZED_SHARE = 1 / 3
-
-
-@dataclass(frozen=True, slots=True)
-class SolverBudget:
-    """Seconds of two quiet cores for the bound and for the layout; `workers`: threads."""
-
-    bound_seconds: float = 10.0
-    layout_seconds: float = 11.0
-    workers: int = 2
-    # Within this share of the bound there is nothing more to be looked for.
-    enough: float = 0.002
-
-    @property
-    def longest_seconds(self) -> float:
-        """Wall seconds that a search with one round of the bound takes where the machine is slow."""
-        return self.bound_seconds + PATIENCE * (1 + REALIZED_SHARE) * self.layout_seconds
-
-    def scaled(self, share: float) -> SolverBudget:
-        return replace(self, bound_seconds=self.bound_seconds * share, layout_seconds=self.layout_seconds * share)
-
-    @classmethod
-    def within(cls, seconds: float) -> SolverBudget:
-        """For a search that ends in so many wall seconds."""
-        return cls().scaled(seconds / cls().longest_seconds)
-
-    @classmethod
-    def of(cls, problem: Problem) -> SolverBudget:
-        """On two quiet cores for 20 nodes some 2 s at most in all, for 200 under 30 s."""
-        return cls().scaled(min(max((len(problem.nodes) - 10) / 90, 0.08), 1.0))
-
-
-class Search:
-    """One problem and the best answer to it so far. `bound`: of the goal in hundredths, net of what is missing."""
-
-    def __init__(self, problem: Problem, budget: SolverBudget, wanted: Callable[[], None] = lambda: None) -> None:
-        self.problem, self.budget, self.wanted = problem, budget, wanted
-        self.needs, self.worth = Needs(problem), Worth(problem)
-        draft = Draft(problem, self.needs)
-        self.rooms, self.today = draft.rooms, draft.today
-        self.best = draft.answer()
-        self.bound = math.inf
-        self.hours = {pool: self._first_hours(pool) for pool in problem.pools}
-
-    def score(self, answer: Answer) -> int:
-        value = self.worth.of(answer.chosen, answer.places, answer.kept)
-        return value - self.worth.lack * sum(answer.short.values())
-
-    def offer(self, answer: Answer) -> None:
-        if self.score(answer) > self.score(self.best):
-            self.best = answer
-
-    def done(self, enough: float) -> bool:
-        return self.score(self.best) >= self.bound - max(enough * abs(self._net(self.bound)), 0.5)
-
-    def _net(self, bound: float) -> float:
-        """Of the goal alone."""
-        return bound + self.worth.lack * sum(self.best.short.values())
-
-    def layout(self, seconds: float) -> Layout:
-        best = self.best
-        value = self.worth.of(best.chosen, best.places, best.kept)
-        bound = max(self._net(self.bound), value)
-        return Layout(
-            best.chosen, best.places, best.kept, best.short, value / SCALE, bound / SCALE, seconds,
-            proven=value >= bound - 0.5,
-        )  # fmt: skip
-
-    def _first_hours(self, pool: str) -> set[int]:
-        """The hours in which the pool's work, as it is, asks for most."""
-        asked, nodes = self.needs.base[pool], self.needs.whole[pool]
-        picked = set(np.argsort(-asked, kind="stable")[:HOURS_FIRST].tolist())
-        return picked | set(np.argsort(-nodes, kind="stable")[:2].tolist())
-
-    def quick(self) -> None:
-        """Changes as they are, then none of them: the better of both."""
-        for options in (by_gain(self.problem), ()):
-            self.offer(packed(self.problem, self.needs, self.worth, Hint(options)))
-        asked = self.needs.asked(self.best.chosen.values())
-        for pool, known in self.hours.items():
-            known.update(np.argsort(-asked[pool], kind="stable")[:HOURS_FIRST].tolist())
-
-    def model(self, carriers: Sequence[Carrier], *, whole: bool) -> PlanModel:
-        made = PlanModel(Basis(self.problem, self.rooms, self.needs, self.worth, self.today), carriers, whole=whole)
-        made.hours(self.hours)
-        return made
-
-    def _near(self) -> float:
-        """How far from a bound is near enough for a solver, in hundredths. It is not a share of the solver's objective:
-        that counts what is missing, too, and would hide the rest."""
-        aim = abs(self._net(self.bound)) if math.isfinite(self.bound) else sum(self.worth.node.values())
-        return max(self.budget.enough / 2 * aim, 0.5)
-
-    def places_of(self, model: PlanModel, seconds: float) -> Solution:
-        self.wanted()
-        return by_cp_sat(model.cp, seconds, self._near(), self.budget.workers)
-
-    def bound_of(self, model: PlanModel, seconds: float) -> Solution:
-        self.wanted()
-        found = by_highs(model.cp, seconds, self._near())
-        if found.values or math.isfinite(found.bound):
-            return found
-        hint_of(model, self.best)
-        return self.places_of(model, seconds)
-
-    def bounded(self, seconds: float) -> None:
-        """The bound of what any layout can reach, and what can be made of the answer that reaches it."""
-        left = seconds
-        for _ in range(ROUNDS):
-            model = self.model(by_size(self.rooms), whole=False)
-            found = self.bound_of(model, left * FIRST_SHARE)
-            left -= found.seconds
-            self.bound = min(self.bound, found.bound)
-            if not found.values:
-                return
-            chosen = [o for o in self.problem.options if found.value(model.take[o.id])]
-            drop = [n.name for n in self.problem.nodes if not n.rented and not found.value(model.keep[n.name])]
-            self._packed(chosen, drop)
-            self._realized(model, found)
-            if not self._learned(model, found) or left < LEAST_SECONDS:
-                return
-
-    def _packed(self, chosen: Sequence[PlanOption], drop: Sequence[str]) -> None:
-        load = {name: len(room.pieces) for name, room in self.rooms.rooms.items()}
-        order = sorted(drop, key=lambda name: (load[name], -self.worth.node[name], name))
-        ranked = sorted(chosen, key=lambda o: (len(o.needs), o.id))
-        self.offer(packed(self.problem, self.needs, self.worth, Hint(ranked, order)))
-        self.offer(packed(self.problem, self.needs, self.worth, Hint(ranked)))
-
-    def _realized(self, relaxed: PlanModel, found: Solution) -> None:
-        """Places for all that the relaxed answer moves and starts, if there are any."""
-        if self.score(self.best) >= found.objective - 0.5:
-            return
-        made = self.model(slotted(by_kind(self.rooms), relaxed, found, 6), whole=True)
-        fixed_to(made, relaxed, found)
-        places = self.places_of(made, self.budget.layout_seconds * REALIZED_SHARE)
-        if places.values:
-            self._offer(made, places)
-
-    def _offer(self, model: PlanModel, found: Solution) -> Answer | None:
-        """The answer, if it keeps what the model may not know."""
-        answer = answer_of(model, found, self.needs)
-        if not holds(self.problem, self.needs, answer):
-            return None
-        self.offer(tidied(self.problem, self.needs, self.worth, answer))
-        return answer
-
-    def _learned(self, model: PlanModel, found: Solution) -> bool:
-        """Whether there are worse hours for what was found than those that the model knew: it knows them now."""
-        chosen = [o for o in self.problem.options if found.value(model.take[o.id])]
-        asked, wholes = self.needs.asked(chosen), self.needs.nodes(chosen)
-        fresh = False
-        for pool, nodes in self.problem.pools.items():
-            room = sum(n.gpus for n in nodes if found.value(model.keep[n.name]))
-            room -= sum(found.value(model.rows.divided[n.name]) for n in nodes if n.name in model.rows.divided)
-            known = self.hours[pool]
-            worst = np.argsort(-asked[pool], kind="stable")[:HOURS_FIRST].tolist()
-            if asked[pool][worst[0]] > max(room, *(asked[pool][t] for t in known)):
-                fresh = True
-                known.update(worst)
-            busiest = int(np.argmax(wholes[pool]))
-            if wholes[pool][busiest] > max(wholes[pool][t] for t in known):
-                fresh = True
-                known.add(busiest)
-        return fresh
-
-    def placed(self, seconds: float) -> None:
-        """Places for all: the best answer that the solver finds from the one there is."""
-        carriers = by_kind(self.rooms)
-        fewer = restricted(carriers, self.rooms, self.best, PAIRS_MAX)
-        left = seconds
-        for _ in range(ROUNDS):
-            model = self.model(fewer, whole=True)
-            hint_of(model, self.best)
-            found = self.places_of(model, left * FIRST_SHARE)
-            left -= found.seconds
-            if fewer is carriers:
-                self.bound = min(self.bound, found.bound)
-            if not found.values:
-                return
-            self._offer(model, found)
-            if not self._learned(model, found) or left < LEAST_SECONDS:
-                return
+    return True
 
 
 def solve(
     problem: Problem,
-    budget: SolverBudget,
+    seconds: float | None,
     clock: Callable[[], float],
     on_first: Callable[[Layout], None] | None = None,
-    wanted: Callable[[], None] = lambda: None,
 ) -> Layout:
-    """The best layout that was found. `clock`: seconds, to tell how long it took. `on_first`: is given the first
-    answer, which keeps every rule but has no bound yet (infinite). `wanted`: is called before each run of a solver;
-    what it raises ends the search."""
-    begun = clock()
-    search = Search(problem, budget, wanted)
-    search.quick()
+    """The best layout that was found. `seconds`: of the search, at most; None: by the number of nodes. `clock`:
+    seconds, to tell how long it took. `on_first`: is given the first answer, which keeps every rule but has no bound
+    yet; what it raises ends the search. Without OR-tools the first answer is the last."""
+    begun, worth = clock(), Worth(problem)
+
+    def layout(found: State, bound: float) -> Layout:
+        # A pool that all work leaves keeps no node for it.
+        state = State(problem).set(found.chosen, found.at, found.kept)
+        for pool in problem.pools:
+            _give_up_empty(state, worth, pool)
+        value = value_of(state, worth) / SCALE
+        return replace(state.layout(), value=value, bound=max(bound / SCALE, value), seconds=clock() - begun)
+
+    best = greedy(problem, worth)
+    first = layout(best, math.inf)
     if on_first is not None:
-        on_first(search.layout(clock() - begun))
-    search.bounded(budget.bound_seconds)
-    if not search.done(budget.enough):
-        search.placed(budget.layout_seconds)
-    return search.layout(clock() - begun)
+        on_first(first)
+    if not has_solver():
+        return first
+    share = min(max((len(problem.nodes) - 10) / 90, 0.0), 1.0)
+    usual = SECONDS_LEAST + share * (SECONDS_MOST - SECONDS_LEAST)
+    found, bound = PlanModel(problem, worth).solved(best, seconds or usual, seconds or usual * PATIENCE)
+    if found is None:
+        return layout(best, bound)
+    settle(found, worth)
+    return max(layout(found, bound), layout(best, bound), key=lambda one: one.value)
+
+
+def value_of(state: State, worth: Worth) -> int:
+    return worth.of(state.chosen, state.at, state.kept)
+
+
+def greedy(problem: Problem, worth: Worth) -> State:
+    """Options one by one, those that free most first, then nodes one by one. Options that pay only once nodes are
+    emptied are taken in one of two tries."""
+    tries = []
+    for least in (1, -1):
+        state = State(problem, firm=True)
+        for option in sorted(problem.options, key=lambda o: (-_freed(problem, o), o.id)):
+            mark, before = state.mark, value_of(state, worth)
+            if state.take(option):
+                for pool in state.needs.pools_of(option):
+                    _give_up_empty(state, worth, pool)
+                if value_of(state, worth) - before < least:
+                    state.undo(mark)
+        settle(state, worth)
+        tries.append(state)
+    return max(tries, key=lambda one: value_of(one, worth))
+
+
+def _freed(problem: Problem, o: PlanOption) -> float:
+    return problem.by_series[o.series].gpu_count - o.left * o.gpus_each
+
+
+def settle(state: State, worth: Worth) -> None:
+    """Give up nodes that are kept for nothing, and empty those whose work fits elsewhere, the easiest first."""
+    for pool in state.problem.pools:
+        _give_up_empty(state, worth, pool)
+
+    def rank(name: str) -> tuple[float, str]:
+        room = state.rooms[name]
+        return (len(room.units) + 0.2 * room.gpus) / max(worth.node[name], 1), name
+
+    for name in sorted(state.kept, key=rank):
+        _empty(state, worth, name)
+
+
+def _give_up_empty(state: State, worth: Worth, pool: str) -> None:
+    for node in sorted(state.problem.pools[pool], key=lambda n: (-worth.node[n.name], n.name)):
+        state.give_up(node.name)
+
+
+def _empty(state: State, worth: Worth, name: str) -> None:
+    """Move everything off a node and give it up, where that brings more than it costs."""
+    room, mark, before = state.rooms[name], state.mark, value_of(state, worth)
+    kinds = [state.kind[unit] for unit in room.units]
+    if not room.units or not all(kind.movable for kind in kinds) or not state.may_touch({k.series.id for k in kinds}):
+        return
+    for unit in sorted(room.units, key=lambda u: (-state.kind[u].gpus, u)):
+        kind = state.kind[unit]
+        target = state.best(kind, state.chosen.get(kind.series.id), avoid=name)
+        if target is None:
+            break
+        state.place(unit, target)
+    if room.units or not state.give_up(name) or value_of(state, worth) <= before:
+        state.undo(mark)
+
+
+Expr = Any  # a linear expression of CP-SAT, or a number
+
+
+class PlanModel:
+    """The rules of `problem` as rows of CP-SAT. `stay`: (kind, home) -> replicas that stay there; `come`: (kind, node)
+    -> replicas that move or start there."""
+
+    def __init__(self, problem: Problem, worth: Worth) -> None:
+        from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
+
+        self.problem, self.worth, self.today = problem, worth, State(problem, firm=True)
+        self.cp = cp_model.CpModel()
+        self.keep = {n.name: self.cp.new_bool_var(f"keep:{n.name}") for n in problem.nodes}
+        self.take = {o.id: self.cp.new_bool_var(f"take:{o.id}") for o in problem.options}
+        self.stay: dict[tuple[Kind, str], cp_model.IntVar] = {}
+        self.come: dict[tuple[Kind, str], cp_model.IntVar] = {}
+        self._used: dict[str, Expr] = {}
+        self._choices()
+        self._replicas()
+        self._nodes()
+        for pool in problem.pools:
+            self._pool(pool)
+        self._limit_and_aim()
+
+    def _unchanged(self, series: str) -> Expr:
+        """1 where no option of the series is taken."""
+        return 1 - sum(self.take[o.id] for o in self.problem.options_of[series])
+
+    def _choices(self) -> None:
+        p = self.problem
+        for own in p.options_of.values():
+            self.cp.add_at_most_one(self.take[o.id] for o in own)
+        for o in p.options:
+            for other in o.excludes & self.take.keys():
+                self.cp.add_at_most_one([self.take[o.id], self.take[other]])
+            too_many = o.keeps_units and o.left > len(p.by_series[o.series].units) and not p.by_series[o.series].jobs
+            if too_many or (o.pool is not None and o.pool not in p.pools):
+                self.cp.add(self.take[o.id] == 0)
+        for nodes in p.pools.values():
+            rented = [n.name for n in nodes if n.rented]
+            for first, then in itertools.pairwise(rented):
+                # They are alike: the first ones are rented.
+                self.cp.add_implication(self.keep[then], self.keep[first])
+            for n in nodes:
+                if n.held is not None or p.fixed_gpus.get(n.name, 0):
+                    self.cp.add(self.keep[n.name] == 1)
+
+    def _replicas(self) -> None:
+        p, cp = self.problem, self.cp
+        present: dict[str, list[Expr]] = defaultdict(list)
+        for i, kind in enumerate((*self.today.kinds, *self.today.new.values())):
+            coming: list[Expr] = []
+            for node in p.pools.get(kind.pool, ()):
+                if node.name not in kind.homes and self.today.may(kind, node):
+                    most = min(kind.count, node.gpus // max(kind.gpus, 1))
+                    coming.append(var := cp.new_int_var(0, most, f"come:{i}:{node.name}"))
+                    self.come[kind, node.name] = var
+            if kind.option is not None:
+                cp.add(sum(coming) == self.take[kind.option.id] * kind.count)
+                continue
+            for home, units in kind.homes.items():
+                self.stay[kind, home] = cp.new_int_var(0, len(units), f"stay:{i}:{home}")
+            here = sum(self.stay[kind, home] for home in kind.homes) + sum(coming)
+            own, unchanged = p.options_of[kind.series.id], self._unchanged(kind.series.id)
+            left = unchanged + sum(self.take[o.id] for o in own if o.keeps_units and o.left)
+            cp.add(here <= kind.count * left)
+            cp.add(here >= kind.count * unchanged)
+            present[kind.series.id].append(here)
+        for series, here in present.items():
+            keeping = sum(self.take[o.id] * o.left for o in p.options_of[series] if o.keeps_units)
+            cp.add(sum(here) == len(p.by_series[series].units) * self._unchanged(series) + keeping)
+
+    def _nodes(self) -> None:
+        on: dict[str, list[tuple[cp_model.IntVar, int, Kind, Load]]] = defaultdict(list)
+        for (kind, at), var in self.stay.items():
+            for name, load in kind.loads(at).items():
+                on[name].append((var, len(kind.homes[at]), kind, load))
+        for (kind, at), var in self.come.items():
+            on[at].append((var, min(kind.count, self.problem.by_node[at].gpus // max(kind.gpus, 1)), kind, kind.load))
+        for n in self.problem.nodes:
+            here, room, keep = on[n.name], self.today.rooms[n.name], self.keep[n.name]
+            # What is beyond a limit today takes nothing, so that today's load is its limit.
+            limits = [max(*pair) for pair in zip(room.limits, (room.gpus, room.cpu, room.memory), strict=True)]
+            fixed = self.problem.fixed_gpus.get(n.name, 0)
+            self._used[n.name] = sum(var * load[0] for var, _, _, load in here if load[0]) + fixed
+            self.cp.add(self._used[n.name] <= keep * limits[0])
+            for k in (1, 2):
+                if limits[k] < UNLIMITED and sum(most * load[k] for _, most, _, load in here) > limits[k]:
+                    self.cp.add(sum(var * load[k] for var, _, _, load in here) <= keep * limits[k])
+            for var, _, _, load in here:
+                if not load[0]:
+                    self.cp.add(var <= 10**6 * keep)
+            if not room.full and n.island_gpus and any(kind.linked for _, _, kind, _ in here):
+                self.cp.add(sum(var * kind.islands(n) for var, _, kind, _ in here) <= room.islands)
+            if self.problem.tenants_apart and n.tenants is None and not room.full:
+                self._one_tenant(n, [(var, most, kind.series.tenant) for var, most, kind, _ in here])
+            self._apart(n, [(var, most, kind) for var, most, kind, _ in here])
+
+    def _one_tenant(self, n: PlanNode, here: list[tuple[cp_model.IntVar, int, str]]) -> None:
+        flags = {tenant: self.cp.new_bool_var(f"tenant:{n.name}:{tenant}") for _, _, tenant in here}
+        for var, most, tenant in here:
+            self.cp.add(var <= most * flags[tenant])
+        self.cp.add_at_most_one(flags.values())
+
+    def _apart(self, n: PlanNode, here: list[tuple[cp_model.IntVar, int, Kind]]) -> None:
+        """Replicas of one series on one node."""
+        crowd: dict[str, list[tuple[cp_model.IntVar, int, Kind]]] = defaultdict(list)
+        for one in here:
+            crowd[one[2].series.id].append(one)
+        for series, own in crowd.items():
+            s, options = self.problem.by_series[series], self.problem.options_of[series]
+            stay = self.today.most(own[0][2], n.name, None)
+            if sum(most for _, most, _ in own) > min([stay, *(apart(s, o) for o in options)]):
+                limit = self._unchanged(series) * stay + sum(self.take[o.id] * apart(s, o) for o in options)
+                self.cp.add(sum(var for var, _, _ in own) <= limit)
+
+    def _pool(self, pool: str) -> None:
+        """What a pool keeps carries its work in every hour, with whole nodes for jobs and a reserve that is of use."""
+        p, cp, needs = self.problem, self.cp, self.today.needs
+        nodes = p.pools[pool]
+        # Of a node beyond its limit today nothing is free.
+        limit = {n.name: max(n.gpus, self.today.rooms[n.name].gpus) for n in nodes}
+        reserve = p.reserve.get(pool, 0)
+        # 1 where there is work: today, or by an option.
+        active: Expr = 1 if needs.base[pool].any() else cp.new_bool_var(f"active:{pool}")
+        for o in p.options:
+            if o.pool == pool and reserve and not needs.base[pool].any():
+                cp.add_implication(self.take[o.id], active)
+        changes = [(o, needs.change[o.id][pool]) for o in p.options if pool in needs.change[o.id]]
+        room = sum(self.keep[n.name] * n.gpus for n in nodes) - reserve * active
+        for base, *more in _worst([needs.base[pool], *(change for _, change in changes)]):
+            cp.add(base + sum(self.take[o.id] * k for (o, _), k in zip(changes, more, strict=True) if k) <= room)
+        changes = [(o, needs.change_whole[o.id][pool]) for o in p.options if pool in needs.change_whole[o.id]]
+        if needs.whole[pool].any() or changes:
+            empty = {n.name: cp.new_bool_var(f"empty:{n.name}") for n in nodes if n.held is None}
+            for name, flag in empty.items():
+                cp.add(self._used[name] + flag * limit[name] <= self.keep[name] * limit[name])
+            for base, *more in _worst([needs.whole[pool], *(change for _, change in changes)]):
+                asked = sum(self.take[o.id] * k for (o, _), k in zip(changes, more, strict=True) if k)
+                cp.add(base + asked <= sum(empty.values()))
+        if reserve and (spare := self.today.spare[pool]):
+            flags: list[cp_model.IntVar] = []
+            for n in nodes:
+                if n.held is None and n.gpus >= spare:
+                    flags.append(flag := cp.new_bool_var(f"spare:{n.name}"))
+                    cap = limit[n.name]
+                    cp.add(self._used[n.name] + flag * (spare + cap - n.gpus) <= self.keep[n.name] * cap)
+            cp.add(sum(flags) >= active)
+
+    def _limit_and_aim(self) -> None:
+        p, worth = self.problem, self.worth
+        moved = [(kind, var) for (kind, _), var in self.come.items() if kind.option is None]
+        if p.max_moves is not None:
+            touched = {s.id: self.cp.new_bool_var(f"touched:{s.id}") for s in p.series}
+            for kind, var in moved:
+                self.cp.add(var <= kind.count * touched[kind.series.id])
+            for o in p.options:
+                self.cp.add_implication(self.take[o.id], touched[o.series])
+            self.cp.add(sum(touched.values()) <= p.max_moves)
+        terms: list[Expr] = [
+            self.keep[n.name] * -worth.node[n.name] if n.rented else (1 - self.keep[n.name]) * worth.node[n.name]
+            for n in p.nodes
+        ]
+        terms += [self.take[o.id] * worth.option[o.id] for o in p.options]
+        terms += [var * -worth.move(kind.gpus) for kind, var in moved]
+        self.cp.maximize(sum(terms))
+
+    def solved(self, hint: State, seconds: float, patience: float) -> tuple[State | None, float]:
+        """The best state for the work of `seconds`, the same whenever it is asked (unless the machine is so slow that
+        `patience` ends), and a bound of its worth in hundredths; infinite where there is none."""
+        from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
+
+        self._hint(hint)
+        solver = cp_model.CpSolver()
+        solver.parameters.max_deterministic_time = seconds * WORK_PER_SECOND
+        solver.parameters.max_time_in_seconds = patience
+        solver.parameters.num_workers = WORKERS
+        solver.parameters.random_seed = SEED
+        # Threads that race give one plan now and another later: in turns they give the same again.
+        solver.parameters.interleave_search = True
+        solver.parameters.relative_gap_limit = 0.0
+        if solver.solve(self.cp) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return None, math.inf
+        return self._state(solver.value), solver.best_objective_bound
+
+    def _hint(self, state: State) -> None:
+        taken = {o.id for o in state.chosen.values()}
+        for key, var in self.keep.items():
+            self.cp.add_hint(var, key in state.kept)
+        for key, var in self.take.items():
+            self.cp.add_hint(var, key in taken)
+        on: dict[tuple[Kind, str], int] = defaultdict(int)
+        for unit, node in state.at.items():
+            # Kinds are of another state: they are found again by their unit.
+            on[self.today.kind[unit], node] += 1
+        for key, var in (*self.stay.items(), *self.come.items()):
+            self.cp.add_hint(var, min(on[key], len(key[0].homes.get(key[1], ())) or on[key]))
+
+    def _state(self, value: Callable[[Any], int]) -> State:
+        """The layout that the solver found. Replicas of a kind are interchangeable: who can stay does."""
+        p = self.problem
+        chosen = {o.series: o for o in p.options if value(self.take[o.id])}
+        arriving: dict[Kind, list[str]] = defaultdict(list)
+        for (kind, node), var in self.come.items():
+            arriving[kind] += [node] * value(var)
+        places: dict[str, str] = {}
+        leaving: dict[Kind, list[str]] = defaultdict(list)
+        for (kind, home), var in self.stay.items():
+            units = kind.homes[home]
+            places.update(dict.fromkeys(units[: value(var)], home))
+            leaving[kind] += units[value(var) :]
+        for kind, nodes in arriving.items():
+            units = leaving[kind] if kind.option is None else [kind.option.unit(k) for k in range(kind.count)]
+            places.update(zip(units, nodes, strict=False))
+        return State(p, firm=True).set(chosen, places, {name for name, var in self.keep.items() if value(var)})
+
+
+def _worst(columns: list[Counts]) -> list[list[int]]:
+    """Hours as rows, without those in which nothing is asked for that another hour does not ask for as well."""
+    rows = np.unique(np.stack(columns, axis=1), axis=0)[::-1]
+    kept: list[np.ndarray] = []
+    for row in rows:
+        if not any(np.all(other >= row) for other in kept):
+            kept.append(row)
+    return [[int(k) for k in row] for row in kept]

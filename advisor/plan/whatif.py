@@ -7,7 +7,8 @@ to buy or missing. Emptying them brings most of all, so that the plan finds thei
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -28,83 +29,55 @@ NODES_MAX, FACTOR_MAX = 10_000, 1000.0
 def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[CodedText, ...]]:
     """The problem of the changed fleet, and what was changed, in sentences. Raises UsageError for what is unknown."""
     told: list[CodedText] = []
-    names = _Names(problem)
+    kind: Extra = "buy" if change.buy else "missing"
     if (change.remove or change.demand) and not change.buy:
-        problem = _without_rent(problem)
-    problem = _commitments(problem, change, told)
-    problem = _added(problem, change, told, names)
-    problem = _removed(problem, change, told)
-    problem = _grown(problem, change, told, names)
+        # Whether the fleet carries something is not asked of nodes that could be rented.
+        nodes = tuple(n for n in problem.nodes if not n.rented)
+        pools = {n.pool for n in nodes}
+        options = tuple(o for o in problem.options if o.pool is None or o.pool in pools)
+        problem = replace(problem, nodes=nodes, options=options)
+    problem = _commitments(problem, change.commitments_end, told)
+    for asked, count in change.add.items():
+        like = _like(problem, asked)
+        own = [n for n in problem.pools[like.pool] if not n.rented]
+        # It brings as much as any of its pool: none of those is given back because one is added.
+        usd, watts = (
+            [v for v in values if v is not None]
+            for values in zip(*((n.usd_per_hour, n.idle_watts) for n in own), strict=True)
+        )
+        like = replace(like, usd_per_hour=max(usd, default=None), idle_watts=max(watts, default=None))
+        problem = _with_nodes(problem, _copies(problem.nodes, like, "added", count))
+        nodes_more = counted(count, "node")
+        told.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
+    problem = _removed(problem, change.remove, kind, told)
+    problem = _grown(problem, change, kind, told)
     if change.growth_per_month is not None:
         told.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month))
-    return _with_room(problem, change, names), tuple(told)
+    return _with_room(problem, kind), tuple(told)
 
 
-class _Names:
-    """Names of nodes that are not there: none is given twice."""
-
-    def __init__(self, problem: Problem) -> None:
-        self._taken = {n.name for n in problem.nodes}
-        self._last: Counter[str] = Counter()
-
-    def new(self, start: str) -> str:
-        while True:
-            self._last[start] += 1
-            name = f"{start} {self._last[start]}"
-            if name not in self._taken:
-                self._taken.add(name)
-                return name
+def _with_nodes(problem: Problem, more: Sequence[PlanNode]) -> Problem:
+    return replace(problem, nodes=(*problem.nodes, *more))
 
 
-def _without_rent(problem: Problem) -> Problem:
-    """Who asks whether the fleet carries something does not ask for other nodes to carry it."""
-    nodes = tuple(n for n in problem.nodes if not n.rented)
-    pools = {n.pool for n in nodes}
-    options = tuple(o for o in problem.options if o.pool is None or o.pool in pools)
-    return replace(problem, nodes=nodes, options=options)
+def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) -> list[PlanNode]:
+    """Nodes that are not there, like one of the fleet. No name is given twice."""
+    taken = {n.name for n in nodes}
+    start = f"{kind} {like.node_sku or like.gpu_sku or 'node'}"
+    names = [name for k in range(count + len(taken)) if (name := f"{start} {k + 1}") not in taken][:count]
+    return [
+        replace(like, name=name, bound_until=None, held=None, tenants=None, drains=False, extra=kind) for name in names
+    ]
 
 
-def _commitments(problem: Problem, change: FleetChange, told: list[CodedText]) -> Problem:
-    ends = change.commitments_end
+def _commitments(problem: Problem, ends: float | None, told: list[CodedText]) -> Problem:
     if ends is None:
         return problem
-    bound = [n for n in problem.nodes if n.bound_until is not None and n.bound_until > ends]
-    told.append(
-        coded(
-            "whatif-commitments",
-            "commitments of {nodes} end on {date}",
-            nodes=counted(len(bound), "node"),
-            date=day(ends),
-        )
-    )
-    names = {n.name for n in bound}
+    bound = {n.name for n in problem.nodes if n.bound_until is not None and n.bound_until > ends}
+    nodes = counted(len(bound), "node")
+    told.append(coded("whatif-commitments", "commitments of {nodes} end on {date}", nodes=nodes, date=day(ends)))
     until = ends if ends > problem.now else None
-    nodes = tuple(replace(n, bound_until=until) if n.name in names else n for n in problem.nodes)
-    return replace(problem, nodes=nodes)
-
-
-def _added(problem: Problem, change: FleetChange, told: list[CodedText], names: _Names) -> Problem:
-    nodes = list(problem.nodes)
-    for asked, count in change.add.items():
-        like = _dearest(problem, _like(problem, asked))
-        nodes += [
-            _copy(like, names.new(f"added {like.node_sku or like.gpu_sku or 'node'}"), "added") for _ in range(count)
-        ]
-        told.append(
-            coded(
-                "whatif-added", "{nodes} of {sku} more (cost not counted)",
-                nodes=counted(count, "node"), sku=asked,
-            )
-        )  # fmt: skip
-    return replace(problem, nodes=tuple(nodes))
-
-
-def _dearest(problem: Problem, like: PlanNode) -> PlanNode:
-    """A node that brings as much as any of its pool: none of those is given back because one is added."""
-    own = [n for n in problem.pools[like.pool] if not n.rented]
-    usd = [n.usd_per_hour for n in own if n.usd_per_hour is not None]
-    watts = [n.idle_watts for n in own if n.idle_watts is not None]
-    return replace(like, usd_per_hour=max(usd, default=None), idle_watts=max(watts, default=None))
+    return replace(problem, nodes=tuple(replace(n, bound_until=until) if n.name in bound else n for n in problem.nodes))
 
 
 def _like(problem: Problem, asked: str) -> PlanNode:
@@ -130,103 +103,79 @@ def _like(problem: Problem, asked: str) -> PlanNode:
     )
 
 
-def _copy(node: PlanNode, name: str, extra: Extra) -> PlanNode:
-    return replace(node, name=name, bound_until=None, held=None, tenants=frozenset(), drains=False, extra=extra)
-
-
-def _removed(problem: Problem, change: FleetChange, told: list[CodedText]) -> Problem:
+def _removed(problem: Problem, names: frozenset[str], kind: Extra, told: list[CodedText]) -> Problem:
     own = {n.name for n in problem.nodes if n.is_today}
-    for name in sorted(change.remove):
-        if name not in own:
-            raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(own)) or "Use a node of the fleet.")
-    if not change.remove:
+    for name in sorted(names - own):
+        raise UsageError(f"Unknown node {quoted(name)}.", suggest(name, sorted(own)) or "Use a node of the fleet.")
+    if not names:
         return problem
-    if {n.name for n in problem.nodes if n.is_there} <= change.remove:
+    if {n.name for n in problem.nodes if n.is_today or n.extra == "added"} <= names:
         raise NothingToDo("All nodes would be removed.", "Keep one.")
-    told.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(change.remove))))
-    kind = _kind(change)
-    nodes = tuple(
-        replace(n, extra=kind, held=None, bound_until=None) if n.name in change.remove else n for n in problem.nodes
-    )
-    return replace(problem, nodes=nodes)
+    told.append(coded("whatif-removed", "without {nodes}", nodes=", ".join(sorted(names))))
+    nodes = (replace(n, extra=kind, held=None, bound_until=None) if n.name in names else n for n in problem.nodes)
+    return replace(problem, nodes=tuple(nodes))
 
 
-def _kind(change: FleetChange) -> Extra:
-    return "buy" if change.buy else "missing"
-
-
-def _grown(problem: Problem, change: FleetChange, told: list[CodedText], names: _Names) -> Problem:
+def _grown(problem: Problem, change: FleetChange, kind: Extra, told: list[CodedText]) -> Problem:
     """Where several factors are for one series, they are multiplied."""
-    series, nodes = list(problem.series), list(problem.nodes)
-    factors: dict[int, float] = defaultdict(lambda: 1.0)
+    factors: dict[str, float] = defaultdict(lambda: 1.0)
     for (what, name), factor in change.demand.items():
-        own = [k for k, s in enumerate(series) if _is_of(s, what, name)]
+        values = {s.id: _value(s, what) for s in problem.series}
+        known = sorted({str(value) for value in values.values() if value})
+        own = [id_ for id_, value in values.items() if value == name]
         if not own:
-            known = sorted({str(_value(s, what)) for s in series if _value(s, what)})
             raise UsageError(
                 f"No work in the plan has {what} {quoted(name)}.",
                 suggest(name, known) or f"Use one of {', '.join(map(quoted, known[:5]))}.",
             )
-        for k in own:
-            factors[k] *= factor
+        for id_ in own:
+            factors[id_] *= factor
         whose = "all work" if what == "all" else f"{what} {name}"
         told.append(coded("whatif-demand", "demand of {whose} x{factor:g}", whose=whose, factor=factor))
-    for k, factor in factors.items():
-        series[k], more = _scaled(series[k], factor, problem, _kind(change), names)
-        nodes += more
+    for id_, factor in factors.items():
+        problem = _scaled(problem, problem.by_series[id_], factor, kind)
     # What was recommended for today's demand says nothing of another.
-    gone = {series[k].id for k in factors}
-    options = tuple(o for o in problem.options if o.series not in gone)
-    return replace(problem, series=tuple(series), nodes=tuple(nodes), options=options)
+    return replace(problem, options=tuple(o for o in problem.options if o.series not in factors))
 
 
 def _value(series: PlanSeries, what: str) -> str | None:
     return {"team": series.team, "workload": series.name, "kind": series.kind, "all": "all"}.get(what)
 
 
-def _is_of(series: PlanSeries, what: str, name: str) -> bool:
-    return what == "all" or _value(series, what) == name
-
-
-def _scaled(
-    series: PlanSeries, factor: float, problem: Problem, kind: Extra, names: _Names
-) -> tuple[PlanSeries, list[PlanNode]]:
+def _scaled(problem: Problem, series: PlanSeries, factor: float, kind: Extra) -> Problem:
     """A series at another demand: jobs hold more at a time, a service has more replicas, or fewer."""
-    demand = series.demand * factor
+    demand, count = series.demand * factor, len(series.units)
+    nodes: list[PlanNode] = []
     if series.jobs:
-        return replace(series, demand=np.ceil(demand), whole_nodes=np.ceil(series.whole_nodes * factor)), []
-    count = len(series.units)
-    wanted = max(math.ceil(count * factor - 1e-9), 1)
-    if wanted <= count:
-        return replace(series, demand=demand, units=series.units[:wanted]), []
-    like = problem.by_node[series.units[0].node]
-    size = max(series.units[0].gpu_count, 1)
-    each = max(min(like.gpus // size, series.apart), 1)
-    nodes = [_extra(like, kind, names) for _ in range(math.ceil((wanted - count) / each))]
-    units = list(series.units)
-    for k in range(wanted - count):
-        model = series.units[k % count]
-        units.append(replace(model, id=f"{series.id}+{k + 1}", gpus={nodes[k // each].name: size}, fixed=None))
-    return replace(series, demand=demand, units=tuple(units)), nodes
+        other = replace(series, demand=np.ceil(demand), whole_nodes=np.ceil(series.whole_nodes * factor))
+    else:
+        wanted = max(math.ceil(count * factor - 1e-9), 1)
+        units = list(series.units[:wanted])
+        like = problem.by_node[units[0].node]
+        size = max(units[0].gpu_count, 1)
+        each = max(min(like.gpus // size, series.apart), 1)
+        nodes = _copies(problem.nodes, like, kind, math.ceil(max(wanted - count, 0) / each))
+        for k in range(wanted - count):
+            gpus = {nodes[k // each].name: size}
+            units.append(replace(units[k % count], id=f"{series.id}+{k + 1}", gpus=gpus, fixed=None))
+        other = replace(series, demand=demand, units=tuple(units))
+    all_series = tuple(other if s.id == series.id else s for s in problem.series)
+    return replace(problem, series=all_series, nodes=(*problem.nodes, *nodes))
 
 
-def _extra(like: PlanNode, kind: Extra, names: _Names) -> PlanNode:
-    return _copy(like, names.new(f"{kind} {like.node_sku or like.gpu_sku or 'node'}"), kind)
-
-
-def _with_room(problem: Problem, change: FleetChange, names: _Names) -> Problem:
-    """The problem with as many extra nodes as its jobs lack. For the reserve none is missing."""
-    more: list[PlanNode] = []
+def _with_room(problem: Problem, kind: Extra) -> Problem:
+    """The problem with as many extra nodes as its work lacks. For the reserve none is missing."""
+    used = {name for s in problem.series for u in s.units for name in u.gpus}
+    used |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, members in problem.pools.items():
         own = [n for n in members if not n.rented]
         if not own:
             continue
-        asked = float(problem.needed(pool, {}).max(initial=0.0))
-        asked += sum(problem.fixed_gpus.get(n.name, 0) for n in own)
-        lacking = asked - sum(n.gpus for n in own)
-        count = min(math.ceil(lacking / max(own[0].gpus, 1) - 1e-9), NODES_MAX) if lacking > 0 else 0
-        more += [_extra(own[0], _kind(change), names) for _ in range(count)]
-    return replace(problem, nodes=(*problem.nodes, *more))
+        lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in own)
+        whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in own)
+        count = min(max(math.ceil(lacking / max(own[0].gpus, 1)), whole, 0), NODES_MAX)
+        problem = _with_nodes(problem, _copies(problem.nodes, own[0], kind, count))
+    return problem
 
 
 def parse_add(text: str) -> tuple[str, int]:

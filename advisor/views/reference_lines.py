@@ -9,7 +9,7 @@ from ...rules.catalog.types import GpuSku
 from ...rules.policy.thresholds import WasteRule
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
-from ..recommend.waste import RULES
+from ..recommend.rules import RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def levels_of(
 
 def _of_rules(of: str, rules: Mapping[str, WasteRule], whole: float) -> list[Level]:
     """The thresholds of waste rules for one line. `whole`: what the GPU or the node has of it, in the line's unit."""
-    lines = [(rules[one.id], one.line) for one in RULES.values() if one.line is not None and one.line.of == of]
+    lines = [(rules[one.id], one.line) for one in RULES if one.line is not None and one.line.of == of]
     shares = [(line.words, rule.value(line.threshold)) for rule, line in lines]
     return [Level(of, f"{words} {share:.0%}", share * whole) for words, share in shares]
 

@@ -11,7 +11,6 @@ from skuwise.advisor.pipeline import AdviseOptions, reason_on
 from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.plan.solve import SolverBudget
 from skuwise.tests.support.moves_builders import END, PLAIN, catalog, gpus_of, node, usage, workload
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -31,7 +30,7 @@ def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisio
     frame = Frame(
         given.window, NOTHING, NOTHING, NOTHING, NOTHING, host, NOTHING, uses, NOTHING, {"kind": "sqlite"}
     )  # fmt: skip
-    return Planner(found, frame, SolverBudget(2.0, 4.0, 1), lambda: 0.0)
+    return Planner(found, frame, 5.0, lambda: 0.0)
 
 
 def plan_of(given: Verdicts, prices=(), change: FleetChange = NO_CHANGE, **request) -> Plan:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import combinations, product
 
 from skuwise.advisor.plan.problem import GOALS, Layout, PlanOption, PlanSeries, Problem
-from skuwise.advisor.plan.worth import Worth, move_cost, node_worth, option_worth
+from skuwise.advisor.plan.worth import move_cost, node_worth, option_worth
 
-from .plan_checker import broken_rules, missing_gpus, state_of
+from .plan_checker import broken_rules
 from .plan_fleets import random_problem
 
 
@@ -28,12 +28,12 @@ def tiny_problem(seed: int) -> Problem:
 
 
 def best_value(problem: Problem) -> float:
-    """Of all layouts that break no rule, the best value net of what is missing."""
+    """Of all layouts that break no rule, the best value."""
     return max(_scores(problem))
 
 
 def score(problem: Problem, layout: Layout) -> float:
-    """Worked out from the definitions: what emptied nodes and changes bring, less moves, rent and what is missing."""
+    """Worked out from the definitions: what emptied nodes and changes bring, less moves and rent."""
     total = sum(
         (-node_worth(n, problem) if n.name in layout.kept else 0.0)
         if n.rented
@@ -49,7 +49,7 @@ def score(problem: Problem, layout: Layout) -> float:
         for u in s.units:
             if layout.places.get(u.id, u.node) != u.node and u.fixed is None and len(u.gpus) == 1:
                 total -= move_cost(problem, max(u.gpu_count, 1))
-    return total - sum(layout.short.values()) * Worth(problem).lack / 100
+    return total
 
 
 def _scores(problem: Problem) -> Iterator[float]:
@@ -63,17 +63,9 @@ def _scores(problem: Problem) -> Iterator[float]:
             for count in range(len(free) + 1):
                 for more in combinations(free, count):
                     kept = frozenset({*busy, *more})
-                    layout = Layout(chosen, places, kept, {}, 0.0, 0.0, 0.0, proven=False)
-                    layout = replace(layout, short=_short(problem, layout))
+                    layout = Layout(chosen, places, kept)
                     if not broken_rules(problem, layout):
                         yield score(problem, layout)
-
-
-def _short(problem: Problem, layout: Layout) -> dict[str, int]:
-    on = state_of(problem, layout)
-    return {
-        pool: lack for pool in problem.pools if (lack := missing_gpus(problem, pool, layout.chosen, layout.kept, on))
-    }
 
 
 def _places(problem: Problem, chosen: Mapping[str, PlanOption], names: list[str]) -> Iterator[dict[str, str]]:

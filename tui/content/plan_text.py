@@ -59,15 +59,11 @@ def question_words(asked: PlanQuestion) -> Content:
 
 def quality_words(plan: Plan, *, searching: bool) -> Content:
     """How good the plan is, as far as that is known yet."""
-    s = plan.solver
+    from ...advisor.views.document.plan_document import quality  # noqa: PLC0415
+
     if searching:
         return line("First answer; searching for a better plan ...", "$warning")
-    took = f"found in {s.seconds:.1f} s"
-    if s.proven:
-        return line(f"No better plan exists under these limits ({took}).", "$foreground-muted")
-    if s.gap is None:
-        return line(f"Not known how much better a plan could be ({took}).", "$foreground-muted")
-    return line(f"At most {s.gap * 100:.1f} % below the best possible plan ({took}).", "$foreground-muted")
+    return line(quality(plan), "$foreground-muted")
 
 
 def head_words(plan: Plan) -> Content:
@@ -91,9 +87,10 @@ def step_words(row: StepRow, advice: Advice) -> Content:
     told = [line(f"Step {step.number}: {row.title}", "bold")]
     if r is not None:
         told.append(line(f"Alone: {gain_text(r, advice)}", "$success" if r.saving_usd_per_month else ""))
-    told.append(line(f"Empties: {_named(step.frees)}" if step.frees else "Empties no node alone."))
+    if step.frees:
+        told.append(line(f"Empties: {_named(step.frees)}"))
     before = ", ".join(map(str, step.after))
-    told.append(line(f"After step {before}, which makes room." if before else "Waits for no other step."))
+    told.append(line(f"After step {before}, which makes room." if before else "Can start now."))
     if step.staging is not None:
         told.append(line(step.staging.text, "$warning"))
     if step.risk is not None:

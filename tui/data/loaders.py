@@ -43,10 +43,8 @@ class PlanMaker(Protocol):
         request: PlanRequest,
         change: FleetChange = ...,
         on_first: Callable[[Plan], None] | None = None,
-        wanted: Callable[[], None] = ...,
     ) -> Plan:
-        """See `advisor.plan.planner.Planner`. What `on_first` or `wanted` raises ends the search. Raises
-        SkuwiseError."""
+        """See `advisor.plan.planner.Planner`. What `on_first` raises ends the search. Raises SkuwiseError."""
         ...
 
 
@@ -212,7 +210,7 @@ class SourceLoader:
         frame, found = loaded.frame, loaded.found
         if found is None:
             frame, found = self._reader(loaded.at, tell)(FINDINGS_WINDOW)
-        if not found.verdicts.nodes:
+        if not found.fleet.verdicts.nodes:
             raise NothingToDo("No node with GPUs in this window.", "Use another source.")
         return Planner(found, frame, None, time.monotonic)
 

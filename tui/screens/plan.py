@@ -175,17 +175,14 @@ class PlanPage(Page):
             return
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:
-            def wanted() -> None:
-                tell("planning")  # ends here where nobody waits for it any more
-
             def first(plan: Plan) -> None:
-                wanted()
+                tell("planning")  # ends here where nobody waits for it any more
                 self.post_message(FirstPlan(asked, plan))
 
             try:
                 planner = self._maker(basis, loader, loaded, tell)
-                wanted()
-                plan = planner.plan(question.request, question.change, first, wanted)
+                tell("planning")
+                plan = planner.plan(question.request, question.change, first)
             except Cancelled:
                 raise
             except SkuwiseError as error:

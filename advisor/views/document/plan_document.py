@@ -36,13 +36,14 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
                 _changes(plan),
                 section("Nodes to return", returned_table(plan, rows), _rented(plan)),
                 _missing(plan),
+                section("Compared with advise", Bullets(_reconciled(plan))),
                 section("Steps", steps_table(plan, known, rows), _patches(plan, again)),
                 section("Fleet before and after", pools_table(plan.pools, rows)),
                 section("Not worth the risk", _left_table(_risky(plan), advice, known, rows)),
                 section("Left out for other reasons", _left_table(_others(plan), advice, known, rows)),
                 section("Independent of the plan", _beside(plan, titles, known, rows)),
                 section("Notes", Bullets(tuple(note.text for note in plan.notes))),
-                section("How good this plan is", _quality(plan)),
+                section("How good this plan is", quality(plan)),
             )
             if one.blocks
         ),
@@ -73,7 +74,10 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
         usd = one.saving_usd_per_month
         found.append(Tile(label, f"{words.usd(usd.p50)}/month", _usd_apart(usd)))
     freed = plan.gpus_freed
-    found.append(Tile("GPUs freed", f"{freed.p50:,.0f} of {plan.gpus_today:,}", _apart(freed)))
+    if rented := sum(n.gpus for n in plan.rented):
+        found.append(Tile("Net GPUs", f"{freed.p50 - rented:,.0f}", f"{freed.p50:,.0f} freed, {rented:,} rented"))
+    else:
+        found.append(Tile("GPUs freed", f"{freed.p50:,.0f} of {plan.gpus_today:,}", _apart(freed)))
     if plan.energy_kwh_per_month is not None and plan.returned:
         found.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
     found.append(Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
@@ -294,14 +298,36 @@ def _beside(plan: Plan, titles: Titles, known: Known, rows: int | None) -> Bulle
     return Bullets(tuple(lines))
 
 
-def _quality(plan: Plan) -> str:
-    s = plan.solver
-    took = f"found in {s.seconds:.1f} s"
-    if s.proven:
-        return f"No better plan exists under these limits: the solver proved it ({took})."
+def quality(plan: Plan) -> str:
+    """How good the plan is, and within which limits."""
+    s, kept = plan.solver, sum(p.reserve_gpus for p in plan.pools)
+    limits = [f"risk {plan.risk}"]
+    if plan.max_moves is not None:
+        limits.append(f"at most {counted(plan.max_moves, 'workload')} touched")
+    if plan.reserve or kept:
+        limits.append(f"{counted(len(plan.reserve), 'node') if plan.reserve else counted(kept, 'GPU')} in reserve")
+    within = f"{', '.join(limits)} (found in {s.seconds:.1f} s)."
     if s.gap is None:
-        return f"The search ended before it was known how much better a plan could be ({took})."
-    return f"At most {s.gap * 100:.1f} % below the best possible plan ({took})."
+        return f"Unknown how much better a plan could be within: {within}"
+    return f"Best plan within: {within}" if s.gap < 5e-4 else f"At most {s.gap:.1%} below the best within: {within}"
+
+
+def _reconciled(plan: Plan) -> tuple[str, ...]:
+    """What the plan keeps in reserve, and how its cash adds up to what `advise` calls recoverable."""
+    if plan.advise_usd_per_month is None or plan.plan_usd_per_month is None:
+        return ()
+    reserve = sum(r.usd_per_month for r in plan.reserve)
+    left = sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
+    if not round(plan.advise_usd_per_month) and not round(plan.plan_usd_per_month):
+        return ()
+    kept = [f"Kept in reserve: {r.node} ({words.usd(r.usd_per_month)}/month)" for r in plan.reserve]
+    told = f"{words.usd(plan.plan_usd_per_month)} in the plan"
+    told += f" + {words.usd(reserve)} kept in reserve" if plan.reserve else ""
+    told += f" + {words.usd(left)} left out" if round(left) else ""
+    if combined := round(plan.combined_usd_per_month or 0.0):
+        found = "found by combining moves" if combined > 0 else "less where moves are combined"
+        told += f" {'-' if combined > 0 else '+'} {words.usd(abs(combined))} {found}"
+    return (*kept, f"{told} = {words.usd(plan.advise_usd_per_month)}/month recoverable in advise")
 
 
 def _steps_words(nodes: Sequence[ReturnedNode]) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -12,13 +13,14 @@ import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.limits import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.render.plan import plan_json
+from skuwise.advisor.render.plan import plan_json, render_plan
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import (
     DAYS,
     END,
     PLAIN,
     START,
+    bare,
     drawing,
     founding,
     gpus_of,
@@ -156,6 +158,35 @@ def test_the_founding_case_moves_off_the_fabric():
     assert (step.action, step.risk) == ("move-sku", "very-low")
     # For nodes, GPUs and energy no others are rented.
     assert plan_of(founding(), goal="nodes").rented == ()
+
+
+@pytest.mark.parametrize("solver", [True, False])
+def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatch):
+    """An idle node is kept for failures: the plan says which, and that the sums agree."""
+    if not solver:
+        monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    pair = [workload("chat", ("n1",)), workload("chat", ("n2",), id="w-chat-2")]
+    held = replica("a", "n8", range(8), of="search")
+    uses = [busy(held), *(usage(w, u_n=0.2) for w in pair)]
+    nodes = [node("n1"), node("n2"), plain_node("n8"), plain_node("n9")]
+    idle = [bare("n9", i) for i in range(8)]
+    given = drawing(verdicts(nodes, [*pair, held], uses=uses, bare_gpus=idle), tokens_a_joule=2.0)
+    plan = plan_of(given, reserve_nodes=None)
+    assert [(r.node, r.usd_per_month, r.reason.code) for r in plan.reserve] == [
+        ("n9", pytest.approx(PLAIN_HOUR * MONTH), "plan-reserve")
+    ]
+    assert plan.advise_usd_per_month == pytest.approx(planner(given).found.advice.summary.recoverable_usd_per_month)
+    assert closes(plan) and plan.plan_usd_per_month > 0
+    assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
+    text = render_plan(plan, planner(given).found.advice, "table")
+    assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text
+    assert "recoverable in advise" in text
+
+
+def closes(plan: Plan) -> bool:
+    total = plan.plan_usd_per_month - plan.combined_usd_per_month + sum(r.usd_per_month for r in plan.reserve)
+    total += sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
+    return total == pytest.approx(plan.advise_usd_per_month, abs=0.01)
 
 
 def test_what_was_dismissed_is_no_part_of_a_plan():

@@ -1,0 +1,226 @@
+"""What a layout means in nodes, GPUs and dollars: drawn jointly, by node type, and beside what `advise` counts."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..core.coded_text import CodedText, coded
+from ..pipeline import Reasoned
+from ..recommend.fleet import DRAWS
+from ..recommend.recommender import best_together, without_losers
+from .build import Drafted
+from .problem import FOREVER, Goal, Hours, Layout, PlanNode, Problem
+from .result import NotInPlan, PoolPlan, ReservedNode
+from .state import State
+from .steps import Step
+from .worth import HOURS_PER_MONTH, MONTH_SECONDS, month_usd
+
+# Beyond it no growth rate holds.
+YEARS_MAX = 10.0
+
+
+@dataclass(frozen=True)
+class Brought:
+    """By draw: nodes that can be given back, GPUs of the fleet that services let go of, and US dollars a month by date
+    (None: now), each with all earlier ones."""
+
+    nodes: Hours
+    gpus: Hours
+    usd: Mapping[float | None, Hours]
+
+
+def brought(problem: Problem, layout: Layout) -> Brought:
+    """Draws of the whole fleet: the extra GPUs of all changes of one pool are added draw by draw. Where demand or a
+    predicted time turns out higher, nodes are kept or rented after all: those that bring most, so that a claim is never
+    raised by them."""
+    nodes, gpus = np.zeros(DRAWS), np.zeros(DRAWS)
+    back: dict[float | None, Hours] = {None: np.zeros(DRAWS)}
+    asked = problem.needs.asked(layout.chosen.values())
+    for pool, members in problem.pools.items():
+        extra = sum(
+            (o.extra_draws for o in layout.chosen.values() if o.pool == pool and len(o.extra_draws)), np.zeros(DRAWS)
+        )
+        kept = [n for n in members if n.name in layout.kept]
+        gone = [n for n in members if n.is_today and n.name not in layout.kept]
+        slack = sum(n.gpus for n in kept) - int(asked[pool].max()) - problem.reserve.get(pool, 0)
+        lacking = np.maximum(extra - max(slack, 0), 0.0)
+        more = np.ceil(lacking / max(n.gpus for n in members) - 1e-9)
+        again = np.minimum(more, len(gone))
+        nodes += len(gone) - again
+        gpus -= lacking
+        by_worth = sorted(gone, key=lambda n: (n.bound_until is None, n.usd_per_hour or 0.0), reverse=True)
+        for rank, node in enumerate(by_worth):
+            if node.bound_until != FOREVER and node.usd_per_hour:
+                date = node.bound_until
+                back[date] = back.get(date, np.zeros(DRAWS)) + month_usd(node) * (again <= rank)
+        price = max(month_usd(n) for n in members)
+        back[None] = back[None] - sum(month_usd(n) for n in kept if n.is_bought) - (more - again) * price
+    gpus += _released(problem, layout)
+    usd: dict[float | None, Hours] = {}
+    total = np.zeros(DRAWS)
+    for date in sorted(back, key=lambda at: -1.0 if at is None else at):
+        usd[date] = total = total + back[date]
+    return Brought(nodes, np.maximum(gpus, 0.0), usd)
+
+
+def _released(problem: Problem, layout: Layout) -> int:
+    """GPUs of the fleet that services hold today and no longer hold afterwards."""
+    own = {n.name for n in problem.nodes if n.is_today}
+    held = {u.id: u.gpu_count for s in problem.series for u in s.units}
+    held |= {o.unit(k): o.gpus_each for o in layout.chosen.values() for k in range(o.started)}
+    before = sum(c for s in problem.series for u in s.units for n, c in u.gpus.items() if n in own)
+    return before - sum(held[unit] for unit, node in layout.places.items() if node in own)
+
+
+def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:
+    """The fleet by pool, the largest first: today, after a plan, and how far what is left carries. `growth`: of all
+    demand a month, ratio; None: not asked."""
+    asked, out = problem.needs.asked(layout.chosen.values()), []
+    for pool, members in problem.pools.items():
+        own = [n for n in members if n.is_today]
+        kept = [n for n in members if n.name in layout.kept]
+        if not own and not kept:
+            continue
+        peak, room = int(asked[pool].max()), sum(n.gpus for n in kept if n.extra != "missing")
+        carries = room / peak if peak > 0 else None
+        wanted = drafted.reserve_wanted.get(pool, 0)
+        out.append(
+            PoolPlan(
+                pool=pool, node_sku=members[0].node_sku, gpu_sku=members[0].gpu_sku, region=members[0].region,
+                nodes_today=len(own), nodes_after=sum(n.extra != "missing" for n in kept),
+                rented=sum(n.is_bought for n in kept),
+                gpus_today=sum(n.gpus for n in own), gpus_after=room,
+                gpus_needed_today=float(problem.needs.base[pool].max()), gpus_needed=float(peak),
+                peak_at=float(drafted.grid[int(asked[pool].argmax())]) + 3600.0 if peak > 0 else None,
+                reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
+                short_gpus=drafted.crowded.get(pool, 0),
+                carries=carries, runs_out_at=_runs_out(problem.now, carries, growth),
+            )
+        )  # fmt: skip
+    return tuple(sorted(out, key=lambda p: (-p.gpus_today, p.pool)))
+
+
+def pool_name(node: PlanNode) -> str:
+    """The pool of a node for people: ``ND96isr_H100_v5 in eastus``."""
+    return f"{node.pool.rpartition('/')[2].removeprefix('Standard_')}{f' in {node.region}' if node.region else ''}"
+
+
+def _runs_out(now: float, carries: float | None, growth: float | None) -> float | None:
+    """When demand that grows by `growth` a month, compounded, is more than there is."""
+    if carries is None or growth is None or growth <= 0:
+        return None
+    months = math.log(max(carries, 1.0)) / math.log1p(growth)
+    return now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None
+
+
+_NOTHING: Mapping[Goal, str] = {
+    "cash": "within the plan it frees no whole node that is worth more than it costs",
+    "nodes": "within the plan it frees no whole node",
+    "capacity": "within the plan it frees no GPU",
+    "energy": "within the plan it saves no energy that was measured",
+}
+
+
+def left_out(
+    found: Reasoned, drafted: Drafted, layout: Layout, steps: Sequence[Step]
+) -> tuple[tuple[ReservedNode, ...], tuple[NotInPlan, ...]]:
+    """Recommendations that are no part of the plan: nodes that it keeps in reserve, and the rest, each with what
+    `advise` counts of it as recoverable."""
+    problem = drafted.problem
+    chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
+    whys = {one.recommendation.id: one.why for one in drafted.left_out}
+    counted = recoverable_of(found)
+    touched = len({step.series for step in steps if step.series is not None})
+    state = State(problem).set(layout.chosen, layout.places, layout.kept)
+    gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
+    # Nodes that are emptied by the layout alone are those of the recommendations that name nodes and no work.
+    by_layout = gone - {name for step in steps if step.option is not None for name in step.frees}
+    reserve: list[ReservedNode] = []
+    left: list[NotInPlan] = []
+    for r in sorted(found.options, key=lambda r: (r.action != "release", r.rank)):
+        usd = counted.get(r.id)
+        if r.id in chosen:
+            continue
+        why = _why(drafted, layout, r.id, touched) if r.id in options else whys.get(r.id)
+        if why is None or (why.code in ("plan-in-place", "plan-by-layout") and usd is None):
+            continue
+        if why.code == "plan-by-layout":
+            names = [name for name in r.yardstick.freed or r.yardstick.nodes if name in problem.by_node]
+            if (given := _given_back(problem, names, by_layout)) is not None:
+                by_layout -= given
+                continue
+            why = _why_kept(state, names)
+            if usd is not None and why.code == "plan-reserve":
+                reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
+                continue
+        own = r.saving_usd_per_month.p50 if r.saving_usd_per_month else None
+        left.append(NotInPlan(r.id, r.action, r.workload, why, r.risk, own, why.code == "plan-risk", usd))
+    left.sort(key=lambda n: (not n.risk_alone, -(n.would_bring_usd_per_month or 0.0), n.recommendation))
+    return tuple(sorted(reserve, key=lambda one: (-one.usd_per_month, one.node))), tuple(left)
+
+
+def recoverable_of(found: Reasoned) -> Mapping[str, float]:
+    """Recommendation -> US dollars a month that `advise` counts as recoverable: those that together bring most."""
+    best = best_together([o for o in found.options if o.counts])
+    kept = {id(draws) for draws in without_losers([o.draws for o in best if o.draws is not None])}
+    return {o.id: float(np.median(o.draws)) for o in best if o.draws is not None and id(o.draws) in kept}
+
+
+def _given_back(problem: Problem, names: Sequence[str], free: set[str]) -> set[str] | None:
+    """As many nodes of the same pools, these first, of those given back; None: there are too few."""
+    taken: set[str] = set()
+    for name in names:
+        pool = problem.by_node[name].pool
+        alike = sorted((n != name, n) for n in free - taken if problem.by_node[n].pool == pool)
+        if not alike:
+            return None
+        taken.add(alike[0][1])
+    return taken if names else None
+
+
+def _why_kept(state: State, names: Sequence[str]) -> CodedText:
+    """Why nodes that could be emptied are kept."""
+    nodes = [state.problem.by_node[name] for name in names]
+    held = next((n.held for n in nodes if n.held is not None), None)
+    if held is not None:
+        return held
+    for pool, count in Counter(n.pool for n in nodes).items():
+        gpus, kept = sum(n.gpus for n in nodes if n.pool == pool), state.problem.pools[pool]
+        room = sum(n.gpus for n in kept if n.name in state.kept) - int(state.asked[pool].max()) - gpus
+        empty = sum(n.name in state.kept and not state.rooms[n.name].gpus for n in kept) - int(state.whole[pool].max())
+        if room < 0 or (empty < count and state.whole[pool].any()):
+            return coded("plan-peak", "the work of its node type needs it at its peak")
+        if room < state.reserve(pool):
+            return coded(
+                "plan-reserve", "kept free for failures: {gpus} GPUs of {pool}",
+                gpus=state.reserve(pool), pool=pool_name(kept[0]),
+            )  # fmt: skip
+    return coded("plan-brings-nothing", _NOTHING[state.problem.goal])
+
+
+def _why(drafted: Drafted, layout: Layout, id_: str, touched: int) -> CodedText:
+    """Why an option was not taken."""
+    problem, option = drafted.problem, drafted.problem.by_option[id_]
+    taken = layout.chosen.get(option.series)
+    rival = taken or next((c for c in layout.chosen.values() if c.id in option.excludes), None)
+    if rival is not None:
+        return coded("plan-other-chosen", "{other} of the same work is in the plan instead", other=rival.id)
+    if problem.max_moves == 0:
+        return coded("plan-nothing-touched", "no workload may be touched")
+    if problem.max_moves is not None and touched >= problem.max_moves:
+        return coded(
+            "plan-not-worth-a-move", "at most {most} may be touched, and other changes gain more",
+            most=f"{problem.max_moves} workload{'s' * (problem.max_moves != 1)}",
+        )  # fmt: skip
+    return coded("plan-brings-nothing", _NOTHING[problem.goal])
+
+
+def node_watts(problem: Problem, names: Sequence[str]) -> float | None:
+    """Idle power of nodes, as far as it was measured; None: of none."""
+    known = [watts for name in names if (watts := problem.by_node[name].idle_watts) is not None]
+    return sum(known) * HOURS_PER_MONTH / 1000 if known else None
