@@ -120,12 +120,12 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None 
     found: list[Found] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
     counts = {rule.id: [0, 0, 0] for rule in rules}  # found, clean, not judged
-    not_judged: dict[tuple[str, CodedText], list[Unjudged]] = {}
+    not_judged: dict[tuple[Rule, CodedText], list[Unjudged]] = {}
     for rule, one in outcomes:
         place, subjects = 1, 1
         if isinstance(one, Unjudged):
             place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
-            not_judged.setdefault((rule.id, one.reason), []).append(one)
+            not_judged.setdefault((rule, one.reason), []).append(one)
         elif isinstance(one, Found):
             # One finding may be about several nodes or workloads.
             subjects = len(one.nodes) if rule.judges_nodes else len(one.faulty) or 1
@@ -151,20 +151,20 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None 
         tuple(found),
         tuple(dict.fromkeys(notes)),
         tuple(RuleVerdicts(rule_id, *count) for rule_id, count in counts.items()),
-        tuple(_together(rule_id, reason, those) for (rule_id, reason), those in not_judged.items()),
+        tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items()),
     )
 
 
-def _together(rule_id: str, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
+def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
     known = [one.usd_per_month for one in those if one.usd_per_month is not None]
-    held = {gpu for one in those if one.group is not None for gpu in one.group.gpus}
-    bare = {node.node: node.gpu_count for one in those if one.group is None for node in one.nodes}
+    groups = [one.group for one in those if one.group is not None and not rule.judges_nodes]
+    whole = {node.node: node.gpu_count for one in those if one.group is None or rule.judges_nodes for node in one.nodes}
     return NotJudged(
-        rule=rule_id,
+        rule=rule.id,
         reason=reason,
         nodes=tuple(sorted({node.node for one in those for node in one.nodes})),
-        workloads=tuple(sorted({one.group.lead.id for one in those if one.group is not None})),
-        gpu_count=len(held) + sum(bare.values()),
+        workloads=tuple(sorted({group.lead.id for group in groups})),
+        gpu_count=len({gpu for group in groups for gpu in group.gpus}) + sum(whole.values()),
         usd_per_month=sum(known) if known else None,
     )
 
