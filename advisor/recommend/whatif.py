@@ -87,8 +87,8 @@ class WhatIfResult:
     """The result of a choice. `then` None: there is no prediction, and `missing` has the reason.
 
     `saving_usd_per_month`: cash; None: none can be claimed. `of_count_usd_per_month`: the part of its p50 that today's
-    GPUs would save by their right-sized count alone. `energy_kwh_per_month`: what a lower clock saves. `blocked_by`:
-    what forbids it; `missing`: what is not known; `notes`: what else should be said.
+    GPUs would save by their right-sized count alone. `blocked_by`: what forbids it; `missing`: what is not
+    known; `notes`: what else should be said.
     """
 
     choice: WhatIfChoice
@@ -102,7 +102,6 @@ class WhatIfResult:
     realisation: Realisation = "capacity-freed"
     available_from: str | None = None
     freed_gpu_hours_per_month: float = 0.0
-    energy_kwh_per_month: float | None = None
     blocked_by: tuple[CodedText, ...] = ()
     missing: tuple[CodedText, ...] = ()
     notes: tuple[CodedText, ...] = ()
@@ -143,7 +142,7 @@ def what_if(
     `drawn`: what its GPUs draw, for the clock; None: not measured. `predicted`: what is known already of a GPU behind a
     link, kept from one node to the next.
     """
-    return _with_latency(_Evaluation(fleet, base, choice, drawn, {} if predicted is None else predicted).result(), base)
+    return _Evaluation(fleet, base, choice, drawn, {} if predicted is None else predicted).result()
 
 
 def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
@@ -222,9 +221,8 @@ class _Evaluation:
         if source is None or gpu is None or time is None or isinstance(time, Refusal):
             return self._ended(None)
         time, fit = self._sliced(source, gpu, time)
-        time, energy, watts = self._clocked(source, gpu, time)
-        gpus = self._count(time, fit)
-        time = self._counted(source, gpu, time, gpus, fit)
+        time, watts = self._clocked(source, gpu, time)
+        time, gpus = self._counted(source, gpu, time, fit)
         per_node = base.gpus_per_node if self.stays or self.target is None else self.target.gpu_count
         nodes, price = int(nodes_for(gpus, per_node)), self._price()
         longer = time.median if self.jobs else 1.0
@@ -234,16 +232,17 @@ class _Evaluation:
             watts,
         )  # fmt: skip
         saving = self._cash(then, time, self._nodes_drawn(time, gpus, per_node, fit))
+        self._held_to_class(time, gpus)
         answer = replace(self._ended(then), time_ratio=time.interval, basis=time.basis, risk=time.risk)
         if self.stays and not self.jobs:
             answer = replace(answer, freed_gpu_hours_per_month=max(base.gpus - gpus, 0) * HOURS_PER_MONTH)
-        if saving is not None and base.price is not None:
-            spared = base.nodes - float(np.median(base.right_nodes_draws))
-            answer = replace(
-                answer, saving_usd_per_month=saving.interval, realisation=saving.realisation,
-                available_from=saving.date, of_count_usd_per_month=spared * base.price.usd_per_hour * self.hours,
-            )  # fmt: skip
-        return replace(answer, energy_kwh_per_month=energy)
+        if saving is None or base.price is None:
+            return answer
+        spared = base.nodes - float(np.median(base.right_nodes_draws))
+        return replace(
+            answer, saving_usd_per_month=saving.interval, realisation=saving.realisation, available_from=saving.date,
+            of_count_usd_per_month=spared * base.price.usd_per_hour * self.hours,
+        )  # fmt: skip
 
     def _ended(self, then: Side | None) -> WhatIfResult:
         base, lead = self.base, self.base.group.lead
@@ -313,61 +312,59 @@ class _Evaluation:
             self._lacks("no-such-instance", told, instance=asked, gpu=source.name)
         return time, None
 
-    def _clocked(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, float | None, float | None]:
-        """With the clock: time, kWh a month saved, watts of a GPU at work."""
+    def _clocked(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, float | None]:
+        """With the clock: time, and watts of a GPU at work."""
         share, group, drawn = self.choice.clock_share, self.base.group, self.drawn
         whole = gpu.name == source.name and self.choice.profile is None
         if share == 1.0:
-            return time, None, drawn.watts if drawn is not None and whole else None
+            return time, drawn.watts if drawn is not None and whole else None
         if not whole:
             told = "clocks are predicted only for whole GPUs of the current model; choose those, or the full clock"
             self._lacks("clock-of-another-gpu", told)
-            return time, None, None
+            return time, None
         found = predict_clock(group.use, group.phase, share)
         if isinstance(found, Refusal):
             self._unpredicted("no-prediction-at-clock", "no prediction at this clock", found)
-            return time, None, None
+            return time, None
         if drawn is None:
             self._lacks("power-not-measured", "savings of a lower clock unknown: no data on busy power")
-            return _both(time, found), None, None
+            return _both(time, found), None
         move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.idle_watts, model=load_power_model())
         change = ClockChange(move, None, drawn.hours_per_month)
         kwh, joules = change.kwh_per_month, {"joules_per_month": change.kwh_per_month * JOULES_PER_KWH}
         worth = worth_words(self.fleet.book, group, kwh)
         self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh/month, {worth}.", joules))
-        return _both(time, found), kwh, move.watts_after
+        return _both(time, found), move.watts_after
 
-    def _count(self, time: Prediction, fit: SliceFit | None) -> int:
-        """Whole GPUs: as chosen (instances, of a slice); else of a job as today, of a service what the demand needs."""
+    def _counted(self, source: GpuSku, gpu: GpuSku, time: Prediction, fit: SliceFit | None) -> tuple[Prediction, int]:
+        """Whole GPUs, and the time on so many: as chosen (instances, of a slice); else of a job as today, of a service
+        what the demand needs."""
         base, chosen = self.base, self.choice.gpus
         if fit is not None:
-            return math.ceil((chosen or base.gpus) / per_gpu(fit))
-        if chosen is not None or self.jobs:
-            return chosen or base.gpus
-        if base.demand is None:
-            self._lacks("count-unknown", "required GPU count unknown: no demand data")
-            return base.gpus
-        if time.basis == SAME_GPU:
-            return base.right_gpus
-        needed = int(base.gpus_needed(np.array([base.demand * time.median]))[0])
-        return min(needed, base.gpus) if self.stays else needed  # more of today's is for whoever asks to say
-
-    def _counted(self, source: GpuSku, gpu: GpuSku, time: Prediction, gpus: int, fit: SliceFit | None) -> Prediction:
-        """The time on so many GPUs, and what forbids the count."""
-        base = self.base
-        if fit is not None or gpus == base.gpus:
-            return time
+            return time, math.ceil((chosen or base.gpus) / per_gpu(fit))
+        gpus = chosen or base.gpus
         if self.jobs:
+            if gpus == base.gpus:
+                return time, gpus
             found = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
             if not isinstance(found, Refusal):
-                return _both(time, found)
+                return _both(time, found), gpus
             self._unpredicted("no-prediction-for-count", f"no prediction for {gpus} GPUs", found, gpus=gpus)
-            return time
-        if self.choice.gpus is not None and gpus < base.gpus and gpu.name == source.name:
-            self.blocked += fewer_gpus_gates(base.group, gpus)
-        if gpus < base.floor:
-            self.blocked.append(coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor))
-        return time
+            return time, gpus
+        if chosen is not None:
+            if gpus < base.gpus and gpu.name == source.name:
+                self.blocked += fewer_gpus_gates(base.group, gpus)
+        elif base.demand is None:
+            self._lacks("count-unknown", "required GPU count unknown: no demand data")
+        elif time.basis == SAME_GPU:
+            gpus = base.right_gpus
+        else:
+            needed = int(base.gpus_needed(np.array([base.demand * time.median]))[0])
+            gpus = min(needed, base.gpus) if self.stays else needed  # more of today's is for whoever asks to say
+        if gpus != base.gpus and gpus < base.floor:
+            least = coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor)
+            self.blocked.append(least)
+        return time, gpus
 
     def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
         """95th percentile of a service's load then; above the headroom it blocks the choice."""
@@ -443,6 +440,22 @@ class _Evaluation:
             self.blocked.append(paid_on_top(base))
         return None
 
+    def _held_to_class(self, time: Prediction, gpus: int) -> None:
+        """What breaks the latency class of the service blocks; that it is kept, or not predicted, is a note."""
+        latency = self.base.group.lead.latency
+        if latency is None or not latency.limits:
+            return
+        slowdown = slowdown_of(time.interval, self.base, gpus if self.choice.profile is None else None)
+        if slowdown is None:
+            return
+        broken = broken_limits(latency, slowdown)
+        self.blocked += broken
+        if slowdown.slower and not broken:
+            said, code = unpredicted_words(latency), "latency-in-question"
+            if said is None:
+                said, code = kept_words(latency, slowdown), "latency-kept"
+            self.notes.append(coded(code, "{said}", said=said))
+
 
 def _both(first: Prediction, second: Prediction) -> Prediction:
     """One after the other: ratios multiply, and their errors are taken to be independent."""
@@ -450,20 +463,3 @@ def _both(first: Prediction, second: Prediction) -> Prediction:
         return second
     sigma = math.hypot(first.sigma, second.sigma)
     return Prediction(first.median * second.median, sigma, f"{first.basis}; {second.basis}")
-
-
-def _with_latency(result: WhatIfResult, base: Baseline) -> WhatIfResult:
-    """The answer with what breaks the class of its service against it, or a note that it is kept or not predicted."""
-    latency, then, time = base.group.lead.latency, result.then, result.time_ratio
-    if latency is None or not latency.limits or then is None or time is None:
-        return result
-    slowdown = slowdown_of(time, base, then.gpus if result.choice.profile is None else None)
-    if slowdown is None:
-        return result
-    broken = broken_limits(latency, slowdown)
-    if broken or not slowdown.slower:
-        return replace(result, blocked_by=(*result.blocked_by, *broken))
-    said, code = unpredicted_words(latency), "latency-in-question"
-    if said is None:
-        said, code = kept_words(latency, slowdown), "latency-kept"
-    return replace(result, notes=(*result.notes, coded(code, "{said}", said=said)))

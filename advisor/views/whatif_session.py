@@ -55,14 +55,16 @@ def workbench(
     if group is None:
         return None
     base = baseline_for(fleet, group)
-    drawn = power_at_work(verdicts, group, fleet.hours_of(group))
     sku = book.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
     profiles = sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)) if sku is not None else ()
-    return Workbench(
-        workload=id_, fleet=fleet, base=base, drawn=drawn,
-        profiles=tuple(p.name(sku.mem_bytes) for p in profiles if sku is not None and p.memory_slices < MEMORY_SLICES),
-        targets=_targets(fleet, base),
-    )  # fmt: skip
+    parts = tuple(p.name(sku.mem_bytes) for p in profiles if sku is not None and p.memory_slices < MEMORY_SLICES)
+    # The nodes of its provider, then priced ones of others.
+    here = group.nodes[0].provider if group.nodes else None
+    sold = book.catalog.nodes.values()
+    mine = [n for n in sold if n.provider == here and n.name != group.lead.node_sku]
+    others = [n for n in sold if n.provider != here and n.prices]
+    targets = (*survey(fleet, base, mine), *survey(fleet, base, others))
+    return Workbench(id_, fleet, base, power_at_work(verdicts, group, fleet.hours_of(group)), parts, targets)
 
 
 def of_nodes(frame: Frame, nodes: Iterable[str]) -> Frame:
@@ -80,10 +82,3 @@ def of_nodes(frame: Frame, nodes: Iterable[str]) -> Frame:
         serving=cut(frame.serving),
         workloads=frame.workloads[frame.workloads["workload_id"].isin(held)].reset_index(drop=True),
     )  # fmt: skip
-
-
-def _targets(fleet: Fleet, base: Baseline) -> tuple[WhatIfResult, ...]:
-    here = base.group.nodes[0].provider if base.group.nodes else None
-    nodes = fleet.catalog.nodes.values()
-    mine = survey(fleet, base, (n for n in nodes if n.provider == here and n.name != base.group.lead.node_sku))
-    return (*mine, *survey(fleet, base, (n for n in nodes if n.provider != here and n.prices)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from ....agent.base.durations import parse_duration
 from ....rules.base.errors import EXIT_DONE, NothingToDo, UsageError
@@ -16,7 +16,7 @@ from ....rules.catalog.types import NodeSku
 from ....rules.models.move_model import load_move_model
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
-from ...recommend.predict.capacity_plan import CapacityPlan, Wanted, fastest_first_token, plan_serving, plan_training
+from ...recommend.predict.capacity_plan import CapacityPlan, Wanted, plan_serving, plan_training
 from ...recommend.predict.precision_levers import levers_of_plan
 from ...recommend.sustained_rates import PRECISIONS
 from .options import (
@@ -80,9 +80,16 @@ def run(options: argparse.Namespace) -> int:
     model = load_move_model()
     training = plan_training(wanted, catalog, model, nodes)
     serving = plan_serving(wanted, catalog, model, nodes)
-    if not training and not serving:
-        raise NothingToDo("No node of the catalog can train or serve this model.", _why(wanted, catalog, nodes))
-    notes = [*_notes(wanted, training, "trains"), *_notes(wanted, serving, "serves", _why(wanted, catalog, nodes))]
+    notes = []
+    if not training:
+        held = f"the states and a sequence of {wanted.context} tokens"
+        text = f"No node of the catalog trains it: none holds {held}, or none with enough memory has an RDMA fabric."
+        notes.append(CodedText("no-node-trains-it", text, {"context": wanted.context}))
+    if not serving:
+        why = _why(wanted, catalog, nodes)
+        if not training:
+            raise NothingToDo("No node of the catalog can train or serve this model.", why)
+        notes.append(coded("no-node-serves-it", "No node of the catalog serves it as asked. {why}", why=why))
     levers = levers_of_plan(wanted, serving, catalog, model, nodes)
     if options.format == "json":
         document = {
@@ -135,25 +142,18 @@ def _load(text: str | None, output_tokens: int) -> float | None:
 
 
 def _why(wanted: Wanted, catalog: Catalog, nodes: Sequence[NodeSku]) -> str:
-    fastest = fastest_first_token(wanted, catalog, load_move_model(), nodes)
-    if fastest is None:
+    """Why no node serves it: by the shortest time to a first token that any reaches that holds the model."""
+    any_latency = replace(wanted, first_token_seconds=None, token_seconds=None)
+    plans = plan_serving(any_latency, catalog, load_move_model(), nodes)
+    if not plans:
         return "No node with a list price and measured GPUs holds weights and cache: ask for less context or batch."
+    fastest = min(plan.figures["first_token_seconds"] for plan in plans)
     if wanted.first_token_seconds and fastest > wanted.first_token_seconds:
         return (
             f"The shortest time to a first token over {wanted.input_tokens} tokens is {_span(fastest)}: allow more, or "
             "send shorter prompts."
         )
     return "The time per further token is not reached: allow more."
-
-
-def _notes(wanted: Wanted, plans: Sequence[CapacityPlan], verb: str, why: str = "") -> list[CodedText]:
-    if plans:
-        return []
-    if verb == "trains":
-        held = f"the states and a sequence of {wanted.context} tokens"
-        text = f"No node of the catalog trains it: none holds {held}, or none with enough memory has an RDMA fabric."
-        return [CodedText("no-node-trains-it", text, {"context": wanted.context})]
-    return [coded("no-node-serves-it", "No node of the catalog serves it as asked. {why}", why=why)]
 
 
 def _json(plan: CapacityPlan) -> dict[str, object]:

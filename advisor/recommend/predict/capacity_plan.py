@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ....rules.catalog.loader import Catalog
 from ....rules.catalog.types import GpuSku, NodeSku, Price
@@ -102,13 +102,6 @@ def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iter
     reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.precision)
     plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in REPLICA_GPUS)
     return _best(filter(None, plans), "usd_per_hour")
-
-
-def fastest_first_token(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> float | None:
-    """The shortest time to a first token that any node reaches, in seconds; None: none holds the model."""
-    any_latency = replace(wanted, first_token_seconds=None, token_seconds=None)
-    times = [p.figures["first_token_seconds"] for p in plan_serving(any_latency, catalog, model, nodes)]
-    return min(times, default=None)
 
 
 def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterator[Offer]:

@@ -50,7 +50,6 @@ class SliceFit:
 
     profile: MigProfile
     name: str
-    mem_bytes: float
     prediction: Prediction | None
     load: float
     blocked_by: tuple[CodedText, ...]
@@ -86,8 +85,8 @@ def weigh_slices(
     """
     out = []
     for profile in sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)):
-        mem = sku.mem_bytes * profile.memory_slices / MEMORY_SLICES
-        room, found = room_bytes(mem), predict_slice(sku, profile, use, phase)
+        room = room_bytes(sku.mem_bytes * profile.memory_slices / MEMORY_SLICES)
+        found = predict_slice(sku, profile, use, phase)
         # Above 1 the instance falls behind today's work.
         rows = busy_there(use, slice_factors(sku, profile))
         load = float(np.percentile(rows, 95)) if rows.size else math.nan
@@ -101,7 +100,7 @@ def weigh_slices(
             told = "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})"
             blocked.append(coded(INSTANCE_BUSY, told, load=load, headroom=headroom))
         prediction = None if isinstance(found, Refusal) else found
-        out.append(SliceFit(profile, profile.name(sku.mem_bytes), mem, prediction, load, tuple(blocked)))
+        out.append(SliceFit(profile, profile.name(sku.mem_bytes), prediction, load, tuple(blocked)))
     return tuple(out)
 
 
