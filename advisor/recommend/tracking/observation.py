@@ -50,8 +50,8 @@ class WorkloadAddress:
     """How a scheduler knows a workload, for whoever changes it there. None: not told, or it has no such thing.
 
     `scheduler`: slurm, kubernetes, docker or process; `name`: of the controller or the job; `controller_kind`: the kind
-    of the Kubernetes object that made its pods; `container`: the one of its pods that asks for the GPUs; `replicas`: how
-    many pods held GPUs, each on one node.
+    of the Kubernetes object that made its pods; `container`: the one of its pods that asks for the GPUs; `replicas`:
+    how many pods held GPUs, each on one node.
     """
 
     scheduler: str
