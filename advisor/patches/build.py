@@ -60,7 +60,8 @@ def next_step(entry: LedgerEntry, program: str, place: str) -> str:
     at, known = ground.address if ground is not None else None, PATCHES.get(p.action, ())
     target = at.scheduler if at is not None else "kubernetes"
     if ground is None or target not in known:
-        return f"Next, by hand (no patch for it): {clean(' '.join(p.text.split()))}"
+        lead = "Blocked, so there is nothing to apply" if ground is None else "Next, by hand (no patch for it)"
+        return f"{lead}: {clean(' '.join(p.text.split()))}"
     nodes = shlex.quote(clean(",".join(ground.yardstick.freed or ground.yardstick.nodes)))
     other = f"; on Slurm: scontrol update NodeName={nodes} State=DRAIN Reason={p.id}" if at is None else ""
     return f"Next: {' '.join([program, 'patch', p.id, '--for', target, place]).rstrip()}{other}"

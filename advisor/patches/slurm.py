@@ -90,8 +90,7 @@ class BatchScript:
         raise UsageError(f"The script does not ask for GPUs with {what}.", _BY_HAND)
 
     def set_gpus(self, option: str, kind: str | None, count: int) -> None:
-        value = f"{kind}:{count}" if kind else str(count)
-        self.set(option, f"gpu:{value}" if option == "gres" else value)
+        self.set(option, f"{'gpu:' if option == 'gres' else ''}{f'{kind}:' if kind else ''}{count}")
 
 
 def slurm_patch(change: Change) -> Patch:

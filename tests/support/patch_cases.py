@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
@@ -195,20 +195,11 @@ def sized(manifest: str, replicas: int, gpus: int) -> str:
     return manifest.replace("REPLICAS", str(replicas)).replace("GPUS", str(gpus))
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A manifest, and with how many replicas and GPUs each it is of one action."""
-
-    name: str
-    text: str
-    strategic: bool = True
-
-    def of(self, action: str) -> str:
-        return sized(self.text, 2, 1) if action == "mig-slice" else sized(self.text, 2, 8)
+def sample(manifest: str, action: str) -> str:
+    """A manifest with as many replicas and GPUs each as an action starts from."""
+    return sized(manifest, 2, 1 if action == "mig-slice" else 8)
 
 
-SAMPLES = (
-    Sample("deployment", DEPLOYMENT), Sample("statefulset", STATEFUL_SET), Sample("job", JOB),
-    Sample("pytorchjob", PYTORCH_JOB, strategic=False),
-)  # fmt: skip
+# The type of patch that the API server takes for each.
+SAMPLES = {DEPLOYMENT: "strategic", STATEFUL_SET: "strategic", JOB: "strategic", PYTORCH_JOB: "merge"}
 KUBERNETES_ACTIONS = ("move-sku", "swap-placement", "reduce-gpus", "mig-slice", "rest-clocks", "release")

@@ -11,11 +11,13 @@ import yaml
 from skuwise.tests.support.patch_cases import (
     BATCH_SCRIPT,
     CLUSTER_QUEUE,
+    DEPLOYMENT,
+    JOB,
     KUBERNETES_ACTIONS,
     ONE_GPU_SCRIPT,
     SAMPLES,
-    Sample,
     patch_of,
+    sample,
 )
 from skuwise.tests.support.prometheus_engines import needed
 
@@ -60,21 +62,22 @@ def holds(action: str, manifest: dict) -> None:
 
 
 @pytest.mark.parametrize("action", KUBERNETES_ACTIONS)
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda one: one.name)
-def test_a_patch_is_applied_and_undone_field_by_field(action: str, sample: Sample, tmp_path: Path) -> None:
-    manifest = sample.of(action)
+@pytest.mark.parametrize(("text", "kind"), SAMPLES.items(), ids=lambda one: one.partition("kind: ")[2].split("\n")[0])
+def test_a_patch_is_applied_and_undone_field_by_field(action: str, text: str, kind: str, tmp_path: Path) -> None:
+    manifest = sample(text, action)
     made = patch_of(action, "kubernetes", ("chat.yaml", manifest))
-    kind = "strategic" if sample.strategic else "merge"
     after = patched(tmp_path, manifest, "# head\n" + made.patch.text, kind)
     holds(action, yaml.safe_load(after))
     assert yaml.safe_load(patched(tmp_path, after, made.undo.text, kind)) == plain(manifest, tmp_path)
-    fixed = sample.name == "job" and action not in ("release", "reduce-gpus")  # a Job's pods cannot be changed
+    fixed = text is JOB and action not in ("release", "reduce-gpus")  # a Job's pods cannot be changed
     assert f"--type {kind}" in made.apply and ("--local" in made.apply) is fixed
 
 
 @pytest.mark.parametrize("action", KUBERNETES_ACTIONS)
 def test_a_patch_without_the_manifest_is_applied_and_undone(action: str, tmp_path: Path) -> None:
-    manifest = SAMPLES[0].of(action).replace("node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5", "zone: a")
+    manifest = sample(DEPLOYMENT, action).replace(
+        "node.kubernetes.io/instance-type: Standard_ND96isr_H100_v5", "zone: a"
+    )
     made = patch_of(action, "kubernetes")
     after = patched(tmp_path, manifest, made.patch.text, "strategic")
     holds(action, yaml.safe_load(after))

@@ -174,6 +174,7 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
     }
     assert set(own["controller_kind"]) == {"Deployment"}
     assert set(own["image"]) == {"vllm/vllm-openai:v0.6.4"}
+    assert set(own["container"]) == {"main"}
 
 
 @pytest.mark.parametrize(

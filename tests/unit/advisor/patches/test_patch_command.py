@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 """``skuwise ledger accept``, ``reopen`` and ``skuwise patch`` as they are typed: from a decision to its patch."""
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from skuwise.__main__ import main
 from skuwise.advisor.ledger.entries import LedgerEvent
+from skuwise.advisor.ledger.file.paths import every_ledger
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import next_step
 from skuwise.advisor.recommend.progress import WorkloadAddress
@@ -49,44 +51,25 @@ def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> No
 @pytest.mark.parametrize(
     ("act", "words", "status", "says"),
     [
-        (None, [], 2, "ledger accept"), ("dismissed", [], 2, "is dismissed, not accepted"), ("done", [], 2, "--undo"),
-        ("done", ["--undo"], 0, ""), ("regressed", [], 2, "ledger accept"),
+        ("proposed", [], 2, "ledger accept"), ("dismissed", [], 2, "is dismissed, not accepted"),
+        ("done", [], 2, "--undo"), ("done", ["--undo"], 0, ""), ("regressed", [], 2, "ledger accept"),
+        ("blocked", [], 2, "it is blocked"), ("accepted", ["--manifest", "none"], 2, "Cannot read none"),
     ],
 )  # fmt: skip
 def test_only_what_was_accepted_is_patched(
     act, words: list[str], status: int, says: str, place: Path, capsys: Capture
 ) -> None:
     entry = accepted("move-sku")
-    kept_in(place / "ledger.db", entry if act is not None else replace(entry, events=entry.events[:1]))
+    if act == "blocked":
+        entry = replace(entry, proposal=replace(entry.proposal, blocked=True, ground=None))
+    kept_in(place / "ledger.db", entry if act != "proposed" else replace(entry, events=entry.events[:1]))
     # Long after it was last proposed nothing that was decided on expires.
-    if act is not None:
+    if act in ("dismissed", "done", "regressed"):
         Ledger(place / "ledger.db").add(ID, LedgerEvent(act, NOW + 60, "skuwise", None, "told"))
     done = patch(place, "--for", "kubernetes", "--manifest", str(place / "chat.yaml"), *words)
     told = capsys.readouterr()
-    assert (done, "Traceback" in told.err) == (status, False)
-    assert says in told.err and bool(told.out) is (status == 0)
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (["--for", "slurm"], "batch script"), (["--for", "kubernetes", "--manifest", "none"], "none"),
-        (["--for", "kubernetes", "--node-label", "a b=c"], "node label"),
-        (["--for", "kubernetes", "--node-label", "a"], "KEY=VALUE"),
-    ],
-)  # fmt: skip
-def test_wrong_usage_is_one_sentence_with_a_remedy(words: list[str], says: str, place: Path, capsys: Capture) -> None:
-    kept_in(place / "ledger.db", accepted("move-sku"))
-    assert patch(place, *words) == 2
-    told = capsys.readouterr()
-    assert says in told.err and told.err.count("\n") == 1 and not told.out
-
-
-def test_what_is_blocked_is_refused(place: Path, capsys: Capture) -> None:
-    entry = accepted("move-sku")
-    kept_in(place / "ledger.db", replace(entry, proposal=replace(entry.proposal, blocked=True, ground=None)))
-    assert patch(place, "--for", "kubernetes") == 2
-    assert "it is blocked" in capsys.readouterr().err
+    assert done == status and says in told.err and bool(told.out) is (status == 0)
+    assert told.err.count("\n") == (status != 0)
 
 
 SLURM = WorkloadAddress("slurm", "train")
@@ -122,9 +105,9 @@ def advised(founding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 
 
 def test_what_accept_prints_leads_to_the_patch_of_the_fleet_of_a_source(
-    advised: tuple[Path, str], capsys: Capture
+    advised: tuple[Path, str], tmp_path: Path, capsys: Capture
 ) -> None:
-    db, id_ = advised
+    (db, id_), ledgers = advised, tmp_path / "skuwise/ledgers"
     assert main(["ledger", "accept", id_, "--db", str(db)]) == 0
     step = capsys.readouterr().err.splitlines()[-1].removeprefix("Next: ")
     words = shlex.split(step)
@@ -135,6 +118,9 @@ def test_what_accept_prints_leads_to_the_patch_of_the_fleet_of_a_source(
     assert words[-2:] == ["--kind", "Deployment"]
     assert main(words[words.index("patch") :]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"]
+    (entry,) = [e for path in every_ledger(ledgers) for e in Ledger(path).entries() if e.proposal.id == id_]
+    address = entry.proposal.ground.address
+    assert (address.namespace, address.replicas) == ("nlp", 4)
 
 
 @pytest.mark.parametrize(

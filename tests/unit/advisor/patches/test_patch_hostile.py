@@ -46,7 +46,8 @@ def test_no_line_leaves_its_comment(lines: list[str]) -> None:
 @given(HOSTILE.filter(bool), st.sampled_from(["move-sku", "rest-clocks"]))
 def test_hostile_names_of_kubernetes_objects_are_refused(name: str, action: str) -> None:
     for field in ("kind", "name", "namespace", "container"):
-        typed = {"kind": "Deployment", "name": "chat", "namespace": "llm", "container": "server", field: name}
+        typed: dict[str, Any] = {"kind": "Deployment", "name": "chat", "namespace": "llm", "container": "server"}
+        typed[field] = name
         try:
             made = patch_of(action, "kubernetes", **typed)
         except SkuwiseError as error:

@@ -175,7 +175,12 @@ def test_an_exporters_daemonset_owns_no_work(
     owner: str, image: str, requesting: set[tuple[str, str]], is_left_out: bool
 ) -> None:
     pod = life("a", "u", -9, PodOwner("DaemonSet", owner), image)
-    found = owned(pd.DataFrame([use("a", 0, 9)]), KubeOwners({("", "ml", "a"): (pod,)}), GRID, requesting=requesting)
+    found = owned(
+        pd.DataFrame([use("a", 0, 9)]),
+        KubeOwners({("", "ml", "a"): (pod,)}),
+        GRID,
+        requesting=dict.fromkeys(requesting, frozenset({"main"})),
+    )
     assert found.empty == is_left_out
 
 
