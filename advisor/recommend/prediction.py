@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rules.catalog.types import GpuSku
-from ...rules.models.move_model import MoveModel
+from ...rules.models.move_model import EXPERTS, TRAINING, Z90, MoveModel
 from ..core.advice_types import Interval, Risk
 from ..core.coded_text import CodedText, coded
 from .sustained_rates import clock_ratio, family, rates_of
@@ -33,7 +33,6 @@ SERVING_FLOOR = 0.10
 LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is taken to need it
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
-Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 
 # Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
 # rules/move_model.yaml.
@@ -188,7 +187,7 @@ def predict(
         )  # fmt: skip
     floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
     ratio = time_ratio(use, phase, rho, floor)
-    sigma, basis = _sigma(source, target, use, phase, model)
+    sigma, basis = _sigma(source, target, phase, model)
     return Prediction(max(ratio, 1e-6), sigma, basis)
 
 
@@ -374,15 +373,15 @@ def _modern(sku: GpuSku) -> bool:
     return family(sku) in _MODERN
 
 
-def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, model: MoveModel) -> tuple[float, str]:
+def _sigma(source: GpuSku, target: GpuSku, phase: Phase, model: MoveModel) -> tuple[float, str]:
     if source.name == target.name:
         return SIGMA_ACHIEVED_KNOWN, "same GPU, different network"
-    compute_heavy = np.nanmean(use.u_c) > np.nanmean(use.u_m)
-    # Counters show the load as it is: the same batch there, so that more memory brings no more sequences. They do not
-    # show experts, so decode is taken to be as hard to predict as theirs.
-    kind = "training" if phase == "training" else "prefill" if compute_heavy else "decode of experts at a batch"
-    group = f"{kind}, {'within' if family(source) == family(target) else 'across'} generations"
-    return model.groups[group].sigma, group
+    # Counters do not show experts: serving is taken to be as hard to predict as theirs.
+    work = TRAINING if phase == "training" else EXPERTS
+    known = model.classes[work]
+    if {family(source), family(target)} <= known.architectures:
+        return known.sigma, work
+    return known.sigma * model.unseen, f"{work}; outside what was measured"
 
 
 def percentiles(draws: Array) -> Interval:
