@@ -54,9 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.pairs == SHIPPED:
             tell_moves(wrong=options.wrong)
-        elif options.pairs is not None or options.decode_pairs is not None:
-            decode = options.pairs is None
-            tell_table(options.decode_pairs if decode else options.pairs, decode=decode, wrong=options.wrong)
+        elif options.pairs is not None:
+            tell_table(options.pairs, decode=False, wrong=options.wrong)
+        elif options.decode_pairs is not None:
+            tell_table(options.decode_pairs, decode=True, wrong=options.wrong)
         elif options.power_caps is not None:
             tell_caps(options.power_caps)
         elif options.points is not None:

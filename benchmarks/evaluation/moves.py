@@ -1,6 +1,6 @@
 """How far predicted times of moves are off on measured pairs: one section of `make evaluate`.
 
-What predicts is `skuwise skus compare` itself. Of the tables that ship, every line is predicted with intervals that were
+What predicts is `skuwise skus compare` itself. Of the tables that ship, every line is predicted with intervals
 calibrated without its whole source and without its model's whole family; a table given by path is predicted as shipped,
 since it was no part of the calibration. Beside it stand the ratios of printed peaks.
 """
@@ -59,20 +59,18 @@ class Told:
         return self.low <= self.pair.observed <= self.high
 
 
-def served(told: Told) -> bool:
-    """Whether the line is the time of a token in measured serving, and no published pair."""
-    return told.pair.origin.startswith(REPOSITORY) and told.pair.question.phase == "decode"
-
-
 def shipped_left_out() -> tuple[dict[str, list[Told]], dict[str, int]]:
     """Published pairs and times of a token in measured serving, each with its source and its family left out."""
     lines, profiles, reference, refused = read_lines()
     told = [Told.of(pair, ratio) for pair, ratio in left_out(lines, profiles, reference)]
+    served = [one for one in told if one.pair.origin.startswith(REPOSITORY)]
+    published = [one for one in told if not one.pair.origin.startswith(REPOSITORY)]
     return {
-        "published pairs, source and model family left out": [
-            one for one in told if not one.pair.origin.startswith(REPOSITORY)
+        "published pairs, source and model family left out": [one for one in published if one.pair.steady],
+        "time of a token, engine and model family left out": [
+            one for one in served if one.pair.question.phase == "decode"
         ],
-        "time of a token, engine and model family left out": [one for one in told if served(one)],
+        "published pairs of unsteady runs, left out": [one for one in published if not one.pair.steady],
     }, refused
 
 

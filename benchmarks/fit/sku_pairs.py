@@ -52,6 +52,11 @@ class Pair:
         return not any(said in self.model for said in _UNLIKE)
 
     @property
+    def steady(self) -> bool:
+        """Whether the 90th percentile of the time of a token was at most 1.3 times its median on both GPUs."""
+        return not self.model.endswith(" unsteady")
+
+    @property
     def origin(self) -> str:
         """The whole source: all tables of one repository, of one engine where it measured several."""
         return self.source.split()[0]

@@ -7,8 +7,8 @@ Within a matrix product the slower of arithmetic and memory wins, softened with 
 One step of generation: every sequence in flight gets its next token, and new prompts are read in between.
 
 The time is a sum of what the GPUs sustain (weights, cache, products, links) and of what no faster GPU shortens (the
-launches of each layer, the latency of each exchange between GPUs). Nothing is fitted: factors before these terms,
-fitted to measured times of a token, predicted model families that were left out no better (docs/method.md).
+launches of each layer, the latency of each exchange between GPUs). The constants are stated: factors before these
+terms, fitted to measured times of a token, predicted model families that were left out no better (docs/method.md).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
 # with experts (routing, permutation, two grouped products), and an exchange between GPUs (all-reduces of small messages
 # take 4 to 8 us alone). The last is the engine's own work for each sequence (sampling, scheduling).
 LAYER_SECONDS, EXPERT_LAYER_SECONDS, EXCHANGE_SECONDS, SEQUENCE_SECONDS = 6e-6, 6e-5, 1.5e-5, 1e-5
+CACHE = 1.5  # by how much longer a byte of the paged cache takes than one of weights
 SMALL_TRAINING = "training of small networks"  # the profile
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.
 TOKENS = {"prefill": (2048, 128), "decode": (128, 2048), "mixed": (1024, 1024)}
@@ -182,7 +183,7 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveMode
     if question.generated:
         batch = batch_on(question, sku.mem_bytes, profiles)
         weights, products = question.touched_bytes(batch) / gpus / rates.memory, flops * batch / rates.matrix
-        cached = (tokens_in + tokens_out / 2) * question.kv_bytes_per_token / gpus / rates.memory
+        cached = CACHE * (tokens_in + tokens_out / 2) * question.kv_bytes_per_token / gpus / rates.memory
         steps = question.generated / batch  # of one request: every step serves all sequences in flight
         memory = steps * (weights**NORM + products**NORM) ** (1.0 / NORM) + question.generated * cached
         launches = shape.layers * (EXPERT_LAYER_SECONDS if question.mixture_of_experts else LAYER_SECONDS)
