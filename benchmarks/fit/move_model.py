@@ -96,23 +96,25 @@ def calibrate(lines: Sequence[Line], profiles: Profiles, works: Iterable[str] = 
 
 
 def _widths(lines: Sequence[Line], works: Iterable[str] = ()) -> dict[str, float]:
-    pooled = _quantile([(line.pair.origin, line.error) for line in lines if line.work != FIRST_TOKEN])
+    models = len({(line.pair.origin, line.pair.model.split()[0]) for line in lines})
+    level = LEVEL * (models + 1) / models  # of so many models at a source one more is to be covered
+    pooled = _quantile([(line.pair.origin, line.error) for line in lines if line.work != FIRST_TOKEN], level)
     found = {}
     for work in sorted({*works, *(line.work for line in lines)}):
         own = [(line.pair.origin, line.error) for line in lines if line.work == work]
         few = len({source for source, _ in own}) < SOURCES_MIN
-        found[work] = round(max(_quantile(own), pooled if few else 0.0), 3)
+        found[work] = round(max(_quantile(own, level), pooled if few else 0.0), 3)
     return found
 
 
-def _quantile(errors: Sequence[tuple[str, float]]) -> float:
-    """The 80 % quantile of errors by source, every source with one voice however many lines it fills; 0 of none."""
+def _quantile(errors: Sequence[tuple[str, float]], level: float = LEVEL) -> float:
+    """The quantile of errors by source, every source with one voice however many lines it fills; 0 of none."""
     if not errors:
         return 0.0
     count = Counter(source for source, _ in errors)
     order = sorted((error, 1.0 / count[source]) for source, error in errors)
     share = np.cumsum([voice for _, voice in order]) / len(count)
-    return order[min(int(np.searchsorted(share, LEVEL - 1e-9)), len(order) - 1)][0]
+    return order[min(int(np.searchsorted(share, level - 1e-9)), len(order) - 1)][0]
 
 
 def _work_class(lines: Sequence[Line], work: str, width: float) -> WorkClass:
