@@ -115,42 +115,33 @@ def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
 def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
     """In which ways the question lies outside what was measured, with the figures."""
     params, batch = question.params, question.sequences
-    if params is not None and known.params is not None and _beyond(params, known.params):
+    if params is not None and known.params is not None and not _within(params, known.params):
         least, most = known.params
-        yield CodedText(
-            "size-not-calibrated",
-            f"published benchmarks cover {_size(least)} to {_size(most)} B parameters, not {_size(params)} B",
-            {"params": params, "least": least, "most": most},
-        )
-    if batch is not None and known.batch is not None and _beyond(batch, known.batch):
+        covered = f"{_billions(least)} to {_billions(most)} B parameters, not {_billions(params)} B"
+        fields = {"params": params, "least": least, "most": most}
+        yield CodedText("size-not-calibrated", f"published benchmarks cover {covered}", fields)
+    if batch is not None and known.batch is not None and not _within(batch, known.batch):
         least, most = known.batch
-        yield CodedText(
-            "batch-not-calibrated",
-            f"published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}",
-            {"batch": batch, "least": least, "most": most},
-        )
+        have = f"{least:.0f} to {most:.0f} sequences in flight, not {batch}"
+        fields = {"batch": batch, "least": least, "most": most}
+        yield CodedText("batch-not-calibrated", f"published benchmarks have {have}", fields)
     if _SAME.get(question.precision, question.precision) not in {_SAME.get(one, one) for one in known.precisions}:
-        listed = ", ".join(sorted(one.upper() for one in known.precisions))
-        yield CodedText(
-            "precision-not-calibrated",
-            f"published benchmarks use {listed}, not {question.precision.upper()}",
-            {"precision": question.precision},
-        )
+        use = f"{', '.join(sorted(one.upper() for one in known.precisions))}, not {question.precision.upper()}"
+        fields = {"precision": question.precision}
+        yield CodedText("precision-not-calibrated", f"published benchmarks use {use}", fields)
     for sku in (source, target):
         if family(sku) not in known.architectures:
-            yield CodedText(
-                "architecture-not-calibrated",
-                f"no published benchmark of such work on {sku.architecture} ({sku.name})",
-                {"sku": sku.name, "architecture": family(sku)},
-            )
+            fields = {"sku": sku.name, "architecture": family(sku)}
+            why = f"no published benchmark of such work on {sku.architecture} ({sku.name})"
+            yield CodedText("architecture-not-calibrated", why, fields)
 
 
-def _size(params: float) -> str:
+def _billions(params: float) -> str:
     return f"{params / 1e9:,.0f}" if params >= 1e11 else f"{params / 1e9:.3g}"
 
 
-def _beyond(value: float, span: tuple[float, float]) -> bool:
-    return not span[0] / SLACK <= value <= span[1] * SLACK
+def _within(value: float, span: tuple[float, float]) -> bool:
+    return span[0] / SLACK <= value <= span[1] * SLACK
 
 
 def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
