@@ -75,7 +75,7 @@ evaluate: setup ## verdicts on real series by leave one owner out and on the thi
 model: setup ## fit the weights of kinds anew on real series: rules/kind_model.yaml; SIMULATE=1 simulates anew (ten minutes)
 	$(BIN)/python -m skuwise.benchmarks.fit.train_kinds $(if $(SIMULATE),--simulate)
 
-move-model: setup ## calibrate predicted moves anew on benchmarks/fit/sku_pairs.csv: rules/move_model.yaml
+move-model: setup ## calibrate intervals of moves anew on the tables in benchmarks/fit: rules/move_model.yaml
 	$(BIN)/python -m skuwise.benchmarks.fit.move_model
 
 power-model: setup ## fit power caps and clocks anew on benchmarks/fit/power_caps.csv: rules/power_model.yaml

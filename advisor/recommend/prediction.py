@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...rules.catalog.types import GpuSku
-from ...rules.models.move_model import MoveModel
+from ...rules.models.move_model import EXPERTS, TRAINING, Z90, MoveModel
 from ..core.advice_types import Interval, Risk
 from ..core.coded_text import CodedText, coded
 from .sustained_rates import clock_ratio, family, rates_of
@@ -33,7 +33,6 @@ SERVING_FLOOR = 0.10
 LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is taken to need it
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
-Z90 = 1.2815515655446004  # standard normal quantile of 0.9
 
 # Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
 # rules/move_model.yaml.
@@ -41,7 +40,7 @@ SIGMA_SAME_GPU = 0.01
 SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_ACHIEVED_KNOWN = 0.16
 SIGMA_CHANGED_PARALLELISM = 0.40
-_MODERN = ("hopper", "blackwell")
+_MODERN = frozenset(("hopper", "blackwell"))
 _NETWORK_UNKNOWN = coded(
     "network-unknown", "the work uses the network between nodes, and that of the target is unknown"
 )
@@ -152,6 +151,19 @@ class Refusal:
     reason: CodedText
 
 
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """By how much longer each resource takes there for the same work; below 1 is faster. `latency` scales the rest of
+    the engine's time. None: no such link there (callers refuse where it is used)."""
+
+    c: float = 1.0
+    m: float = 1.0
+    p: float | None = 1.0
+    n: float | None = 1.0
+    i: float | None = 1.0
+    latency: float = 1.0
+
+
 def predict(
     source: GpuSku,
     target: GpuSku,
@@ -163,12 +175,12 @@ def predict(
 ) -> Prediction | Refusal:
     """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing.
 
-    `model`: the calibration whose residuals give the spread.
+    `model`: the calibration whose measured errors give the spread.
     """
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
         return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
-    rho = factors_between(source, target, network)
+    rho = _factors_between(source, target, network)
     if isinstance(rho, Refusal):
         return rho
     # A link that is as fast there, or faster, takes no more time there, whatever it carried.
@@ -181,7 +193,7 @@ def predict(
         return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
     if use.matters("i") and rho.i is None and not same_network:
         return Refusal(_NETWORK_UNKNOWN)
-    here, there = exposed_share(use, Factors()), exposed_share(use, rho)
+    here, there = _exposed_share(use, Factors()), _exposed_share(use, rho)
     if there > EXPOSED_MAX and there > here:
         return Refusal(
             coded(
@@ -190,10 +202,16 @@ def predict(
                 there=there, here=here,
             )
         )  # fmt: skip
-    floor = SERVING_FLOOR if phase == "serving" and _modern(source) and _modern(target) else 0.0
-    ratio = time_ratio(use, phase, rho, floor)
-    sigma, basis = _sigma(source, target, use, phase, model)
-    return Prediction(max(ratio, 1e-6), sigma, basis)
+    families = {family(source), family(target)}
+    ratio = time_ratio(use, phase, rho, SERVING_FLOOR if phase == "serving" and families <= _MODERN else 0.0)
+    if source.name == target.name:
+        return Prediction(max(ratio, 1e-6), SIGMA_ACHIEVED_KNOWN, "same GPU, different network")
+    # Counters do not show experts: serving is taken to be as hard to predict as theirs.
+    work = TRAINING if phase == "training" else EXPERTS
+    known = model.classes[work]
+    if families <= known.architectures:
+        return Prediction(max(ratio, 1e-6), known.sigma, work)
+    return Prediction(max(ratio, 1e-6), known.sigma * model.unseen, f"{work}; outside what was measured")
 
 
 def not_measured(use: Use, *names: str) -> Refusal | None:
@@ -212,7 +230,8 @@ def demand(use: Use) -> Array:
     nothing runs over it for longer than that.
     """
     links = [np.where(np.isnan(u), _engine(use), u) for u in (use.of("u_n"), use.of("u_i"), use.of("u_p"))]
-    return np.minimum(_norm([use.of("u_c"), use.of("u_m"), *links]), 1.0)
+    parts = np.maximum(np.stack([use.of("u_c"), use.of("u_m"), *links]), 0.0)
+    return np.minimum(np.cbrt((parts * parts * parts).sum(axis=0)), 1.0)
 
 
 def _engine(use: Use) -> Array:
@@ -220,125 +239,69 @@ def _engine(use: Use) -> Array:
     return np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
 
 
-Rates = Mapping[str, float]
-
-
-def _rates(use: Use, factors: Factors) -> Rates:
-    """By how much longer each use takes there.
-
-    A link that is not there stays at today's rate (callers refuse where it matters), and so does one that was not
-    measured and is faster there: no gain is claimed of it.
-    """
-    there = {"u_c": factors.c, "u_m": factors.m, "u_p": factors.p, "u_n": factors.n, "u_i": factors.i}
-    lacking = use.lacking("u_p", "u_n", "u_i")
-    return {
-        name: 1.0 if rate is None or (name in lacking and rate < 1.0) else rate for name, rate in there.items()
-    }  # fmt: skip
-
-
-def _measured(use: Use, rates: Rates) -> Use:
-    """The rows in which everything was measured that takes longer or shorter there; callers have refused where those
-    are not nearly all. What takes as long there as here needs no measurement."""
-    known = np.ones(len(use.seconds), dtype=np.bool_)
-    for name, rate in rates.items():
-        if rate != 1.0:
-            known &= np.isfinite(use.of(name))
-    if known.all():
-        return use
-    rows = {f.name: getattr(use, f.name)[known] for f in fields(use) if f.name != "apart"}
-    return Use(**rows, apart=use.apart)
-
-
-@dataclass(frozen=True, slots=True)
-class Factors:
-    """By how much longer each resource takes there for the same work; below 1 is faster. `latency` scales the rest of
-    the engine's time. None: no such link there (callers refuse where it is used)."""
-
-    c: float = 1.0
-    m: float = 1.0
-    p: float | None = 1.0
-    n: float | None = 1.0
-    i: float | None = 1.0
-    latency: float = 1.0
-
-
 def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> float:
     """Time there over time here, weighted by time (of services by busy time). `floor`: least share that is latency."""
-    rates = _rates(use, factors)
-    use = _measured(use, rates)
-    engine, there = _engine_time(use, rates, factors.latency, floor)
+    use, engine, there, _ = _times(use, factors, floor)
     # Absence of demand does not shrink on a faster GPU, and is no part of a service's speed.
     rest = np.zeros_like(engine) if phase == "serving" else 1.0 - engine
     here = engine + rest
     used = (here > 0.01) & (use.seconds > 0)
-    if not used.any():
-        return 1.0
     # Services: weight by busy time, so that quiet hours do not dilute the hours that matter.
     weight = use.seconds[used] * (engine[used] if phase == "serving" else 1.0)
-    if weight.sum() <= 0:
-        return 1.0
-    return float(np.average((there + rest)[used] / here[used], weights=weight))
+    return float(np.average((there + rest)[used] / here[used], weights=weight)) if weight.sum() > 0 else 1.0
 
 
 def busy_there(use: Use, factors: Factors) -> Array:
     """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind. Rows
     in which a use that matters there was not measured are left out."""
-    rates = _rates(use, factors)
-    return _engine_time(_measured(use, rates), rates, factors.latency, 0.0)[1]
+    return _times(use, factors)[2]
 
 
-def exposed_share(use: Use, factors: Factors) -> float:
+def _exposed_share(use: Use, factors: Factors) -> float:
     """Share of the engine's time there that is communication which nothing hides."""
-    rates = _rates(use, factors)
-    use = _measured(use, rates)
-    if not (use.exposed_nvlink.any() or use.exposed_network.any()):
-        return 0.0
-    added = np.zeros_like(use.g)
-    for name, exposed in (("u_n", use.exposed_nvlink), ("u_i", use.exposed_network)):
-        added += np.where(exposed & np.isfinite(use.of(name)), np.clip(use.of(name), 0.0, 1.0) * rates[name], 0.0)
-    total = float(np.sum(_engine_time(use, rates, factors.latency, 0.0)[1] * use.seconds))
-    return float(np.sum(added * use.seconds)) / total if total > 0 else 0.0
+    use, _, there, exposed = _times(use, factors)
+    total = float(np.sum(there * use.seconds))
+    return float(np.sum(exposed * use.seconds)) / total if total > 0 else 0.0
 
 
-def _engine_time(use: Use, rates: Rates, latency: float, floor: float) -> tuple[Array, Array]:
-    """Per row: engine time here (share of the wall), and the time that the same work takes there.
+def _times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, Array, Array]:
+    """The rows in which all that changes was measured; by row the engine's time here (share of the wall), the time that
+    the same work takes there, and how long communication there takes that nothing hides.
 
-    A link that was not measured is left out of both: it takes as long there as here (`_measured`), so it is a part of
-    the engine's remaining time.
+    A link that is not there stays at today's rate (callers refuse where it matters), and so does one that was not
+    measured and is faster there: no gain is claimed of it. Not measured, it is a part of the engine's remaining time.
     """
-    inside_s: list[Array] = []
-    inside_t: list[Array] = []
-    added_s = np.zeros_like(use.g)
-    added_t = np.zeros_like(use.g)
-    no = np.zeros(len(use.seconds), dtype=np.bool_)
-    exposure = {"u_n": use.exposed_nvlink, "u_i": use.exposed_network}
+    rates = {"u_c": factors.c, "u_m": factors.m, "u_p": factors.p, "u_n": factors.n, "u_i": factors.i}
+    lacking = use.lacking("u_p", "u_n", "u_i")
+    known = np.ones(len(use.seconds), dtype=np.bool_)
     for name, rate in rates.items():
-        values = use.of(name)
-        known = np.isfinite(values)
-        u = np.clip(np.where(known, values, 0.0), 0.0, 1.0)
-        exposed = exposure.get(name, no) & known
-        inside_s.append(np.where(exposed, 0.0, u))
-        inside_t.append(np.where(exposed, 0.0, u * rate))
-        added_s += np.where(exposed, u, 0.0)
-        added_t += np.where(exposed, u * rate, 0.0)
-    engine = _engine(use)
-    own = _norm(inside_s) + added_s
+        if rate is None or (name in lacking and rate < 1.0):
+            rates[name] = 1.0
+        elif rate != 1.0:
+            known &= np.isfinite(use.of(name))
+    if not known.all():
+        rows = {f.name: getattr(use, f.name)[known] for f in fields(use) if f.name != "apart"}
+        use = Use(**rows, apart=use.apart)
+    cubes_here, cubes_there, exposed_here, exposed_there = (np.zeros_like(use.g) for _ in range(4))
+    for name, rate in rates.items():
+        assert rate is not None
+        u = np.clip(np.nan_to_num(use.of(name), posinf=0.0), 0.0, 1.0)
+        exposed = {"u_n": use.exposed_nvlink, "u_i": use.exposed_network}.get(name)
+        hidden = u if exposed is None else np.where(exposed, 0.0, u)
+        there = hidden * rate
+        cubes_here += hidden * hidden * hidden  # NORM is 3, and products take a fraction of the time of powers
+        cubes_there += there * there * there
+        exposed_here += u - hidden
+        exposed_there += (u - hidden) * rate
+    engine, own = _engine(use), np.cbrt(cubes_here) + exposed_here
     # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
     clipped = np.minimum(own, engine * (1.0 - floor))
     scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
-    there = (_norm(inside_t) + added_t) * scale + (engine - clipped) * latency
-    return engine, there
+    latency = (engine - clipped) * factors.latency
+    return use, engine, (np.cbrt(cubes_there) + exposed_there) * scale + latency, exposed_there
 
 
-def _norm(parts: list[Array]) -> Array:
-    total = np.zeros_like(parts[0])
-    for part in parts:
-        u = np.maximum(part, 0.0)
-        total += u * u * u  # NORM is 3, and products take a fraction of the time of powers
-    return np.cbrt(total)
-
-
-def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
+def _factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
     """The ratios of what the two SKUs sustain; a refusal where nobody published it."""
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
@@ -353,40 +316,22 @@ def factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) 
             )  # fmt: skip
     assert here is not None
     assert there is not None
+    nvlink = _over(source.link_bytes_per_second, target.link_bytes_per_second)
+    # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
+    if nvlink is not None and source.achieved.link_allreduce and target.achieved.link_allreduce:
+        nvlink *= source.achieved.link_allreduce / target.achieved.link_allreduce
     return Factors(
         c=here.matrix / there.matrix,
         m=here.memory / there.memory,
         p=here.pcie / there.pcie,
-        n=_nvlink(source, target),
+        n=nvlink,
         i=_over(network[0].bytes_per_second, network[1].bytes_per_second),
         latency=clock_ratio(here.clock_hertz, there.clock_hertz),
     )
 
 
-def _nvlink(source: GpuSku, target: GpuSku) -> float | None:
-    peaks = _over(source.link_bytes_per_second, target.link_bytes_per_second)
-    here, there = source.achieved.link_allreduce, target.achieved.link_allreduce
-    # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
-    return peaks * here / there if peaks is not None and here is not None and there is not None else peaks
-
-
 def _over(here: float | None, there: float | None) -> float | None:
     return here / there if here and there else None
-
-
-def _modern(sku: GpuSku) -> bool:
-    return family(sku) in _MODERN
-
-
-def _sigma(source: GpuSku, target: GpuSku, use: Use, phase: Phase, model: MoveModel) -> tuple[float, str]:
-    if source.name == target.name:
-        return SIGMA_ACHIEVED_KNOWN, "same GPU, different network"
-    compute_heavy = np.nanmean(use.u_c) > np.nanmean(use.u_m)
-    # Counters show the load as it is: the same batch there, so that more memory brings no more sequences. They do not
-    # show experts, so decode is taken to be as hard to predict as theirs.
-    kind = "training" if phase == "training" else "prefill" if compute_heavy else "decode of experts at a batch"
-    group = f"{kind}, {'within' if family(source) == family(target) else 'across'} generations"
-    return model.groups[group].sigma, group
 
 
 def percentiles(draws: Array) -> Interval:

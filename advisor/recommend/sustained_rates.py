@@ -93,26 +93,20 @@ def family(sku: GpuSku) -> str:
 
 
 def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
-    if precision == "fp32":
-        if sku.achieved.fp32_gemm is None:
-            assumed.append(f"the sustained FP32 rate of {sku.name}")
-        return sku.achieved.fp32_gemm or _FP32
-    if precision == "fp8" and sku.achieved.fp8_gemm is not None:
-        return sku.achieved.fp8_gemm
-    if precision == "fp4" and sku.achieved.fp4_gemm is not None:
-        return sku.achieved.fp4_gemm
-    if precision in ("fp4", "int8", "fp64") and precision in sku.dense_flops:
+    measured = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}.get(
+        precision
+    )
+    if measured is not None:
+        return measured
+    if precision in ("fp32", "fp4", "int8", "fp64") and (precision == "fp32" or precision in sku.dense_flops):
         assumed.append(f"the sustained {precision.upper()} rate of {sku.name}")
-    if precision == "fp4" and "fp4" in sku.dense_flops:
-        return _FP4
+    if precision == "fp32" or (precision == "fp4" and "fp4" in sku.dense_flops):
+        return _FP32 if precision == "fp32" else _FP4
     if sku.achieved.bf16_gemm is not None:
         return sku.achieved.bf16_gemm
     assumed.append(f"the sustained matrix rate of {sku.name}")
-    known = _MEASURED.get(family(sku))
-    if known is None:
-        return _OTHER
     # A sibling with less power for the same rate clocks lower: dynamic power grows with about the square of the clock.
     # H100-PCIe and H100-NVL behave so in MLPerf Inference 4.1 (0.65 and 0.7 of the SXM part's speed).
-    share, flops_per_watt = known
+    share, flops_per_watt = _MEASURED.get(family(sku), (_OTHER, 0.0))
     peak = sku.dense_flops.get("bf16") or sku.dense_flops.get("fp16")
-    return share * min(1.0, math.sqrt(flops_per_watt * sku.tdp_watts / peak)) if peak else share
+    return share * min(1.0, math.sqrt(flops_per_watt * sku.tdp_watts / peak)) if peak and flops_per_watt else share

@@ -4,9 +4,10 @@
     python -m skuwise.benchmarks.evaluation.evaluate --third-seeds 1000 --wrong      for development
     python -m skuwise.benchmarks.evaluation.evaluate --labelled DIR [--prometheus] [--repeat HOURS] [--wrong]
         labelled series of a folder or several (the format: docs/method.md), judged by the rules that ship
-    python -m skuwise.benchmarks.evaluation.evaluate --pairs FILE
-        predicted moves on a table of published pairs; --decode-pairs: of measured serving; --power-caps: predicted
-        time and energy on a table of runs under power caps; --points: bottlenecks of averages (docs/method.md)
+    python -m skuwise.benchmarks.evaluation.evaluate --pairs [FILE]
+        predicted moves: error and coverage by left-out source and model family on the tables that ship, or as shipped
+        on a table of published pairs; --decode-pairs FILE: of measured serving; --power-caps: predicted time and
+        energy on a table of runs under power caps; --points: bottlenecks of averages (docs/method.md)
 
 Seeds below 1000 are for reporting and are never looked at one by one. An abstention counts as not right.
 """
@@ -24,12 +25,13 @@ from skuwise.rules.base.sanitize import clean
 
 from ..scoring import Answer
 from . import left_out, report, third
-from .decode import DECODE_TABLE
-from .decode import tell as tell_decode
 from .judged_series import judge_series, read_folder
 from .moves import tell as tell_moves
+from .moves import tell_table
 from .points import tell as tell_points
 from .power_caps import tell as tell_caps
+
+SHIPPED = Path()  # in place of a table: those that ship
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--repeat", type=float, metavar="HOURS", help="repeat steady series that are shorter, by the minute")
     add("--window", type=float, default=0.0, metavar="HOURS", help="ask Prometheus for a window of at least so long")
     add("--picture", type=Path, metavar="FILE", help="draw their reliability diagram")
-    add("--pairs", type=Path, metavar="FILE", help="judge moves on this table, and nothing else")
+    add("--pairs", type=Path, metavar="FILE", nargs="?", const=SHIPPED, help="judge moves alone, on this table or all")
     add("--decode-pairs", type=Path, metavar="FILE", help="judge times of a token, and nothing else")
     add("--power-caps", type=Path, metavar="FILE", help="judge power caps on this table, and nothing else")
     add("--points", type=Path, metavar="FILE", help="judge bottlenecks of this table of averages, and nothing else")
@@ -50,10 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     add("--processes", type=int, default=2)
     options = parser.parse_args(argv)
     try:
-        if options.pairs is not None:
-            tell_moves(options.pairs, wrong=options.wrong)
+        if options.pairs == SHIPPED:
+            tell_moves(wrong=options.wrong)
+        elif options.pairs is not None:
+            tell_table(options.pairs, decode=False, wrong=options.wrong)
         elif options.decode_pairs is not None:
-            tell_decode(options.decode_pairs, wrong=options.wrong)
+            tell_table(options.decode_pairs, decode=True, wrong=options.wrong)
         elif options.power_caps is not None:
             tell_caps(options.power_caps)
         elif options.points is not None:
@@ -101,8 +105,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         print("\n".join(third.told(f"third generator, {view}", result)))
         if options.wrong:
             print("\n".join(result.wrong))
-    tell_moves(None, wrong=options.wrong)
-    tell_decode(DECODE_TABLE, wrong=options.wrong)
+    tell_moves(wrong=options.wrong)
     tell_caps(None)
 
 

@@ -1,29 +1,28 @@
-"""How far predicted times of moves are off on published pairs: one section of `make evaluate`.
+"""How far predicted times of moves are off on measured pairs: one section of `make evaluate`.
 
-What predicts is `skuwise skus compare` itself. Every model is predicted with offsets and errors calibrated on the
-others, then every source; a table given by path is predicted as shipped, since it was no part of the calibration.
-Beside it stand the ratios of printed peaks.
+What predicts is `skuwise skus compare` itself. Of the tables that ship, every line is predicted with intervals
+calibrated without its whole source and without its model's whole family; a table given by path is predicted as shipped,
+since it was no part of the calibration. Beside it stand the ratios of printed peaks.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.recommend.predict.sku_comparison import compare, kind_of
+from skuwise.advisor.core.advice_types import Interval
+from skuwise.advisor.recommend.predict.sku_comparison import compare, work_class
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns
-from skuwise.rules.catalog.loader import Catalog, load_catalog
-from skuwise.rules.catalog.types import GpuSku
-from skuwise.rules.models.move_model import MoveModel, Profiles, load_move_model, load_profiles
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.rules.models.move_model import load_move_model
 
-from ..fit.decode_pairs import DECODE_TABLE, read_runs
-from ..fit.move_model import Measured, Seen, calibrate, look, measure
-from ..fit.sku_pairs import NEWER_TABLE, TABLE, Pair, read_pairs
+from ..fit.decode_pairs import REPOSITORY, read_runs
+from ..fit.move_model import left_out, read_lines
+from ..fit.sku_pairs import Pair, read_pairs, read_published
 from ..fit.tables import refused_lines
 
 CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be right
@@ -31,12 +30,16 @@ CHANGE = math.log(1.2)  # a change of more than 20 %, whose direction must be ri
 
 @dataclass(frozen=True)
 class Told:
-    """One prediction beside what was published: logs of the time ratio. `low`, `high`: the 80 % interval."""
+    """One prediction beside what was measured: logs of the time ratio. `low`, `high`: the 80 % interval."""
 
     pair: Pair
     predicted: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, pair: Pair, ratio: Interval) -> Told:
+        return cls(pair, math.log(ratio.p50), math.log(ratio.p10), math.log(ratio.p90))
 
     @property
     def error(self) -> float:
@@ -56,124 +59,103 @@ class Told:
         return self.low <= self.pair.observed <= self.high
 
 
-def predict_pairs(pairs: Iterable[Pair], model: MoveModel, reference: GpuSku) -> list[Told]:
-    """What the model says of these lines."""
-    out = []
+def shipped_left_out() -> tuple[dict[str, list[Told]], dict[str, int]]:
+    """Published pairs and times of a token in measured serving, each with its source and its family left out."""
+    lines, profiles, reference, refused = read_lines()
+    told = [Told.of(pair, ratio) for pair, ratio in left_out(lines, profiles, reference)]
+    served = [one for one in told if one.pair.origin.startswith(REPOSITORY)]
+    published = [one for one in told if not one.pair.origin.startswith(REPOSITORY)]
+    return {
+        "published pairs, source and model family left out": [one for one in published if one.pair.steady],
+        "time of a token, engine and model family left out": [
+            one for one in served if one.pair.question.phase == "decode"
+        ],
+        "published pairs of unsteady runs, left out": [one for one in published if not one.pair.steady],
+    }, refused
+
+
+def as_shipped(pairs: Iterable[Pair]) -> list[Told]:
+    catalog, model = load_catalog(), load_move_model()
+    reference = catalog.gpus[model.profiles.reference]
+    return [Told.of(pair, compare(pair.question, pair.a, pair.b, reference, model).time_ratio) for pair in pairs]
+
+
+def printed(pairs: Iterable[Pair]) -> Iterator[tuple[str, list[Told]]]:
+    """The ratios of printed peaks, for comparison; lines for which a peak is missing are left out."""
+    flops: list[Told] = []
+    bandwidth: list[Told] = []
     for pair in pairs:
-        ratio = compare(pair.question, pair.a, pair.b, reference, model).time_ratio
-        out.append(Told(pair, math.log(ratio.p50), math.log(ratio.p10), math.log(ratio.p90)))
-    return out
-
-
-def held_out(
-    seen: Sequence[Seen], measured: Measured, by: Callable[[Pair], str], profiles: Profiles, reference: GpuSku
-) -> list[Told]:
-    """Every group predicted by what was calibrated on the others; `measured` is of serving that no line is of."""
-    out: list[Told] = []
-    for group in sorted({by(s.pair) for s in seen}):
-        model = calibrate([s for s in seen if by(s.pair) != group], measured, profiles)
-        out += predict_pairs([s.pair for s in seen if by(s.pair) == group], model, reference)
-    return out
-
-
-def printed(pairs: Iterable[Pair], rate: Callable[[GpuSku, Pair], float | None]) -> list[Told]:
-    """The ratio of printed peaks, for comparison; lines for which a peak is missing are left out."""
-    out = []
-    for pair in pairs:
-        here, there = rate(pair.a, pair), rate(pair.b, pair)
+        here, there = (
+            sku.dense_flops.get(pair.question.precision, sku.dense_flops.get("fp16")) for sku in (pair.a, pair.b)
+        )
         if here and there:
-            ratio = math.log(here / there)
-            out.append(Told(pair, ratio, ratio, ratio))
-    return out
-
-
-def printed_flops(sku: GpuSku, pair: Pair) -> float | None:
-    return sku.dense_flops.get(pair.question.precision) or sku.dense_flops.get("fp16")
-
-
-def printed_bandwidth(sku: GpuSku, _: Pair) -> float | None:
-    return sku.mem_bandwidth_bytes_per_second
+            flops.append(Told(pair, *[math.log(here / there)] * 3))
+        ratio = math.log(pair.a.mem_bandwidth_bytes_per_second / pair.b.mem_bandwidth_bytes_per_second)
+        bandwidth.append(Told(pair, ratio, ratio, ratio))
+    yield "ratio of printed FLOP/s", flops
+    yield "ratio of printed memory bandwidths", bandwidth
 
 
 def row(name: str, told: Sequence[Told]) -> tuple[str, ...]:
     """The figures of some lines, as text."""
-    errors = np.array([t.error for t in told])
-    moved = [t for t in told if t.changes]
-    right = sum(t.same_direction for t in moved)
+    errors = np.array([one.error for one in told])
+    moved = [one for one in told if one.changes]
+    right = sum(one.same_direction for one in moved)
     return (
         name,
         str(len(told)),
         f"{np.median(errors):.1%}",
         f"{np.percentile(errors, 90):.1%}",
         f"{right / len(moved):.0%} of {len(moved)}" if moved else "-",
-        f"{sum(t.covered for t in told) / len(told):.0%}",
+        f"{np.mean([one.covered for one in told]):.0%}",
+        f"x {math.exp(float(np.mean([one.high - one.low for one in told])) / 2):.2f}",
     )
 
 
-def report(
-    sections: Mapping[str, Sequence[Told]], groupings: Sequence[Callable[[Told], str]], *, wrong: bool
-) -> Iterable[str]:
-    """Tables of every way to predict: in all, and by each grouping."""
-    header = ("moves", "pairs", "median error", "p90", "direction", "80 % interval")
+def report(sections: Mapping[str, Sequence[Told]], *, wrong: bool) -> Iterator[str]:
+    """Tables of every way to predict: in all, by source, by model family and by class of work."""
+    header = ("moves", "pairs", "median error", "p90", "direction", "80 % interval covers", "mean half-width")
+    groupings: Mapping[str, Callable[[Pair], str]] = {
+        "source": lambda pair: pair.origin,
+        "family": lambda pair: pair.family,
+        "work": lambda pair: work_class(pair.question, pair.a, pair.b),
+    }
     for name, told in sections.items():
+        yield f"\n== {name}"
         if not told:
-            yield f"\n== {name}: no pair"
+            yield "no pair"
             continue
         rows = [row("all", told)]
-        for of in groupings:
-            rows += [row(key, [t for t in told if of(t) == key]) for key in sorted({of(t) for t in told})]
-        yield f"\n== {name}"
-        yield columns(header, rows, right=range(1, 6))
+        for kind, of in groupings.items():
+            keys = sorted({of(one.pair) for one in told})
+            rows += [row(f"{kind} {clean(key)}", [one for one in told if of(one.pair) == key]) for key in keys]
+        yield columns(header, rows, right=range(1, 7))
         if wrong:
-            for t in sorted(told, key=lambda t: -t.error)[:20]:
-                question = t.pair.question
+            for one in sorted(told, key=lambda one: -one.error)[:20]:
+                question = one.pair.question
                 yield (
-                    f"  {clean(t.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
-                    f"{t.pair.a.name} to {t.pair.b.name}: x{math.exp(t.pair.observed):.2f}, "
-                    f"predicted x{math.exp(t.predicted):.2f}"
+                    f"  {clean(one.pair.model)} {question.phase} {question.precision}, {question.gpus} GPUs, "
+                    f"{one.pair.a.name} to {one.pair.b.name}: x{math.exp(one.pair.observed):.2f}, "
+                    f"predicted x{math.exp(one.predicted):.2f}"
                 )
 
 
-def _short(source: str) -> str:
-    """Its beginning and its end: tables of one repository begin alike."""
-    return source if len(source) <= 64 else f"{source[:30]}...{source[-31:]}"
+def tell(*, wrong: bool) -> None:
+    """Print how far predictions are off on the tables that ship."""
+    sections, refused = shipped_left_out()
+    pairs, _ = read_published(load_catalog())
+    sections["lines whose two systems did not do quite the same"] = as_shipped(p for p in pairs if not p.alike)
+    sections |= dict(printed(pairs))
+    _print(sections, refused, wrong=wrong)
 
 
-def evaluate(path: Path | None, catalog: Catalog) -> tuple[dict[str, list[Told]], dict[str, int]]:
-    """Everything there is to say of a table (None: of those that ship), and what was refused of it."""
-    profiles = load_profiles()
-    reference = catalog.gpus[profiles.reference]
-    sections: dict[str, list[Told]] = {}
-    if path is not None:
-        pairs, refused = read_pairs(path, catalog)
-        sections["moves, as shipped"] = predict_pairs(pairs, load_move_model(), reference)
-    else:
-        first, refused = read_pairs(TABLE, catalog)
-        newer, unread = read_pairs(NEWER_TABLE, catalog)
-        pairs, refused = [*first, *newer], dict(Counter(refused) + Counter(unread))
-        measured = measure(read_runs(DECODE_TABLE, catalog)[0], profiles, reference)
-        seen, seen_newer = (
-            look([p for p in table if p.alike], profiles, reference, measured.factors) for table in (first, newer)
-        )
-        every = [*seen, *seen_newer]
-        sections["moves, held out by model"] = held_out(every, measured, lambda p: p.family, profiles, reference)
-        sections["moves, held out by source"] = held_out(every, measured, lambda p: p.source, profiles, reference)
-        sections["newer lines, calibrated on the first table alone"] = predict_pairs(
-            [s.pair for s in seen_newer], calibrate(seen, measured, profiles), reference
-        )
-        unlike = [p for p in pairs if not p.alike]
-        sections["lines whose two systems did not do quite the same"] = predict_pairs(
-            unlike, load_move_model(), reference
-        )
-    sections["ratio of printed FLOP/s"] = printed(pairs, printed_flops)
-    sections["ratio of printed memory bandwidths"] = printed(pairs, printed_bandwidth)
-    return sections, refused
+def tell_table(path: Path, *, decode: bool, wrong: bool) -> None:
+    """Print how far predictions are off on a table of published pairs, or of measured serving (`decode`)."""
+    pairs, refused = read_runs(path, load_catalog()) if decode else read_pairs(path, load_catalog())
+    told = as_shipped(pair for pair in pairs if not decode or pair.question.phase == "decode")
+    name = "time of a token" if decode else "moves"
+    _print({f"{name}, as shipped": told, **({} if decode else dict(printed(pairs)))}, refused, wrong=wrong)
 
 
-def tell(path: Path | None, *, wrong: bool) -> None:
-    """Print the section."""
-    sections, refused = evaluate(path, load_catalog())
-    groupings = (lambda t: _short(t.pair.source), lambda t: kind_of(t.pair.question))
-    print("\n".join(report(sections, groupings, wrong=wrong)))
-    for line in refused_lines(refused):
-        print(line)
+def _print(sections: Mapping[str, Sequence[Told]], refused: Mapping[str, int], *, wrong: bool) -> None:
+    print("\n".join([*report(sections, wrong=wrong), *refused_lines(refused)]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from skuwise.advisor.recommend.predict.typical_work import Question, sequences_held
@@ -24,7 +24,7 @@ from .sku_pairs import Pair, number_of, size_of
 from .tables import read_table
 
 DECODE_TABLE = Path(__file__).with_name("decode_pairs.csv")
-SOURCE = "ai-dynamo/aiconfigurator silicon samples, matched configurations"
+REPOSITORY = "ai-dynamo/aiconfigurator"
 NEEDED = (
     "model", "precision", "input_tokens", "output_tokens", "concurrency", "tp_size", "attention_dp_size", "moe_tp_size",
     "moe_ep_size", "gpu_a", "gpu_b", "ttft_ms_a", "ttft_ms_b", "tpot_ms_a", "tpot_ms_b",
@@ -40,30 +40,14 @@ MODELS: Mapping[str, tuple[float, float]] = {
 }
 
 
-@dataclass(frozen=True)
-class DecodeRun:
-    """One configuration on two GPUs: `decode` is of the time of a token, `prefill` of the first; None: requests waited.
-
-    `token_seconds`: on the one and on the other.
-    """
-
-    decode: Pair
-    prefill: Pair | None
-    token_seconds: tuple[float, float]
-    engine: str = ""
-
-    @property
-    def family(self) -> str:
-        """What is left out together."""
-        return self.decode.family
+def read_runs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]]:
+    """Of each line the time of a token, and of the first token where no request waited for memory; and how many lines
+    were refused for which reason. Raises UsageError where it is no such table."""
+    found, refused = read_table(path, NEEDED, lambda line, where: _run(line, catalog, where))
+    return [pair for pairs in found for pair in pairs], refused
 
 
-def read_runs(path: Path, catalog: Catalog) -> tuple[list[DecodeRun], dict[str, int]]:
-    """The lines of a table, and how many were refused for which reason. Raises UsageError where it is no such table."""
-    return read_table(path, NEEDED, lambda line, where: _run(line, catalog, where))
-
-
-def _run(line: dict[str, str], catalog: Catalog, where: str) -> DecodeRun | str:
+def _run(line: dict[str, str], catalog: Catalog, where: str) -> tuple[Pair, ...] | str:
     a, b = (catalog.gpu(line[column]) for column in ("gpu_a", "gpu_b"))
     if a is None or b is None:
         return f"unknown GPU {line['gpu_a'] if a is None else line['gpu_b']}"
@@ -76,20 +60,18 @@ def _run(line: dict[str, str], catalog: Catalog, where: str) -> DecodeRun | str:
     if not all(value and value > 0 for value in told.values()):
         return "a value that is missing, zero or negative"
     at = {name: value for name, value in told.items() if value is not None}
-    experts = bool(active and active < 0.9 * params)
-    gpus, copies = _layout(at, experts=experts)
+    gpus, copies = _layout(at, experts=bool(active and active < 0.9 * params))
     question = Question(
         phase="decode", precision=line["precision"], gpus=gpus, params=params, active_params=active,
         batch=int(at["concurrency"]), input_tokens=int(at["input_tokens"]), output_tokens=int(at["output_tokens"]),
         attention_copies=copies,
     )  # fmt: skip
-    first = None
-    if all(sequences_held(question, sku.mem_bytes) >= (question.sequences or 1) for sku in (a, b)):
-        asked = replace(question, phase="prefill", output_tokens=1)
-        first = Pair(line["model"], SOURCE, asked, a, b, math.log(at["ttft_ms_b"] / at["ttft_ms_a"]))
-    seconds = (at["tpot_ms_a"] / 1e3, at["tpot_ms_b"] / 1e3)
-    decode = Pair(line["model"], SOURCE, question, a, b, math.log(seconds[1] / seconds[0]))
-    return DecodeRun(decode, first, seconds, line.get("backend") or "")
+    source = f"{REPOSITORY}/{line.get('backend') or 'unknown engine'} silicon samples, matched configurations"
+    token = Pair(line["model"], source, question, a, b, math.log(at["tpot_ms_b"] / at["tpot_ms_a"]))
+    if any(sequences_held(question, sku.mem_bytes) < (question.sequences or 1) for sku in (a, b)):
+        return (token,)
+    asked = replace(question, phase="prefill", output_tokens=1)
+    return token, Pair(line["model"], source, asked, a, b, math.log(at["ttft_ms_b"] / at["ttft_ms_a"]))
 
 
 def _layout(at: Mapping[str, float], *, experts: bool) -> tuple[int, int]:

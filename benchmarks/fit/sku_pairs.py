@@ -28,6 +28,7 @@ NEWER_TABLE = Path(__file__).with_name("sku_pairs_newer.csv")
 TABLES = (TABLE, NEWER_TABLE)
 # What a line says of itself where the two systems did not do quite the same: such lines are scored, never fitted on.
 _UNLIKE = (" other parallelism", " other microbatch", " other software", " own batch each")
+_FAMILY = re.compile(r"[a-z]{2,}?(?=v?\d|[^a-z]|$)")
 NEEDED = ("model", "workload", "precision", "gpu_a", "gpu_b", "metric", "value_a", "value_b", "source")
 # MLPerf names no precision for training: FP8 where the library has it, else BF16.
 PRECISION_NAMES = {"mlperf-default(fp8/bf16)": "bf16"}
@@ -51,9 +52,21 @@ class Pair:
         return not any(said in self.model for said in _UNLIKE)
 
     @property
+    def steady(self) -> bool:
+        """Whether the 90th percentile of the time of a token was at most 1.3 times its median on both GPUs."""
+        return not self.model.endswith(" unsteady")
+
+    @property
+    def origin(self) -> str:
+        """The whole source: all tables of one repository, of one engine where it measured several."""
+        return self.source.split()[0]
+
+    @property
     def family(self) -> str:
-        """What is held out together: all lines of one model, whatever its tokens, batch and number of GPUs."""
-        return self.model.split()[0].casefold()
+        """The model's family, whatever its version and size: llama of `meta-llama/Llama-3.1-70B`."""
+        name = self.model.split()[0].rsplit("/", 1)[-1].casefold()
+        found = _FAMILY.search(name)
+        return found[0] if found else name
 
 
 def read_pairs(path: Path, catalog: Catalog) -> tuple[list[Pair], dict[str, int]]:

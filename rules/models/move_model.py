@@ -18,10 +18,10 @@ from ..base.typed_fields import Fields, packaged_fields
 PROFILES_FILE = "move_profiles.yaml"
 MODEL_FILE = "move_model.yaml"
 PROFILES_SCHEMA = "skuwise.move-profiles/1"
-MODEL_SCHEMA = "skuwise.move-model/1"
+MODEL_SCHEMA = "skuwise.move-model/2"
 PARTS = ("matrix", "memory", "vector", "latency")
-DECODE_SECONDS = ("layer_seconds", "expert_layer_seconds", "exchange_seconds", "sequence_seconds")
-DECODE_FACTORS = ("weights", "cache", "products")
+TRAINING, EXPERTS = "training", "serving of experts"  # classes of work by which telemetry is told too
+Z90 = 1.2815515655446004  # standard normal quantile of 0.9: half an 80 % interval in standard deviations
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,67 +38,41 @@ class Profiles:
 
     def prompt_latency_share(self, tokens: float) -> float:
         """Share of the time to read prompts that a faster GPU does not shorten, with so many tokens in flight."""
-        return _step(self.prefill_latency, tokens)
+        steps = self.prefill_latency
+        return next((share for up_to, share in steps if tokens <= up_to), steps[-1][1])
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeFactors:
-    """What a step of generation takes beyond what GPUs sustain, fitted to measured times per output token.
+class WorkClass:
+    """One class of work, as measured. `width`: half of the 80 % interval of the log of the time ratio, for a source and
+    a model family that nobody measured; `lines`, `sources`, `families`: what it rests on.
 
-    Seconds: of launching one layer (`expert_layer_seconds`: one with experts), of one exchange between GPUs, of the
-    engine's own work for one sequence (sampling, scheduling). Factors over the time at sustained rates: of reading
-    weights and the cache, and of products.
+    `params`, `batch`: least and most of these lines; None: no line tells it.
     """
 
-    layer_seconds: float
-    expert_layer_seconds: float
-    exchange_seconds: float
-    sequence_seconds: float
-    weights: float
-    cache: float
-    products: float
-
-
-@dataclass(frozen=True, slots=True)
-class Residuals:
-    """One group of moves. `sigma`: standard deviation of the log of observed over predicted time, as calibrated.
-
-    `pairs`, `models`, `sources`: what it rests on; 0 pairs: a prior, and `basis` says whose.
-    """
-
-    sigma: float
-    pairs: int
-    models: int
+    width: float
+    lines: int
     sources: int
-    basis: str
-
-
-@dataclass(frozen=True, slots=True)
-class CalibratedRange:
-    """What the lines behind one class of work were of. `params`, `batch`: least and most; None: no line tells it."""
-
+    families: int
     params: tuple[float, float] | None
     batch: tuple[float, float] | None
     precisions: frozenset[str]
     architectures: frozenset[str]
 
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the log of the time ratio."""
+        return self.width / Z90
+
 
 @dataclass(frozen=True, slots=True)
 class MoveModel:
-    """`offsets`: class of work -> architecture -> log of time beyond what the profile says, Hopper being 0.
-
-    `ranges`: class of work -> what it was calibrated on; a class that is not there was calibrated on nothing.
-    """
+    """`classes`: class of work -> how far predictions of it are off. `unseen`: by how much wider the interval is where
+    an architecture was not measured with such work, or a sustained rate was never published."""
 
     profiles: Profiles
-    decode: DecodeFactors
-    offsets: Mapping[str, Mapping[str, float]]
-    groups: Mapping[str, Residuals]
-    ranges: Mapping[str, CalibratedRange]
-
-    def offset(self, kind: str, architecture: str) -> float:
-        """Log of the time that this architecture takes beyond the profile's; 0 where nobody published any."""
-        return self.offsets.get(kind, {}).get(architecture, 0.0)
+    classes: Mapping[str, WorkClass]
+    unseen: float
 
 
 def load_profiles(file: Traversable | Path | None = None) -> Profiles:
@@ -111,27 +85,19 @@ def load_profiles(file: Traversable | Path | None = None) -> Profiles:
         if abs(sum(parts.values()) - 1) > 1e-6:
             raise entry.fault(None, "the shares do not sum to 1", "Correct them.")
         shares[name] = MappingProxyType(parts)
-    prefill = _steps(top, "prefill_latency", "tokens_up_to")
+    prefill = [
+        (entry.whole("tokens_up_to", minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9))
+        for entry in top.tables("prefill_latency")
+    ]
+    if not prefill or prefill != sorted(prefill):
+        raise top.fault("prefill_latency", "'prefill_latency' must rise", "Order the entries.")
     for key in ("prefill_latency", "sequences_max"):
         top.text(f"{key}_reason")
     top.date("as_of")
-    profiles = Profiles(top.text("reference"), MappingProxyType(shares), prefill, top.whole("sequences_max", minimum=1))
+    sequences_max = top.whole("sequences_max", minimum=1)
+    profiles = Profiles(top.text("reference"), MappingProxyType(shares), tuple(prefill), sequences_max)
     top.done()
     return profiles
-
-
-def _steps(top: Fields, key: str, up_to: str) -> tuple[tuple[int, float], ...]:
-    steps = [
-        (entry.whole(up_to, minimum=1, maximum=10**9), entry.number("share", minimum=0, maximum=0.9))
-        for entry in top.tables(key)
-    ]
-    if not steps or steps != sorted(steps):
-        raise top.fault(key, f"{quoted(key)} must rise", "Order the entries.")
-    return tuple(steps)
-
-
-def _step(steps: tuple[tuple[int, float], ...], value: float) -> float:
-    return next((share for up_to, share in steps if value <= up_to), steps[-1][1])
 
 
 @cache
@@ -143,33 +109,21 @@ def load_move_model() -> MoveModel:
 def read_move_model(file: Traversable | Path | None = None, profiles: Profiles | None = None) -> MoveModel:
     """As `load_move_model`, from another calibration file. Raises RulesError, with file and line."""
     top = packaged_fields(file, MODEL_FILE, MODEL_SCHEMA, "Make it again with `make move-model`.")
-    decode = _decode(top.subtable("decode"))
-    offsets = {
-        kind: {name: entry.number(name, minimum=-1, maximum=1) for name in entry.table}
-        for kind, entry in top.subtable("offsets").entries(lambda name: f"offsets of {quoted(name)}")
-    }
-    groups = {
-        name: Residuals(
-            entry.number("sigma", above=0, maximum=2), entry.whole("pairs"), entry.whole("models"),
-            entry.whole("sources"), entry.text("basis"),
-        )
-        for name, entry in top.subtable("groups").entries(lambda name: f"group {quoted(name)}")
-    }  # fmt: skip
-    ranges = {
-        kind: CalibratedRange(
+    unseen = top.number("unseen", minimum=1, maximum=3)
+    classes = {
+        name: WorkClass(
+            entry.number("width", above=0, maximum=3), entry.whole("lines", minimum=1),
+            entry.whole("sources", minimum=1), entry.whole("families", minimum=1),
             _span(entry, "params"), _span(entry, "batch"),
             frozenset(entry.texts("precisions")), frozenset(entry.texts("architectures")),
         )
-        for kind, entry in top.subtable("ranges").entries(lambda name: f"range of {quoted(name)}")
+        for name, entry in top.subtable("classes").entries(lambda name: f"class {quoted(name)}")
     }  # fmt: skip
     made = top.subtable("made")
     for key in made.table:
         made.text(key)
     top.done()
-    return MoveModel(
-        profiles or load_profiles(), decode, MappingProxyType(offsets), MappingProxyType(groups),
-        MappingProxyType(ranges),
-    )  # fmt: skip
+    return MoveModel(profiles or load_profiles(), MappingProxyType(classes), unseen)
 
 
 def _span(entry: Fields, key: str) -> tuple[float, float] | None:
@@ -177,9 +131,3 @@ def _span(entry: Fields, key: str) -> tuple[float, float] | None:
         return None
     span = entry.subtable(key)
     return span.number("least", above=0), span.number("most", above=0)
-
-
-def _decode(table: Fields) -> DecodeFactors:
-    seconds = {name: table.number(name, above=0, maximum=1e-2) for name in DECODE_SECONDS}
-    factors = {name: table.number(name, minimum=0.1, maximum=10) for name in DECODE_FACTORS}
-    return DecodeFactors(**seconds, **factors)

@@ -141,7 +141,7 @@ def _text(question: Question, source: GpuSku, target: GpuSku, found: Comparison)
         here, there = found.in_flight or (batch_on(question, sku.mem_bytes, profiles) for sku in (source, target))
         lines.append(f"  in flight  {here:.0f} sequences on {source.name}, {there:.0f} on {target.name}")
     lines.append(f"  basis      {found.basis}")
-    lines += [f"  outside    {reason}: the interval is wider" for reason in found.outside]
+    lines += [f"  outside    {reason}" for reason in found.outside]
     lines += [f"  blocked    {reason}" for reason in found.blocked_by]
     lines += [f"  lever      {one}" for one in levers_of(question, target)]
     if found.assumed or found.sigma > 0.25:

@@ -7,8 +7,8 @@ Within a matrix product the slower of arithmetic and memory wins, softened with 
 One step of generation: every sequence in flight gets its next token, and new prompts are read in between.
 
 The time is a sum of what the GPUs sustain (weights, cache, products, links) and of what no faster GPU shortens (the
-launches of each layer, the latency of each exchange between GPUs). The factors before these terms are calibrated on
-measured pairs (`make move-model`), so that a time in seconds comes out and not a ratio alone.
+launches of each layer, the latency of each exchange between GPUs). The constants are stated: factors before these
+terms, fitted to measured times of a token, predicted model families that were left out no better (docs/method.md).
 """
 
 from __future__ import annotations
@@ -18,53 +18,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import DecodeFactors, MoveModel, Profiles
+from ....rules.models.move_model import MoveModel, Profiles
 from ..constraints import room_bytes
 from ..prediction import NORM
-from ..sustained_rates import BYTES, Rates, clock_ratio, rates_of
-
-Number = float | NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class StepTerms:
-    """What one step asks of the GPUs of a copy, before any factor; numbers, or arrays of equal lengths.
-
-    `dense_layers`, `expert_layers`: layers launched (a model has one kind). `exchanges`: between GPUs, one after the
-    other. `sequences`: in flight. Seconds, at what the GPUs sustain: `weights` read, `products` of the sequences in
-    flight, `cache` read, `prompts` computed that arrive in a step, `links` carrying activations.
-    """
-
-    dense_layers: Number
-    expert_layers: Number
-    exchanges: Number
-    sequences: Number
-    weights: Number
-    products: Number
-    cache: Number
-    prompts: Number
-    links: Number
-
-
-def step_parts(terms: StepTerms, factors: DecodeFactors) -> Mapping[str, Number]:
-    """Seconds of one step by part. Within a product the slower of reading weights and arithmetic wins, softly."""
-    weights, products = factors.weights * terms.weights, factors.products * terms.products
-    return {
-        "matrix": factors.products * terms.prompts,
-        "memory": (weights**NORM + products**NORM) ** (1.0 / NORM) + factors.cache * terms.cache,
-        "links": terms.links,
-        "latency": factors.layer_seconds * terms.dense_layers
-        + factors.expert_layer_seconds * terms.expert_layers
-        + factors.exchange_seconds * terms.exchanges
-        + factors.sequence_seconds * terms.sequences,
-    }
-
+from ..sustained_rates import BYTES, clock_ratio, rates_of
 
 PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
+# Seconds of one step that follow the clock, orders of magnitude as engines show them: the launches of a layer, of one
+# with experts (routing, permutation, two grouped products), and an exchange between GPUs (all-reduces of small messages
+# take 4 to 8 us alone). The last is the engine's own work for each sequence (sampling, scheduling).
+LAYER_SECONDS, EXPERT_LAYER_SECONDS, EXCHANGE_SECONDS, SEQUENCE_SECONDS = 6e-6, 6e-5, 1.5e-5, 1e-5
+CACHE = 1.5  # by how much longer a byte of the paged cache takes than one of weights
+SMALL_TRAINING = "training of small networks"  # the profile
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.
 TOKENS = {"prefill": (2048, 128), "decode": (128, 2048), "mixed": (1024, 1024)}
 PARAMS = 8e9  # where no size is said: the middle of what is published on one GPU
@@ -195,28 +161,39 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveMode
     rates, standard = rates_of(sku, question.precision), rates_of(reference, question.precision)
     if rates is None or standard is None:
         return None
-    profiles = model.profiles
+    profiles, clock = model.profiles, clock_ratio(standard.clock_hertz, rates.clock_hertz)
     profile = profile_of(question)
     if profile is not None:
-        shares = profiles.shares[profile]
+        shares = profiles.shares[SMALL_TRAINING if profile == "training" and question.small_training else profile]
         return {
             "matrix": shares["matrix"] * standard.matrix / rates.matrix,
             "memory": shares["memory"] * standard.memory / rates.memory,
             "vector": shares["vector"] * standard.vector / rates.vector,
-            "latency": shares["latency"] * clock_ratio(standard.clock_hertz, rates.clock_hertz),
+            "latency": shares["latency"] * clock,
         }
-    clock = clock_ratio(standard.clock_hertz, rates.clock_hertz)
-    terms, batch = step_terms(question, sku.mem_bytes, rates, model.profiles, clock)
+    (tokens_in, tokens_out), gpus, shape = question.tokens, question.gpus, question.shape
+    flops = 2.0 * question.computed_params / gpus  # of one token, on each GPU
     # What no faster GPU shortens of reading a prompt is a share of the reference's time.
-    in_flight = question.tokens[0] * question.sequences / question.gpus if question.sequences else math.inf
-    prompt = profiles.prompt_latency_share(in_flight)
-    reading = model.decode.products * 2.0 * question.computed_params * question.tokens[0] / question.gpus
-    fixed = prompt / (1 - prompt) * reading / standard.matrix * clock
-    generated = question.generated
-    if not generated:
-        return {"matrix": reading / rates.matrix, "memory": 0.0, "links": float(terms.links) / batch, "latency": fixed}
-    step = {name: float(seconds) * generated / batch for name, seconds in step_parts(terms, model.decode).items()}
-    return {**step, "latency": step["latency"] + fixed}
+    share = profiles.prompt_latency_share(tokens_in * question.sequences / gpus if question.sequences else math.inf)
+    waiting = share / (1 - share) * flops * tokens_in / standard.matrix * clock
+    # Two all-reduces a layer over activations of 16 bits.
+    exchanges = 2 * shape.layers if gpus > 1 else 0.0
+    reduced = exchanges * shape.hidden * 2.0 * 2.0 * (gpus - 1) / gpus / rates.all_reduce
+    memory = latency = 0.0
+    if question.generated:
+        batch = batch_on(question, sku.mem_bytes, profiles)
+        weights, products = question.touched_bytes(batch) / gpus / rates.memory, flops * batch / rates.matrix
+        cached = CACHE * (tokens_in + tokens_out / 2) * question.kv_bytes_per_token / gpus / rates.memory
+        steps = question.generated / batch  # of one request: every step serves all sequences in flight
+        memory = steps * (weights**NORM + products**NORM) ** (1.0 / NORM) + question.generated * cached
+        launches = shape.layers * (EXPERT_LAYER_SECONDS if question.mixture_of_experts else LAYER_SECONDS)
+        latency = steps * clock * (launches + exchanges * EXCHANGE_SECONDS) + question.generated * SEQUENCE_SECONDS
+    return {
+        "matrix": flops * tokens_in / rates.matrix,
+        "memory": memory,
+        "links": reduced * (tokens_in + question.generated),
+        "latency": latency + waiting,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,34 +266,3 @@ def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training
         return 8 if params is None else next((n for n in (1, 2, 4) if STATE_BYTES * params <= n * room), 8)
     weights = (params or PARAMS) * BYTES[precision]
     return next((n for n in (1, 2, 4, 8, 16) if weights <= n * room / 2), 16)
-
-
-def step_terms(
-    question: Question, mem_bytes: float, rates: Rates, profiles: Profiles, clock: float = 1.0
-) -> tuple[StepTerms, float]:
-    """What one step of generation asks for, with the prompts that arrive meanwhile, and the sequences in flight.
-
-    Where nothing is generated, the step is one that reads the prompts of all. `clock`: by how much longer launches take
-    than on the reference.
-    """
-    tokens_in, tokens_out = question.tokens
-    batch = batch_on(question, mem_bytes, profiles)
-    prompts = batch * tokens_in / max(question.generated, 1)
-    matrix, memory = question.gpus * rates.matrix, question.gpus * rates.memory
-    flops = 2.0 * question.computed_params
-    shape, experts = question.shape, question.mixture_of_experts
-    # Two all-reduces a layer over activations of 16 bits.
-    exchanges = 2 * shape.layers if question.gpus > 1 else 0.0
-    reduced = exchanges * shape.hidden * 2.0 * 2.0 * (question.gpus - 1) / question.gpus / rates.all_reduce
-    terms = StepTerms(
-        dense_layers=0.0 if experts else shape.layers * clock,
-        expert_layers=shape.layers * clock if experts else 0.0,
-        exchanges=exchanges * clock,
-        sequences=batch,
-        weights=question.touched_bytes(batch) / memory,
-        products=flops * batch / matrix,
-        cache=batch * (tokens_in + tokens_out / 2) * question.kv_bytes_per_token / memory,
-        prompts=flops * prompts / matrix,
-        links=reduced * (prompts + (batch if question.generated else 0.0)),
-    )
-    return terms, batch

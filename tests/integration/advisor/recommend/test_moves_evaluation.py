@@ -1,51 +1,38 @@
-"""The table of published pairs, the calibration made from it, and how far predictions of what was left out are off."""
+"""The tables of measured pairs, the calibration made from them, and errors of what was left out."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from skuwise.benchmarks.evaluation import moves
-from skuwise.benchmarks.fit import decode_pairs, move_model
-from skuwise.benchmarks.fit import sku_pairs as pairs
-from skuwise.rules.catalog.loader import load_catalog
-from skuwise.rules.models.move_model import load_move_model, load_profiles
-
-CATALOG = load_catalog()
-PROFILES = load_profiles()
-REFERENCE = CATALOG.gpus[PROFILES.reference]
+from skuwise.benchmarks.evaluation.moves import shipped_left_out
+from skuwise.benchmarks.fit.move_model import calibrate, read_lines
+from skuwise.rules.models.move_model import load_move_model
 
 
-@pytest.fixture(scope="module")
-def runs():
-    return decode_pairs.read_runs(decode_pairs.DECODE_TABLE, CATALOG)[0]
+def test_the_calibration_that_ships_is_the_one_of_the_tables():
+    lines, profiles, _, _ = read_lines()
+    made, shipped = calibrate(lines, profiles), load_move_model()
+    assert made.unseen == shipped.unseen
+    assert {name: replace(known, params=None, batch=None) for name, known in made.classes.items()} == {
+        name: replace(known, params=None, batch=None) for name, known in shipped.classes.items()
+    }
 
 
 @pytest.fixture(scope="module")
-def measured(runs):
-    return move_model.measure(runs, PROFILES, REFERENCE)
+def left_out():
+    return shipped_left_out()[0]
 
 
-@pytest.fixture(scope="module")
-def seen(measured):
-    found, _ = pairs.read_published(CATALOG)
-    return move_model.look([pair for pair in found if pair.alike], PROFILES, REFERENCE, measured.factors)
-
-
-def test_the_calibration_that_ships_is_the_one_of_the_tables(seen, measured):
-    made, shipped = move_model.calibrate(seen, measured, PROFILES), load_move_model()
-    assert made.offsets == shipped.offsets
-    assert made.decode == shipped.decode
-    assert set(made.ranges) == set(shipped.ranges)
-    assert {name: r.sigma for name, r in made.groups.items()} == {name: r.sigma for name, r in shipped.groups.items()}
-
-
-@pytest.mark.parametrize("by", ["family", "source"])
-def test_predictions_hold_on_what_was_left_out(seen, measured, by):
-    told = moves.held_out(seen, measured, lambda pair: getattr(pair, by), PROFILES, REFERENCE)
-    errors = [one.error for one in told]
+# Median errors: those of the model before (6.7 % of a token by family, 7.7 % of pairs by source) and a point.
+@pytest.mark.parametrize(
+    ("section", "lines", "median"), [("published pairs, source", 595, 0.087), ("time of a token", 492, 0.077)]
+)
+def test_predictions_hold_where_source_and_model_family_were_left_out(left_out, section, lines, median):
+    (told,) = (found for name, found in left_out.items() if name.startswith(section))
     moved = [one for one in told if one.changes]
-    assert len(told) == len(seen)
-    assert np.median(errors) <= 0.15
-    assert np.percentile(errors, 90) <= 0.35
-    assert sum(one.same_direction for one in moved) >= 0.95 * len(moved)
-    assert 0.75 <= sum(one.covered for one in told) / len(told) <= 0.90
+    assert len(told) == lines
+    assert np.median([one.error for one in told]) <= median
+    assert np.mean([one.same_direction for one in moved]) >= 0.95
+    assert 0.76 <= np.mean([one.covered for one in told]) <= 0.88

@@ -93,7 +93,7 @@ HUGE = ("compare", "H100", "H200-SXM", "--phase", "decode", "--precision", "fp8"
     ("words", "said"),
     [
         ((*HUGE, "--attention-copies", "2", "--cache-precision", "bf16"),
-         ("for each token", "not 5,000 B: the interval is wider", "times as many tokens a second")),
+         ("for each token", "not 5,000 B", "times as many tokens a second")),
         (("compare", "H100", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "70B", "--gpus", "4"),
          ("basis", "only PCIe")),
     ],
