@@ -18,8 +18,7 @@ from ...agent.service.exporter.http_server import MetricsServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
 from ..core.advice_file import read_advice
 from ..incidents.store import IncidentStore
-from ..metrics_page.page import render_page
-from ..metrics_page.site_state import PageLimits, SiteState, WatchStanding
+from ..metrics_page import PageLimits, SiteState, WatchStanding, render_page
 
 _PATIENCE_SECONDS = 5.0  # of an advice file that is a pipe, which it should not be
 Mark = tuple[int, int, int]

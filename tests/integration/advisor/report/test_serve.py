@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from skuwise.advisor.cli.serve_page import ServedPage
-from skuwise.advisor.metrics_page.site_state import PageLimits
+from skuwise.advisor.metrics_page import PageLimits
 from skuwise.agent.base.address import Address
 from skuwise.benchmarks.generators.first import simulate
 

@@ -13,7 +13,7 @@ from skuwise.advisor.cli.serve_page import ServedPage, WatchLog
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.metrics_page.site_state import PageLimits
+from skuwise.advisor.metrics_page import PageLimits
 from skuwise.advisor.render import render
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import PLAIN
