@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from .build import card_of, earlier_in, judge_window
 from .measured import course_from
 from .runs import Run, joined, named_run, run_of
 
-_COLUMNS = (
+_COLUMNS: tuple[str, ...] = (
     "workload_id", "series_id", "name", "scheduler", "job_id", "namespace", "pod", "user", "account", "first_seen",
     "last_seen", "array_job_id", "array_task_id", "team",
 )  # fmt: skip
@@ -88,15 +88,13 @@ def _read(files: Sequence[Path], say: Callable[[str], None], where: str, paramet
 def _runs_of(reader: DatabaseReader, path: Path, rows: Sequence[Mapping[str, Any]]) -> list[Run]:
     seen: dict[str, float] = {}
     clusters: dict[str, str | None] = {}
-    all_nodes: Sequence[Any] = reader.fetch("SELECT node, cluster, last_seen FROM nodes", {})
-    for node, cluster, newest in all_nodes:
+    for node, cluster, newest in cast("list[Any]", reader.fetch("SELECT node, cluster, last_seen FROM nodes", {})):
         seen[node], clusters[node] = newest or 0.0, text(cluster)
     ids = {f"i{n}": row["workload_id"] for n, row in enumerate(rows[:500])}
     marks = ", ".join(f":{name}" for name in ids)
     held: dict[str, list[str]] = {}
     sql = f"SELECT DISTINCT workload_id, node FROM workload_gpus WHERE workload_id IN ({marks})"  # noqa: S608
-    holding: Sequence[Any] = reader.fetch(sql, ids)
-    for workload, node in holding:
+    for workload, node in cast("list[Any]", reader.fetch(sql, ids)):
         held.setdefault(workload, []).append(node)
     found = []
     for row in rows:
@@ -125,8 +123,7 @@ def fine_course(run: Run) -> tuple[list[float | None], list[float | None]] | Non
     parameters = {"start": run.start, "end": run.end, "life": life, "spans": COURSE_SPANS, "id": run.id}
     for place in run.places:
         with open_database(Path(place)) as reader:
-            spans: Sequence[Any] = reader.fetch(sql, parameters)
-            for span, *values in spans:
+            for span, *values in cast("list[Any]", reader.fetch(sql, parameters)):
                 sums[span] += [value or 0.0 for value in values]
     if not sums[:, 1].any():
         return None
@@ -156,8 +153,7 @@ def earlier_runs(run: Run, files: Sequence[Path]) -> list[tuple[float, float | N
     found: dict[str, np.ndarray] = {}
     for path in files:
         with open_database(path) as reader:
-            rows: Sequence[Any] = reader.fetch(sql, parameters)
-            for workload, *values in rows:
+            for workload, *values in cast("list[Any]", reader.fetch(sql, parameters)):
                 found[workload] = found.get(workload, 0.0) + np.array([value or 0.0 for value in values])
     sums = [one.tolist() for one in found.values()]
     return [(hours, busy / seconds if seconds else None) for hours, busy, seconds in sums if hours > 0]

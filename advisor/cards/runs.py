@@ -73,12 +73,7 @@ class Chosen:
 
 
 def run_of(
-    row: Mapping[str, Any],
-    *,
-    cluster: str | None,
-    nodes: Sequence[str],
-    seen_until: float,
-    places: tuple[str, ...] = (),
+    row: Mapping[str, Any], cluster: str | None, nodes: Sequence[str], seen_until: float, places: tuple[str, ...] = ()
 ) -> Run | None:
     """The run of a row of the view ``workloads``; None: without its times."""
     start, end = row["first_seen"], row["last_seen"]
