@@ -32,21 +32,11 @@ def known(
     """A node of eight: four GPUs train, two are held idle, two are free. `fabric`: how busy its port is."""
     builder = FrameBuilder(hours=hours)
     uuids = builder.node("n1", gpus=8)
-    for uuid in uuids[:4]:
-        builder.use(TRAINING, "n1", uuid)
-    for uuid in uuids[4:6]:
-        builder.use(HELD, "n1", uuid)
-    for uuid in uuids[6:]:
-        builder.use(FREE, "n1", uuid)
-    builder.work(
-        "w-train",
-        [("n1", uuid) for uuid in uuids[:4]],
-        name="train",
-        series="s-train",
-        namespace=namespace,
-        account=account,
-    )
-    builder.work("w-held", [("n1", uuid) for uuid in uuids[4:6]], name="held", series="s-held", namespace="lab")
+    for uuid, level in zip(uuids, (TRAINING,) * 4 + (HELD,) * 2 + (FREE,) * 2, strict=True):
+        builder.use(level, "n1", uuid)
+    trains, held = ([("n1", uuid) for uuid in some] for some in (uuids[:4], uuids[4:6]))
+    builder.work("w-train", trains, name="train", series="s-train", namespace=namespace, account=account)
+    builder.work("w-held", held, name="held", series="s-held", namespace="lab")
     if fabric is not None:
         builder.port(fabric, "n1")
     return builder
