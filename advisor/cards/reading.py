@@ -197,8 +197,7 @@ class CardReading:
         def newest() -> list[Run]:
             return _read(files, self.say, f"ORDER BY last_seen DESC LIMIT {_NEAR}", {})
 
-        chosen = named_run(asked, find_runs(files, asked, self.say), self.command, newest)
-        run = chosen.run
+        run, others = named_run(asked, find_runs(files, asked, self.say), self.command, newest)
         places = [Path(place) for place in run.places]
         earlier = earlier_runs(run, files if len(files) <= _FILES_SEARCHED else places)
         drawn = fine_course(run)
@@ -210,21 +209,21 @@ class CardReading:
         span = life_window(run, self.now, min((one[0] for one in begins if one is not None), default=None))
         own = replace(source, paths=tuple(places))
         frame = own.read(self.book.catalog, since=span.seconds, until=span.end, now=self.now)
-        return self._of(frame, run, earlier, course), chosen.others
+        return self._of(frame, run, earlier, course), others
 
     def _from_server(self, source: PrometheusServer, asked: str) -> tuple[Card, tuple[Run, ...]]:
         """Found in the window that was asked for; judged by its own life, at the resolution that this has."""
         frame = source.read(self.book.catalog, since=self.since, until=self.until, now=self.now)
-        chosen = named_run(asked, runs_in(frame), self.command)
-        span = life_window(chosen.run, self.now)
+        run, others = named_run(asked, runs_in(frame), self.command)
+        span = life_window(run, self.now)
         begin = max(span.start, frame.window.start)
         if span.end - begin >= frame.window.seconds / 2:
-            return self._of(frame, chosen.run, None, None), chosen.others
+            return self._of(frame, run, None, None), others
         own = source.read(self.book.catalog, since=span.end - begin, until=span.end, now=self.now)
         window = judge_window(frame, self.book, self.now, seed=_SEED, with_moves=False)
-        whole = window.workload(chosen.run.id)
+        whole = window.workload(run.id)
         earlier = earlier_in(window, whole) if whole is not None else None
-        return self._of(own, chosen.run, earlier, None), chosen.others
+        return self._of(own, run, earlier, None), others
 
     def _of(self, frame: Frame, run: Run, earlier: Earlier | None, course: Course | None) -> Card:
         window = judge_window(frame, self.book, self.now, seed=_SEED)

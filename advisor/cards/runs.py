@@ -64,14 +64,6 @@ class Run:
         return Named(self.id, what, self.name if name is None else name, self.nodes, self.jobs, when)
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The run that was named. `others`: earlier runs of the same job, newest first (it was requeued)."""
-
-    run: Run
-    others: tuple[Run, ...] = ()
-
-
 def run_of(
     row: Mapping[str, Any], cluster: str | None, nodes: Sequence[str], seen_until: float, places: tuple[str, ...] = ()
 ) -> Run | None:
@@ -106,11 +98,11 @@ def joined(parts: Iterable[Run]) -> list[Run]:
 
 def named_run(
     asked: str, runs: Sequence[Run], command: Callable[[str], str], near: Callable[[], Sequence[Run]] = tuple
-) -> Chosen:
+) -> tuple[Run, tuple[Run, ...]]:
     """The run that `asked` names: an id, a job, a task, a name, a pod, NAMESPACE/POD, the beginning of an id.
 
-    Of a job that was requeued it is the newest run. `near`: more runs, for suggestions. Raises AmbiguousError for
-    several jobs, NothingToDo for none.
+    Of a job that was requeued it is the newest run, and the others, newest first. `near`: more runs, for
+    suggestions. Raises AmbiguousError for several jobs, NothingToDo for none.
     """
     word = asked.strip()
     by_id = {run.id: run for run in runs}
@@ -126,11 +118,11 @@ def named_run(
             continue
         chosen = [by_id[one.id] for one in found]
         if len(chosen) == 1:
-            return Chosen(chosen[0])
+            return chosen[0], ()
         keys = {(run.cluster, run.scheduler, run.shown_job) for run in chosen}
         if len(keys) == 1 and chosen[0].shown_job and number != 1:
             ordered = sorted(chosen, key=lambda run: run.start, reverse=True)
-            return Chosen(ordered[0], tuple(ordered[1:]))
+            return ordered[0], tuple(ordered[1:])
         raise AmbiguousError(asked, sorted(found, key=lambda one: one.when, reverse=True), command)
     told = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
     raise NothingToDo(told.message, told.remedy)

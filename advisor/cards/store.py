@@ -18,20 +18,9 @@ from ...agent.settings_reader import read_section
 from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.quantities import YEAR_10000
 from ..core.card_types import Card
+from ..ledger import guard
 from ..ledger.file.files import begin_file, check_place
-from ..ledger.guard import (
-    MOMENT,
-    OPTIONAL_TEXT,
-    TEXT,
-    UNREADABLE,
-    WHOLE,
-    CellRule,
-    FileForm,
-    Guarded,
-    guarded,
-    reason,
-    sqlite_text,
-)
+from ..ledger.guard import MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, sqlite_text
 from .card_json import FORM, packed, unpacked
 from .runs import Run, named_run
 
@@ -51,11 +40,8 @@ _COLUMNS: Mapping[str, CellRule] = {
     "ended_at": CellRule(float, least=0.0, most=YEAR_10000), "kept_at": MOMENT, "form": WHOLE,
     "card": CellRule(bytes),
 }  # fmt: skip
-_FORM = FileForm({"cards": _COLUMNS})
-_TABLE = (
-    "CREATE TABLE cards (id TEXT PRIMARY KEY, series_id TEXT, name TEXT, cluster TEXT, job_id TEXT, namespace TEXT,"
-    " pod TEXT, user TEXT, account TEXT, ended_at REAL, kept_at REAL, form INTEGER, card BLOB)"
-)
+_FORM = guard.FileForm({"cards": _COLUMNS})
+_TYPES = {str: "TEXT", float: "REAL", int: "INTEGER", bytes: "BLOB"}
 _INDEXED = ("job_id", "name", "pod", "user", "series_id", "ended_at")
 _ELSEWHERE = "Use --cards with a file that you can write, or --no-keep."
 
@@ -134,7 +120,7 @@ class CardStore:
                 card.job_id if task else None, array if task else None, card.cluster, card.namespace, card.pod,
                 card.owner, card.nodes, card.end,
             ))  # fmt: skip
-        return cards[named_run(asked, runs, command).run.id] if runs else None
+        return cards[named_run(asked, runs, command)[0].id] if runs else None
 
     def compared(self, card: Card) -> Card:
         """The card with kept runs of its series; the kept card itself where it tells of more of the job's life."""
@@ -162,21 +148,21 @@ class CardStore:
             return _readable(file.rows("cards", where, values))
 
     @contextmanager
-    def _opened(self, mode: str) -> Iterator[tuple[sqlite3.Connection, Guarded]]:
+    def _opened(self, mode: str) -> Iterator[tuple[sqlite3.Connection, guard.Guarded]]:
         """The file; with `mode` rw within a transaction, and begun where it is not there. Raises StoreError."""
         try:
             if mode == "rw":
                 begin_file(self.path)  # cards name users
             check_place(self.path)
-            with guarded(self.path, mode=mode, busy_seconds=_BUSY_SECONDS) as (connection, meter):
+            with guard.guarded(self.path, mode=mode, busy_seconds=_BUSY_SECONDS) as (connection, meter):
                 if mode == "rw":
                     connection.execute("BEGIN IMMEDIATE")
                 self._check(connection, begin=mode == "rw")
-                yield connection, Guarded(connection, _FORM, meter)
+                yield connection, guard.Guarded(connection, _FORM, meter)
         except OSError as error:
             raise StoreError(f"Cannot use the cards in {self.path}: {error.strerror}.", _ELSEWHERE) from error
-        except UNREADABLE as error:
-            raise StoreError(f"Cannot use the cards in {self.path}: {reason(error)}.", _ELSEWHERE) from error
+        except guard.UNREADABLE as error:
+            raise StoreError(f"Cannot use the cards in {self.path}: {guard.reason(error)}.", _ELSEWHERE) from error
 
     def _check(self, connection: sqlite3.Connection, *, begin: bool) -> None:
         """Whether the file is ours; an empty one is begun. Raises StoreError."""
@@ -190,8 +176,10 @@ class CardStore:
             raise StoreError(f"{self.path} is a database without cards; it was left untouched.", _ELSEWHERE)
         if not begin:
             raise sqlite3.DataError("it is empty")
+        columns = ", ".join(f"{name} {_TYPES[rule.kind]}" for name, rule in _COLUMNS.items())
         for statement in (
-            _TABLE, *(f"CREATE INDEX cards_{name} ON cards ({name})" for name in _INDEXED),
+            f"CREATE TABLE cards ({columns}, PRIMARY KEY (id))",
+            *(f"CREATE INDEX cards_{name} ON cards ({name})" for name in _INDEXED),
             f"PRAGMA application_id = {APPLICATION_ID}", f"PRAGMA user_version = {VERSION}",
         ):  # fmt: skip
             connection.execute(statement)

@@ -76,21 +76,22 @@ def run(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> None:
     owners = [f"--{name}" for name in _OWNERS if getattr(options, name) is not None]
     has_source = bool(options.db) or options.prometheus is not None
-    if options.id is not None and (owners or options.keep_finished):
-        other = owners[0] if owners else "--keep-finished"
-        raise UsageError(f"ID and {other} exclude each other.", f"Remove ID or {other}.")
-    if options.id is None and not owners and not options.keep_finished:
-        raise UsageError("No job given.", "Use a job ID, or list jobs with --user, --account or --namespace.")
-    if options.keep_finished and (owners or options.no_keep or not has_source):
-        raise UsageError(
-            "--keep-finished keeps the cards of all jobs of a source.", "Use it with --db or --prometheus, alone."
-        )
-    if options.id is None and options.format == "admin-comment":
-        raise UsageError("--format admin-comment is of one job.", "Use a job ID.")
-    if options.id is not None and options.format == "csv":
-        raise UsageError("--format csv is of a list of jobs.", "Use --format json, or --user.")
-    if options.existing and options.format != "admin-comment":
-        raise UsageError("--existing requires --format admin-comment.", "Add it, or remove --existing.")
+    of_one = options.id is not None
+    other = owners[0] if owners else "--keep-finished"
+    wrong = [
+        (of_one and (owners or options.keep_finished), f"ID and {other} exclude each other.", f"Remove ID or {other}."),
+        (not of_one and not owners and not options.keep_finished, "No job given.",
+         "Use a job ID, or list jobs with --user, --account or --namespace."),
+        (options.keep_finished and (owners or options.no_keep or not has_source),
+         "--keep-finished keeps the cards of all jobs of a source.", "Use it with --db or --prometheus, alone."),
+        (not of_one and options.format == "admin-comment", "--format admin-comment is of one job.", "Use a job ID."),
+        (of_one and options.format == "csv", "--format csv is of a list of jobs.", "Use --format json, or --user."),
+        (options.existing and options.format != "admin-comment", "--existing requires --format admin-comment.",
+         "Add it, or remove --existing."),
+    ]  # fmt: skip
+    for applies, what, remedy in wrong:
+        if applies:
+            raise UsageError(what, remedy)
 
 
 def _reading(options: argparse.Namespace, now: float) -> CardReading | None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.billing import showback_sums
-from skuwise.advisor.billing.showback import CATEGORIES, Showback
 from skuwise.advisor.billing.showback_sums import groups_of, node_checks, sum_rows, unowned_of, whole_check
 from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
@@ -25,40 +24,29 @@ from skuwise.tests.support.showback_fleets import RATE, known, price, random_fle
 DAY = 86400.0
 
 
-def by_category(showback: Showback) -> dict[str, tuple[float, float]]:
-    out = {}
-    for category in CATEGORIES:
-        rows = [row for row in showback.rows if row.category == category]
-        if rows:
-            out[category] = (sum(row.usd or 0.0 for row in rows), sum(row.gpu_hours for row in rows))
-    return out
-
-
 def test_a_node_with_known_hours_is_split_by_them() -> None:
-    found = by_category(split(known().frame(), price(usd=80.0)))
-    share = 1 - found["fabric-premium"][0] / (found["used"][0] + found["fabric-premium"][0])
-    assert found["used"] == (pytest.approx(4 * 48 * 10 * share, abs=1e-5), 192.0)
-    assert found["held-idle"] == (pytest.approx(960.0), 96.0)
-    assert found["unallocated"] == (pytest.approx(960.0), 96.0)
-    assert found["fabric-premium"][1] == 0 and 0.5 < share < 1
-    assert sum(usd for usd, _ in found.values()) == pytest.approx(80 * 48)
+    whole = sum_rows(split(known().frame(), price(usd=80.0)).rows)
+    share = 1 - whole.usd["fabric-premium"] / (whole.usd["used"] + whole.usd["fabric-premium"])
+    assert whole.usd["used"] == pytest.approx(4 * 48 * 10 * share, abs=1e-5) and 0.5 < share < 1
+    assert whole.usd["held-idle"] == whole.usd["unallocated"] == pytest.approx(960.0)
+    assert whole.gpu_hours == {"used": 192.0, "held-idle": 96.0, "unallocated": 96.0}
+    assert whole.total_usd == pytest.approx(80 * 48)
 
 
 def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
     b = FrameBuilder(hours=24 * 14)
     for day in range(14):
-        uuids = b.node(f"spot-{day}", gpus=8, first_seen=START + day * DAY)
-        b.nodes[-1]["last_seen"] = START + day * DAY + 8 * HOUR
-        for uuid in uuids:
+        for uuid in b.node(f"spot-{day}", gpus=8, first_seen=START + day * DAY):
             b.use(DECODE, f"spot-{day}", uuid, start=day * 24, end=day * 24 + 8)
+        b.nodes[-1]["last_seen"] = START + day * DAY + 8 * HOUR
     (stays,) = b.node("stays")
     b.use(DECODE, "stays", stays)
     showback = split(b.frame())
-    left = [node for node in showback.nodes if node.node.startswith("spot") and node.hours == 8.0]
-    assert len(left) == 14 and all(node.end == node.start + 8 * HOUR for node in left)
-    names = {node.node for node in left}
-    assert not [row for row in showback.rows if row.node in names and row.category == "unobserved"]
-    assert sum(row.usd or 0 for row in showback.rows if row.node in names) == pytest.approx(14 * 8 * RATE)
+    names = {node.node for node in showback.nodes if node.hours == 8.0 and node.end == node.start + 8 * HOUR}
+    assert names == {f"spot-{day}" for day in range(14)}
+    rows = [row for row in showback.rows if row.node in names]
+    assert "unobserved" not in {row.category for row in rows}
+    assert sum(row.usd or 0 for row in rows) == pytest.approx(14 * 8 * RATE)
     (note,) = [n for n in showback.notes if n.code == "nodes-that-left"]
     assert set(str(note.fields["nodes"]).split(", ")) == names
 
@@ -187,26 +175,20 @@ def test_all_formats_tell_the_same_and_agree_with_the_advice(founding: Path, tmp
     validate(told, "showback")
     assert main(["advise", "--db", str(founding), "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
-    parts = advice["summary"]["reconciliation"]
+    parts = {name: usd or 0.0 for name, usd in advice["summary"]["reconciliation"].items()}
     for rows in (flat, pd.DataFrame(told["rows"])):
-        assert rows["EffectiveCost"].sum() == pytest.approx(parts["total"], abs=1e-3)
         by = rows.groupby("x_Category")["EffectiveCost"].sum()
-        assert by["used"] + by["fabric-premium"] == pytest.approx(parts["workloads"], abs=1e-3)
-        for category, part in (("held-idle", "allocated_idle"), ("unallocated", "unallocated")):
-            assert by.get(category, 0.0) == pytest.approx(parts[part] or 0.0, abs=1e-3)
+        found = (by.sum(), by["used"] + by["fabric-premium"], by.get("held-idle", 0.0), by.get("unallocated", 0.0))
+        wanted = [parts[name] for name in ("total", "workloads", "allocated_idle", "unallocated")]
+        assert found == pytest.approx(wanted, abs=1e-3)
     assert abs(told["reconciliation"]["difference_usd"]) < 1e-3
-    costs = {w["id"]: w["cost_usd"] for w in advice["workloads"] if w["cost_usd"] is not None}
     of_each = flat.groupby("x_WorkloadId")["EffectiveCost"].sum().to_dict()
-    assert of_each == pytest.approx({key: costs[key] for key in of_each}, abs=1e-3)
+    costs = {w["id"]: w["cost_usd"] for w in advice["workloads"] if w["id"] in of_each}
+    assert of_each == pytest.approx(costs, abs=1e-3)
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(
-    founding: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    form: str,
-) -> None:
+def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(founding, tmp_path, monkeypatch, form) -> None:
     file = tmp_path / "last"
     file.write_text("good", "utf-8")
     monkeypatch.setattr(showback_sums, "node_checks", lambda _: {"n1": showback_sums.NodeCheck(1.0, 2.0)})
@@ -214,7 +196,7 @@ def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(
     assert (file.read_bytes() == b"good") == (form != "json")
 
 
-def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path, capsys) -> None:
+def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path) -> None:
     options = ["--gpu-hour-usd", "H100-SXM5=2.5", "--billing-account", "=1+1"]
     rows = pd.read_csv(written(founding, tmp_path / "a.csv", "csv", *options))
     h100 = rows[rows["x_GpuSku"] == "H100-SXM5"]
@@ -228,9 +210,8 @@ def test_a_fleet_without_a_price_is_told_in_gpu_hours(founding: Path, tmp_path: 
     with sqlite3.connect(file) as db:
         db.execute("UPDATE node SET node_sku = NULL, instance_type = NULL, provider = NULL, region = NULL")
     assert main(["showback", "--db", str(file)]) == 0
-    told = capsys.readouterr()
-    assert "No node has a price" in told.out and "GPU-hours by category" in told.out
-    assert "$" not in told.out.split("Notes")[0]
+    told = capsys.readouterr().out
+    assert "No node has a price" in told and "GPU-hours by category" in told and "$" not in told.split("Notes")[0]
     rows = pd.read_csv(written(file, tmp_path / "one.csv", "csv"))
     assert rows["EffectiveCost"].isna().all() and (rows["x_GpuHours"] > 0).all()
     assert "without a price" in capsys.readouterr().err
