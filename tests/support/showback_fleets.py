@@ -44,12 +44,8 @@ def known(
 
 def with_tokens(frame: Frame, workload: str, per_hour: float, *, hours: range, node: str = "n1") -> Frame:
     """The frame with what an engine of the workload generated in these hours."""
-    rows = [
-        {"node": node, "workload_id": workload, "engine": "e", "ts": START + (n + 1) * HOUR, "seconds": HOUR,
-         "generated_tokens": per_hour}
-        for n in hours
-    ]  # fmt: skip
-    return replace(frame, tokens=pd.DataFrame(rows))
+    about = {"node": node, "workload_id": workload, "engine": "e", "seconds": HOUR, "generated_tokens": per_hour}
+    return replace(frame, tokens=pd.DataFrame([{**about, "ts": START + (n + 1) * HOUR} for n in hours]))
 
 
 def random_fleet(seed: int) -> tuple[Frame, tuple[Price, ...]]:

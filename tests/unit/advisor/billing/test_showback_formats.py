@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
 
@@ -13,7 +14,7 @@ from skuwise.advisor.billing.billing_exports import Export
 from skuwise.advisor.billing.cost_summary import sum_up
 from skuwise.advisor.billing.focus_rows import focus_rows
 from skuwise.advisor.billing.showback import Showback
-from skuwise.advisor.billing.showback_output import showback_csv, showback_document, showback_json
+from skuwise.advisor.billing.showback_output import showback_csv, showback_document, showback_json, showback_json_text
 from skuwise.advisor.billing.showback_sums import BY
 from skuwise.advisor.render.text import document_text
 from skuwise.rules.catalog.loader import load_catalog
@@ -92,26 +93,19 @@ def test_a_row_tells_tokens_and_their_cost(listed: Showback) -> None:
     assert all(row["x_UsdPerMillionTokens"] == pytest.approx(98.32 / 2, abs=1e-5) for row in rows)
 
 
-HOSTILE = ("=cmd|'/c calc'!A1", "a\x1b[31mred\nline\ud800 half")
-
-
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", ["=cmd|'/c calc'!A1", "a\x1b[31mred\nline\ud800 half"])
 def test_hostile_names_are_harmless_in_every_format(name: str) -> None:
     builder = known(namespace=name, account=name)
     builder.workloads[0]["name"] = name
     showback = split(builder.frame(), whose=lambda w: name)
-    text = showback_csv(showback, name)
-    for row in csv.reader(io.StringIO(text)):
-        for cell in row:
-            assert not cell.lstrip(" \"'").startswith(("=", "+", "@")) or cell.startswith("'")
-            assert cell.isprintable()
-    assert not text.startswith("=")
+    for cell in itertools.chain(*csv.reader(io.StringIO(showback_csv(showback, name)))):
+        assert not cell.lstrip(" \"'").startswith(("=", "+", "@")) or cell.startswith("'")
+        assert cell.isprintable()
     for by in BY:
         page = document_text(showback_document(showback, by))
         assert all(line.isprintable() for line in page.split("\n"))
         validate(showback_json(showback, by, name), "showback")
-    told = json.dumps(showback_json(showback, "team", None), ensure_ascii=True)
-    assert told.isascii()
+    assert showback_json_text(showback, "team", None).isascii()
 
 
 def test_json_follows_its_schema_and_sums_to_its_total(seed_of) -> None:
