@@ -108,34 +108,30 @@ def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
 
 def test_without_a_price_there_are_hours_and_no_cost() -> None:
     builder = FrameBuilder(hours=30)
-    (uuid,) = builder.node("lone")
-    builder.use(FREE, "lone", uuid)
+    builder.use(FREE, "lone", *builder.node("lone"))
     showback = split(builder.frame())
-    assert {row.usd for row in showback.rows} == {None} and sum(row.gpu_hours for row in showback.rows) == 30
+    whole = sum_rows(showback.rows)
+    assert whole.total_usd is None and whole.total_gpu_hours == whole.unpriced_gpu_hours == 30
     notes = {note.code: note for note in showback.notes}
     assert "lone" in notes["showback-without-price"].text and "prices-missing" in notes
-    assert sum_rows(showback.rows).total_usd is None
     assert whole_check(node_checks(showback).values()).closes
 
 
-def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both() -> None:
-    # 10 hours of tokens; the other 38 hours of the workload cost nothing per token.
-    frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=range(20, 30))
+@pytest.mark.parametrize(
+    ("hours", "seconds", "per_million", "code"),
+    [
+        # 10 hours of tokens; the other 38 hours of the workload cost nothing per token.
+        (range(20, 30), HOUR, 4 * RATE / 8 / 3.6, None), (range(0), HOUR, None, "token-cost-not-reported"),
+        (range(3), 600.0, None, "token-cost-too-rare"),
+    ],
+)  # fmt: skip
+def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both(hours, seconds, per_million, code) -> None:
+    frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=hours)
+    frame.tokens["seconds"] = seconds
     (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
-    assert group.sums.tokens == pytest.approx(3.6e7)
-    assert group.sums.usd_per_million_tokens == pytest.approx(4 * RATE / 8 / 3.6)
-    assert group.tokens_unknown is None
-
-
-@pytest.mark.parametrize(("told", "code"), [(False, "token-cost-not-reported"), (True, "token-cost-too-rare")])
-def test_why_there_is_no_cost_per_token(told, code) -> None:
-    frame = known().frame()
-    if told:
-        frame = with_tokens(frame, "w-train", 1000.0, hours=range(3))
-        frame.tokens["seconds"] = 600.0
-    (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
-    assert group.sums.usd_per_million_tokens is None
-    assert group.tokens_unknown is not None and group.tokens_unknown.code == code
+    assert group.sums.tokens == (pytest.approx(3.6e7) if per_million else None)
+    assert group.sums.usd_per_million_tokens == (pytest.approx(per_million) if per_million else None)
+    assert (group.tokens_unknown.code if group.tokens_unknown is not None else None) == code
 
 
 def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
