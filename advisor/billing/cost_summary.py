@@ -41,7 +41,6 @@ class BillLine:
     sku: str
     region: str
     hours: float = 0.0
-    billed: float = 0.0
     effective: float = 0.0
     listed: float = 0.0
     listed_hours: float = 0.0
@@ -132,7 +131,6 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
         region = charge.region or ANY_REGION
         line = bill.lines.setdefault((node.name, region), BillLine(node.name, region))
         line.hours += charge.hours
-        line.billed += charge.billed
         line.effective += charge.effective
         if charge.listed is not None:
             line.listed += charge.listed

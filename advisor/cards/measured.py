@@ -78,23 +78,16 @@ def course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
     count = min(COURSE_SPANS, max(1, round(life / 60.0)))
     step = life / count
     edges = w.start + step * np.arange(count + 1)
-    ends = rows["ts"].to_numpy(float)
-    begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)
-    return Course(w.start, step, _spread(rows["sm"], begins, ends, edges), _spread(rows["c"], begins, ends, edges))
-
-
-def _spread(column: pd.Series, begins: np.ndarray, ends: np.ndarray, edges: np.ndarray) -> tuple[float | None, ...]:
-    values = column.to_numpy(float)
-    told = np.isfinite(values)
-    sums, weights = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
-    for value, begin, end in zip(values[told], begins[told], ends[told], strict=True):
-        first = max(int(np.searchsorted(edges, begin, side="right")) - 1, 0)
-        last = min(int(np.searchsorted(edges, end, side="left")), len(sums))
-        at = np.arange(first, last)
-        shared = np.minimum(edges[at + 1], end) - np.maximum(edges[at], begin)
-        sums[at] += value * np.maximum(shared, 0.0)
-        weights[at] += np.maximum(shared, 0.0)
-    return tuple(_rounded(s / w) if w > 0 else None for s, w in zip(sums, weights, strict=True))
+    ends = rows["ts"].to_numpy(float)[:, None]
+    begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)[:, None]
+    shared = np.maximum(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0)
+    levels = []
+    for name in ("sm", "c"):
+        values = rows[name].to_numpy(float)
+        told = np.isfinite(values)
+        sums, seconds = values[told] @ shared[told], shared[told].sum(axis=0)
+        levels.append(tuple(_rounded(s / n) if n > 0 else None for s, n in zip(sums, seconds, strict=True)))
+    return Course(w.start, step, *levels)
 
 
 def _rounded(value: float) -> float:
