@@ -81,7 +81,8 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     hours = hours_by_use(verdicts.occupancy)
     whole = sum_rows(split(frame, *prices).rows)
     assert (told.total is None) == (whole.total_usd is None)
-    usd, gpu_hours = dict(whole.usd), whole.gpu_hours
+    usd: dict[str, float] = {**whole.usd}
+    gpu_hours: dict[str, float] = {**whole.gpu_hours}
     if usd:
         usd["used"] = usd.get("used", 0.0) + usd.get("fabric-premium", 0.0)
     for category, name in (

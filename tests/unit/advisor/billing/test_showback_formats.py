@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import re
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -32,6 +33,10 @@ NOT_NULL = {
 UNIT = re.compile(r"[A-Z][A-Za-z]*(-[A-Z][a-z]*)?s")
 
 
+def rows_of(showback: Showback) -> list[dict[str, Any]]:
+    return [dict(row) for row in focus_rows(showback, None)]
+
+
 @pytest.fixture(scope="module")
 def listed() -> Showback:
     """At list price, with tokens and an observed fabric."""
@@ -44,7 +49,7 @@ def listed() -> Showback:
 
 
 def test_values_are_what_the_specification_allows(listed: Showback) -> None:
-    rows = list(focus_rows(listed, None))
+    rows = rows_of(listed)
     assert len(rows) > 8
     for row in rows:
         assert list(row) == COLUMNS
@@ -87,7 +92,7 @@ def test_csv_is_read_back_by_our_own_reader_and_by_pandas(seed_of, tmp_path) -> 
 
 
 def test_a_row_tells_tokens_and_their_cost(listed: Showback) -> None:
-    rows = [row for row in list(focus_rows(listed, None)) if row["x_Tokens"] is not None]
+    rows = [row for row in rows_of(listed) if row["x_Tokens"] is not None]
     made, cost = (sum(row[name] for row in rows) for name in ("x_Tokens", "x_TokenCost"))
     assert made == pytest.approx(48e6) and cost == pytest.approx(48 * 98.32 / 2, abs=1e-4)
     assert all(row["x_UsdPerMillionTokens"] == pytest.approx(98.32 / 2, abs=1e-5) for row in rows)
