@@ -7,18 +7,18 @@ both reports.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import gzip
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import UsageError
@@ -29,12 +29,11 @@ from ..core.timestamps import parse_moment
 UNREADABLE_MAX = 0.01
 _HOURS = {"hours": 1.0, "hour": 1.0, "hrs": 1.0, "hr": 1.0, "h": 1.0, "minutes": 1 / 60, "seconds": 1 / 3600}
 _UNIT = re.compile(r"(\d{1,6}(?:\.\d{1,6})?)?\s*([a-z]+)", re.ASCII)
-_REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}", re.ASCII)
+_REGION = re.compile(r"([A-Za-z0-9][A-Za-z0-9 ._-]{0,63})?", re.ASCII)
 _CELL_MAX = 1 << 20
-_ROW_MAX = 4 << 20  # characters
-NO_SERVICE = "no service named"
 _TELLING = 300  # of a cell that may name an instance type, so many characters are looked at
-Commitment = Literal["none", "used", "unused"]
+NO_SERVICE = "no service named"
+Row = Mapping[str, str]  # by the letters and digits of the columns' names
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +53,12 @@ class Charge:
     effective: float
     listed: float | None
     hours: float | None
-    commitment: Commitment
+    commitment: Literal["none", "used", "unused"]
     spot: bool
     telling: tuple[str, ...]
     what: str
     provider: str = ""
     ends: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Dialect:
-    """`needed`: columns without which it cannot be read, as they are named in its documents."""
-
-    name: str
-    needed: tuple[str, ...]
-    read: Callable[[Mapping[str, str]], Charge | None]
 
 
 @dataclass
@@ -86,24 +76,23 @@ class Export:
 
         Raises UsageError where it is no export that we know, is damaged, or holds another currency than US dollars.
         """
+        csv.field_size_limit(_CELL_MAX)
         try:
-            with _opened(self.path) as file:
-                yield from self._charges(_Lines(file))
+            with open_stream(self.path) as raw:
+                plain = gzip.GzipFile(fileobj=raw) if self.path.name.endswith(".gz") else raw
+                with io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as file:  # type: ignore[type-var]
+                    yield from self._charges(csv.reader(file))
         except OSError as error:
             raise UsageError(
                 f"{self.path} cannot be read: {error.strerror or error}.", "Use an export as CSV, plain or gzip."
             ) from error
-        except (EOFError, csv.Error, gzip.zlib.error) as error:  # type: ignore[attr-defined]
+        except (EOFError, csv.Error, zlib.error) as error:
             raise UsageError(f"{self.path} is damaged: {error}.", "Export it again.") from error
 
-    def _charges(self, lines: _Lines) -> Iterator[Charge]:
-        reader = csv.reader(lines)
-        header = next(reader, [])
-        names = [_key(cell) for cell in header]
-        dialect = _dialect(self.path, names)
-        self.dialect = dialect.name
-        for number, row in enumerate(reader, start=2):
-            lines.taken = 0
+    def _charges(self, rows: Iterator[list[str]]) -> Iterator[Charge]:
+        names = [_key(cell) for cell in next(rows, [])]
+        self.dialect, read = _dialect(self.path, set(names))
+        for number, row in enumerate(rows, start=2):
             if not row:
                 continue
             self.rows += 1
@@ -114,12 +103,11 @@ class Export:
                     f"{self.path}, row {number}: unsupported currency {currency[:8]!r}.", "Export it in USD."
                 )
             try:
-                charge = dialect.read(cells)
+                charge = read(cells)
             except (ValueError, KeyError):  # a short row lacks its last cells
                 self.skipped += 1
                 self.first_skipped = self.first_skipped or number
-                continue
-            if charge is not None:
+            else:
                 yield charge
         if self.skipped > max(UNREADABLE_MAX * self.rows, 1):
             raise UsageError(
@@ -129,136 +117,96 @@ class Export:
             )
 
 
-class _Lines:
-    """A file's lines. `taken`: characters since it was last set to 0. Raises csv.Error where they are too many for a
-    row: a file without an end of line, or a packed one, would be read into memory as a whole."""
-
-    def __init__(self, file: IO[str]) -> None:
-        self._file = file
-        self.taken = 0
-
-    def __iter__(self) -> Iterator[str]:
-        while line := self._file.readline(_ROW_MAX):
-            self.taken += len(line)
-            if self.taken >= _ROW_MAX:
-                raise csv.Error(f"a row has more than {_ROW_MAX:,} characters")
-            yield line
-
-
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[str]]:
-    csv.field_size_limit(_CELL_MAX)
-    with open_stream(path) as raw:
-        plain: IO[bytes] = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw  # type: ignore[assignment]
-        with io.TextIOWrapper(plain, encoding="utf-8-sig", errors="replace", newline="") as file:
-            yield file
-
-
 def _key(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _dialect(path: Path, names: Sequence[str]) -> _Dialect:
-    """Which of the exports a header is of. Raises UsageError, with the columns that are missing."""
-    known = set(names)
-    lacking = {d.name: [c for c in d.needed if _key(c) not in known] for d in _DIALECTS}
-    for dialect in _DIALECTS:
-        if not lacking[dialect.name]:
-            return dialect
-    nearest = min(_DIALECTS, key=lambda d: len(lacking[d.name]) / len(d.needed))
-    missing = ", ".join(lacking[nearest.name][:6])
-    if len(lacking[nearest.name]) == len(nearest.needed):
+def _dialect(path: Path, names: set[str]) -> tuple[str, Callable[[Row], Charge]]:
+    """Which of the exports a header is of, and what reads its rows. Raises UsageError, with the columns that are
+    missing."""
+    lacking = {name: [c for c in needed if _key(c) not in names] for name, (needed, _) in _DIALECTS.items()}
+    nearest = min(lacking, key=lambda name: len(lacking[name]) / len(_DIALECTS[name][0]))
+    needed, read = _DIALECTS[nearest]
+    missing = ", ".join(lacking[nearest][:6])
+    if not missing:
+        return nearest, read
+    if len(lacking[nearest]) == len(needed):
         raise UsageError(
             f"{path} is neither a FOCUS export nor an AWS cost and usage report.", f"FOCUS has the columns {missing}."
         )
     raise UsageError(
-        f"Columns missing from {path}, which looks like {nearest.name}: {missing}.", "Export it with these columns."
+        f"Columns missing from {path}, which looks like {nearest}: {missing}.", "Export it with these columns."
     )
 
 
-def _focus(row: Mapping[str, str]) -> Charge | None:
+def _focus(row: Row) -> Charge:
     """FOCUS: `EffectiveCost` holds amortised commitments, so a purchase that others are charged for is 0 there."""
-    usage = row["chargecategory"].strip().lower() == "usage"
     status = row.get("commitmentdiscountstatus", "").strip().lower()
+    usage = row["chargecategory"].strip().lower() == "usage" and status != "unused"
     hours = _hours(row, ("consumedquantity", "consumedunit"), ("pricingquantity", "pricingunit")) if usage else None
     return Charge(
-        resource=_name(row.get("resourceid", "")),
-        region=_region(row.get("regionid", "")),
-        start=_moment(row["chargeperiodstart"]),
-        end=_moment(row["chargeperiodend"]),
-        billed=_number(row["billedcost"]),
-        effective=_number(row["effectivecost"]),
-        listed=_number(row["listcost"]) if row.get("listcost", "").strip() else None,
-        hours=hours if status != "unused" else None,
+        resource=_name(row.get("resourceid", "")), region=_region(row.get("regionid", "")),
+        start=_moment(row["chargeperiodstart"]), end=_moment(row["chargeperiodend"]),
+        billed=_number(row["billedcost"]), effective=_number(row["effectivecost"]),
+        listed=_number(row["listcost"]) if row.get("listcost", "").strip() else None, hours=hours,
         commitment="unused" if status == "unused" else "used" if status == "used" else "none",
         spot=row.get("pricingcategory", "").strip().lower() == "dynamic",
-        telling=_telling(row, ("xskuinstancetype", "skupricedetails", "xskudetails", "xusagetype", "skumeter",
-                               "xskumetername", "resourcetype", "skuid", "chargedescription")),
-        what=_word(row.get("servicename", "") or row.get("servicecategory", ""), NO_SERVICE),
-        provider=_word(row.get("serviceprovidername", "") or row.get("providername", "")),
+        telling=_telling(row, "xskuinstancetype", "skupricedetails", "xskudetails", "xusagetype", "skumeter",
+                         "xskumetername", "resourcetype", "skuid", "chargedescription"),
+        what=clean_text(row.get("servicename", "") or row.get("servicecategory", ""), 60) or NO_SERVICE,
+        provider=clean_text(row.get("serviceprovidername", "") or row.get("providername", ""), 60),
     )  # fmt: skip
 
 
-def _aws(row: Mapping[str, str]) -> Charge | None:
+def _aws(row: Row) -> Charge:
     """AWS: what a row really costs stands in another column for each kind of row; negations cancel what plans cover."""
     kind = row["lineitemlineitemtype"].strip()
-    billed = _number(row["lineitemunblendedcost"])
-    used = {
-        "SavingsPlanCoveredUsage": "savingsplansavingsplaneffectivecost",
-        "DiscountedUsage": "reservationeffectivecost",
-    }
-    ends: str | None = None
-    status: Commitment = "none"
-    if kind in used:
-        effective, status = _number(row[used[kind]]), "used"
-        ends = _day(row.get("savingsplanendtime" if kind.startswith("Savings") else "reservationendtime", ""))
-    elif kind == "SavingsPlanRecurringFee":
-        committed = _number(row.get("savingsplantotalcommitmenttodate", "") or "0")
-        effective, status = committed - _number(row.get("savingsplanusedcommitment", "") or "0"), "unused"
-    elif kind == "RIFee":
-        parts = ("reservationunusedamortizedupfrontfeeforbillingperiod", "reservationunusedrecurringfee")
-        effective, status = sum(_number(row.get(part, "") or "0") for part in parts), "unused"
-    elif kind in ("SavingsPlanNegation", "SavingsPlanUpfrontFee") or (kind == "Fee" and _is_of_a_reservation(row)):
-        effective = 0.0  # an upfront fee is spread over the rows that it covers, and over what is unused
-    else:
-        effective = billed
-    use = kind in ("Usage", *used)
+    effective = billed = _number(row["lineitemunblendedcost"])
+    status, ends = "none", ""
+    match kind:
+        case "SavingsPlanCoveredUsage":
+            effective, status = _number(row["savingsplansavingsplaneffectivecost"]), "used"
+            ends = row.get("savingsplanendtime", "")
+        case "DiscountedUsage":
+            effective, status = _number(row["reservationeffectivecost"]), "used"
+            ends = row.get("reservationendtime", "")
+        case "SavingsPlanRecurringFee":
+            used = _number(row.get("savingsplanusedcommitment") or "0")
+            effective, status = _number(row.get("savingsplantotalcommitmenttodate") or "0") - used, "unused"
+        case "RIFee":
+            parts = ("reservationunusedamortizedupfrontfeeforbillingperiod", "reservationunusedrecurringfee")
+            effective, status = sum(_number(row.get(part) or "0") for part in parts), "unused"
+        case "SavingsPlanNegation" | "SavingsPlanUpfrontFee":
+            effective = 0.0
+        case "Fee" if row.get("reservationreservationarn", "").strip():
+            effective = 0.0  # an upfront fee is spread over the rows that it covers, and over what is unused
+        case _:
+            pass
     listed = row.get("pricingpublicondemandcost", "").strip()
     return Charge(
         resource=_name(row.get("lineitemresourceid", "")),
         region=_region(row.get("productregioncode", "") or row.get("productregion", "")),
-        start=_moment(row["lineitemusagestartdate"]),
-        end=_moment(row["lineitemusageenddate"]),
-        billed=billed,
-        effective=effective,
-        listed=_number(listed) if listed else None,
-        hours=_hours(row, ("lineitemusageamount", "pricingunit")) if use else None,
-        commitment=status,
-        spot="SpotUsage" in row.get("lineitemusagetype", ""),
-        telling=_telling(row, ("productinstancetype", "lineitemusagetype")),
-        what=_word(row.get("lineitemproductcode", ""), NO_SERVICE),
-        provider="aws",
-        ends=ends,
-    )
+        start=_moment(row["lineitemusagestartdate"]), end=_moment(row["lineitemusageenddate"]), billed=billed,
+        effective=effective, listed=_number(listed) if listed else None,
+        hours=_hours(row, ("lineitemusageamount", "pricingunit")) if status == "used" or kind == "Usage" else None,
+        commitment=status, spot="SpotUsage" in row.get("lineitemusagetype", ""),
+        telling=_telling(row, "productinstancetype", "lineitemusagetype"),
+        what=clean_text(row.get("lineitemproductcode", ""), 60) or NO_SERVICE, provider="aws", ends=_day(ends),
+    )  # fmt: skip
 
 
-def _is_of_a_reservation(row: Mapping[str, str]) -> bool:
-    return bool(row.get("reservationreservationarn", "").strip())
-
-
-_DIALECTS = (
-    _Dialect(
-        "a FOCUS export",
+# Name -> the columns without which it cannot be read, as its documents spell them, and what reads a row.
+_DIALECTS: Mapping[str, tuple[tuple[str, ...], Callable[[Row], Charge]]] = {
+    "a FOCUS export": (
         ("BilledCost", "EffectiveCost", "BillingCurrency", "ChargeCategory", "ChargePeriodStart", "ChargePeriodEnd"),
         _focus,
     ),
-    _Dialect(
-        "an AWS cost and usage report",
+    "an AWS cost and usage report": (
         ("lineItem/LineItemType", "lineItem/UnblendedCost", "lineItem/UsageStartDate", "lineItem/UsageEndDate",
          "lineItem/UsageAmount"),
         _aws,
     ),
-)  # fmt: skip
+}  # fmt: skip
 
 
 def _number(text: str) -> float:
@@ -273,9 +221,9 @@ def _number(text: str) -> float:
 def _moment(text: str) -> float:
     """Unix seconds. Exports write ``2026-10-01T00:00Z`` and ``2026-10-01 00:00:00``, in UTC."""
     plain = text.strip().replace(" ", "T", 1).removesuffix("UTC").strip()
-    if re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}Z", plain):
+    if re.fullmatch(r"[\d-]{10}T\d{2}:\d{2}Z", plain):
         plain = f"{plain[:-1]}:00Z"
-    elif re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?", plain):
+    elif re.fullmatch(r"[\d-]{10}T\d{2}:\d{2}:\d{2}(\.\d+)?", plain):
         plain += "Z"
     try:
         return parse_moment(plain)
@@ -291,7 +239,7 @@ def _day(text: str) -> str | None:
         return None
 
 
-def _hours(row: Mapping[str, str], *pairs: tuple[str, str]) -> float | None:
+def _hours(row: Row, *pairs: tuple[str, str]) -> float | None:
     """Hours of use from the first pair of quantity and unit that says so; None: it is not counted in time."""
     for quantity, unit in pairs:
         match = _UNIT.fullmatch(row.get(unit, "").strip().lower())
@@ -301,20 +249,15 @@ def _hours(row: Mapping[str, str], *pairs: tuple[str, str]) -> float | None:
 
 
 def _region(text: str) -> str:
-    plain = text.strip()
-    if plain and not _REGION.fullmatch(plain):
-        raise ValueError(plain)
-    return plain
+    if not _REGION.fullmatch(text.strip()):
+        raise ValueError(text)
+    return text.strip()
 
 
-def _telling(row: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:
+def _telling(row: Row, *names: str) -> tuple[str, ...]:
     return tuple(cell[:_TELLING] for name in names if (cell := row.get(name, "").strip()))
 
 
 def _name(text: str) -> str:
     """The last part of a resource's path: Azure's ids end in the machine's name, AWS' in the instance's id."""
     return clean_text(text.strip().rstrip("/").rpartition("/")[2], _TELLING)
-
-
-def _word(text: str, missing: str = "") -> str:
-    return clean_text(text, 60) or missing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.node_files import ANY_REGION
@@ -26,7 +27,6 @@ _PROVIDERS = {
 }  # fmt: skip
 # A word shorter than this names no instance type: too many words are as short.
 WORD_MIN = 6
-OTHER = "other services"
 
 
 @dataclass
@@ -41,7 +41,6 @@ class BillLine:
     sku: str
     region: str
     hours: float = 0.0
-    billed: float = 0.0
     effective: float = 0.0
     listed: float = 0.0
     listed_hours: float = 0.0
@@ -124,33 +123,27 @@ def sum_up(charges: Iterable[Charge], catalog: Catalog) -> Bill:
             continue
         node = types.named(charge.telling, charge.provider)
         if node is None:
-            what = charge.what if charge.what in bill.other or len(bill.other) < 1000 else OTHER
-            bill.other[what] = bill.other.get(what, 0.0) + charge.effective
-        elif charge.hours is None:
+            bill.other[charge.what] = bill.other.get(charge.what, 0.0) + charge.effective
+            continue
+        if charge.hours is None:
             bill.uncounted += charge.effective
-        else:
-            _count(bill, charge, node)
+            continue
+        region = charge.region or ANY_REGION
+        line = bill.lines.setdefault((node.name, region), BillLine(node.name, region))
+        line.hours += charge.hours
+        line.effective += charge.effective
+        if charge.listed is not None:
+            line.listed += charge.listed
+            line.listed_hours += charge.hours
+        if charge.commitment == "used":
+            line.committed += charge.effective
+            line.committed_hours += charge.hours
+            line.ends = min(line.ends or charge.ends, charge.ends) if charge.ends else line.ends
+        if charge.spot:
+            line.spot_hours += charge.hours
+        if charge.resource:
+            line.resources.add(charge.resource)
     return bill
-
-
-def _count(bill: Bill, charge: Charge, node: NodeSku) -> None:
-    region = charge.region or ANY_REGION
-    line = bill.lines.setdefault((node.name, region), BillLine(node.name, region))
-    hours = charge.hours or 0.0
-    line.hours += hours
-    line.billed += charge.billed
-    line.effective += charge.effective
-    if charge.listed is not None:
-        line.listed += charge.listed
-        line.listed_hours += hours
-    if charge.commitment == "used":
-        line.committed += charge.effective
-        line.committed_hours += hours
-        line.ends = min(line.ends or charge.ends, charge.ends) if charge.ends else line.ends
-    if charge.spot:
-        line.spot_hours += hours
-    if charge.resource:
-        line.resources.add(charge.resource)
 
 
 class InstanceTypes:
@@ -166,25 +159,18 @@ class InstanceTypes:
         self._providers = {_plain(said): name for name in names for said in (name, *_PROVIDERS.get(name, ()))}
         # A type called like a GPU (a bare H100) is told by a cell of its own alone: as a word it may be any GPU.
         self._whole = {key for key in self._by_key if len(key) < WORD_MIN or catalog.gpu_asked(key) is not None}
-        self._told: dict[tuple[tuple[str, ...], str], NodeSku | None] = {}
+        # Nearly all rows of an export repeat the cells of others.
+        self.named = lru_cache(maxsize=10_000)(self._named)
 
-    def named(self, telling: tuple[str, ...], provider: str = "") -> NodeSku | None:
+    def _named(self, telling: tuple[str, ...], provider: str = "") -> NodeSku | None:
         """The first node that a cell names, whole or as one of its words. `provider`: as exports say it."""
-        asked = (telling, provider)
-        if asked not in self._told:
-            if len(self._told) > 10_000:
-                self._told.clear()  # a cell that differs from row to row
-            self._told[asked] = self._find(telling, self._providers.get(_plain(provider), ""))
-        return self._told[asked]
-
-    def _find(self, telling: Sequence[str], provider: str) -> NodeSku | None:
+        seller = self._providers.get(_plain(provider), "")
         for cell in telling:
             words = [word for word in _TOKEN.findall(cell) if _plain(word) not in self._whole]
             for word in (cell, *words):
-                found = self._by_key.get(_plain(word), [])
-                own = [n for n in found if provider in ("", n.provider)]
-                if len(own) == 1:
-                    return own[0]
+                sold = [n for n in self._by_key.get(_plain(word), []) if seller in ("", n.provider)]
+                if len(sold) == 1:
+                    return sold[0]
         return None
 
 
@@ -223,16 +209,12 @@ class ObservedNode:
 
 def compare_bill(bill: Bill, observed: Sequence[ObservedNode]) -> tuple[list[LineComparison], list[ObservedNode]]:
     """Each line against the observed nodes of its SKU and region, the dearest first, and the nodes without a charge."""
-    found = []
-    charged: set[str] = set()
+    compared = []
     for line in sorted(bill.lines.values(), key=lambda one: (-one.effective, one.sku, one.region)):
-        own = [n for n in observed if n.node_sku == line.sku and line.region in (n.region, ANY_REGION)]
-        names = {resource.partition(".")[0].lower() for resource in line.resources}
-        found.append(
-            LineComparison(
-                line, sum(n.hours for n in own), tuple(n.node for n in own),
-                tuple(n.node for n in own if n.node.partition(".")[0].lower() in names),
-            )
-        )  # fmt: skip
-        charged.update(n.node for n in own)
-    return found, [n for n in observed if n.node not in charged]
+        nodes = [n for n in observed if n.node_sku == line.sku and line.region in (n.region, ANY_REGION)]
+        charged = {resource.partition(".")[0].lower() for resource in line.resources}
+        names = tuple(n.node for n in nodes)
+        named = tuple(name for name in names if name.partition(".")[0].lower() in charged)
+        compared.append(LineComparison(line, sum(n.hours for n in nodes), names, named))
+    charged = {name for one in compared for name in one.nodes}
+    return compared, [n for n in observed if n.node not in charged]

@@ -11,163 +11,96 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
 
+from ..core.timestamps import day, rfc3339
 from .showback import DIGITS, Showback, ShowbackNode, ShowbackRow, ShowbackWorkload
 
 VERSION = "1.3"
 # What the split is by; docs/prices.md describes it. Another way of splitting has another id.
 METHOD_ID = "skuwise-gpu-hours-1"
 TAG_PREFIX = "skuwise/"
-Kind = Literal["text", "number", "time", "flag"]
-# Column -> what it holds: FOCUS' own in the order of their names, then ours.
-COLUMNS: Mapping[str, Kind] = {
-    "AllocatedMethodDetails": "text", "AllocatedMethodId": "text", "AllocatedResourceId": "text",
-    "AllocatedResourceName": "text", "AllocatedTags": "text", "BilledCost": "number", "BillingAccountId": "text",
-    "BillingAccountName": "text", "BillingCurrency": "text", "BillingPeriodEnd": "time", "BillingPeriodStart": "time",
-    "ChargeCategory": "text", "ChargeClass": "text", "ChargeDescription": "text", "ChargeFrequency": "text",
-    "ChargePeriodEnd": "time", "ChargePeriodStart": "time", "ConsumedQuantity": "number", "ConsumedUnit": "text",
-    "ContractedCost": "number", "ContractedUnitPrice": "number", "EffectiveCost": "number", "HostProviderName": "text",
-    "InvoiceIssuerName": "text", "ListCost": "number", "ListUnitPrice": "number", "PricingCategory": "text",
-    "PricingQuantity": "number", "PricingUnit": "text", "ProviderName": "text", "PublisherName": "text",
-    "RegionId": "text", "RegionName": "text", "ResourceId": "text", "ResourceName": "text", "ResourceType": "text",
-    "ServiceCategory": "text", "ServiceName": "text", "ServiceProviderName": "text", "ServiceSubcategory": "text",
-    "SkuId": "text", "SkuPriceId": "text", "SubAccountId": "text", "SubAccountName": "text", "Tags": "text",
-    "x_Account": "text", "x_Category": "text", "x_Cluster": "text", "x_FabricAssumed": "flag", "x_FabricUsed": "flag",
-    "x_GpuCount": "number", "x_GpuHours": "number", "x_GpuSku": "text", "x_Namespace": "text", "x_PriceAsOf": "text",
-    "x_PriceBasis": "text", "x_PriceRegionAssumed": "flag", "x_PriceSource": "text", "x_Team": "text",
-    "x_TokenCost": "number", "x_Tokens": "number", "x_UsdPerMillionTokens": "number", "x_Workload": "text",
-    "x_WorkloadId": "text", "x_WorkloadKind": "text",
-}  # fmt: skip
-
-Value = str | float | int | bool | datetime | None
+Value = str | float | int | bool | None
 _WORDS = {
     "used": "used by", "held-idle": "held idle by", "fabric-premium": "fabric premium of", "shared-pool": "shared pool",
     "unallocated": "unallocated", "drained": "drained", "unobserved": "not observed",
 }  # fmt: skip
-# Basis of a price -> FOCUS' pricing category. What binds for a term is a commitment; all else is the agreed rate.
-_PRICING = {"reserved": "Committed", "committed": "Committed"}
 
 
-@dataclass(frozen=True, slots=True)
-class Billing:
-    """What telemetry cannot tell: whose account is charged. None: not given."""
-
-    account: str | None = None
-
-
-def focus_rows(showback: Showback, billing: Billing) -> Iterator[Mapping[str, Value]]:
-    """A row for each of the showback's, with a value for each of `COLUMNS`; None: not known, or it does not apply."""
+def focus_rows(showback: Showback, billing_account: str | None) -> Iterator[Mapping[str, Value]]:
+    """A row for each of the showback's, under FOCUS' columns in the order of their names, then ours; None: not known,
+    or it does not apply. `billing_account`: whose account is charged, which telemetry cannot tell; None: not given."""
     nodes = {node.node: node for node in showback.nodes}
-    rates = _rates(showback)
-    for row in showback.rows:
-        workload = showback.workloads.get(row.workload) if row.workload is not None else None
-        yield _row(row, nodes[row.node], workload, billing, rates)
-
-
-# (workload, beginning of its day's period) -> US dollars per million tokens, of all its nodes.
-_Rates = Mapping[tuple[str, str], float]
-
-
-def _rates(showback: Showback) -> _Rates:
-    made: dict[tuple[str, str], float] = {}
-    cost: dict[tuple[str, str], float] = {}
+    # Workload and day -> dollars and tokens of all its nodes.
+    made: dict[tuple[str | None, str], tuple[float, float]] = {}
     for row in showback.rows:
         if row.workload is not None and row.token_usd is not None:
-            key = (row.workload, _date(row))
-            made[key] = made.get(key, 0.0) + (row.tokens or 0.0)
-            cost[key] = cost.get(key, 0.0) + row.token_usd
-    return {key: cost[key] / tokens * 1e6 for key, tokens in made.items() if tokens > 0}
-
-
-def _date(row: ShowbackRow) -> str:
-    return datetime.fromtimestamp(row.start, UTC).date().isoformat()
+            usd, tokens = made.get((row.workload, day(row.start)), (0.0, 0.0))
+            made[row.workload, day(row.start)] = usd + row.token_usd, tokens + (row.tokens or 0.0)
+    for row in showback.rows:
+        rate = None
+        if row.token_usd is not None and (of_day := made.get((row.workload, day(row.start)))) and of_day[1] > 0:
+            rate = round(of_day[0] / of_day[1] * 1e6, DIGITS)
+        workload = showback.workloads.get(row.workload) if row.workload is not None else None
+        yield _row(row, nodes[row.node], workload, billing_account, rate)
 
 
 def _row(
-    row: ShowbackRow, node: ShowbackNode, workload: ShowbackWorkload | None, billing: Billing, rates: _Rates
+    row: ShowbackRow, node: ShowbackNode, workload: ShowbackWorkload | None, account: str | None, rate: float | None
 ) -> Mapping[str, Value]:
-    price, owned = node.price, workload is not None
-    start, end = (datetime.fromtimestamp(ts, UTC) for ts in (row.start, row.end))
-    month, after = _month(start)
-    binding = price is not None and price.basis in _PRICING
-    usd_per_hour = price.usd_per_hour if price is not None else None
+    def held_by(name: str) -> str | None:
+        return getattr(workload, name, None)
+
+    price = node.price
+    first = datetime.fromtimestamp(row.start, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    after = first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
+    # What binds for a term is a commitment; what it takes off is unknown, and so is the price before it.
+    binding = price is not None and price.basis in ("reserved", "committed")
+    paid = price.usd_per_hour if price is not None else None
     sku = node.node_sku or (price.sku if price is not None else None)
-    fabric = row.category in ("used", "fabric-premium")
-    rate = rates.get((row.workload or "", _date(row))) if row.token_usd is not None else None
+    at_list = None
+    if node.list_usd_per_hour is not None:
+        same = node.list_usd_per_hour == paid
+        at_list = row.usd if same else round(node.list_usd_per_hour * row.node_hours, DIGITS)
+    # The factor of the split: the part of the node's charge of this period, and the GPU-hours that it follows from.
+    period = (row.end - row.start) / 3600
+    factor = {
+        "AllocatedRatio": round(row.node_hours / period, DIGITS) if period > 0 else 0.0, "UsageUnit": "GPU-Hours",
+        "UsageQuantity": row.gpu_hours, "x_Category": row.category,
+    }  # fmt: skip
+    tags = {name: held_by(name) for name in ("team", "namespace", "account", "kind")} | {"series": held_by("series_id")}
+    tags = {f"{TAG_PREFIX}{key}": value for key, value in tags.items() if value}
     return {
-        "AllocatedMethodDetails": _details(row), "AllocatedMethodId": METHOD_ID,
-        "AllocatedResourceId": workload.id if workload is not None else None,
-        "AllocatedResourceName": workload.name if workload is not None else None,
-        "AllocatedTags": _tags(workload), "BilledCost": 0.0, "BillingAccountId": billing.account,
-        "BillingAccountName": None, "BillingCurrency": "USD", "BillingPeriodEnd": after, "BillingPeriodStart": month,
-        "ChargeCategory": "Usage", "ChargeClass": None, "ChargeDescription": _description(row, node, workload),
-        "ChargeFrequency": "Usage-Based", "ChargePeriodEnd": end, "ChargePeriodStart": start,
+        "AllocatedMethodDetails": json.dumps({"Elements": [factor]}, separators=(",", ":")),
+        "AllocatedMethodId": METHOD_ID, "AllocatedResourceId": held_by("id"),
+        "AllocatedResourceName": held_by("name"),
+        "AllocatedTags": json.dumps(tags, separators=(",", ":")) if workload is not None else None, "BilledCost": 0.0,
+        "BillingAccountId": account, "BillingAccountName": None, "BillingCurrency": "USD",
+        "BillingPeriodEnd": rfc3339(after.timestamp()), "BillingPeriodStart": rfc3339(first.timestamp()),
+        "ChargeCategory": "Usage", "ChargeClass": None,
+        "ChargeDescription": f"GPU node {node.node}: {' '.join(filter(None, (_WORDS[row.category], held_by('name'))))}",
+        "ChargeFrequency": "Usage-Based", "ChargePeriodEnd": rfc3339(row.end), "ChargePeriodStart": rfc3339(row.start),
         # FOCUS: null without a SkuPriceId; x_GpuHours has them always.
         "ConsumedQuantity": row.gpu_hours if price is not None else None,
         "ConsumedUnit": "GPU-Hours" if price is not None else None,
-        # What a commitment takes off, nobody told: the price before it is not known.
-        "ContractedCost": None if binding else row.usd, "ContractedUnitPrice": None if binding else usd_per_hour,
+        "ContractedCost": None if binding else row.usd, "ContractedUnitPrice": None if binding else paid,
         "EffectiveCost": row.usd, "HostProviderName": node.provider, "InvoiceIssuerName": node.provider,
-        "ListCost": _times(node.list_usd_per_hour, row, usd_per_hour), "ListUnitPrice": node.list_usd_per_hour,
-        "PricingCategory": _PRICING.get(price.basis, "Standard") if price is not None else None,
+        "ListCost": at_list, "ListUnitPrice": node.list_usd_per_hour,
+        "PricingCategory": None if price is None else "Committed" if binding else "Standard",
         "PricingQuantity": row.node_hours, "PricingUnit": "Hours", "ProviderName": node.provider,
         "PublisherName": node.provider, "RegionId": node.region, "RegionName": None, "ResourceId": node.node,
         "ResourceName": node.node, "ResourceType": sku.rpartition("/")[2] if sku else None,
         "ServiceCategory": "Compute", "ServiceName": "GPU nodes", "ServiceProviderName": node.provider,
         "ServiceSubcategory": "Virtual Machines", "SkuId": sku, "SkuPriceId": price.id if price is not None else None,
         "SubAccountId": None, "SubAccountName": None, "Tags": None,
-        "x_Account": workload.account if workload is not None else None, "x_Category": row.category,
-        "x_Cluster": node.cluster or None,
+        "x_Account": held_by("account"), "x_Category": row.category, "x_Cluster": node.cluster or None,
         "x_FabricAssumed": node.fabric_assumed if row.category == "fabric-premium" else None,
-        "x_FabricUsed": node.fabric_used if fabric and owned else None, "x_GpuCount": node.gpu_count,
-        "x_GpuHours": row.gpu_hours, "x_GpuSku": node.gpu_sku,
-        "x_Namespace": workload.namespace if workload is not None else None,
-        "x_PriceAsOf": price.as_of if price is not None else None,
+        "x_FabricUsed": node.fabric_used if workload and row.category in ("used", "fabric-premium") else None,
+        "x_GpuCount": node.gpu_count, "x_GpuHours": row.gpu_hours, "x_GpuSku": node.gpu_sku,
+        "x_Namespace": held_by("namespace"), "x_PriceAsOf": price.as_of if price is not None else None,
         "x_PriceBasis": price.basis if price is not None else None,
         "x_PriceRegionAssumed": price.region_assumed if price is not None else None,
-        "x_PriceSource": price.source if price is not None else None,
-        "x_Team": workload.team if workload is not None else None, "x_TokenCost": row.token_usd, "x_Tokens": row.tokens,
-        "x_UsdPerMillionTokens": round(rate, DIGITS) if rate is not None else None,
-        "x_Workload": workload.name if workload is not None else None,
-        "x_WorkloadId": workload.id if workload is not None else None,
-        "x_WorkloadKind": workload.kind if workload is not None else None,
+        "x_PriceSource": price.source if price is not None else None, "x_Team": held_by("team"),
+        "x_TokenCost": row.token_usd, "x_Tokens": row.tokens, "x_UsdPerMillionTokens": rate,
+        "x_Workload": held_by("name"), "x_WorkloadId": held_by("id"), "x_WorkloadKind": held_by("kind"),
     }  # fmt: skip
-
-
-def _times(rate: float | None, row: ShowbackRow, paid: float | None) -> float | None:
-    """The row's node-hours at another price; at what is paid exactly its cost."""
-    if rate is None:
-        return None
-    return row.usd if rate == paid else round(rate * row.node_hours, DIGITS)
-
-
-def _month(at: datetime) -> tuple[datetime, datetime]:
-    """The calendar month of a moment, UTC: its beginning and the next one's."""
-    first = at.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    return first, first.replace(year=first.year + first.month // 12, month=first.month % 12 + 1)
-
-
-def _details(row: ShowbackRow) -> str:
-    """The factor of the split: the part of the node's charge of this period, and the GPU-hours that it follows from."""
-    period = (row.end - row.start) / 3600
-    ratio = round(row.node_hours / period, DIGITS) if period > 0 else 0.0
-    factor = {"AllocatedRatio": ratio, "UsageUnit": "GPU-Hours", "UsageQuantity": row.gpu_hours}
-    return json.dumps({"Elements": [{**factor, "x_Category": row.category}]}, separators=(",", ":"))
-
-
-def _tags(workload: ShowbackWorkload | None) -> str | None:
-    if workload is None:
-        return None
-    told = {
-        "team": workload.team, "namespace": workload.namespace, "account": workload.account, "kind": workload.kind,
-        "series": workload.series_id,
-    }  # fmt: skip
-    return json.dumps({f"{TAG_PREFIX}{key}": value for key, value in told.items() if value}, separators=(",", ":"))
-
-
-def _description(row: ShowbackRow, node: ShowbackNode, workload: ShowbackWorkload | None) -> str:
-    whose = f" {workload.name}" if workload is not None else ""
-    return f"GPU node {node.node}: {_WORDS[row.category]}{whose}"

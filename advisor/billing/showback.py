@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -19,10 +20,11 @@ import pandas as pd
 from ...rules.catalog.types import Price
 from ..classify.accounting.energy import placed_by_nodes, summed, token_hours
 from ..classify.judge import judge_rows, measured_rows
-from ..classify.types import NodeFacts, Verdicts
+from ..classify.types import Verdicts
 from ..classify.workloads.attribution import Attribution
 from ..classify.workloads.inventory import Inventory
 from ..core.coded_text import CodedText
+from ..core.energy_sums import owner_name
 from ..core.formatting import counted, listed
 from ..core.frame import Frame, Window
 from ..core.records import records
@@ -81,16 +83,18 @@ class ShowbackNode:
 
 @dataclass(frozen=True, slots=True)
 class ShowbackWorkload:
-    """Who a row is of. `told_tokens`: whether its engines reported tokens at all."""
+    """Whom a row is of. `owner`: its team, else namespace, account or user, as the advice names owners; None: nobody's.
+    `reports_tokens`: whether its engines reported tokens at all."""
 
     id: str
     series_id: str
     name: str
     kind: str
     team: str | None
+    owner: str | None
     namespace: str | None
     account: str | None
-    told_tokens: bool
+    reports_tokens: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +138,26 @@ def showback_of(frame: Frame, rulebook: Rulebook, *, now: float, whose: Whose) -
     measured = measured_rows(frame, rulebook)
     verdicts = judge_rows(measured, rulebook)
     book = PriceBook(rulebook.catalog, tuple(rulebook.own.prices), rulebook.power, rulebook.hourly)
-    attribution, parts = measured.attribution, measured.parts
-    hours = daily_hours(
-        measured.frame, measured.inventory, attribution, measured.rows["idle"], parts, verdicts.occupancy
-    )
-    spans = node_spans(measured.inventory, frame.window)
-    nodes = _nodes(verdicts, book, spans, rulebook)
-    tokens = _tokens(records(token_hours(measured.frame, attribution, parts)), nodes)
-    told = set(measured.frame.tokens["workload_id"].astype(str)) if not measured.frame.tokens.empty else set()
-    rows = tuple(_rows(records(hours), nodes, tokens))
+    attribution, parts, inventory = measured.attribution, measured.parts, measured.inventory
+    occupancy = verdicts.occupancy
+    hours = daily_hours(measured.frame, inventory, attribution, measured.rows["idle"], parts, occupancy)
+    nodes = _nodes(verdicts, book, node_spans(inventory, frame.window), rulebook)
+    tokens = _tokens(token_hours(measured.frame, attribution, parts), nodes)
+    reporting = set() if measured.frame.tokens.empty else set(measured.frame.tokens["workload_id"].astype(str))
+    workloads = {}
+    for w in verdicts.workloads:
+        team = whose(w) or None
+        workloads[w.id] = ShowbackWorkload(
+            w.id, w.series_id, w.name, w.kind.label, team, team or owner_name(w.owner), w.owner.namespace or None,
+            w.owner.account or None, w.id in reporting,
+        )  # fmt: skip
+    by_node = dict(iter(hours.groupby("node")))
+    rows = tuple(row for name, node in nodes.items() if name in by_node for row in _rows(node, by_node[name], tokens))
     return Showback(
         generated_at=now, start=verdicts.window.start, end=verdicts.window.end, source=dict(frame.source),
-        nodes=tuple(nodes.values()), workloads={w.id: _workload(w, whose, told) for w in verdicts.workloads}, rows=rows,
-        notes=(*_notes(verdicts, book, nodes.values(), rows), *verdicts.notes),
+        nodes=tuple(nodes.values()), workloads=workloads, rows=rows,
+        notes=(*_notes(verdicts, book, tuple(nodes.values()), rows), *verdicts.notes),
     )  # fmt: skip
-
-
-def _workload(w: WorkloadVerdict, whose: Whose, told: set[str]) -> ShowbackWorkload:
-    return ShowbackWorkload(
-        w.id,
-        w.series_id,
-        w.name,
-        w.kind.label,
-        whose(w) or None,
-        w.owner.namespace or None,
-        w.owner.account or None,
-        w.id in told,
-    )
 
 
 def _nodes(
@@ -170,138 +167,113 @@ def _nodes(
     silent = rulebook.rules[IdleFabric.id].value("util_p995_max")
     fabrics = {use.node: use for use in fabric_uses(verdicts.nodes, book)}
     out = {}
-    for node in sorted(verdicts.nodes, key=lambda n: n.node):
-        span = spans.get(node.node)
-        if span is None:
-            continue
+    for node in sorted((n for n in verdicts.nodes if n.node in spans), key=lambda n: n.node):
         price = book.of(node) if node.gpu_count > 0 else None
+        list_price = price if price is not None and price.basis == "list" else None
+        if list_price is None and node.node_sku and node.region:
+            list_price = book.catalog.price(node.node_sku, node.region)
         use = fabrics.get(node.node)
         premium = use.cost_usd / node.span_hours if price and use and use.cost_usd is not None else None
+        start, end = spans[node.node]
         out[node.node] = ShowbackNode(
             node=node.node, cluster=node.cluster, provider=node.provider, region=node.region, node_sku=node.node_sku,
-            gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=span[0], end=span[1], hours=node.span_hours,
-            price=price, list_usd_per_hour=_list_price(node, price, book),
+            gpu_sku=node.gpu_sku, gpu_count=node.gpu_count, start=start, end=end, hours=node.span_hours, price=price,
+            list_usd_per_hour=list_price.usd_per_hour if list_price is not None else None,
             fabric_usd_per_hour=premium, fabric_assumed=premium is not None and use is not None and use.assumed,
             fabric_used=use.util_p995 > silent if use is not None and use.util_p995 is not None else None,
         )  # fmt: skip
     return out
 
 
-def _list_price(node: NodeFacts, price: Price | None, book: PriceBook) -> float | None:
-    if price is not None and price.basis == "list":
-        return price.usd_per_hour
-    listed_price = book.catalog.price(node.node_sku, node.region) if node.node_sku and node.region else None
-    return listed_price.usd_per_hour if listed_price is not None else None
-
-
 # (workload, node, day) -> tokens (None: its engine is on another node) and dollars (None: no price).
-_Tokens = Mapping[tuple[str, str, float], tuple[float | None, float | None]]
+_Tokens = dict[tuple[str, str, float], tuple[float | None, float | None]]
 
 
-def _tokens(rows: Iterable[Mapping[str, object]], nodes: Mapping[str, ShowbackNode]) -> _Tokens:
+def _tokens(made: pd.DataFrame, nodes: Mapping[str, ShowbackNode]) -> _Tokens:
     """Where one of a workload's nodes has no price, its tokens of the day have no cost: half a cost is none."""
-    out: dict[tuple[str, str, float], tuple[float | None, float | None]] = {}
+    out: _Tokens = {}
     unpriced: set[tuple[str, float]] = set()
-    for row in rows:
-        node = nodes.get(str(row["node"]))
+    for row in records(made):
+        workload, day, node = str(row["workload_id"]), float(row["day"]), nodes.get(str(row["node"]))
         if node is None:
             continue
-        rate = node.price.usd_per_hour / node.gpu_count if node.price is not None else None
-        made, hours = float(row["generated_tokens"]), float(row["gpu_hours"])  # type: ignore[arg-type]
-        workload, day = str(row["workload_id"]), float(row["day"])  # type: ignore[arg-type]
-        if rate is None:
+        usd = None
+        if node.price is None:
             unpriced.add((workload, day))
-        out[workload, node.node, day] = (
-            made if made > 0 else None, None if rate is None else round(rate * hours, DIGITS)
-        )  # fmt: skip
+        else:
+            usd = round(node.price.usd_per_hour / node.gpu_count * float(row["gpu_hours"]), DIGITS)
+        out[workload, node.node, day] = float(row["generated_tokens"]) or None, usd
     return {key: (made, None if (key[0], key[2]) in unpriced else usd) for key, (made, usd) in out.items()}
 
 
-def _rows(
-    hours: Iterable[Mapping[str, object]], nodes: Mapping[str, ShowbackNode], tokens: _Tokens
-) -> Iterator[ShowbackRow]:
-    """Rows of every node, rounded so that they sum to its price x hours to the last digit."""
-    own: dict[str, list[tuple[float, Category, str, float]]] = {}
-    for row in hours:
-        entry = (float(row["day"]), _CATEGORY[str(row["class"])], str(row["workload_id"]), float(row["gpu_hours"]))  # type: ignore[arg-type]
-        own.setdefault(str(row["node"]), []).append(entry)
-    for name, node in nodes.items():
-        yield from _rows_of(node, own.get(name, ()), tokens)
+def _rows(node: ShowbackNode, hours: pd.DataFrame, tokens: _Tokens) -> Iterator[ShowbackRow]:
+    """Rows of a node from its `DAILY` hours, rounded so that they sum to its price x hours to the last digit.
 
-
-def _rows_of(
-    node: ShowbackNode, hours: Sequence[tuple[float, Category, str, float]], tokens: _Tokens
-) -> Iterator[ShowbackRow]:
+    The tokens of a workload's day are taken out of `tokens` with the first of its rows, so that sums count none twice.
+    """
     price = node.price.usd_per_hour if node.price is not None else None
     share = min((node.fabric_usd_per_hour or 0.0) / price, 1.0) if price else 0.0
-    gpu_sum, node_sum, usd_sum = _Rounded(), _Rounded(), _Rounded()
-    placed: set[tuple[str, float]] = set()
-    for day, category, workload, gpu_hours in sorted(hours, key=lambda one: (one[0], CATEGORIES.index(one[1]), one[2])):
-        start, end = max(day, node.start), min(day + DAY, node.end)
+    pieces: list[tuple[float, Category, str, float, float]] = []
+    for row in records(hours):
+        day, category, workload = float(row["day"]), _CATEGORY[row["class"]], str(row["workload_id"])
+        gpu_hours = float(row["gpu_hours"])
         node_hours = gpu_hours / node.gpu_count if node.gpu_count else 0.0
         premium = share if category == "used" else 0.0
-        made: tuple[float | None, float | None] = (None, None)
-        if category in OWNED and (workload, day) not in placed:
-            # Once a day, whichever of its rows comes first: sums count nothing twice.
-            placed.add((workload, day))
-            made = tokens.get((workload, node.node, day), made)
-        pieces: list[tuple[Category, float, float]] = [(category, 1.0 - premium, gpu_hours)]
+        pieces.append((day, category, workload, gpu_hours, node_hours * (1.0 - premium)))
         if premium > 0:
-            pieces.append(("fabric-premium", premium, 0.0))
-        for kind, part, own in pieces:
-            rounded = gpu_sum.add(own)
-            paid = node_sum.add(node_hours * part)
-            usd = usd_sum.add(node_hours * part * price) if price is not None else None
-            if rounded or paid or usd:
-                yield ShowbackRow(
-                    start, end, node.node, kind, workload or None, rounded, paid, usd,
-                    *(made if kind == category else (None, None)),
-                )  # fmt: skip
+            pieces.append((day, "fabric-premium", workload, 0.0, node_hours * premium))
+    # The premium follows the used hours of its workload.
+    order = {category: at for at, category in enumerate(CATEGORIES)} | {"fabric-premium": 0}
+    pieces.sort(key=lambda piece: (piece[0], order[piece[1]], piece[2]))
+    gpu = _rounded(piece[3] for piece in pieces)
+    paid = _rounded(piece[4] for piece in pieces)
+    usd = [None] * len(pieces) if price is None else _rounded(piece[4] * price for piece in pieces)
+    for (day, category, workload, *_), hours_held, hours_paid, cost in zip(pieces, gpu, paid, usd, strict=True):
+        made = None, None
+        if category in ("used", "held-idle"):
+            made = tokens.pop((workload, node.node, day), made)
+        if hours_held or hours_paid or cost:
+            yield ShowbackRow(
+                max(day, node.start), min(day + DAY, node.end), node.node, category, workload or None, hours_held,
+                hours_paid, cost, *made,
+            )  # fmt: skip
 
 
-class _Rounded:
-    """Rounds what is added so that the sum of all of it is the rounded sum: no error grows with the count of rows."""
-
-    def __init__(self) -> None:
-        self._exact = self._given = 0.0
-
-    def add(self, value: float) -> float:
-        self._exact += value
-        total = round(self._exact, DIGITS)
-        step = round(total - self._given, DIGITS)
-        self._given = total
-        return step
+def _rounded(values: Iterable[float]) -> list[float]:
+    """Each value rounded so that every sum from the first on is the rounded sum: no error grows with the rows."""
+    sums = [0.0, *(round(total, DIGITS) for total in accumulate(values))]
+    return [round(after - before, DIGITS) for before, after in pairwise(sums)]
 
 
 def _notes(
-    verdicts: Verdicts, book: PriceBook, nodes: Iterable[ShowbackNode], rows: Sequence[ShowbackRow]
+    verdicts: Verdicts, book: PriceBook, nodes: Sequence[ShowbackNode], rows: Sequence[ShowbackRow]
 ) -> tuple[CodedText, ...]:
     """What the dollars rest on, and which nodes have none."""
-    nodes = tuple(nodes)
-    without = [n.node for n in nodes if n.price is None]
-    notes = [note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"]
-    if without:
-        text = (
-            f"No cost for {counted(len(without), 'node')} without a price ({listed(without)}): the rows have GPU-hours "
-            "and an empty cost."
-        )
-        notes.append(CodedText("showback-without-price", text, {"nodes": ", ".join(without)}))
+
+    def about(names: list[str], code: str, text: str) -> list[CodedText]:
+        told = text.format(nodes=counted(len(names), "node"), names=listed(names))
+        return [CodedText(code, told, {"nodes": ", ".join(names)})] if names else []
+
     known = verdicts.inventory.nodes
+    without = [n.node for n in nodes if n.price is None]
     left = [n.node for n in nodes if known[n.node].end is not None and known[n.node].moved_to is None]
-    if left:
-        text = (
-            f"{counted(len(left), 'node')} ({listed(left)}) stopped sending data before the end of the window: counted "
-            "until the last data."
-        )
-        notes.append(CodedText("nodes-that-left", text, {"nodes": ", ".join(left)}))
-    assumed = [n.node for n in nodes if n.fabric_assumed]
-    if assumed and any(row.category == "fabric-premium" for row in rows):
-        text = (
-            f"Assumed fabric premium for {counted(len(assumed), 'node')} ({listed(assumed)}): the catalog has no price "
-            "of the same node without the fabric, so the share is that of node pairs at other providers."
-        )
-        notes.append(CodedText("fabric-premium-assumed", text, {"nodes": ", ".join(assumed)}))
-    return tuple(notes)
+    premium = any(row.category == "fabric-premium" for row in rows)
+    return (
+        *(note for note in price_notes(verdicts.nodes, book) if note.code != "price-not-used"),
+        *about(
+            without, "showback-without-price",
+            "No cost for {nodes} without a price ({names}): the rows have GPU-hours and an empty cost.",
+        ),
+        *about(
+            left, "nodes-that-left",
+            "{nodes} ({names}) stopped sending data before the end of the window: counted until the last data.",
+        ),
+        *about(
+            [n.node for n in nodes if n.fabric_assumed and premium], "fabric-premium-assumed",
+            "Assumed fabric premium for {nodes} ({names}): the catalog has no price of the same node without the "
+            "fabric, so the share is that of node pairs at other providers.",
+        ),
+    )  # fmt: skip
 
 
 Floats = npt.NDArray[np.float64]

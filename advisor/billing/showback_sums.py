@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from ..core.coded_text import CodedText
-from .showback import CATEGORIES, OWNED, UNOWNED, Category, Showback, ShowbackRow, ShowbackWorkload
+from .showback import CATEGORIES, UNOWNED, Category, Showback, ShowbackRow, ShowbackWorkload
 
 By = Literal["team", "workload", "namespace", "account"]
 BY: tuple[By, ...] = ("team", "workload", "namespace", "account")
+# A work that no team is known for counts under its owner, as in the advice.
+_FIELD: Mapping[By, str] = {"team": "owner", "workload": "series_id", "namespace": "namespace", "account": "account"}
 # The parts must sum to the whole to this share of it.
 TOLERANCE = 0.001
 
@@ -18,7 +20,7 @@ TOLERANCE = 0.001
 @dataclass(frozen=True, slots=True)
 class Sum:
     """Rows added up. `usd`: by category, of priced rows; `gpu_hours` likewise, of all rows. `unpriced_gpu_hours`: those
-    without a cost. `tokens`: generated; None: not told. `token_usd`: what the GPUs of the same hours cost, and
+    without a cost. `tokens`: generated; None: not reported. `token_usd`: what the GPUs of the same hours cost, and
     `priced_tokens` what was generated in those of them that have a price; None: none has."""
 
     usd: Mapping[Category, float]
@@ -45,14 +47,15 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class GroupSum:
-    """What one team, workload (all runs of a series), namespace or account held. `name` None: nobody is named.
+    """What one owner, workload (all runs of a series), namespace or account held. `name` None: nobody is named.
 
-    `tokens_unknown`: why there is no cost per token; None: there is one.
+    `tokens_unknown`: why there is no cost per token; None: there is one. `teams`: those of its workloads.
     """
 
     name: str | None
     series_id: str | None
     workloads: int
+    teams: frozenset[str | None]
     sums: Sum
     tokens_unknown: CodedText | None
 
@@ -77,63 +80,45 @@ class NodeCheck:
 
 def groups_of(showback: Showback, by: By) -> tuple[GroupSum, ...]:
     """Every group that held something, the dearest first; the one without a name last."""
-    key = _key(by)
-    rows: dict[str | None, list[ShowbackRow]] = {}
-    members: dict[str | None, dict[str, ShowbackWorkload]] = {}
+    parts: dict[str | None, list[tuple[ShowbackRow, ShowbackWorkload]]] = {}
     for row in showback.rows:
-        if row.category not in OWNED or row.workload is None:
-            continue
-        workload = showback.workloads[row.workload]
-        rows.setdefault(key(workload), []).append(row)
-        members.setdefault(key(workload), {})[workload.id] = workload
+        if row.category not in UNOWNED and row.workload is not None:
+            workload = showback.workloads[row.workload]
+            parts.setdefault(getattr(workload, _FIELD[by]), []).append((row, workload))
     groups = []
-    for name, own in rows.items():
-        sums, held = sum_rows(own), members[name]
-        first = next(iter(held.values()))
-        shown, series = (first.name, name) if by == "workload" else (name, None)
-        groups.append(GroupSum(shown, series, len(held), sums, _unknown(sums, held.values())))
-    return tuple(sorted(groups, key=_rank))
+    for name, own in parts.items():
+        sums, held = sum_rows(row for row, _ in own), {workload.id: workload for _, workload in own}
+        if sums.tokens:
+            why = "without-price", "the nodes have no price"
+        elif any(w.reports_tokens for w in held.values()):
+            why = (
+                "too-rare", "in no hour did the engines report tokens, and hold their GPUs alone, for 90 % of it"
+            )  # fmt: skip
+        else:
+            why = "not-reported", "no inference engine reports generated tokens"
+        unknown = CodedText(f"token-cost-{why[0]}", f"No cost per token: {why[1]}.")
+        shown, series = (own[0][1].name, name) if by == "workload" else (name, None)
+        teams = frozenset(w.team for w in held.values())
+        groups.append(
+            GroupSum(
+                shown, series, len(held), teams, sums, unknown if sums.usd_per_million_tokens is None else None
+            )
+        )  # fmt: skip
 
+    def rank(group: GroupSum) -> tuple[bool, float, float, str, str]:
+        usd, hours = group.sums.total_usd or 0.0, group.sums.total_gpu_hours
+        return group.name is None, -usd, -hours, group.name or "", group.series_id or ""
 
-def _key(by: By) -> Callable[[ShowbackWorkload], str | None]:
-    match by:
-        case "team":
-            return lambda w: w.team
-        case "workload":
-            return lambda w: w.series_id
-        case "namespace":
-            return lambda w: w.namespace
-        case "account":
-            return lambda w: w.account
-
-
-def _rank(group: GroupSum) -> tuple[bool, float, float, str, str]:
-    sums = group.sums
-    return (
-        group.name is None, -(sums.total_usd or 0.0), -sums.total_gpu_hours, group.name or "", group.series_id or ""
-    )  # fmt: skip
-
-
-def _unknown(sums: Sum, workloads: Iterable[ShowbackWorkload]) -> CodedText | None:
-    if sums.usd_per_million_tokens is not None:
-        return None
-    if sums.tokens:
-        return CodedText("token-cost-without-price", "No cost per token: the nodes have no price.")
-    if any(w.told_tokens for w in workloads):
-        return CodedText(
-            "token-cost-too-rare",
-            "No cost per token: in no hour did the engines report tokens, and hold their GPUs alone, for 90 % of it.",
-        )
-    return CodedText("token-cost-not-reported", "No cost per token: no inference engine reports generated tokens.")
+    return tuple(sorted(groups, key=rank))
 
 
 def unowned_of(showback: Showback) -> Mapping[Category, Sum]:
     """What no workload held alone, by category; those that have no row are left out."""
-    by: dict[Category, list[ShowbackRow]] = {}
+    rows: dict[Category, list[ShowbackRow]] = {category: [] for category in UNOWNED}
     for row in showback.rows:
-        if row.category in UNOWNED:
-            by.setdefault(row.category, []).append(row)
-    return {category: sum_rows(by[category]) for category in UNOWNED if category in by}
+        if row.category in rows:
+            rows[row.category].append(row)
+    return {category: sum_rows(own) for category, own in rows.items() if own}
 
 
 def sum_rows(rows: Iterable[ShowbackRow]) -> Sum:
@@ -154,29 +139,21 @@ def sum_rows(rows: Iterable[ShowbackRow]) -> Sum:
                 priced = (priced or 0.0) + row.tokens
         if row.token_usd is not None:
             token_usd = (token_usd or 0.0) + row.token_usd
-    return Sum(_ordered(usd), _ordered(hours), unpriced, tokens, priced, token_usd)
-
-
-def _ordered(sums: Mapping[Category, float]) -> Mapping[Category, float]:
-    return {category: sums[category] for category in CATEGORIES if category in sums}
+    usd, hours = (dict(sorted(sums.items(), key=lambda one: CATEGORIES.index(one[0]))) for sums in (usd, hours))
+    return Sum(usd, hours, unpriced, tokens, priced, token_usd)
 
 
 def node_checks(showback: Showback) -> Mapping[str, NodeCheck]:
     """Every node, by name."""
-    own: dict[str, list[ShowbackRow]] = {}
+    usd = {node.node: 0.0 for node in showback.nodes}
     for row in showback.rows:
-        own.setdefault(row.node, []).append(row)
-    return {
-        node.node: NodeCheck(
-            sum(row.usd or 0.0 for row in own.get(node.node, ())) if node.price is not None else None, node.usd
-        )
-        for node in showback.nodes
-    }
+        usd[row.node] += row.usd or 0.0
+    return {n.node: NodeCheck(usd[n.node] if n.price is not None else None, n.usd) for n in showback.nodes}
 
 
-def whole_check(checks: Sequence[NodeCheck]) -> NodeCheck:
+def whole_check(checks: Iterable[NodeCheck]) -> NodeCheck:
     """All priced nodes together."""
-    known = [one for one in checks if one.node_usd is not None]
-    if not known:
-        return NodeCheck(None, None)
-    return NodeCheck(sum(one.rows_usd or 0.0 for one in known), sum(one.node_usd or 0.0 for one in known))
+    priced = [(one.rows_usd or 0.0, one.node_usd) for one in checks if one.node_usd is not None]
+    return (
+        NodeCheck(sum(rows for rows, _ in priced), sum(node for _, node in priced)) if priced else NodeCheck(None, None)
+    )

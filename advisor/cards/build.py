@@ -14,13 +14,13 @@ from statistics import median
 import numpy as np
 
 from ..classify.judge import judge
-from ..classify.types import Verdicts
+from ..classify.types import NodeFacts, Verdicts
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.card_types import Asked, Card, CardPrice, CardState, Compared, Course, Judged, Use
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
 from ..core.frame import Frame
-from ..core.records import records
+from ..core.records import records, text
 from ..core.scalars import known
 from ..core.timestamps import span
 from ..core.verdict_types import WorkloadVerdict
@@ -29,7 +29,7 @@ from ..recommend.price_book import PriceBook
 from ..recommend.pricing import with_costs
 from ..rulebook import Rulebook
 from ..telemetry.job_table import job_names
-from .measured import course_of, reasons_of, use_of
+from .measured import course_of, use_of
 from .runs import RUNNING_SECONDS
 
 # Less than this much of a job's life, or of its data, tells nothing of the rest: one rollup of a minute is no evidence.
@@ -43,6 +43,11 @@ _UNUSED_SECONDS = 900.0
 # Below these it fits on a fraction of its GPU, with room: the peak of its memory and its mean activity.
 _SMALL_MEMORY, _SMALL_SM = 0.2, 0.15
 _SMALL_SECONDS = 3600.0
+# Telemetry that is older than this says nothing of what runs now.
+_FRESH_SECONDS = 3600.0
+_NOT_REPORTED = "not reported by this source"
+# Data that begin later than the job by more than a rollup were lost.
+_CUT_SECONDS = 300.0
 
 _BY_ACTION = {
     "reduce-gpus": "Reduce to {count} GPUs.", "mig-slice": "Move to MIG instances of {sku}.",
@@ -58,6 +63,20 @@ _BY_BOTTLENECK = {
     "pcie": "Reduce host-to-GPU copies: limited by PCIe in {share:.0%} of its time.",
     "latency": "Use larger batches or CUDA graphs: kernels too short for the GPU in {share:.0%} of its time.",
 }
+_BY_RULE = {
+    "idle": "Release its GPUs: idle.", "held-idle": "Release its GPUs: memory held, nothing running.",
+    "too-many-gpus": "Use fewer GPUs.", "memory-unused": "Use a GPU with less memory.",
+    "under-tier": "Use a faster GPU.",
+    "over-tier": "Use a cheaper GPU.", "idle-fabric": "Move to nodes without the fabric: it carries no traffic.",
+    "idle-nvlink": "Move to GPUs without NVLink: it carries no traffic.",
+}  # fmt: skip
+# Of what rests at its end: (code, text) by kind, or by whether it runs on.
+_BY_REST = {
+    "interactive": ("notebook-idle", "Stop the session when it is not in use: idle for the last {rest}."),
+    "online-inference": ("service-idle", "Scale it down without requests: idle for the last {rest}."),
+    "running": ("stopped", "Check whether it hangs: no GPU activity for {rest}."),
+    "ended": ("held-after-work", "End the job with its work: GPUs idle for the last {rest}."),
+}  # fmt: skip
 
 
 def next_step(
@@ -65,118 +84,53 @@ def next_step(
     findings: Sequence[Finding] = (), recommendations: Sequence[Recommendation] = (),
 ) -> CodedText:  # fmt: skip
     """What to do next. `elapsed_seconds`: of its life; `findings`, `recommendations`: those of this workload alone."""
+    life, total, unused = span(elapsed_seconds), len(w.gpus), use.unused or 0
     if w.features.get("fault_share", 0.0) > 0.0:
         return CodedText(
             "card-telemetry-fault", "Fix telemetry first: signals contradict one another; run 'skuwise doctor'."
         )
     if elapsed_seconds < ENOUGH_SECONDS or use.observed < ENOUGH_OBSERVED:
-        return coded(
-            "card-too-little", "Too little data: {observed:.0%} of {life} observed.", observed=use.observed,
-            life=span(elapsed_seconds),
-        )  # fmt: skip
-    return (
-        _never_worked(w, use, state, elapsed_seconds)
-        or _stopped(w, use, state)
-        or _unused(w, use, elapsed_seconds)
-        or _recommended(recommendations)
-        or _limited(judged)
-        or _found(findings)
-        or _small(w, use, elapsed_seconds)
-        or CodedText("card-nothing", "Nothing to change.")
-    )
-
-
-def _never_worked(w: WorkloadVerdict, use: Use, state: CardState, life: float) -> CodedText | None:
-    if use.unused is None or use.unused < len(w.gpus) or life < _UNUSED_SECONDS:
-        return None
-    if state == "running":
-        return coded("card-never-worked", "Cancel it or fix it: no GPU activity in {life}.", life=span(life))
-    return CodedText("card-never-used", "Request no GPU: it never used one. Check that the program finds its GPUs.")
-
-
-def _stopped(w: WorkloadVerdict, use: Use, state: CardState) -> CodedText | None:
-    """Its GPUs rest at its end, for long. A service or a notebook may; then it is said otherwise."""
-    if use.idle_since is None or w.end - use.idle_since < _RESTS_SECONDS:
-        return None
-    rest = span(w.end - use.idle_since)
-    if w.kind.label == "interactive":
-        return coded(
-            "card-notebook-idle", "Stop the session when it is not in use: idle for the last {rest}.", rest=rest
-        )
-    if w.kind.label == "online-inference":
-        return coded("card-service-idle", "Scale it down without requests: idle for the last {rest}.", rest=rest)
-    if state == "running":
-        return coded("card-stopped", "Check whether it hangs: no GPU activity for {rest}.", rest=rest)
-    return coded("card-held-after-work", "End the job with its work: GPUs idle for the last {rest}.", rest=rest)
-
-
-def _unused(w: WorkloadVerdict, use: Use, life: float) -> CodedText | None:
-    if not use.unused or life < _UNUSED_SECONDS or w.gpu_part < 1:
-        return None
-    used = len(w.gpus) - use.unused
-    return coded(
-        "card-unused-gpus", "Reduce to {used} GPU{s}: {unused} of {all} did nothing.", used=used,
-        s="" if used == 1 else "s", unused=use.unused, all=len(w.gpus),
-    )  # fmt: skip
-
-
-def _recommended(recommendations: Sequence[Recommendation]) -> CodedText | None:
-    """The first that nothing blocks; what must be fixed first comes before what moves."""
-    free = [one for one in recommendations if not one.blocked_by and one.decision is None]
-    for one in sorted(free, key=lambda r: r.action != "fix-first"):
-        template = _BY_ACTION.get(one.action)
-        if template is None:
-            continue
-        to = one.target
-        same = to.gpu_sku == one.source.gpu_sku and to.node_sku is not None
-        node = f" ({to.node_sku})" if to.node_sku and not same else ""
-        sku = (to.node_sku if same else to.gpu_sku) or "another GPU"
-        if one.action == "reduce-gpus" and to.gpu_count == 1:
-            template = "Reduce to 1 GPU."
-        return coded(f"card-{one.action}", template, count=to.gpu_count, sku=sku, node=node)
-    return None
-
-
-def _limited(judged: Judged) -> CodedText | None:
+        text = "Too little data: {observed:.0%} of {life} observed."
+        return coded("card-too-little", text, observed=use.observed, life=life)
+    if unused >= total > 0 and elapsed_seconds >= _UNUSED_SECONDS:
+        if state == "running":
+            return coded("card-never-worked", "Cancel it or fix it: no GPU activity in {life}.", life=life)
+        return CodedText("card-never-used", "Request no GPU: it never used one. Check that the program finds its GPUs.")
+    if use.idle_since is not None and w.end - use.idle_since >= _RESTS_SECONDS:
+        code, text = _BY_REST.get(w.kind.label) or _BY_REST["running" if state == "running" else "ended"]
+        return coded(f"card-{code}", text, rest=span(w.end - use.idle_since))
+    if unused and elapsed_seconds >= _UNUSED_SECONDS and w.gpu_part >= 1:
+        text = "Reduce to {used} GPU{s}: {unused} of {all} did nothing."
+        s = "" if total - unused == 1 else "s"
+        return coded("card-unused-gpus", text, used=total - unused, s=s, unused=unused, all=total)
+    if (step := _first_recommended(recommendations)) is not None:
+        return step
     share = judged.time_shares.get(judged.bottleneck, 0.0)
-    template = _BY_BOTTLENECK.get(judged.bottleneck)
-    if template is None or share < _MAIN_SHARE:
-        return None
-    return coded(f"card-{judged.bottleneck}", template, share=share)
+    if judged.bottleneck in _BY_BOTTLENECK and share >= _MAIN_SHARE:
+        return coded(f"card-{judged.bottleneck}", _BY_BOTTLENECK[judged.bottleneck], share=share)
+    for finding in findings:
+        if finding.rule in _BY_RULE:
+            return CodedText(f"card-finding-{finding.rule}", _BY_RULE[finding.rule], {"finding": finding.id})
+    if use.mem_peak_bytes is not None and use.mem_total_bytes and use.sm_active is not None and w.gpu_part >= 1:
+        share = use.mem_peak_bytes / use.mem_total_bytes
+        if elapsed_seconds >= _SMALL_SECONDS and share <= _SMALL_MEMORY and use.sm_active <= _SMALL_SM:
+            text = "Try a smaller GPU or a MIG instance: memory peak {share:.0%}, SM activity {sm:.0%}."
+            return coded("card-small", text, share=share, sm=use.sm_active)
+    return CodedText("card-nothing", "Nothing to change.")
 
 
-def _found(findings: Sequence[Finding]) -> CodedText | None:
-    named = {
-        "idle": "Release its GPUs: idle.", "held-idle": "Release its GPUs: memory held, nothing running.",
-        "too-many-gpus": "Use fewer GPUs.", "memory-unused": "Use a GPU with less memory.",
-        "under-tier": "Use a faster GPU.",
-        "over-tier": "Use a cheaper GPU.", "idle-fabric": "Move to nodes without the fabric: it carries no traffic.",
-        "idle-nvlink": "Move to GPUs without NVLink: it carries no traffic.",
-    }  # fmt: skip
-    for one in findings:
-        if one.rule in named:
-            return CodedText(f"card-finding-{one.rule}", named[one.rule], {"finding": one.id})
+def _first_recommended(recommendations: Sequence[Recommendation]) -> CodedText | None:
+    """The first that nothing blocks and nobody has decided on."""
+    for one in recommendations:
+        if one.action in _BY_ACTION and not one.blocked_by and one.decision is None:
+            to = one.target
+            same = to.gpu_sku == one.source.gpu_sku and to.node_sku is not None
+            node = f" ({to.node_sku})" if to.node_sku and not same else ""
+            sku = (to.node_sku if same else to.gpu_sku) or "another GPU"
+            single = one.action == "reduce-gpus" and to.gpu_count == 1
+            text = "Reduce to 1 GPU." if single else _BY_ACTION[one.action]
+            return coded(f"card-{one.action}", text, count=to.gpu_count, sku=sku, node=node)
     return None
-
-
-def _small(w: WorkloadVerdict, use: Use, life: float) -> CodedText | None:
-    if None in (use.mem_peak_bytes, use.mem_total_bytes, use.sm_active) or life < _SMALL_SECONDS or w.gpu_part < 1:
-        return None
-    assert use.mem_peak_bytes is not None and use.mem_total_bytes is not None and use.sm_active is not None
-    share = use.mem_peak_bytes / use.mem_total_bytes if use.mem_total_bytes else 1.0
-    if share > _SMALL_MEMORY or use.sm_active > _SMALL_SM:
-        return None
-    return coded(
-        "card-small", "Try a smaller GPU or a MIG instance: memory peak {share:.0%}, SM activity {sm:.0%}.",
-        share=share, sm=use.sm_active,
-    )  # fmt: skip
-
-
-_NO_JOB_TABLE = "not in the job table (run 'skuwise slurm import', or use --jobs)"
-# Telemetry that is older than this says nothing of what runs now.
-_FRESH_SECONDS = 3600.0
-# Data that begin later than the job by more than a rollup were lost.
-_CUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -191,16 +145,14 @@ class JudgedWindow:
     advice: Advice | None
     now: float
 
-    def workload(
-        self, ids: Sequence[str], job: str | None = None, start: float | None = None
-    ) -> WorkloadVerdict | None:
-        """The workload of one of these ids; else the run of this Slurm job that began nearest to `start`: a job table
-        gives its runs ids of their own."""
+    def workload(self, id_: str, job: str | None = None, start: float = 0.0) -> WorkloadVerdict | None:
+        """The workload of this id; else the run of this Slurm job that began nearest to `start`: a job table gives its
+        runs ids of their own."""
         for w in self.workloads:
-            if w.id in ids:
+            if w.id == id_:
                 return w
         runs = [w for w in self.workloads if job and w.scheduled.name == "slurm" and job in _numbers(w)]
-        return min(runs, key=lambda w: abs(w.start - (start or w.start)), default=None)
+        return min(runs, key=lambda w: abs(w.start - start), default=None)
 
 
 def judge_window(
@@ -235,35 +187,42 @@ def card_of(
     start, end = life or (w.start, w.end)
     end = max(start, end)
     newest = window.frame.window.end if seen_until is None else seen_until
-    state = _state(w, end, newest, window.now)
+    scheduled, numbers = w.scheduled, _numbers(w)
+    state: CardState = "running" if abs(window.now - newest) <= _FRESH_SECONDS else "unknown"
+    running = (scheduled.state or "RUNNING").upper() in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED")
+    if not running or end < newest - RUNNING_SECONDS:
+        state = "ended"
     use = use_of(window.frame, window.verdicts, w)
     judged = Judged(
         w.kind.label, w.kind.confidence, w.bottleneck.label, w.bottleneck.confidence,
         {key: value for key, value in w.bottleneck.time_shares.items() if value > 0},
     )  # fmt: skip
-    price, rate = _price(window, w)
-    cost = w.cost_usd
-    found = [f for f in window.advice.findings if f.workload == w.id] if window.advice else []
-    moves = [r for r in window.advice.recommendations if r.workload == w.id] if window.advice else []
-    elapsed = end - start
+    nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
+    price = None
+    for node in nodes:
+        found, rate = window.prices.of(node), window.prices.per_gpu_hour(node)
+        if found is not None and rate is not None:
+            price = CardPrice(found.id, rate, found.basis, found.source, found.as_of, price_words(found))
+            break
+    advice, cost, idle = window.advice, w.cost_usd, use.idle_gpu_hours
     per_hour = cost / w.gpu_hours if cost is not None and w.gpu_hours > 0 else None
-    idle = use.idle_gpu_hours
     return Card(
-        id=w.id, series_id=w.series_id, name=w.name, cluster=_cluster(window, w), scheduler=w.scheduled.name,
-        job_id=_numbers(w)[-1] if _numbers(w) else None, namespace=w.owner.namespace, pod=_pod(window, w),
-        owner=w.owner,
-        generated_at=window.now, state=state, scheduler_state=w.scheduled.state, restarts=w.scheduled.restarts,
-        start=start, end=end, elapsed_seconds=elapsed, nodes=w.nodes, gpu_sku=w.gpu_sku, gpu_count=len(w.gpus),
-        gpu_part=w.gpu_part, shared=w.shared, basis=w.basis, gpu_hours=w.gpu_hours, asked=_asked(window, w),
-        judged=judged, use=use, course=course or course_of(window.verdicts, w),
-        kwh=w.energy.kwh if w.energy else None, energy_basis=w.energy.basis if w.energy else None,
-        cost_usd=cost, idle_usd=None if per_hour is None or idle is None else per_hour * idle,
-        price=None if price is None or rate is None else price,
+        id=w.id, series_id=w.series_id, name=w.name, cluster=next((n.cluster for n in nodes if n.cluster), None),
+        scheduler=scheduled.name, job_id=numbers[-1] if numbers else None, namespace=w.owner.namespace,
+        pod=_pod(window, w), owner=w.owner, generated_at=window.now, state=state, scheduler_state=scheduled.state,
+        restarts=scheduled.restarts, start=start, end=end, elapsed_seconds=end - start, nodes=w.nodes,
+        gpu_sku=w.gpu_sku, gpu_count=len(w.gpus), gpu_part=w.gpu_part, shared=w.shared, basis=w.basis,
+        gpu_hours=w.gpu_hours, asked=_asked(window, w), judged=judged, use=use,
+        course=course or course_of(window.verdicts, w), kwh=w.energy.kwh if w.energy else None,
+        energy_basis=w.energy.basis if w.energy else None, cost_usd=cost,
+        idle_usd=None if per_hour is None or idle is None else per_hour * idle, price=price,
         compared=compared_with(earlier, per_hour),
         next_step=next_step(
-            w, judged, use, state=state, elapsed_seconds=w.end - w.start, findings=found, recommendations=moves
+            w, judged, use, state=state, elapsed_seconds=w.end - w.start,
+            findings=[f for f in advice.findings if f.workload == w.id] if advice else (),
+            recommendations=[r for r in advice.recommendations if r.workload == w.id] if advice else (),
         ),
-        missing=_missing(window, w, use, has_price=price is not None),
+        missing=_missing(w, use, nodes, has_price=price is not None),
         data_since=w.start if w.start - start > _CUT_SECONDS else None,
     )  # fmt: skip
 
@@ -275,9 +234,8 @@ def compared_with(earlier: Sequence[tuple[float, float | None]], usd_per_gpu_hou
         return None
     hours = median(one for one, _ in earlier)
     sm = [one for _, one in earlier if one is not None]
-    return Compared(
-        len(earlier), hours, median(sm) if sm else None, None if usd_per_gpu_hour is None else hours * usd_per_gpu_hour
-    )
+    cost = None if usd_per_gpu_hour is None else hours * usd_per_gpu_hour
+    return Compared(len(earlier), hours, median(sm) if sm else None, cost)
 
 
 def earlier_in(window: JudgedWindow, w: WorkloadVerdict) -> list[tuple[float, float | None]]:
@@ -298,75 +256,64 @@ def with_kept(card: Card, kept: Sequence[Card]) -> Card:
     return replace(card, compared=compared_with([(one.gpu_hours, one.use.sm_active) for one in others], rate))
 
 
-def _state(w: WorkloadVerdict, end: float, newest: float, now: float) -> CardState:
-    told = (w.scheduled.state or "").upper()
-    if told and told not in ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED"):
-        return "ended"
-    if end < newest - RUNNING_SECONDS:
-        return "ended"
-    return "running" if abs(now - newest) <= _FRESH_SECONDS else "unknown"
-
-
 def _numbers(w: WorkloadVerdict) -> list[str]:
     s = w.scheduled
     return job_names({"job_id": s.job_id, "array_job_id": s.array_job_id, "array_task_id": s.array_task_id})
-
-
-def _cluster(window: JudgedWindow, w: WorkloadVerdict) -> str | None:
-    return next((n.cluster for name in w.nodes if (n := window.verdicts.node(name)) is not None and n.cluster), None)
 
 
 def _pod(window: JudgedWindow, w: WorkloadVerdict) -> str | None:
     rows = window.frame.workloads
     if rows.empty or "pod" not in rows:
         return None
-    own = rows.loc[rows["workload_id"] == w.id, "pod"].dropna()
-    return str(own.iloc[0]) if len(own) and own.iloc[0] else None
-
-
-def _price(window: JudgedWindow, w: WorkloadVerdict) -> tuple[CardPrice | None, float | None]:
-    """The price of its first priced node, and of one of its GPUs for an hour."""
-    for name in w.nodes:
-        node = window.verdicts.node(name)
-        found = window.prices.of(node) if node is not None else None
-        rate = window.prices.per_gpu_hour(node) if node is not None else None
-        if found is not None and rate is not None:
-            return CardPrice(found.id, rate, found.basis, found.source, found.as_of, price_words(found)), rate
-    return None, None
+    return next((text(pod) for pod in rows.loc[rows["workload_id"] == w.id, "pod"].dropna()), None)
 
 
 def _asked(window: JudgedWindow, w: WorkloadVerdict) -> Asked:
     """What a job table, or the requests of its pods, say that it asked for."""
     jobs, requests = window.frame.jobs, window.frame.requests
-    if w.scheduled.name == "slurm" and not jobs.empty:
+    if w.scheduled.name == "slurm":
         wanted = set(_numbers(w))
         rows = [row for row in records(jobs) if wanted & set(job_names(row))]
-        rows.sort(key=lambda row: abs((known(row.get("started_at")) or 0.0) - w.start))
-        if rows:
-            row = rows[0]
-            return Asked(known(row.get("gpus")), known(row.get("cpus")), known(row.get("mem_bytes")))
-    if w.scheduled.name == "slurm":
-        return Asked(reason=_NO_JOB_TABLE)
+        if not rows:
+            return Asked(reason="not in the job table (run 'skuwise slurm import', or use --jobs)")
+        row = min(rows, key=lambda row: abs((known(row.get("started_at")) or 0.0) - w.start))
+        return Asked(known(row.get("gpus")), known(row.get("cpus")), known(row.get("mem_bytes")))
     pod = _pod(window, w)
     if pod and not requests.empty:
-        own = requests[(requests["pod"] == pod) & (requests["namespace"] == w.owner.namespace)]
-        if len(own):
-            newest = own[own["ts_end"] == own["ts_end"].max()]
-            return Asked(gpus=float(newest["count"].sum()))
+        rows = requests[(requests["pod"] == pod) & (requests["namespace"] == w.owner.namespace)]
+        if len(rows):
+            return Asked(gpus=float(rows.loc[rows["ts_end"] == rows["ts_end"].max(), "count"].sum()))
     if w.basis == "allocation":
         return Asked(gpus=float(len(w.gpus)))
     return Asked(reason="no scheduler reports a request")
 
 
-def _missing(window: JudgedWindow, w: WorkloadVerdict, use: object, *, has_price: bool) -> Mapping[str, str]:
-    nodes = [n for name in w.nodes if (n := window.verdicts.node(name)) is not None]
+def _missing(w: WorkloadVerdict, use: Use, nodes: Sequence[NodeFacts], *, has_price: bool) -> Mapping[str, str]:
+    """Name of each figure that is missing -> why."""
+    lacking = w.coverage.missing
     fabric = next((n.fabric.reason for n in nodes if n.fabric is not None and n.fabric.reason), None)
     if fabric is None and nodes and all(n.fabric is None for n in nodes):
         fabric = "no fabric port is reported"
-    nvlink = "this GPU has no NVLink" if nodes and all(n.without_nvlink for n in nodes) else None
-    why = dict(reasons_of(w, use, has_fabric=fabric, nvlink=nvlink))  # type: ignore[arg-type]
-    if w.energy is None or w.energy.kwh is None:
-        why["kwh"] = "its GPUs are shared" if w.shared else "no energy counter and no power reading is available"
-    if w.cost_usd is None:
-        why["cost_usd"] = "its GPUs are shared" if w.shared and has_price else "no price for its nodes is known"
-    return why
+    nvlink = lacking.get("nvlink_tx_bytes_per_second", "no NVLink counters")
+    if nodes and all(n.without_nvlink for n in nodes):
+        nvlink = "this GPU has no NVLink"
+    fault = w.features.get("fault_share", 0.0) > 0.0
+    kwh = w.energy.kwh if w.energy is not None else None
+    energy = "its GPUs are shared" if w.shared else "no energy counter and no power reading is available"
+    why = {
+        "sm_active": (use.sm_active, lacking.get("sm_active", _NOT_REPORTED)),
+        "tensor_active": (use.tensor_active, lacking.get("tensor_active", _NOT_REPORTED)),
+        "mem_peak_bytes": (use.mem_peak_bytes, lacking.get("mem_used_bytes", _NOT_REPORTED)),
+        "fabric": (use.fabric, fabric or "no counters of a compute fabric"),
+        "nvlink": (use.nvlink, nvlink),
+        "cpu": (use.cpu, "no host metrics in this source"),
+        "disk": (use.disk_read_bytes_per_second, "no disk metrics in this source"),
+        "idle_gpu_hours": (
+            use.idle_gpu_hours, "the signals contradict one another" if fault else "GPU activity is not measured"
+        ),
+        "kwh": (kwh, energy),
+        "cost_usd": (
+            w.cost_usd, "its GPUs are shared" if w.shared and has_price else "no price for its nodes is known"
+        ),
+    }  # fmt: skip
+    return {name: reason for name, (value, reason) in why.items() if value is None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,6 @@ from ..core.card_types import COURSE_SPANS, Course, Use
 from ..core.frame import Frame
 from ..core.verdict_types import WorkloadVerdict
 
-_BYTES = ("disk_read_bytes_per_second", "disk_write_bytes_per_second")
 _FIGURES = {
     "sm_active": "sm_active", "tensor_active": "tensor_utilization", "engine_active": "engine_active",
     "fabric": "fabric_utilization", "nvlink": "nvlink_utilization", "cpu": "cpu", "io_wait": "io_wait",
@@ -34,18 +32,16 @@ class Rests:
 
 def use_of(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> Use:
     """The figures of a workload. What is not measured is None."""
-    features = w.features
-    figures = {name: _share(features.get(key)) for name, key in _FIGURES.items()}
     peak, total = _memory(frame, verdicts, w)
+    read, written = _disk(frame, w)
     rests = rests_of(verdicts, w)
-    disk = _disk(frame, w)
     return Use(
         observed=min(1.0, max(0.0, w.coverage.fraction)),
-        **figures,
+        **{name: _share(w.features.get(key)) for name, key in _FIGURES.items()},
         mem_peak_bytes=peak,
         mem_total_bytes=total,
-        disk_read_bytes_per_second=disk[0],
-        disk_write_bytes_per_second=disk[1],
+        disk_read_bytes_per_second=read,
+        disk_write_bytes_per_second=written,
         idle_gpu_hours=None if rests is None else rests.gpu_hours,
         idle_since=None if rests is None else rests.since,
         unused=None if rests is None else rests.unused,
@@ -82,39 +78,26 @@ def course_of(verdicts: Verdicts, w: WorkloadVerdict) -> Course:
     count = min(COURSE_SPANS, max(1, round(life / 60.0)))
     step = life / count
     edges = w.start + step * np.arange(count + 1)
-    gpus = max(len(w.gpus), 1)
-    ends = rows["ts"].to_numpy(float)
-    begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)
-    return Course(
-        w.start, step, _spread(rows["sm"], begins, ends, edges), _spread(rows["c"], begins, ends, edges)
-    ) if gpus else Course(w.start, step)  # fmt: skip
-
-
-def _spread(column: pd.Series, begins: np.ndarray, ends: np.ndarray, edges: np.ndarray) -> tuple[float | None, ...]:
-    values = column.to_numpy(float)
-    told = np.isfinite(values)
-    sums, weights = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
-    for value, begin, end in zip(values[told], begins[told], ends[told], strict=True):
-        first = max(int(np.searchsorted(edges, begin, side="right")) - 1, 0)
-        last = min(int(np.searchsorted(edges, end, side="left")), len(sums))
-        at = np.arange(first, last)
-        shared = np.minimum(edges[at + 1], end) - np.maximum(edges[at], begin)
-        sums[at] += value * np.maximum(shared, 0.0)
-        weights[at] += np.maximum(shared, 0.0)
-    return tuple(_rounded(s / w) if w > 0 else None for s, w in zip(sums, weights, strict=True))
-
-
-def course_from(start: float, end: float, sm: list[float | None], tensor: list[float | None]) -> Course:
-    """A course of spans that are summed already."""
-    return Course(
-        start, (end - start) / max(len(sm), 1),
-        tuple(None if one is None else _rounded(one) for one in sm),
-        tuple(None if one is None else _rounded(one) for one in tensor),
-    )  # fmt: skip
+    ends = rows["ts"].to_numpy(float)[:, None]
+    begins = ends - np.maximum(rows["seconds"].to_numpy(float), 1.0)[:, None]
+    shared = np.maximum(np.minimum(edges[1:], ends) - np.maximum(edges[:-1], begins), 0.0)
+    levels = []
+    for name in ("sm", "c"):
+        values = rows[name].to_numpy(float)
+        told = np.isfinite(values)
+        sums, seconds = values[told] @ shared[told], shared[told].sum(axis=0)
+        levels.append(tuple(_rounded(s / n) if n > 0 else None for s, n in zip(sums, seconds, strict=True)))
+    return Course(w.start, step, *levels)
 
 
 def _rounded(value: float) -> float:
     return round(min(max(float(value), 0.0), 1.0), 2)
+
+
+def course_from(start: float, end: float, sm: list[float | None], tensor: list[float | None]) -> Course:
+    """A course of spans that are summed already."""
+    levels = [tuple(None if one is None else _rounded(one) for one in values) for values in (sm, tensor)]
+    return Course(start, (end - start) / max(len(sm), 1), *levels)
 
 
 def _memory(frame: Frame, verdicts: Verdicts, w: WorkloadVerdict) -> tuple[float | None, float | None]:
@@ -137,37 +120,14 @@ def _disk(frame: Frame, w: WorkloadVerdict) -> tuple[float | None, float | None]
     if not len(host):
         return None, None
     during = (host["ts"] > w.start) & (host["ts"] - host["interval_seconds"] < w.end) & host["node"].isin(w.nodes)
-    rows = host[during]
-    seconds = rows["observed_seconds"].to_numpy(float)
-    read, written = (_mean(rows[f"{name}_mean"].to_numpy(float), seconds) for name in _BYTES)
-    return read, written
-
-
-def _mean(values: np.ndarray, weights: np.ndarray) -> float | None:
-    told = np.isfinite(values) & (weights > 0)
-    return float(np.average(values[told], weights=weights[told])) if told.any() else None
+    seconds = host.loc[during, "observed_seconds"].to_numpy(float)
+    means: list[float | None] = []
+    for name in ("disk_read_bytes_per_second_mean", "disk_write_bytes_per_second_mean"):
+        values = host.loc[during, name].to_numpy(float)
+        told = np.isfinite(values) & (seconds > 0)
+        means.append(float(np.average(values[told], weights=seconds[told])) if told.any() else None)
+    return means[0], means[1]
 
 
 def _share(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else min(max(float(value), 0.0), 1.0)
-
-
-def reasons_of(w: WorkloadVerdict, use: Use, *, has_fabric: str | None, nvlink: str | None) -> Mapping[str, str]:
-    """Why figures are missing. `has_fabric`, `nvlink`: why those of the links are, where it is known."""
-    told = {"sm_active": "sm_active", "tensor_active": "tensor_active", "mem_peak_bytes": "mem_used_bytes"}
-    why: dict[str, str] = {}
-    for name, metric in told.items():
-        if getattr(use, name) is None:
-            why[name] = w.coverage.missing.get(metric, "not reported by this source")
-    if use.fabric is None:
-        why["fabric"] = has_fabric or "no counters of a compute fabric"
-    if use.nvlink is None:
-        why["nvlink"] = nvlink or w.coverage.missing.get("nvlink_tx_bytes_per_second", "no NVLink counters")
-    if use.cpu is None:
-        why["cpu"] = "no host metrics in this source"
-    if use.disk_read_bytes_per_second is None:
-        why["disk"] = "no disk metrics in this source"
-    if use.idle_gpu_hours is None:
-        fault = w.features.get("fault_share", 0.0) > 0.0
-        why["idle_gpu_hours"] = "the signals contradict one another" if fault else "GPU activity is not measured"
-    return why

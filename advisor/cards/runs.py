@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from ...rules.base.errors import NothingToDo, UsageError
-from ...rules.base.sanitize import quoted
+from ...rules.base.errors import NothingToDo
 from ..core.naming import AmbiguousError, Named, matching, unknown
+from ..core.scalars import text
 from ..core.timestamps import minute
 from ..core.verdict_types import Owner
 
@@ -41,10 +43,6 @@ class Run:
     places: tuple[str, ...] = ()
 
     @property
-    def is_running(self) -> bool:
-        return self.end >= self.seen_until - RUNNING_SECONDS
-
-    @property
     def jobs(self) -> tuple[str, ...]:
         """What its scheduler calls it: its id, ``22_7`` of an array's task, each with its cluster as well."""
         own = tuple(dict.fromkeys(one for one in (self.job_id, self.task) if one))
@@ -66,12 +64,21 @@ class Run:
         return Named(self.id, what, self.name if name is None else name, self.nodes, self.jobs, when)
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The run that was named. `others`: earlier runs of the same job, newest first (it was requeued)."""
-
-    run: Run
-    others: tuple[Run, ...] = ()
+def run_of(
+    row: Mapping[str, Any], cluster: str | None, nodes: Sequence[str], seen_until: float, places: tuple[str, ...] = ()
+) -> Run | None:
+    """The run of a row of the view ``workloads``; None: without its times."""
+    start, end = row["first_seen"], row["last_seen"]
+    if not all(isinstance(one, int | float) and math.isfinite(one) for one in (start, end)):
+        return None
+    array, task = text(row["array_job_id"]), text(row["array_task_id"])
+    owner = Owner(text(row["team"]), text(row["user"]), text(row["account"]), text(row["namespace"]))
+    return Run(
+        str(row["workload_id"]), str(row["series_id"]), text(row["name"]) or "", float(start),
+        max(float(start), float(end)), text(row["scheduler"]) or "", text(row["job_id"]),
+        f"{array}_{task}" if array and task else None, array, cluster, owner.namespace, text(row["pod"]), owner,
+        tuple(sorted(nodes)), seen_until, places,
+    )  # fmt: skip
 
 
 def joined(parts: Iterable[Run]) -> list[Run]:
@@ -91,11 +98,11 @@ def joined(parts: Iterable[Run]) -> list[Run]:
 
 def named_run(
     asked: str, runs: Sequence[Run], command: Callable[[str], str], near: Callable[[], Sequence[Run]] = tuple
-) -> Chosen:
+) -> tuple[Run, tuple[Run, ...]]:
     """The run that `asked` names: an id, a job, a task, a name, a pod, NAMESPACE/POD, the beginning of an id.
 
-    Of a job that was requeued it is the newest run. `near`: more runs, for suggestions. Raises AmbiguousError for
-    several jobs, NothingToDo for none.
+    Of a job that was requeued it is the newest run, and the others, newest first. `near`: more runs, for
+    suggestions. Raises AmbiguousError for several jobs, NothingToDo for none.
     """
     word = asked.strip()
     by_id = {run.id: run for run in runs}
@@ -111,20 +118,11 @@ def named_run(
             continue
         chosen = [by_id[one.id] for one in found]
         if len(chosen) == 1:
-            return Chosen(chosen[0])
+            return chosen[0], ()
         keys = {(run.cluster, run.scheduler, run.shown_job) for run in chosen}
         if len(keys) == 1 and chosen[0].shown_job and number != 1:
             ordered = sorted(chosen, key=lambda run: run.start, reverse=True)
-            return Chosen(ordered[0], tuple(ordered[1:]))
+            return ordered[0], tuple(ordered[1:])
         raise AmbiguousError(asked, sorted(found, key=lambda one: one.when, reverse=True), command)
-    raise _none(word, [run.named() for run in (*runs, *near())])
-
-
-def _none(asked: str, every: Sequence[Named]) -> NothingToDo:
-    told: UsageError = unknown(asked, every, "among the jobs of this source", _NOTHING)
-    return NothingToDo(told.message, told.remedy)
-
-
-def no_jobs(where: str, asked: str) -> NothingToDo:
-    """That a list of jobs is empty."""
-    return NothingToDo(f"No jobs of {quoted(asked)} {where}.", "Check the name, or use a longer --since.")
+    told = unknown(word, [run.named() for run in (*runs, *near())], "among the jobs of this source", _NOTHING)
+    raise NothingToDo(told.message, told.remedy)

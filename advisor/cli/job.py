@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("table", "json", "markdown", "html", "csv", "admin-comment")
 _SINCE = 7 * 86400.0
+_OWNERS = ("user", "account", "namespace")
 
 EXAMPLES = (
     "skuwise job 4711 --db /var/lib/skuwise",
@@ -71,23 +74,24 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> None:
-    owners = [f"--{name}" for name in ("user", "account", "namespace") if getattr(options, name) is not None]
+    owners = [f"--{name}" for name in _OWNERS if getattr(options, name) is not None]
     has_source = bool(options.db) or options.prometheus is not None
-    if options.id is not None and (owners or options.keep_finished):
-        other = owners[0] if owners else "--keep-finished"
-        raise UsageError(f"ID and {other} exclude each other.", f"Remove ID or {other}.")
-    if options.id is None and not owners and not options.keep_finished:
-        raise UsageError("No job given.", "Use a job ID, or list jobs with --user, --account or --namespace.")
-    if options.keep_finished and (owners or options.no_keep or not has_source):
-        raise UsageError(
-            "--keep-finished keeps the cards of all jobs of a source.", "Use it with --db or --prometheus, alone."
-        )
-    if options.id is None and options.format == "admin-comment":
-        raise UsageError("--format admin-comment is of one job.", "Use a job ID.")
-    if options.id is not None and options.format == "csv":
-        raise UsageError("--format csv is of a list of jobs.", "Use --format json, or --user.")
-    if options.existing and options.format != "admin-comment":
-        raise UsageError("--existing requires --format admin-comment.", "Add it, or remove --existing.")
+    of_one = options.id is not None
+    other = owners[0] if owners else "--keep-finished"
+    wrong = [
+        (of_one and (owners or options.keep_finished), f"ID and {other} exclude each other.", f"Remove ID or {other}."),
+        (not of_one and not owners and not options.keep_finished, "No job given.",
+         "Use a job ID, or list jobs with --user, --account or --namespace."),
+        (options.keep_finished and (owners or options.no_keep or not has_source),
+         "--keep-finished keeps the cards of all jobs of a source.", "Use it with --db or --prometheus, alone."),
+        (not of_one and options.format == "admin-comment", "--format admin-comment is of one job.", "Use a job ID."),
+        (of_one and options.format == "csv", "--format csv is of a list of jobs.", "Use --format json, or --user."),
+        (options.existing and options.format != "admin-comment", "--existing requires --format admin-comment.",
+         "Add it, or remove --existing."),
+    ]  # fmt: skip
+    for applies, what, remedy in wrong:
+        if applies:
+            raise UsageError(what, remedy)
 
 
 def _reading(options: argparse.Namespace, now: float) -> CardReading | None:
@@ -122,131 +126,100 @@ def _one(options: argparse.Namespace, reading: CardReading | None, store: CardSt
         if reading is None:
             raise NothingToDo(f"No kept card of {quoted(options.id)}.", "Use --db or --prometheus.")
         card, others = reading.card(options.id)
-        if others:
-            listed = ", ".join(run.id for run in others[:5])
-            say(clean(f"{options.id} ran {len(others) + 1} times; showing the newest run (others: {listed})"))
     except NothingToDo:
-        card = _kept(options, store)
+        card = None if store is None else store.card(options.id, typed_with(options, options.id))
         if card is None:
             raise
     else:
-        card = _longer(card, store)
+        if others:
+            listed = ", ".join(run.id for run in others[:5])
+            say(clean(f"{options.id} ran {len(others) + 1} times; showing the newest run (others: {listed})"))
+        try:
+            card = card if store is None else store.compared(card)
+        except SkuwiseError as error:  # a store that cannot be read is done without
+            say(f"Kept cards not used: {error}")
     write_output(_card_text(card, options), options.output)
-    if not options.no_keep and store is not None and card.kept_at is None and card.state == "ended":
-        _keep(store, [card], now)
+    _keep(options, store, [card], now)
     return EXIT_DONE
 
 
-def _kept(options: argparse.Namespace, store: CardStore | None) -> Card | None:
-    """The kept card of the job that is named. Raises AmbiguousError for several jobs."""
-    from ..cards.kept import kept_card  # noqa: PLC0415
-
-    return None if store is None else kept_card(store, options.id, typed_with(options, options.id))
-
-
-def _longer(card: Card, store: CardStore | None) -> Card:
-    """The card, or the kept one where telemetry has lost a part of the job's life since; compared with its series as
-    far as that is kept. A store that cannot be read is said, and does without."""
-    if store is None or not store.path.exists():
-        return card
-    from ..cards.kept import compared_with_kept  # noqa: PLC0415
-
-    try:
-        return compared_with_kept(store, card)
-    except SkuwiseError as error:
-        say(f"Kept cards not used: {error}")
-        return card
-
-
 def _many(options: argparse.Namespace, reading: CardReading | None, store: CardStore | None, now: float) -> int:
-    from ..cards.kept import is_of, with_kept_ones  # noqa: PLC0415
-    from ..cards.runs import no_jobs  # noqa: PLC0415
-    from ..views.card_list import worst_first  # noqa: PLC0415
+    from ..render.cards import listing  # noqa: PLC0415
+    from ..render.cards.html import list_html  # noqa: PLC0415
+    from ..views.card_list import card_list, worst_first  # noqa: PLC0415
+    from .output import terminal_width  # noqa: PLC0415
 
-    found: tuple[Card, ...] = ()
+    owners: dict[str, str | None] = {name: getattr(options, name) for name in _OWNERS}
+
+    def wanted(card: Card) -> bool:
+        known = {"user": card.owner.user, "account": card.owner.account, "namespace": card.namespace}
+        return all(value is None or value == known[name] for name, value in owners.items())
+
+    cards: tuple[Card, ...] = ()
     if reading is not None:
         try:
-            found = reading.cards(lambda card: is_of(card, options.user, options.account, options.namespace))
+            cards = reading.cards(wanted)
         except NothingToDo:
             if store is None or options.keep_finished:
                 raise
     if options.keep_finished:
         assert store is not None
-        kept = store.keep(found, now)
-        say(f"kept {kept} of {len(found)} cards in {store.path}")
+        say(f"kept {store.keep(cards, now)} of {len(cards)} cards in {store.path}")
         return EXIT_DONE
-    since = (now if options.until is None else options.until) - options.since
     if store is not None:
-        found = with_kept_ones(
-            store, found, since, options.until, user=options.user, account=options.account,
-            namespace=options.namespace,
-        )  # fmt: skip
-    cards = worst_first(found)
+        # Kept ones that telemetry no longer has.
+        known = {card.id for card in cards}
+        since = (now if options.until is None else options.until) - options.since
+        cards += tuple(card for card in store.listed(since, options.until, owners) if card.id not in known)
+    cards = worst_first(cards)
     if not cards:
-        raise no_jobs("in this window", options.user or options.account or options.namespace)
-    write_output(_list_text(cards, options), options.output)
-    if not options.no_keep and store is not None:
-        _keep(store, [card for card in cards if card.kept_at is None], now)
+        owner = next((value for value in owners.values() if value), "")
+        raise NothingToDo(f"No jobs of {quoted(owner)} in this window.", "Check the name, or use a longer --since.")
+    match options.format:
+        case "json":
+            content = listing.list_json(cards)
+        case "csv":
+            content = listing.list_csv(cards)
+        case "markdown":
+            content = listing.list_markdown(card_list(cards))
+        case "html":
+            content = list_html(card_list(cards))
+        case _:
+            content = listing.list_text(card_list(cards), terminal_width())
+    write_output(content, options.output)
+    _keep(options, store, cards, now)
     return EXIT_DONE
 
 
-def _keep(store: CardStore, cards: list[Card], now: float) -> None:
-    """Keep what ended. What was printed stands, whatever becomes of this."""
+def _keep(options: argparse.Namespace, store: CardStore | None, cards: Sequence[Card], now: float) -> None:
+    """Keep what ended and was not kept. What was printed stands, whatever becomes of this."""
+    if options.no_keep or store is None:
+        return
     try:
-        store.keep(cards, now)
+        store.keep([card for card in cards if card.kept_at is None], now)
     except SkuwiseError as error:
         say(f"Card not kept: {error}")
 
 
 def _card_text(card: Card, options: argparse.Namespace) -> str:
+    from ..cards.card_json import card_values  # noqa: PLC0415
+    from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
+    from ..render.cards.html import card_html  # noqa: PLC0415
+    from ..render.cards.listing import card_markdown  # noqa: PLC0415
+    from ..render.cards.text import card_text  # noqa: PLC0415
+    from .output import terminal_width  # noqa: PLC0415
+
     match options.format:
         case "json":
-            from ..cards.card_json import card_text as json_text  # noqa: PLC0415
-
-            return json_text(card)
+            return json.dumps(card_values(card), ensure_ascii=False, indent=2) + "\n"
         case "markdown":
-            from ..render.cards.listing import card_markdown  # noqa: PLC0415
-
             return card_markdown(card)
         case "html":
-            from ..render.cards.html import card_html  # noqa: PLC0415
-
             return card_html(card)
         case "admin-comment":
-            from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
-
             return f"{admin_comment(card, options.existing)}\n"
         case _:
-            from ..render.cards.text import card_text  # noqa: PLC0415
-            from .output import terminal_width  # noqa: PLC0415
-
-            return card_text(card, width=terminal_width(), ascii_only=_ascii_only(options))
-
-
-def _list_text(cards: tuple[Card, ...], options: argparse.Namespace) -> str:
-    from ..render.cards import listing  # noqa: PLC0415
-    from ..views.card_list import card_list  # noqa: PLC0415
-
-    match options.format:
-        case "json":
-            return listing.list_json(cards)
-        case "csv":
-            return listing.list_csv(cards)
-        case "markdown":
-            return listing.list_markdown(card_list(cards))
-        case "html":
-            from ..render.cards.html import list_html  # noqa: PLC0415
-
-            return list_html(card_list(cards))
-        case _:
-            from .output import terminal_width  # noqa: PLC0415
-
-            return listing.list_text(card_list(cards), terminal_width())
-
-
-def _ascii_only(options: argparse.Namespace) -> bool:
-    """Whether what is printed to shows no block elements."""
-    if options.output is not None:
-        return False
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    return not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux") or plain(os.environ)
+            encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
+            no_blocks = not encoding.startswith("utf") or os.environ.get("TERM") in ("dumb", "linux")
+            ascii_only = options.output is None and (no_blocks or plain(os.environ))
+            return card_text(card, width=terminal_width(), ascii_only=ascii_only)

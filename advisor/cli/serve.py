@@ -40,7 +40,7 @@ from ...rules.base.output import say
 from ..incidents.settings import WatchSettings, load_watch_settings
 from ..incidents.store import default_incidents
 from ..mail.settings import ReportSettings, load_mail_settings
-from ..metrics_page.site_state import PageLimits
+from ..metrics_page import PageLimits
 from .serve_page import ServedPage, WatchLog
 
 SECTION = "serve"

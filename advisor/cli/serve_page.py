@@ -18,11 +18,9 @@ from ...agent.service.exporter.http_server import MetricsServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
 from ..core.advice_file import read_advice
 from ..incidents.store import IncidentStore
-from ..metrics_page.page import render_page
-from ..metrics_page.site_state import PageLimits, SiteState, WatchStanding
+from ..metrics_page import PageLimits, SiteState, WatchStanding, render_page
 
 _PATIENCE_SECONDS = 5.0  # of an advice file that is a pipe, which it should not be
-Mark = tuple[int, int, int]
 
 
 class WatchLog:
@@ -44,35 +42,25 @@ class WatchLog:
             status = self._run(arguments)
             return status
         finally:
-            self._note(status == EXIT_DONE, self._monotonic() - began)
-
-    def _note(self, done: bool, seconds: float) -> None:
-        with self._lock:
-            known = self.standing or WatchStanding()
-            self.standing = WatchStanding(
-                known.passes + 1, known.failures + (not done), self._now() if done else known.last_end, seconds
-            )
+            done, seconds = status == EXIT_DONE, self._monotonic() - began
+            with self._lock:
+                known = self.standing or WatchStanding()
+                last = self._now() if done else known.last_end
+                self.standing = WatchStanding(known.passes + 1, known.failures + (not done), last, seconds)
 
 
 class ServedPage:
     """`advice`, `incidents`: the files. `look` reads what changed; between `start` and `stop` the page is served."""
 
     def __init__(
-        self,
-        address: Address,
-        *,
-        advice: Path,
-        incidents: Path,
-        limits: PageLimits,
-        watch: Callable[[], WatchStanding | None],
-        say: Callable[[str], None],
-        now: Callable[[], float] = time.time,
-    ) -> None:
+        self, address: Address, *, advice: Path, incidents: Path, limits: PageLimits,
+        watch: Callable[[], WatchStanding | None], say: Callable[[str], None], now: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self._advice, self._store, self._limits = advice, IncidentStore(incidents), limits
         self._incidents = incidents
         self._watch, self._say, self._now = watch, say, now
         self._state = SiteState()
-        self._mark: Mark | None = None
+        self._mark: tuple[int, int, int] | None = None
         self._version = 0
         self.server = MetricsServer(address, page=self._text, version=lambda: self._version, is_healthy=lambda: True)
 
@@ -96,9 +84,14 @@ class ServedPage:
         self._version += 1  # ages change, too
 
     def _with_advice(self, state: SiteState) -> SiteState:
-        mark = _mark(self._advice)
-        if mark is None or mark == self._mark:
-            return state if mark is not None else replace(state, advice_readable=None)
+        try:
+            about = self._advice.stat()
+        except OSError:
+            return replace(state, advice_readable=None)
+        # What changes with a file's content.
+        mark = about.st_ino, about.st_mtime_ns, about.st_size
+        if mark == self._mark:
+            return state
         self._mark = mark
         try:
             advice = read_advice(self._advice, patience_seconds=_PATIENCE_SECONDS)
@@ -119,12 +112,3 @@ class ServedPage:
 
     def _text(self, form: ExpositionFormat, ended: Mapping[str, int]) -> str:
         return render_page(self._state, self._limits, self._now(), form, ended)
-
-
-def _mark(path: Path) -> Mark | None:
-    """What changes with a file's content; None: there is no file."""
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return about.st_ino, about.st_mtime_ns, about.st_size

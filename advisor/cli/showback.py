@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "csv")
 BY = ("team", "workload", "namespace", "account")
+# What a reader of rows must know of their dollars; the table prints all notes.
+_MONEY = frozenset({
+    "showback-without-price", "prices-missing", "prices-and-skus-missing", "region-assumed", "fabric-premium-assumed",
+    "nodes-that-left",
+})  # fmt: skip
 
 EXAMPLES = (
     "skuwise showback --db node.db",
@@ -37,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
     parser.add_argument(
         "--by", choices=BY, default="team",
-        help="what table and JSON sum up; rows of csv are the same for all (default: team)",
+        help="what table and JSON sum up; rows of csv are the same for all (default: team, else owner)",
     )  # fmt: skip
     parser.add_argument(
         "--teams", type=Path, metavar="FILE",
@@ -50,6 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Read, judge, split, print. The only place of `showback` that knows the clock."""
+    from ..billing import showback_sums  # noqa: PLC0415
     from ..billing.showback import showback_of  # noqa: PLC0415
 
     now, whose = time.time(), _whose(options)
@@ -61,19 +67,23 @@ def run(options: argparse.Namespace) -> int:
         showback = showback_of(frame, book, now=now, whose=whose)
     if not showback.rows:
         raise NothingToDo("No GPU-hours in this window.", "Choose a window with data, or run 'skuwise doctor'.")
-    if options.format == "json":
-        # Written in any case: it is what to report.
-        _write(showback, options)
-        _check(showback)
-    else:
-        # Checked first: the last good file stays.
-        _check(showback)
-        _write(showback, options)
+    wrong = [name for name, check in showback_sums.node_checks(showback).items() if not check.closes]
+    # Rows that do not sum to the nodes' price x hours replace no good file; JSON is what to report them with.
+    if not wrong or options.format == "json":
+        write_output(_content(showback, options), options.output, f"{len(showback.rows):,} rows written to {{output}}")
+        for note in showback.notes if options.format != "table" else ():
+            if note.code in _MONEY:
+                say(clean(note.text))
+    if wrong:
+        raise SkuwiseError(
+            f"The rows of {clean(wrong[0])} do not sum to its price x hours within 0.1 %.",
+            "Report this with the output of --format json, and do not use its rows.",
+        )
     return EXIT_DONE
 
 
 def _whose(options: argparse.Namespace) -> Whose:
-    """The team of a workload: by the teams file that is named or set, else what its labels tell."""
+    """The team of a workload: by the teams file that is named or set, else its team label."""
     from ..mail.routes import load_routes  # noqa: PLC0415
     from ..mail.settings import load_mail_settings  # noqa: PLC0415
 
@@ -84,49 +94,15 @@ def _whose(options: argparse.Namespace) -> Whose:
     return lambda workload: routes.whose(workload) or workload.owner.team
 
 
-def _write(showback: Showback, options: argparse.Namespace) -> None:
-    write_output(_content(showback, options), options.output, f"{len(showback.rows):,} rows written to {{output}}")
-    if options.format != "table":
-        for note in showback.notes:
-            if note.code in _MONEY:
-                say(clean(note.text))
-
-
-# What a reader of rows must know of their dollars; the table prints all notes.
-_MONEY = frozenset({
-    "showback-without-price", "prices-missing", "prices-and-skus-missing", "region-assumed", "fabric-premium-assumed",
-    "nodes-that-left",
-})  # fmt: skip
-
-
 def _content(showback: Showback, options: argparse.Namespace) -> str:
-    from ..billing.focus_rows import Billing  # noqa: PLC0415
+    from ..billing import showback_output  # noqa: PLC0415
+    from ..render.text import document_text  # noqa: PLC0415
 
-    billing = Billing(options.billing_account)
     match options.format:
         case "json":
-            from ..billing.showback_json import render_showback_json  # noqa: PLC0415
-
-            return render_showback_json(showback, options.by, billing)
+            return showback_output.showback_json_text(showback, options.by, options.billing_account)
         case "csv":
-            from ..billing.showback_document import showback_csv  # noqa: PLC0415
-
-            return showback_csv(showback, billing)
+            return showback_output.showback_csv(showback, options.billing_account)
         case _:
-            from ..billing.showback_document import showback_document  # noqa: PLC0415
-            from ..render.text import document_text  # noqa: PLC0415
-
-            color = options.output is None and wants_color()
-            return document_text(showback_document(showback, options.by), width=terminal_width(), color=color)
-
-
-def _check(showback: Showback) -> None:
-    """Raises SkuwiseError where the rows do not sum to the nodes' price x hours: nothing may rest on them."""
-    from ..billing.showback_sums import node_checks  # noqa: PLC0415
-
-    open_ones = [name for name, check in node_checks(showback).items() if not check.closes]
-    if open_ones:
-        raise SkuwiseError(
-            f"The rows of {clean(open_ones[0])} do not sum to its price x hours within 0.1 %.",
-            "Report this with the output of --format json, and do not use its rows.",
-        )
+            document = showback_output.showback_document(showback, options.by)
+            return document_text(document, width=terminal_width(), color=options.output is None and wants_color())

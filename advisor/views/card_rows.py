@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..core import formatting as words
@@ -13,10 +13,8 @@ _NODES_LISTED = 3
 _SHARES_LISTED = 4
 _SHARE_MIN = 0.005
 _BY_ENERGY = {
-    "counter": "by energy counters",
-    "power": "power times time",
-    "both": "energy counters and power readings",
-}
+    "counter": "by energy counters", "power": "power times time", "both": "energy counters and power readings",
+}  # fmt: skip
 _STATE = {"running": "running", "ended": "ended", "unknown": "running when telemetry ended"}
 
 
@@ -31,11 +29,12 @@ class CardRow:
 
 def card_title(card: Card) -> str:
     """``train-7b (Slurm job 4711)``."""
-    where = {"slurm": f"Slurm job {card.job_id}" if card.job_id else "Slurm job", "kubernetes": f"pod {pod_of(card)}"}
-    if card.scheduler == "kubernetes" and not card.pod:
-        return f"{card.name or 'unnamed workload'} (Kubernetes)"
-    about = where.get(card.scheduler)
-    return f"{card.name or 'unnamed workload'}{f' ({about})' if about else ''}"
+    about = ""
+    if card.scheduler == "slurm":
+        about = f" (Slurm job {card.job_id})" if card.job_id else " (Slurm job)"
+    elif card.scheduler == "kubernetes":
+        about = f" (pod {pod_of(card)})" if card.pod else " (Kubernetes)"
+    return f"{card.name or 'unnamed workload'}{about}"
 
 
 def pod_of(card: Card) -> str:
@@ -62,33 +61,68 @@ def owner_line(card: Card) -> str:
 
 def card_rows(card: Card) -> tuple[CardRow, ...]:
     """The lines of a card, in order; a figure that is missing says why."""
-    use, judged = card.use, card.judged
+    use, judged, course = card.use, card.judged, card.course
+
+    def figure(name: str, value: float | None, text: str, otherwise: str = "not reported") -> str:
+        return f"unknown: {card.missing.get(name, otherwise)}" if value is None else text.format(percent_of(value))
+
+    def parts(values: Sequence[tuple[float | None, Callable[[float], str]]]) -> str:
+        return ", ".join(words_of(value) for value, words_of in values if value is not None)
+
     kept = f"; from the card kept on {minute(card.kept_at)}" if card.kept_at is not None else ""
+    asked = parts([
+        (card.asked.gpus, lambda n: words.counted(round(n), "GPU")),
+        (card.asked.cpus, lambda n: words.counted(round(n), "CPU")),
+        (card.asked.mem_bytes, lambda n: f"{memory_size(n)} of memory"),
+    ])  # fmt: skip
+    host = parts([
+        (use.cpu, lambda n: f"CPU {percent_of(n)}"),
+        (use.io_wait, lambda n: f"I/O wait {percent_of(n)}"),
+        (use.disk_read_bytes_per_second, lambda n: f"disk read {size(n)}/s"),
+        (use.disk_write_bytes_per_second, lambda n: f"written {size(n)}/s"),
+    ])  # fmt: skip
+    peak, total = use.mem_peak_bytes, use.mem_total_bytes
+    memory = figure("mem_peak_bytes", peak, "")
+    if peak is not None:
+        of = f" of {memory_size(total)} ({words.percent(peak / total)})" if total else ""
+        memory = f"peak {memory_size(peak)}{of} on one GPU{', with what shares it' if card.shared else ''}"
+    energy = figure("kwh", card.kwh, "", "not measured")
+    if card.kwh is not None:
+        kwh = f"{card.kwh:,.0f} kWh" if card.kwh >= 100 else f"{card.kwh:.3g} kWh"
+        energy = f"{kwh} at the GPUs, {_BY_ENERGY.get(card.energy_basis or '', 'basis unknown')}"
+    cost = figure("cost_usd", card.cost_usd, "", "no price is known")
+    if card.cost_usd is not None:
+        cost = f"{words.usd(card.cost_usd)}; {card.price.text if card.price else 'price unknown'}"
+    sm = () if use.sm_active is None else course.sm_active
+    tensor = () if use.tensor_active is None else course.tensor_active
     rows = [
         CardRow("State", f"{state_words(card)}{kept}"),
         CardRow("Time", f"{minute(card.start)} to {minute(card.end)}, {span(card.elapsed_seconds)}"),
         CardRow("GPUs", _gpus(card)),
-        CardRow("Asked for", _asked(card)),
+        CardRow("Asked for", asked or f"unknown: {card.asked.reason or 'not in the job table'}"),
         CardRow("Kind", f"{judged.kind} (confidence {words.percent(judged.kind_confidence)})"),
         CardRow("Bottleneck", _bottleneck(card)),
-        _course(card, "SM activity", "sm_active"),
-        _course(card, "Tensor", "tensor_active"),
-        CardRow("Memory", _memory(card)),
-        CardRow("NVLink", _ratio(card, "nvlink", "of its bandwidth, mean")),
-        CardRow("Fabric", _ratio(card, "fabric", "of its line rate, mean")),
-        CardRow("Host", _host(card)),
-        CardRow("Energy", _energy(card)),
+        CardRow("SM activity", figure("sm_active", use.sm_active, "mean {}"), sm),
+        CardRow("Tensor", figure("tensor_active", use.tensor_active, "mean {}"), tensor),
+        CardRow("Memory", memory),
+        CardRow("NVLink", figure("nvlink", use.nvlink, "{} of its bandwidth, mean")),
+        CardRow("Fabric", figure("fabric", use.fabric, "{} of its line rate, mean")),
+        CardRow("Host", f"{host} (mean, whole nodes)" if host else figure("cpu", None, "")),
+        CardRow("Energy", energy),
         CardRow("Idle", _idle(card)),
-        CardRow("Cost", _cost(card)),
+        CardRow("Cost", cost),
     ]
-    if card.compared is not None:
-        rows.append(CardRow("Series", _series(card)))
-    covered = [
-        f"{words.percent(use.observed)} of its GPU time was observed" if use.observed < 0.995 else "",
-        f"figures from {minute(card.data_since)} on; no earlier data" if card.data_since is not None else "",
-    ]
-    if any(covered):
-        rows.append(CardRow("Coverage", "; ".join(part for part in covered if part)))
+    if (told := card.compared) is not None:
+        of = "1 earlier run" if told.runs == 1 else f"median of {told.runs} earlier runs"
+        series = parts([
+            (told.gpu_hours, words.hours), (told.sm_active, lambda n: f"SM activity {percent_of(n)}"),
+            (told.cost_usd, words.usd),
+        ])  # fmt: skip
+        rows.append(CardRow("Series", f"{of}: {series}"))
+    covered = [f"{words.percent(use.observed)} of its GPU time was observed"] if use.observed < 0.995 else []
+    if card.data_since is not None:
+        covered.append(f"figures from {minute(card.data_since)} on; no earlier data")
+    rows += [CardRow("Coverage", "; ".join(covered))] if covered else []
     return (*rows, CardRow("Next step", card.next_step.text))
 
 
@@ -100,16 +134,6 @@ def _gpus(card: Card) -> str:
     return f"{words.counted(card.gpu_count, what)}{sku}{part}, {words.hours(card.gpu_hours)}{shared}"
 
 
-def _asked(card: Card) -> str:
-    asked = card.asked
-    told = [
-        words.counted(round(asked.gpus), "GPU") if asked.gpus is not None else "",
-        words.counted(round(asked.cpus), "CPU") if asked.cpus is not None else "",
-        f"{memory_size(asked.mem_bytes)} of memory" if asked.mem_bytes is not None else "",
-    ]
-    return ", ".join(part for part in told if part) or f"unknown: {asked.reason or 'not in the job table'}"
-
-
 def _bottleneck(card: Card) -> str:
     judged = card.judged
     shares = sorted(judged.time_shares.items(), key=lambda one: -one[1])
@@ -118,78 +142,17 @@ def _bottleneck(card: Card) -> str:
     return f"{judged.bottleneck} (confidence {words.percent(judged.bottleneck_confidence)}){told}"
 
 
-def _course(card: Card, label: str, name: str) -> CardRow:
-    mean = getattr(card.use, name)
-    levels: Sequence[float | None] = getattr(card.course, name)
-    if mean is None:
-        return CardRow(label, f"unknown: {card.missing.get(name, 'not reported')}")
-    return CardRow(label, f"mean {percent_of(mean)}", tuple(levels))
-
-
-def _memory(card: Card) -> str:
-    peak, total = card.use.mem_peak_bytes, card.use.mem_total_bytes
-    if peak is None:
-        return f"unknown: {card.missing.get('mem_peak_bytes', 'not reported')}"
-    of = f" of {memory_size(total)} ({words.percent(peak / total)})" if total else ""
-    return f"peak {memory_size(peak)}{of} on one GPU{', with what shares it' if card.shared else ''}"
-
-
-def _ratio(card: Card, name: str, of: str) -> str:
-    value = getattr(card.use, name)
-    return f"unknown: {card.missing.get(name, 'not reported')}" if value is None else f"{percent_of(value)} {of}"
-
-
-def _host(card: Card) -> str:
-    use = card.use
-    told = [
-        f"CPU {percent_of(use.cpu)}" if use.cpu is not None else "",
-        f"I/O wait {percent_of(use.io_wait)}" if use.io_wait is not None else "",
-        f"disk read {size(use.disk_read_bytes_per_second)}/s" if use.disk_read_bytes_per_second is not None else "",
-        f"written {size(use.disk_write_bytes_per_second)}/s" if use.disk_write_bytes_per_second is not None else "",
-    ]
-    known = ", ".join(part for part in told if part)
-    return f"{known} (mean, whole nodes)" if known else f"unknown: {card.missing.get('cpu', 'not reported')}"
-
-
-def _energy(card: Card) -> str:
-    if card.kwh is None:
-        return f"unknown: {card.missing.get('kwh', 'not measured')}"
-    return f"{_kwh(card.kwh)} at the GPUs, {_BY_ENERGY.get(card.energy_basis or '', 'basis unknown')}"
-
-
-def _kwh(value: float) -> str:
-    return f"{value:,.0f} kWh" if value >= 100 else f"{value:.3g} kWh"
-
-
 def _idle(card: Card) -> str:
-    idle = card.use.idle_gpu_hours
+    idle, unused = card.use.idle_gpu_hours, card.use.unused
     if idle is None:
         return f"unknown: {card.missing.get('idle_gpu_hours', 'not measured')}"
     share = f" ({words.percent(idle / card.gpu_hours)})" if card.gpu_hours > 0 else ""
     usd = f", {words.usd(card.idle_usd)}" if card.idle_usd is not None else ""
-    never = f"; {card.use.unused} of {card.gpu_count} GPUs never used" if card.use.unused else ""
+    never = f"; {unused} of {card.gpu_count} GPUs never used" if unused else ""
     since = ""
-    if card.use.idle_since is not None and card.use.unused != card.gpu_count and card.end - card.use.idle_since >= 60:
+    if card.use.idle_since is not None and unused != card.gpu_count and card.end - card.use.idle_since >= 60:
         since = f"; last activity {minute(card.use.idle_since)}"
     return f"{words.hours(idle)}{share}{usd}{never}{since}"
-
-
-def _cost(card: Card) -> str:
-    if card.cost_usd is None:
-        return f"unknown: {card.missing.get('cost_usd', 'no price is known')}"
-    return f"{words.usd(card.cost_usd)}; {card.price.text if card.price else 'price unknown'}"
-
-
-def _series(card: Card) -> str:
-    told = card.compared
-    assert told is not None
-    parts = [
-        words.hours(told.gpu_hours) if told.gpu_hours is not None else "",
-        f"SM activity {percent_of(told.sm_active)}" if told.sm_active is not None else "",
-        words.usd(told.cost_usd) if told.cost_usd is not None else "",
-    ]
-    of = "1 earlier run" if told.runs == 1 else f"median of {told.runs} earlier runs"
-    return f"{of}: {', '.join(part for part in parts if part)}"
 
 
 def percent_of(value: float) -> str:
@@ -202,10 +165,8 @@ def memory_size(value: float) -> str:
     return f"{value / 2**30:.3g} GiB" if value >= 2**30 else f"{value / 2**20:.0f} MiB"
 
 
-def size(value: float | None) -> str:
+def size(value: float) -> str:
     """``61.2 MB``: powers of ten."""
-    if value is None:
-        return "unknown"
     for unit, power in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= power:
             return f"{value / power:.3g} {unit}"

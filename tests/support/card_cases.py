@@ -18,19 +18,17 @@ HOSTILE = '=cmd|"/C calc"\x1b[2J<script>alert(1)</script>|`x`\n- *y*: {{z}}\u202
 def window_of(builder: FrameBuilder, *, now: float | None = None) -> JudgedWindow:
     """The window, judged; `now` is its end unless given."""
     frame = builder.frame()
-    return judge_window(frame, rulebook(), frame.window.end if now is None else now, seed=1)
+    return judge_window(frame, rulebook(), now or frame.window.end, seed=1)
 
 
-def busy_then_idle(busy_hours: int, idle_hours: int, *, gpus: int = 8, used: int | None = None) -> FrameBuilder:
-    """A Slurm job that trains on `used` of its GPUs, then holds all of them without a kernel."""
+def busy_then_idle(busy_hours: int, idle_hours: int, *, used: int = 8) -> FrameBuilder:
+    """A Slurm job that trains on `used` of its eight GPUs, then holds all of them without a kernel."""
     built = FrameBuilder(hours=busy_hours + idle_hours)
-    uuids = built.node("n1", gpus=gpus)
+    uuids = built.node("n1", gpus=8)
+    resting = {**FREE, "mem_used_bytes": TRAINING["mem_used_bytes"], "power_watts": 110.0}
     for number, uuid in enumerate(uuids):
-        works = used is None or number < used
-        if busy_hours:
-            built.use(TRAINING if works else FREE, uuid=uuid, end=busy_hours, interval=MINUTE)
+        built.use(TRAINING if number < used else FREE, uuid=uuid, end=busy_hours, interval=MINUTE)
         if idle_hours:
-            resting = {**FREE, "mem_used_bytes": TRAINING["mem_used_bytes"], "power_watts": 110.0}
             built.use(resting, uuid=uuid, start=busy_hours, interval=MINUTE)
     built.work(
         "w-1f2e3d4c5b6a7988", [("n1", uuid) for uuid in uuids], name="train-7b", scheduler="slurm", job_id="4711",

@@ -32,21 +32,11 @@ def known(
     """A node of eight: four GPUs train, two are held idle, two are free. `fabric`: how busy its port is."""
     builder = FrameBuilder(hours=hours)
     uuids = builder.node("n1", gpus=8)
-    for uuid in uuids[:4]:
-        builder.use(TRAINING, "n1", uuid)
-    for uuid in uuids[4:6]:
-        builder.use(HELD, "n1", uuid)
-    for uuid in uuids[6:]:
-        builder.use(FREE, "n1", uuid)
-    builder.work(
-        "w-train",
-        [("n1", uuid) for uuid in uuids[:4]],
-        name="train",
-        series="s-train",
-        namespace=namespace,
-        account=account,
-    )
-    builder.work("w-held", [("n1", uuid) for uuid in uuids[4:6]], name="held", series="s-held", namespace="lab")
+    for uuid, level in zip(uuids, (TRAINING,) * 4 + (HELD,) * 2 + (FREE,) * 2, strict=True):
+        builder.use(level, "n1", uuid)
+    trains, held = ([("n1", uuid) for uuid in some] for some in (uuids[:4], uuids[4:6]))
+    builder.work("w-train", trains, name="train", series="s-train", namespace=namespace, account=account)
+    builder.work("w-held", held, name="held", series="s-held", namespace="lab")
     if fabric is not None:
         builder.port(fabric, "n1")
     return builder
@@ -54,12 +44,8 @@ def known(
 
 def with_tokens(frame: Frame, workload: str, per_hour: float, *, hours: range, node: str = "n1") -> Frame:
     """The frame with what an engine of the workload generated in these hours."""
-    rows = [
-        {"node": node, "workload_id": workload, "engine": "e", "ts": START + (n + 1) * HOUR, "seconds": HOUR,
-         "generated_tokens": per_hour}
-        for n in hours
-    ]  # fmt: skip
-    return replace(frame, tokens=pd.DataFrame(rows))
+    about = {"node": node, "workload_id": workload, "engine": "e", "seconds": HOUR, "generated_tokens": per_hour}
+    return replace(frame, tokens=pd.DataFrame([{**about, "ts": START + (n + 1) * HOUR} for n in hours]))
 
 
 def random_fleet(seed: int) -> tuple[Frame, tuple[Price, ...]]:

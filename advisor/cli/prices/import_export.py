@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import yaml
@@ -12,11 +12,11 @@ from ....rules.base.errors import EXIT_DONE, NothingToDo
 from ....rules.base.output import say, write_json, write_stdout, write_whole
 from ....rules.base.sanitize import clean
 from ....rules.base.text_table import columns
-from ....rules.catalog.loader import load_catalog
-from ....rules.catalog.types import Price
+from ....rules.catalog.loader import Catalog, load_catalog
 from ...billing.billing_exports import Export
 from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
 from ...core import formatting as words
+from ...core.records import records, text
 from ...core.timestamps import day, rfc3339
 from ..output import cores
 from ..source_options import add_source_choice, source_of
@@ -48,45 +48,39 @@ def run(options: argparse.Namespace) -> int:
             f"{options.export} charges no GPU node that the catalog knows ({export.rows} rows).",
             "Add a column of instance types to the export, or the nodes to --rules DIR.",
         )
-    observed = _observed(options, bill) if options.db or options.prometheus or options.match else None
+    observed = None
+    if options.db or options.prometheus or options.match:
+        observed = _observed(options, bill, catalog)
     found, without = compare_bill(bill, observed or ())
-    period = f"{day(bill.start)} to {day(bill.end - 1)}"
-    source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {period}"
+    source = f"{export.dialect.partition(' ')[2]} {options.export.name}, {day(bill.start)} to {day(bill.end - 1)}"
     prices = [p for one in found if (p := bill.price(one.line, source)) is not None]
     if options.format == "json":
         write_json(_document(export, bill, found, without, observed is not None))
     else:
         write_stdout(_text(export, bill, found, without, observed is not None))
     if options.output is not None:
-        write_whole(options.output, price_file(prices))
-        say(f"{len(prices)} {'price' if len(prices) == 1 else 'prices'} written to {options.output}")
+        entries = []
+        for p in prices:
+            until = {"committed_until": p.committed_until} if p.committed_until else {}
+            entries.append(
+                {"sku": p.sku, "region": p.region, "usd_per_hour": p.usd_per_hour, "basis": p.basis, **until,
+                 "source": clean(p.source), "as_of": p.as_of}
+            )  # fmt: skip
+        write_whole(options.output, yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True))
+        say(f"{words.counted(len(prices), 'price')} written to {options.output}")
     return EXIT_DONE
 
 
-def price_file(prices: Sequence[Price]) -> str:
-    """Prices as a file that ``--prices`` reads."""
-    entries: list[Mapping[str, object]] = []
-    for p in prices:
-        until = {"committed_until": p.committed_until} if p.committed_until else {}
-        entries.append(
-            {"sku": p.sku, "region": p.region, "usd_per_hour": p.usd_per_hour, "basis": p.basis, **until,
-             "source": clean(p.source), "as_of": p.as_of}
-        )  # fmt: skip
-    return yaml.safe_dump({"prices": entries}, sort_keys=False, allow_unicode=True)
-
-
-def _observed(options: argparse.Namespace, bill: Bill) -> list[ObservedNode]:
+def _observed(options: argparse.Namespace, bill: Bill, catalog: Catalog) -> list[ObservedNode]:
     """The nodes that were there in the export's time."""
-    catalog = load_catalog(options.rules)
     say("reading telemetry ...")
     frame = source_of(options, say, cores()).read(catalog, since=bill.end - bill.start, until=bill.end, now=bill.end)
-    rows = frame.nodes[["node", "node_sku", "region", "first_seen", "last_seen"]].itertuples(index=False, name=None)
     found = []
-    for node, sku, region, first, last in rows:
-        hours = (min(float(last), bill.end) - max(float(first), bill.start)) / 3600
-        known = [value if isinstance(value, str) else None for value in (sku, region)]
-        found.append(ObservedNode(str(node), known[0], known[1], max(hours, 0.0)))
-    return [n for n in found if n.hours > 0]
+    for row in records(frame.nodes):
+        hours = (min(float(row["last_seen"]), bill.end) - max(float(row["first_seen"]), bill.start)) / 3600
+        if hours > 0:
+            found.append(ObservedNode(str(row["node"]), text(row["node_sku"]), text(row["region"]), hours))
+    return found
 
 
 def _text(
@@ -97,12 +91,18 @@ def _text(
     rows = []
     for one in found:
         line = one.line
+        rates = (line.list_usd_per_hour, line.usd_per_hour, line.committed_usd_per_hour)
+        basis = [line.basis]
+        if 0 < line.committed_hours < line.hours:
+            basis.append(f"{line.committed_hours / line.hours * 100:.0f} % of hours committed")
+        if line.spot_hours > 0:
+            basis.append(f"{line.spot_hours / line.hours * 100:.0f} % spot")
         row = [
-            line.sku, line.region, f"{line.hours:,.0f}", _rate(line.list_usd_per_hour), _rate(line.usd_per_hour),
-            _rate(line.committed_usd_per_hour), _basis(one), words.usd(line.effective),
+            line.sku, line.region, f"{line.hours:,.0f}",
+            *(words.NONE if rate is None else f"{words.usd(rate)}/h" for rate in rates), ", ".join(basis),
+            words.usd(line.effective),
         ]  # fmt: skip
-        row += [f"{one.observed_hours:,.0f}", words.usd(one.explained)] if compared else []
-        rows.append(tuple(row))
+        rows.append((*row, *((f"{one.observed_hours:,.0f}", words.usd(one.explained)) if compared else ())))
     lines = [
         f"{clean(str(export.path))}, {export.dialect}, {day(bill.start)} to {day(bill.end - 1)} UTC, {export.rows:,} "
         f"rows: {words.usd(bill.effective)} effective, {words.usd(bill.billed)} billed",
@@ -139,20 +139,6 @@ def remainder(bill: Bill, found: Sequence[LineComparison], compared: bool) -> li
     parts += named[:_SERVICES]
     parts.append((f"{max(len(named) - _SERVICES, 0)} other services", sum(usd for _, usd in named[_SERVICES:])))
     return parts
-
-
-def _basis(one: LineComparison) -> str:
-    line = one.line
-    parts = [line.basis]
-    if 0 < line.committed_hours < line.hours:
-        parts.append(f"{line.committed_hours / line.hours * 100:.0f} % of hours committed")
-    if line.spot_hours > 0:
-        parts.append(f"{line.spot_hours / line.hours * 100:.0f} % spot")
-    return ", ".join(parts)
-
-
-def _rate(value: float | None) -> str:
-    return words.NONE if value is None else f"{words.usd(value)}/h"
 
 
 def _document(

@@ -12,13 +12,14 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from skuwise.advisor.metrics_page.page import render_page
-from skuwise.advisor.metrics_page.site_state import PageLimits, SiteState, WatchStanding
+from skuwise.advisor.core.incident_types import Incident
+from skuwise.advisor.metrics_page import PageLimits, SiteState, WatchStanding, render_page
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
 from skuwise.agent.base.openmetrics import PLAIN, MetricFamily, MetricsText
 from skuwise.agent.model import Node
 from skuwise.agent.service.exporter.accumulators import Totals
 from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
+from skuwise.tests.support.incident_builders import NOW, sighting
 from skuwise.tests.support.moves_builders import advice_of, founding
 
 ROOT = Path(__file__).parents[3]
@@ -49,9 +50,13 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(MetricsText, "add", add)
     render_metrics(Totals(Node("n", "c"), 1.0, monotonic=lambda: 0.0).read(), ProcessCost(0, 0, 0, 0), {}, PLAIN)
     advice = advice_of(founding())
-    state = SiteState(advice, True, (), True, WatchStanding())
-    render_page(state, PageLimits(stale_seconds=1e9), advice.generated_at, PLAIN, {})
-    return names
+    held = sighting("w", since=NOW - 3600)
+    state = SiteState(
+        advice, True, [Incident("i-1", held, "open", NOW, held.since, NOW, NOW, 1.0, 2.0)], True,
+        WatchStanding(1, 0, NOW, 2.0),
+    )  # fmt: skip
+    page = render_page(state, PageLimits(stale_seconds=1e9), advice.generated_at, PLAIN, {"closed": 1})
+    return names | set(re.findall(r"^skuwise_\w+", page, re.MULTILINE))
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)

@@ -12,7 +12,7 @@ import urllib.request
 from pathlib import Path
 
 from skuwise.advisor.cli.serve_page import ServedPage
-from skuwise.advisor.metrics_page.site_state import PageLimits
+from skuwise.advisor.metrics_page import PageLimits
 from skuwise.agent.base.address import Address
 from skuwise.benchmarks.generators.first import simulate
 
@@ -31,7 +31,7 @@ def test_the_page_is_served_or_says_why_not(tmp_path: Path) -> None:
     page.start()
     try:
         with urllib.request.urlopen(f"http://{page.server.address}/metrics", timeout=10) as answer:
-            assert "skuwise_advice_readable 0\n" in answer.read().decode()
+            assert "skuwise_advice_readable 0.0\n" in answer.read().decode()
     finally:
         page.stop()
     with socket.socket() as taken:

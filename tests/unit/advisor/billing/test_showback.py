@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.billing import showback_sums
-from skuwise.advisor.billing.showback import CATEGORIES, Showback
 from skuwise.advisor.billing.showback_sums import groups_of, node_checks, sum_rows, unowned_of, whole_check
 from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
@@ -25,40 +24,29 @@ from skuwise.tests.support.showback_fleets import RATE, known, price, random_fle
 DAY = 86400.0
 
 
-def by_category(showback: Showback) -> dict[str, tuple[float, float]]:
-    out = {}
-    for category in CATEGORIES:
-        rows = [row for row in showback.rows if row.category == category]
-        if rows:
-            out[category] = (sum(row.usd or 0.0 for row in rows), sum(row.gpu_hours for row in rows))
-    return out
-
-
 def test_a_node_with_known_hours_is_split_by_them() -> None:
-    found = by_category(split(known().frame(), price(usd=80.0)))
-    share = 1 - found["fabric-premium"][0] / (found["used"][0] + found["fabric-premium"][0])
-    assert found["used"] == (pytest.approx(4 * 48 * 10 * share, abs=1e-5), 192.0)
-    assert found["held-idle"] == (pytest.approx(960.0), 96.0)
-    assert found["unallocated"] == (pytest.approx(960.0), 96.0)
-    assert found["fabric-premium"][1] == 0 and 0.5 < share < 1
-    assert sum(usd for usd, _ in found.values()) == pytest.approx(80 * 48)
+    whole = sum_rows(split(known().frame(), price(usd=80.0)).rows)
+    share = 1 - whole.usd["fabric-premium"] / (whole.usd["used"] + whole.usd["fabric-premium"])
+    assert whole.usd["used"] == pytest.approx(4 * 48 * 10 * share, abs=1e-5) and 0.5 < share < 1
+    assert whole.usd["held-idle"] == whole.usd["unallocated"] == pytest.approx(960.0)
+    assert whole.gpu_hours == {"used": 192.0, "held-idle": 96.0, "unallocated": 96.0}
+    assert whole.total_usd == pytest.approx(80 * 48)
 
 
 def test_nodes_that_were_there_for_hours_cost_these_hours_and_are_named() -> None:
     b = FrameBuilder(hours=24 * 14)
     for day in range(14):
-        uuids = b.node(f"spot-{day}", gpus=8, first_seen=START + day * DAY)
-        b.nodes[-1]["last_seen"] = START + day * DAY + 8 * HOUR
-        for uuid in uuids:
+        for uuid in b.node(f"spot-{day}", gpus=8, first_seen=START + day * DAY):
             b.use(DECODE, f"spot-{day}", uuid, start=day * 24, end=day * 24 + 8)
+        b.nodes[-1]["last_seen"] = START + day * DAY + 8 * HOUR
     (stays,) = b.node("stays")
     b.use(DECODE, "stays", stays)
     showback = split(b.frame())
-    left = [node for node in showback.nodes if node.node.startswith("spot") and node.hours == 8.0]
-    assert len(left) == 14 and all(node.end == node.start + 8 * HOUR for node in left)
-    names = {node.node for node in left}
-    assert not [row for row in showback.rows if row.node in names and row.category == "unobserved"]
-    assert sum(row.usd or 0 for row in showback.rows if row.node in names) == pytest.approx(14 * 8 * RATE)
+    names = {node.node for node in showback.nodes if node.hours == 8.0 and node.end == node.start + 8 * HOUR}
+    assert names == {f"spot-{day}" for day in range(14)}
+    rows = [row for row in showback.rows if row.node in names]
+    assert "unobserved" not in {row.category for row in rows}
+    assert sum(row.usd or 0 for row in rows) == pytest.approx(14 * 8 * RATE)
     (note,) = [n for n in showback.notes if n.code == "nodes-that-left"]
     assert set(str(note.fields["nodes"]).split(", ")) == names
 
@@ -68,20 +56,20 @@ def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) 
     frame, prices = random_fleet(seed_of(number))
     showback = split(frame, *prices)
     checks = node_checks(showback)
-    assert all(check.closes for check in checks.values()) and whole_check(tuple(checks.values())).closes
+    assert all(check.closes for check in checks.values()) and whole_check(checks.values()).closes
     for node in showback.nodes:
-        own = [row for row in showback.rows if row.node == node.node]
-        assert sum(row.gpu_hours for row in own) == pytest.approx(node.gpu_count * node.hours, abs=2e-6)
-        if node.price is None:
-            assert {row.usd for row in own} <= {None}
-        else:
-            assert sum(row.usd for row in own) == pytest.approx(node.price.usd_per_hour * node.hours, abs=2e-6)  # type: ignore[misc]
-        assert all(row.gpu_hours >= 0 and row.node_hours >= 0 and (row.usd or 0) >= 0 for row in own)
-        assert all(node.start <= row.start < row.end <= node.end for row in own)
-        assert all(row.start // DAY == (row.end - 1e-3) // DAY for row in own)
-        for start, end in {(row.start, row.end) for row in own}:
-            of_day = sum(row.gpu_hours for row in own if row.start == start)
-            assert of_day == pytest.approx(node.gpu_count * (end - start) / 3600, rel=1e-3, abs=1e-5)
+        rows = [row for row in showback.rows if row.node == node.node]
+        assert sum(row.gpu_hours for row in rows) == pytest.approx(node.gpu_count * node.hours, abs=2e-6)
+        costs = [row.usd for row in rows if row.usd is not None]
+        assert len(costs) == (len(rows) if node.price is not None else 0)
+        if node.price is not None:
+            assert sum(costs) == pytest.approx(node.price.usd_per_hour * node.hours, abs=2e-6)
+        for row in rows:
+            assert row.gpu_hours >= 0 and row.node_hours >= 0 and (row.usd or 0) >= 0
+            assert node.start <= row.start < row.end <= node.end
+            assert row.start // DAY == (row.end - 1e-3) // DAY
+            of_day = sum(other.gpu_hours for other in rows if other.start == row.start)
+            assert of_day == pytest.approx(node.gpu_count * (row.end - row.start) / 3600, rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -91,28 +79,20 @@ def test_whatever_the_fleet_it_agrees_with_the_reconciliation_of_the_advice(numb
     verdicts = judge(frame, book)
     told = reconcile(verdicts, PriceBook(book.catalog, tuple(book.own.prices), book.power, book.hourly))
     hours = hours_by_use(verdicts.occupancy)
-    showback = split(frame, *prices)
-    whole = sum_rows(showback.rows)
-
-    def usd(*names: str) -> float:
-        return sum(value for name, value in whole.usd.items() if name in names)
-
-    def gpu_hours(name: str) -> float:
-        return sum(value for category, value in whole.gpu_hours.items() if category == name)
-
-    if told.total is None:
-        assert whole.total_usd is None
-    else:
-        assert told.workloads is not None
-        assert usd("used", "fabric-premium") == pytest.approx(told.workloads, abs=1e-4)
-        assert usd("held-idle") == pytest.approx(told.allocated_idle, abs=1e-4)
-        assert usd("shared-pool") == pytest.approx(told.shared, abs=1e-4)
-        assert usd("unallocated") == pytest.approx(told.unallocated, abs=1e-4)
-        assert usd("unobserved") == pytest.approx(told.unobserved, abs=1e-4)
-    assert gpu_hours("used") == pytest.approx(hours.workloads, abs=1e-4)
-    assert gpu_hours("held-idle") == pytest.approx(hours.allocated_idle, abs=1e-4)
-    assert gpu_hours("shared-pool") == pytest.approx(hours.shared, abs=1e-4)
-    assert gpu_hours("unobserved") == pytest.approx(hours.unobserved, abs=1e-4)
+    whole = sum_rows(split(frame, *prices).rows)
+    assert (told.total is None) == (whole.total_usd is None)
+    usd: dict[str, float] = {**whole.usd}
+    gpu_hours: dict[str, float] = {**whole.gpu_hours}
+    if usd:
+        usd["used"] = usd.get("used", 0.0) + usd.get("fabric-premium", 0.0)
+    for category, name in (
+        ("used", "workloads"), ("held-idle", "allocated_idle"), ("shared-pool", "shared"),
+        ("unallocated", "unallocated"), ("unobserved", "unobserved"),
+    ):  # fmt: skip
+        if usd:
+            assert usd.get(category, 0.0) == pytest.approx(getattr(told, name), abs=1e-4)
+        if name != "unallocated":
+            assert gpu_hours.get(category, 0.0) == pytest.approx(getattr(hours, name), abs=1e-4)
 
 
 @pytest.mark.parametrize(("util", "used"), [(0.4, True), (0.0, False), (None, None)])
@@ -129,50 +109,56 @@ def test_a_fabric_premium_says_whether_the_fabric_was_used(util, used) -> None:
 
 def test_without_a_price_there_are_hours_and_no_cost() -> None:
     builder = FrameBuilder(hours=30)
-    (uuid,) = builder.node("lone")
-    builder.use(FREE, "lone", uuid)
+    builder.use(FREE, "lone", *builder.node("lone"))
     showback = split(builder.frame())
-    assert {row.usd for row in showback.rows} == {None} and sum(row.gpu_hours for row in showback.rows) == 30
+    whole = sum_rows(showback.rows)
+    assert whole.total_usd is None and whole.total_gpu_hours == whole.unpriced_gpu_hours == 30
     notes = {note.code: note for note in showback.notes}
     assert "lone" in notes["showback-without-price"].text and "prices-missing" in notes
-    assert sum_rows(showback.rows).total_usd is None
-    assert whole_check(tuple(node_checks(showback).values())).closes
-
-
-def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both() -> None:
-    # 10 hours of tokens; the other 38 hours of the workload cost nothing per token.
-    frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=range(20, 30))
-    (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
-    assert group.sums.tokens == pytest.approx(3.6e7)
-    assert group.sums.usd_per_million_tokens == pytest.approx(4 * RATE / 8 / 3.6)
-    assert group.tokens_unknown is None
-
-
-def _scarce(frame):
-    told = with_tokens(frame, "w-train", 1000.0, hours=range(3))
-    told.tokens["seconds"] = 600.0
-    return told
+    assert whole_check(node_checks(showback).values()).closes
 
 
 @pytest.mark.parametrize(
-    ("change", "code"), [(lambda frame: frame, "token-cost-not-reported"), (_scarce, "token-cost-too-rare")]
-)
-def test_why_there_is_no_cost_per_token(change, code) -> None:
-    frame = change(known().frame())
+    ("hours", "seconds", "per_million", "code"),
+    [
+        # 10 hours of tokens; the other 38 hours of the workload cost nothing per token.
+        (range(20, 30), HOUR, 4 * RATE / 8 / 3.6, None), (range(0), HOUR, None, "token-cost-not-reported"),
+        (range(3), 600.0, None, "token-cost-too-rare"),
+    ],
+)  # fmt: skip
+def test_a_dollar_per_million_tokens_is_of_the_hours_that_have_both(hours, seconds, per_million, code) -> None:
+    frame = with_tokens(known().frame(), "w-train", 3.6e6, hours=hours)
+    frame.tokens["seconds"] = seconds
     (group,) = [g for g in groups_of(split(frame), "workload") if g.name == "train"]
-    assert group.sums.usd_per_million_tokens is None
-    assert group.tokens_unknown is not None and group.tokens_unknown.code == code
+    assert group.sums.tokens == (pytest.approx(3.6e7) if per_million else None)
+    assert group.sums.usd_per_million_tokens == (pytest.approx(per_million) if per_million else None)
+    assert (group.tokens_unknown.code if group.tokens_unknown is not None else None) == code
 
 
 def test_groups_are_by_what_is_asked_and_the_unnamed_come_last() -> None:
-    showback = split(known(namespace="zoo", account="acc").frame(), whose=lambda w: "t" if w.name == "held" else None)
-    named = {by: [g.name for g in groups_of(showback, by)] for by in ("team", "namespace", "account", "workload")}
-    assert named["team"] == ["t", None] and named["namespace"] == ["zoo", "lab"]
-    assert named["account"] == ["acc", None] and named["workload"] == ["train", "held"]
+    showback = split(known(account="acc").frame(), whose=lambda w: None)
+    named = {by: [g.name for g in groups_of(showback, by)] for by in ("namespace", "account", "workload")}
+    assert named == {"namespace": ["lab", None], "account": ["acc", None], "workload": ["train", "held"]}
     assert set(unowned_of(showback)) == {"unallocated"}
     whole = sum_rows(showback.rows).total_usd or 0.0
     parts = [g.sums.total_usd or 0.0 for g in groups_of(showback, "team")]
     assert sum(parts) + sum(s.total_usd or 0.0 for s in unowned_of(showback).values()) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(
+    ("owner", "team", "name"),
+    [
+        ({"namespace": "zoo", "user": "ann"}, "t", "t"), ({"namespace": "zoo", "user": "ann"}, "", "zoo"),
+        ({"account": "acc", "user": "ann"}, "", "acc"), ({"user": "ann"}, "", "ann"), ({}, "", None),
+    ],
+)  # fmt: skip
+def test_work_without_a_team_is_its_owners_as_in_the_advice(owner, team, name) -> None:
+    builder = known()
+    builder.workloads[0] |= owner
+    showback = split(builder.frame(), whose=lambda w: team if w.name == "train" else "other")
+    groups = {g.name: g for g in groups_of(showback, "team")}
+    assert set(groups) == {name, "other"} and groups[name].sums.total_usd == pytest.approx(4 * 48 * RATE / 8)
+    assert {w.team for w in showback.workloads.values()} == {team or None, "other"}
 
 
 def written(fleet: Path, file: Path, form: str, *more: str) -> Path:
@@ -186,26 +172,20 @@ def test_all_formats_tell_the_same_and_agree_with_the_advice(founding: Path, tmp
     validate(told, "showback")
     assert main(["advise", "--db", str(founding), "--format", "json", "--no-ledger"]) == 0
     advice = json.loads(capsys.readouterr().out)
-    parts = advice["summary"]["reconciliation"]
+    parts = {name: usd or 0.0 for name, usd in advice["summary"]["reconciliation"].items()}
     for rows in (flat, pd.DataFrame(told["rows"])):
-        assert rows["EffectiveCost"].sum() == pytest.approx(parts["total"], abs=1e-3)
         by = rows.groupby("x_Category")["EffectiveCost"].sum()
-        assert by["used"] + by["fabric-premium"] == pytest.approx(parts["workloads"], abs=1e-3)
-        for category, part in (("held-idle", "allocated_idle"), ("unallocated", "unallocated")):
-            assert by.get(category, 0.0) == pytest.approx(parts[part] or 0.0, abs=1e-3)
+        found = (by.sum(), by["used"] + by["fabric-premium"], by.get("held-idle", 0.0), by.get("unallocated", 0.0))
+        wanted = [parts[name] for name in ("total", "workloads", "allocated_idle", "unallocated")]
+        assert found == pytest.approx(wanted, abs=1e-3)
     assert abs(told["reconciliation"]["difference_usd"]) < 1e-3
-    costs = {w["id"]: w["cost_usd"] for w in advice["workloads"] if w["cost_usd"] is not None}
     of_each = flat.groupby("x_WorkloadId")["EffectiveCost"].sum().to_dict()
-    assert of_each == pytest.approx({key: costs[key] for key in of_each}, abs=1e-3)
+    costs = {w["id"]: w["cost_usd"] for w in advice["workloads"] if w["id"] in of_each}
+    assert of_each == pytest.approx(costs, abs=1e-3)
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(
-    founding: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    form: str,
-) -> None:
+def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(founding, tmp_path, monkeypatch, form) -> None:
     file = tmp_path / "last"
     file.write_text("good", "utf-8")
     monkeypatch.setattr(showback_sums, "node_checks", lambda _: {"n1": showback_sums.NodeCheck(1.0, 2.0)})
@@ -213,7 +193,7 @@ def test_rows_that_do_not_sum_replace_no_file_and_json_tells_them(
     assert (file.read_bytes() == b"good") == (form != "json")
 
 
-def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path, capsys) -> None:
+def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path) -> None:
     options = ["--gpu-hour-usd", "H100-SXM5=2.5", "--billing-account", "=1+1"]
     rows = pd.read_csv(written(founding, tmp_path / "a.csv", "csv", *options))
     h100 = rows[rows["x_GpuSku"] == "H100-SXM5"]
@@ -227,9 +207,8 @@ def test_a_fleet_without_a_price_is_told_in_gpu_hours(founding: Path, tmp_path: 
     with sqlite3.connect(file) as db:
         db.execute("UPDATE node SET node_sku = NULL, instance_type = NULL, provider = NULL, region = NULL")
     assert main(["showback", "--db", str(file)]) == 0
-    told = capsys.readouterr()
-    assert "No node has a price" in told.out and "GPU-hours by category" in told.out
-    assert "$" not in told.out.split("Notes")[0]
+    told = capsys.readouterr().out
+    assert "No node has a price" in told and "GPU-hours by category" in told and "$" not in told.split("Notes")[0]
     rows = pd.read_csv(written(file, tmp_path / "one.csv", "csv"))
     assert rows["EffectiveCost"].isna().all() and (rows["x_GpuHours"] > 0).all()
     assert "without a price" in capsys.readouterr().err

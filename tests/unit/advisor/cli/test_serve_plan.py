@@ -13,7 +13,7 @@ from skuwise.advisor.cli.serve_page import ServedPage, WatchLog
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.metrics_page.site_state import PageLimits
+from skuwise.advisor.metrics_page import PageLimits
 from skuwise.advisor.render import render
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import PLAIN
@@ -123,8 +123,8 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
     advice.write_text(render(fleet(), "json"))
     IncidentStore(tmp_path / "incidents.db").commit(opened(sighting(), now=NOW))
     text = page()
-    assert "skuwise_advice_readable 1\n" in text and "skuwise_fleet_gpus 96\n" in text
-    assert 'skuwise_incident_info{incident="' in text
+    assert "skuwise_advice_readable 1.0\n" in text and "skuwise_fleet_gpus 96.0\n" in text
+    assert "skuwise_incident_info{" in text
     odd = render(fleet(), "json").replace('"high"', '"deadly"', 1)
     for damaged, why in (
         ('{"schema": "skuwise.advice/1", ', "not valid JSON"),
@@ -133,10 +133,10 @@ def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_b
         (odd, "cannot be used"),
     ):
         advice.write_text(damaged)
-        assert "skuwise_advice_readable 0\n" in page() and "skuwise_fleet_gpus 96\n" in page()
+        assert "skuwise_advice_readable 0.0\n" in page() and "skuwise_fleet_gpus 96.0\n" in page()
         assert why in said[-1] and len([one for one in said if why in one]) == 1
     (tmp_path / "incidents.db").write_bytes(b"no database" * 500)
-    assert "skuwise_incident_file_readable 0\n" in page() and "skuwise_incident_info" not in page()
+    assert "skuwise_incident_file_readable 0.0\n" in page() and "skuwise_incident_info" not in page()
 
 
 def test_the_watch_log_counts_only_the_watch() -> None:
