@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -189,16 +188,17 @@ def _why_kept(state: State, names: Sequence[str]) -> CodedText:
     held = next((n.held for n in nodes if n.held is not None), None)
     if held is not None:
         return held
-    for pool, count in Counter(n.pool for n in nodes).items():
-        gpus, kept = sum(n.gpus for n in nodes if n.pool == pool), state.problem.pools[pool]
-        room = sum(n.gpus for n in kept if n.name in state.kept) - int(state.asked[pool].max()) - gpus
-        empty = sum(n.name in state.kept and not state.rooms[n.name].gpus for n in kept) - int(state.whole[pool].max())
-        if room < 0 or (empty < count and state.whole[pool].any()):
+    for pool in {n.pool for n in nodes}:
+        kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
+        own = [room for room in kept if room.node in nodes]
+        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in own) - int(state.asked[pool].max())
+        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in own)
+        if room < 0 or empty < int(state.whole[pool].max()):
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):
             return coded(
                 "plan-reserve", "kept free for failures: {gpus} GPUs of {pool}",
-                gpus=state.reserve(pool), pool=pool_name(kept[0]),
+                gpus=state.reserve(pool), pool=pool_name(kept[0].node),
             )  # fmt: skip
     return coded("plan-brings-nothing", _NOTHING[state.problem.goal])
 

@@ -74,8 +74,11 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
         usd = one.saving_usd_per_month
         found.append(Tile(label, f"{words.usd(usd.p50)}/month", _usd_apart(usd)))
     freed = plan.gpus_freed
-    if rented := sum(n.gpus for n in plan.rented):
-        found.append(Tile("Net GPUs", f"{freed.p50 - rented:,.0f}", f"{freed.p50:,.0f} freed, {rented:,} rented"))
+    if plan.rented:
+        before = round(sum(p.gpus_needed_today for p in plan.pools))
+        after = round(sum(p.gpus_needed for p in plan.pools))
+        needed = f"{after:,} needed at the peak instead of {before:,}"
+        found.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
     else:
         found.append(Tile("GPUs freed", f"{freed.p50:,.0f} of {plan.gpus_today:,}", _apart(freed)))
     if plan.energy_kwh_per_month is not None and plan.returned:
