@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, coded
 from ..pipeline import Reasoned
 from ..recommend.move_context import DRAWS
@@ -137,11 +138,16 @@ def left_out(
     touched = len({step.series for step in steps if step.series is not None})
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
-    # Nodes that are emptied by the layout alone are those of the recommendations that name nodes and no work.
-    by_layout = gone - {name for step in steps if step.option is not None for name in step.frees}
+    # What the layout alone empties stands for nodes alike that recommendations name, which name nodes and no work.
+    by_layout = gone - {name for step in steps if step.option is not None for name in step.sources}
     reserve: list[ReservedNode] = []
     left: list[NotInPlan] = []
-    for r in sorted((o.recommendation for o in found.options), key=lambda r: (r.action != "release", r.rank)):
+
+    def rank(r: Recommendation) -> tuple[object, ...]:
+        """Nodes that stay empty first: these are the reserve."""
+        return r.action != "release", any(state.rooms[n].gpus for n in r.yardstick.nodes if n in state.rooms), r.rank
+
+    for r in sorted((o.recommendation for o in found.options), key=rank):
         usd = counted.get(r.id)
         if r.id in chosen:
             continue
@@ -150,14 +156,16 @@ def left_out(
             continue
         if why.code == "plan-by-layout":
             names = [name for name in r.yardstick.freed or r.yardstick.nodes if name in problem.by_node]
-            if (given := _given_back(problem, names, by_layout)) is not None:
-                by_layout -= given
+            if (given := _given_back(problem, names, gone, by_layout)) is not None:
+                gone, by_layout = gone - given, by_layout - given
                 continue
-            why = _why_kept(state, names)
+            why = _why_kept(state, names, {one.node for one in reserve})
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
         own = r.saving_usd_per_month.p50 if r.saving_usd_per_month else None
+        # Its work is in the plan another way, and so are its dollars.
+        usd = None if why.code == "plan-other-chosen" else usd
         left.append(NotInPlan(r.id, r.action, r.workload, why, r.risk, own, why.code == "plan-risk", usd))
     left.sort(key=lambda n: (not n.risk_alone, -(n.would_bring_usd_per_month or 0.0), n.recommendation))
     return tuple(sorted(reserve, key=lambda one: (-one.usd_per_month, one.node))), tuple(left)
@@ -170,27 +178,27 @@ def recoverable_of(found: Reasoned) -> Mapping[str, float]:
     return {o.recommendation.id: float(np.median(o.draws)) for o in best if o.draws is not None and id(o.draws) in kept}
 
 
-def _given_back(problem: Problem, names: Sequence[str], free: set[str]) -> set[str] | None:
-    """As many nodes of the same pools, these first, of those given back; None: there are too few."""
+def _given_back(problem: Problem, names: Sequence[str], gone: set[str], alike: set[str]) -> set[str] | None:
+    """These nodes where they are `gone`, else as many of `alike` in the same pools; None: there are too few."""
     taken: set[str] = set()
     for name in names:
         pool = problem.by_node[name].pool
-        alike = sorted((n != name, n) for n in free - taken if problem.by_node[n].pool == pool)
-        if not alike:
+        own = [name] if name in gone else sorted(n for n in alike - taken if problem.by_node[n].pool == pool)
+        if not own:
             return None
-        taken.add(alike[0][1])
+        taken.add(own[0])
     return taken if names else None
 
 
-def _why_kept(state: State, names: Sequence[str]) -> CodedText:
-    """Why nodes that could be emptied are kept."""
+def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedText:
+    """Why nodes that could be emptied are kept. `reserved`: nodes that are kept in reserve already."""
     nodes = [state.problem.by_node[name] for name in names]
     held = next((n.held for n in nodes if n.held is not None), None)
     if held is not None:
         return held
     for pool in {n.pool for n in nodes}:
         kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
-        own = [room for room in kept if room.node in nodes]
+        own = [room for room in kept if room.node in nodes or room.node.name in reserved]
         room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in own) - int(state.asked[pool].max())
         empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in own)
         if room < 0 or empty < int(state.whole[pool].max()):

@@ -122,8 +122,8 @@ class PlanStep:
 @dataclass(frozen=True, slots=True)
 class NotInPlan:
     """A recommendation that is no part of the plan. `would_bring_usd_per_month`: by itself, at the median; None: it
-    claims no dollars. `advise_usd_per_month`: what of it `advise` counts as recoverable; None: nothing. `risk_alone`:
-    it is left out for nothing but its risk."""
+    claims no dollars. `advise_usd_per_month`: what of it `advise` counts as recoverable; None: nothing, or its work
+    is in the plan another way. `risk_alone`: it is left out for nothing but its risk."""
 
     recommendation: str
     action: Action
