@@ -103,35 +103,26 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     """
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
+    hours = max((len(s.demand) for s in problem.series), default=1)
     taken = {name for s in problem.series for u in s.units for name in u.gpus}
     taken |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, nodes in problem.pools.items():
-        today = [n for n in nodes if not n.rented]
-        held = {s.id: problem.held(s).get(pool, 0) for s in problem.series if not s.jobs}
-        room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
+        today, own = [n for n in nodes if not n.rented], [s for s in problem.series if s.pool == pool]
         # What is asked for beyond what services hold.
-        more = {
-            s.id: needs[pool] - held.get(s.id, 0)
-            for s in problem.series if pool in (needs := problem.needs_of(s, None))
-        }  # fmt: skip
-        asked = np.sum(list(more.values()), axis=0) if more else np.zeros(1)
-        jobs = [s for s in problem.series if s.jobs and s.pool == pool]
-        wholes = np.sum([np.ceil(s.whole_nodes - 1e-9) for s in jobs], axis=0) if jobs else np.zeros(1)
+        held = {s.id: 0 if s.jobs else s.gpu_count for s in own}
+        more = {s.id: problem.needs_of(s, None)[pool] - held[s.id] for s in own}
+        room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
+        asked = np.sum([*more.values(), np.zeros(hours)], axis=0)
+        wholes = np.sum([*(np.ceil(s.whole_nodes - 1e-9) for s in own), np.zeros(hours)], axis=0)
         free = sum(n.name not in taken and n.held is None for n in today)
-        over = int(np.ceil(np.max(asked - room, initial=0.0)))
-        if over > 0:
+        if (over := math.ceil(np.max(asked - room))) > 0:
             crowded[pool] = over
-        share = np.minimum(np.divide(max(room, 0), asked, out=np.ones_like(asked), where=asked > 0), 1.0)
-        whole_share = np.minimum(np.divide(free, wholes, out=np.ones_like(wholes), where=wholes > 0), 1.0)
-        for id_, own in more.items():
-            s = series[id_]
-            total = max(s.gpu_count, 1)
-            # A series in several pools asks for its part in each: it is cut by the least that one of them carries.
-            part = held.get(id_, 0) / total if not s.jobs else 1.0
-            cut = (held.get(id_, 0) + np.floor(own * share)) / part if part else s.demand
-            demand = np.where((share < 1.0) & (own > 0), np.minimum(s.demand, cut), s.demand)
-            nodes_ = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
-            series[id_] = replace(s, demand=demand, whole_nodes=nodes_ if s.jobs else s.whole_nodes)
+        share = np.minimum(np.divide(max(room, 0), asked, out=np.ones(hours), where=asked > 0), 1.0)
+        whole_share = np.minimum(np.divide(free, wholes, out=np.ones(hours), where=wholes > 0), 1.0)
+        for s in own:
+            cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more[s.id] * share)), s.demand)
+            nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
+            series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
     return replace(problem, series=tuple(series.values())), crowded
 
 

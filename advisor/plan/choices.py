@@ -15,7 +15,7 @@ from ..recommend.move_context import DRAWS, MoveContext, baseline_for
 from .limits import EXCLUDED, RISKS, PlanRequest
 from .pools import pool_key, pool_of
 from .problem import Hours, PlanOption, PlanSeries
-from .series import GPUS_SHARED
+from .series import GPUS_SHARED, SEVERAL_POOLS
 
 # What blocks a recommendation by itself and not as a part of a plan: the plan knows who else is on the nodes, and what
 # everything costs together.
@@ -93,13 +93,11 @@ def _no_choice(r: Recommendation, series: PlanSeries | None, group: Group | None
     if r.action in IN_PLACE:
         return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
     if series is None or group is None:
-        if group is not None and group.shared:
-            return GPUS_SHARED
+        if group is not None and group.recurs and group.nodes:
+            return GPUS_SHARED if group.shared else SEVERAL_POOLS
         return coded("plan-no-series", "the plan does not know who holds these GPUs")
     if series.untouchable is not None:
         return series.untouchable
-    if series.spread and (series.jobs or r.action != "release"):
-        return coded("plan-several-pools", "its work runs on several node types, or at several places")
     if r.action == "release" and r.source.gpu_count < group.gpu_count:
         return coded("plan-part-of-series", "it releases idle replicas, and the plan moves or stops a series whole")
     if r.action == "move-sku" and (r.target.node_sku is None or r.time_ratio is None):

@@ -6,8 +6,7 @@ The rules that every layout keeps (the search, the model and the checker of the 
     series that have an option taken or a replica relocated.
 2.  Replicas: a series without an option has all of its units. An option that keeps units leaves `units` of them, any
     of them, fixed ones too; another option ends all of them and starts `units` new ones in its pool. Jobs have none.
-3.  Moving: a unit that is fixed, on several nodes or in another pool than its series stays where it is or ends. Others
-    may go to a node of their pool.
+3.  Moving: a unit that is fixed or on several nodes stays where it is or ends. Others may go to a node of their pool.
 4.  Entering: a unit enters a node that it is not on today only where the node is kept, not held, within all of its
     own limits (5 to 8) today and afterwards. A node that nothing enters is allowed as it is, however full: what runs
     today may go on.
@@ -21,9 +20,8 @@ The rules that every layout keeps (the search, the model and the checker of the 
     other numbers, at most the same share of them (at least 1).
 10. Kept: a node that is held, has `fixed_gpus` or a unit is kept. Rented nodes are used only where they are kept.
 11. Demand: in every hour, what a pool keeps carries the needs of its work, `fixed_gpus` and, unless all work leaves it,
-    the reserve. A series in several pools needs in each its demand by the GPUs that it holds there. The same for whole
-    nodes of jobs: kept nodes that are not held and on which no GPU is used. Jobs with an option need one in its pool
-    for each `node_gpus` of their GPUs.
+    the reserve. The same for whole nodes of jobs: kept nodes that are not held and on which no GPU is used. Jobs with
+    an option need one in its pool for each `node_gpus` of their GPUs.
 12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, on which as many GPUs are free as
     its largest unit on one node has today, or as many as are free on one today, where that is less. A pool with nodes
     that are to buy or missing needs none: what can be kept free there counts in GPUs only (11).
@@ -34,7 +32,6 @@ Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for d
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -132,8 +129,7 @@ class PlanSeries:
     `demand`: GPUs that it needs in each hour of the window, at its headroom (of jobs: that they held); of jobs
     `whole_nodes` are whole nodes held in each hour. Jobs have no units: where they run is the scheduler's decision.
     `apart`: replicas of it that one node may hold. `tenant`: who must be alone on a node where tenants are kept apart.
-    `spread`: it runs in several pools: units of another than `pool` are fixed, jobs are a series in each of them.
-    """
+    `untouchable`: why nothing of it may change; None: it may."""
 
     id: str
     name: str
@@ -148,7 +144,6 @@ class PlanSeries:
     apart: int = 1
     untouchable: CodedText | None = None
     workload: str | None = None
-    spread: bool = False
 
     @property
     def gpu_count(self) -> int:
@@ -245,26 +240,15 @@ class Problem:
     def needs(self) -> Needs:
         return Needs(self)
 
-    def held(self, series: PlanSeries) -> Counter[str]:
-        """Pool -> whole GPUs that a series holds there now."""
-        found = Counter({series.pool: 0})
-        for u in series.units:
-            for name, count in u.gpus.items():
-                found[self.by_node[name].pool] += count
-        return found
-
     def needs_of(self, series: PlanSeries, option: PlanOption | None) -> Mapping[str, Hours]:
         """Pool -> whole GPUs in each hour: of jobs what they hold then; of services what they hold, and beyond where
         demand is higher."""
-        if option is not None and option.pool is None:
+        pool = series.pool if option is None else option.pool
+        if pool is None:
             return {}
-        scale = 1.0 if option is None else option.demand_scale
-        if series.jobs:
-            return {option.pool if option is not None and option.pool else series.pool: _up(series.demand * scale)}
-        if option is not None and option.pool is not None:
-            return {option.pool: np.maximum(_up(series.demand * scale), option.units * option.gpus_each)}
-        held, total = self.held(series), max(series.gpu_count, 1)
-        return {pool: np.maximum(_up(series.demand * count / total), count) for pool, count in held.items()}
+        demand = _up(series.demand * (1.0 if option is None else option.demand_scale))
+        held = 0 if series.jobs else series.gpu_count if option is None else option.units * option.gpus_each
+        return {pool: np.maximum(demand, held)}
 
     def whole_nodes_of(self, series: PlanSeries, option: PlanOption | None) -> Mapping[str, Hours]:
         """Pool -> nodes that jobs need as a whole in each hour."""

@@ -24,6 +24,7 @@ from .problem import Hours, PlanSeries, PlanUnit
 LAST_SECONDS = 3600.0
 # Jobs are looked at in steps of five minutes.
 STEP_SECONDS = 300.0
+SEVERAL_POOLS = coded("plan-several-pools", "its work runs on several node types, or at several places")
 GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
 
 
@@ -33,8 +34,9 @@ def team_of(group: Group) -> str | None:
 
 
 def goes_on(group: Group) -> bool:
-    """Whether a plan counts on a group: it is not over, and its GPUs are its own."""
-    return group.recurs and bool(group.nodes) and not group.shared
+    """Whether a plan counts on a group: it is not over, its GPUs are its own, and a service is in one pool."""
+    one = comes_and_goes(group) or len({pool_of(node) for node in group.nodes}) == 1
+    return group.recurs and bool(group.nodes) and not group.shared and one
 
 
 def comes_and_goes(group: Group) -> bool:
@@ -45,8 +47,8 @@ def comes_and_goes(group: Group) -> bool:
 @dataclass(frozen=True)
 class Placed:
     """Who holds which physical GPUs of which node now. `by_workload`: workload id -> node -> GPUs. `unnamed`: node ->
-    GPUs that no series of a plan accounts for and somebody holds: shared ones, those divided into MIG instances, and
-    those of unknown holders. `holders`: node -> teams of those (None: unknown)."""
+    GPUs that no series of a plan accounts for and somebody holds: shared ones, those divided into MIG instances, those
+    of services in several pools and of unknown holders. `holders`: node -> teams of those (None: unknown)."""
 
     by_workload: Mapping[str, Mapping[str, int]]
     unnamed: Mapping[str, int]
@@ -65,7 +67,7 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
     holds = _held_last(uses, parents)
     taken: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     for group in groups:
-        if group.shared and group.current:
+        if group.current and group.nodes and not goes_on(group):
             for gpu in (gpu for w in group.now for gpu in holds.get(w.id, set())):
                 taken[gpu].add(team_of(group))
     for bare in verdicts.bare:
@@ -99,38 +101,27 @@ def _held_last(uses: pd.DataFrame, parents: Mapping[tuple[str, str], str]) -> di
 
 
 def service_of(
-    group: Group,
-    request: PlanRequest,
-    where: Placed,
-    demand: Hours,
-    per_gpu: Mapping[str, tuple[float, float]],
+    group: Group, request: PlanRequest, where: Placed, demand: Hours, per_gpu: Mapping[str, tuple[float, float]]
 ) -> PlanSeries | None:
     """A service; None: nothing tells where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
     GPU that is held there: a replica takes the share of its GPUs."""
-    untouchable, pools = _untouchable(group, request), {n.node: pool_of(n) for n in group.nodes}
-    held: Counter[str] = Counter()
-    runs = [(w, own) for w in group.now if (own := {n: c for n, c in where.gpus(w, group.nodes).items() if n in pools})]
-    for _, own in runs:
-        for node, count in own.items():
-            held[pools[node]] += count
-    if not runs:
-        return None
-    # Where it runs in several, what is in the one that holds most of it may move.
-    pool = max(held, key=lambda one: held[one])
+    untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
     units = []
-    for w, gpus in runs:
+    for w in group.now:
+        gpus = {node: count for node, count in where.gpus(w, group.nodes).items() if node in names}
+        if not gpus:
+            continue
         fixed = untouchable or (None if request.exclude.isdisjoint(gpus) else EXCLUDED) or _fixed(w, group, gpus)
-        if fixed is None and pools[next(iter(gpus))] != pool:
-            fixed = coded("plan-other-pool", "most of its replicas run on nodes of another type or at another place")
         cpu, memory = (sum(n * per_gpu.get(node, (0.0, 0.0))[k] for node, n in gpus.items()) for k in (0, 1))
         linked = group.may_use_nvlink and sum(gpus.values()) > 1
-        units.append(PlanUnit(w.id, group.series_id, dict(gpus), round(cpu, 1), round(memory, -8), fixed, linked))
-    units.sort(key=lambda u: pools[u.node] != pool)
+        units.append(PlanUnit(w.id, group.series_id, gpus, round(cpu, 1), round(memory, -8), fixed, linked))
+    if not units:
+        return None
     crowd = Counter(node for u in units for node in u.gpus)
     return PlanSeries(
-        group.series_id, group.lead.name, team_of(group), pool, group.kind, False, tuple(units), demand,
-        np.zeros(len(demand)), tenant=team_of(group) or "", apart=max(crowd.values()), untouchable=untouchable,
-        workload=group.lead.id, spread=len(held) > 1,
+        group.series_id, group.lead.name, team_of(group), pool_of(group.nodes[0]), group.kind, False, tuple(units),
+        demand, np.zeros(len(demand)), tenant=team_of(group) or "", apart=max(crowd.values()), untouchable=untouchable,
+        workload=group.lead.id,
     )  # fmt: skip
 
 
@@ -181,11 +172,12 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
         for (group, _, _), (gpus, wholes) in zip(members, fine, strict=True):
             spread = counts[group.series_id] > 1
             id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
+            untouchable = _untouchable(group, request) or (SEVERAL_POOLS if spread else None)
+            team = team_of(group)
             found.append(
                 PlanSeries(
-                    id_, group.lead.name, team_of(group), pool, group.kind, True, (), gpus[at], wholes[at],
-                    tenant=team_of(group) or "", untouchable=_untouchable(group, request), workload=group.lead.id,
-                    spread=spread,
+                    id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at], tenant=team or "",
+                    untouchable=untouchable, workload=group.lead.id,
                 )
             )  # fmt: skip
     return found

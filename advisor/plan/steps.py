@@ -52,7 +52,8 @@ def sequence(problem: Problem, layout: Layout) -> tuple[Step, ...]:
     def given_up() -> tuple[str, ...]:
         names = [name for name in sorted(going, key=lambda one: (-worth.node[one], one)) if state.give_up(name)]
         going.difference_update(names)
-        return tuple(names)
+        # Nodes that are not there are nothing to give up.
+        return tuple(name for name in names if problem.by_node[name].extra is None)
 
     rented = tuple(n.name for n in problem.nodes if n.rented and n.name in layout.kept)
     if rented:
