@@ -17,7 +17,7 @@ from ..pipeline import Reasoned
 from ..recommend.evidence import GAP_MAX
 from ..recommend.groups import Group
 from ..recommend.move_context import MoveContext
-from .choices import LeftOut, choice_of
+from .choices import choice_of
 from .limits import CPU_MAX, EXCLUDED, NO_CHANGE, FleetChange, PlanRequest
 from .pools import host_use, island_of, plan_node, pool_key, pool_of, reserve_nodes, why_held
 from .problem import Hours, PlanNode, PlanOption, PlanSeries, Problem
@@ -32,13 +32,13 @@ RENTED_MAX = 64
 @dataclass(frozen=True)
 class Drafted:
     """`problem` with what it was made of, and `changes`: what `change` made of today's fleet, in sentences. `left_out`:
-    recommendations that are no choice of it; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
+    recommendation -> why it is no choice; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
     its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures;
     `reserve_lost`: pool -> GPUs of them that a changed fleet has no room for and that today's has."""
 
     request: PlanRequest
     problem: Problem
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, CodedText]
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
@@ -71,7 +71,15 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     ]  # fmt: skip
     jobs = jobs_of([g for g in own if comes_and_goes(g)], verdicts, request, grid)
     series = {s.id: s for s in (*services, *jobs) if s is not None}
-    options, left = _choices(found, series, groups, request)
+    keys = {w.id: g.series_id for g in found.groups for w in g.workloads}
+    options, left = list[PlanOption](), dict[str, CodedText]()
+    for r in (o.recommendation for o in found.options):
+        key = keys.get(r.workload or "", "")
+        choice = choice_of(r, series.get(key), groups.get(key), scene, request)
+        if isinstance(choice, PlanOption):
+            options.append(choice)
+        else:
+            left[r.id] = choice
     rented = _rented(scene, options, series, groups) if request.goal == "cash" else []
     pools = {n.pool for n in (*nodes, *rented)}
     why = (
@@ -79,8 +87,7 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         if request.goal == "cash"
         else coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
     )
-    by_id = {o.recommendation.id: o.recommendation for o in found.options}
-    left += [LeftOut(by_id[o.id], why) for o in options if o.pool is not None and o.pool not in pools]
+    left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
     problem = Problem(
         nodes=(*nodes, *rented), series=tuple(series.values()),
         options=tuple(o for o in options if o.pool is None or o.pool in pools),
@@ -92,7 +99,7 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         problem = _with_tenants(problem, with_jobs, where)
     problem, crowded = as_today(problem)
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(request, replace(problem, reserve=reserve), tuple(left), grid, crowded, wanted)
+    return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
@@ -156,22 +163,6 @@ def _per_gpu(
         if held := taken[node.name]:
             found[node.name] = (cpu * (node.cpu_cores or 0.0) / CPU_MAX / held, memory / held)
     return found
-
-
-def _choices(
-    found: Reasoned, series: Mapping[str, PlanSeries], groups: Mapping[str, Group], request: PlanRequest
-) -> tuple[list[PlanOption], list[LeftOut]]:
-    keys = {w.id: g.series_id for g in groups.values() for w in g.workloads}
-    options: list[PlanOption] = []
-    left: list[LeftOut] = []
-    for r in (o.recommendation for o in found.options):
-        key = keys.get(r.workload or "", "")
-        choice = choice_of(r, series.get(key), groups.get(key), found.scene, request)
-        if isinstance(choice, PlanOption):
-            options.append(choice)
-        else:
-            left.append(LeftOut(r, choice))
-    return options, left
 
 
 def _rented(

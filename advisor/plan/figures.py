@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.advice_types import Recommendation
+from ..core.advice_types import Interval, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..pipeline import Reasoned
-from ..recommend.move_context import DRAWS
+from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
 from .build import Drafted
-from .problem import FOREVER, Goal, Hours, Layout, PlanNode, Problem
+from .problem import FOREVER, Goal, Layout, PlanNode, Problem
 from .result import NotInPlan, PoolPlan, ReservedNode
 from .state import State
 from .steps import Step
@@ -24,57 +23,30 @@ from .worth import HOURS_PER_MONTH, MONTH_SECONDS, month_usd
 YEARS_MAX = 10.0
 
 
-@dataclass(frozen=True)
-class Brought:
-    """By draw: nodes that can be given back, GPUs of the fleet that services let go of, and US dollars a month by date
-    (None: now), each with all earlier ones."""
-
-    nodes: Hours
-    gpus: Hours
-    usd: Mapping[float | None, Hours]
-
-
-def brought(problem: Problem, layout: Layout) -> Brought:
-    """Draws of the whole fleet: the extra GPUs of all changes of one pool are added draw by draw. Where demand or a
-    predicted time turns out higher, nodes are kept or rented after all: those that bring most, so that a claim is never
-    raised by them."""
-    nodes, gpus = np.zeros(DRAWS), np.zeros(DRAWS)
-    back: dict[float | None, Hours] = {None: np.zeros(DRAWS)}
-    asked = problem.needs.asked(layout.chosen.values())
-    for pool, members in problem.pools.items():
-        extra = sum(
-            (o.extra_draws for o in layout.chosen.values() if o.pool == pool and len(o.extra_draws)), np.zeros(DRAWS)
-        )
-        kept = [n for n in members if n.name in layout.kept]
-        gone = [n for n in members if n.is_today and n.name not in layout.kept]
-        slack = sum(n.gpus for n in kept) - int(asked[pool].max()) - problem.reserve.get(pool, 0)
-        lacking = np.maximum(extra - max(slack, 0), 0.0)
-        more = np.ceil(lacking / max(n.gpus for n in members) - 1e-9)
-        again = np.minimum(more, len(gone))
-        nodes += len(gone) - again
-        gpus -= lacking
-        by_worth = sorted(gone, key=lambda n: (n.bound_until is None, n.usd_per_hour or 0.0), reverse=True)
-        for rank, node in enumerate(by_worth):
-            if node.bound_until != FOREVER and node.usd_per_hour:
-                date = node.bound_until
-                back[date] = back.get(date, np.zeros(DRAWS)) + month_usd(node) * (again <= rank)
-        price = max(month_usd(n) for n in members)
-        back[None] = back[None] - sum(month_usd(n) for n in kept if n.is_bought) - (more - again) * price
-    gpus += _released(problem, layout)
-    usd: dict[float | None, Hours] = {}
-    total = np.zeros(DRAWS)
-    for date in sorted(back, key=lambda at: -1.0 if at is None else at):
-        usd[date] = total = total + back[date]
-    return Brought(nodes, np.maximum(gpus, 0.0), usd)
+def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> Mapping[float | None, Interval]:
+    """Date (None: now) -> US dollars a month from then on: returned nodes, less rent. The interval is that of the
+    recommendations in the plan, from their joint draws."""
+    chosen = {o.id for o in layout.chosen.values()}
+    draws = [
+        o.draws - np.median(o.draws) for o in found.options if o.recommendation.id in chosen and o.draws is not None
+    ]
+    rent = sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in layout.kept)
+    back: dict[float | None, float] = {None: -rent}
+    for n in problem.nodes:
+        if n.is_today and n.name not in layout.kept and n.bound_until != FOREVER and n.usd_per_hour:
+            date = None if n.bound_until is None or n.bound_until <= problem.now else n.bound_until
+            back[date] = back.get(date, 0.0) + month_usd(n)
+    dates, total = sorted(back, key=lambda at: -1.0 if at is None else at), sum((d - np.median(d) for d in drawn), np.zeros(1))
+    return {date: percentiles(total := total + back[date]) for date in dates}
 
 
-def _released(problem: Problem, layout: Layout) -> int:
+def released(problem: Problem, layout: Layout) -> int:
     """GPUs of the fleet that services hold today and no longer hold afterwards."""
     own = {n.name for n in problem.nodes if n.is_today}
     held = {u.id: u.gpu_count for s in problem.series for u in s.units}
     held |= {o.unit(k): o.gpus_each for o in layout.chosen.values() for k in range(o.started)}
     before = sum(c for s in problem.series for u in s.units for n, c in u.gpus.items() if n in own)
-    return before - sum(held[unit] for unit, node in layout.places.items() if node in own)
+    return max(before - sum(held[unit] for unit, node in layout.places.items() if node in own), 0)
 
 
 def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:
@@ -133,7 +105,6 @@ def left_out(
     `advise` counts of it as recoverable."""
     problem = drafted.problem
     chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
-    whys = {one.recommendation.id: one.why for one in drafted.left_out}
     counted = recoverable_of(found)
     touched = len({step.series for step in steps if step.series is not None})
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
@@ -151,7 +122,7 @@ def left_out(
         usd = counted.get(r.id)
         if r.id in chosen:
             continue
-        why = _why(drafted, layout, r.id, touched) if r.id in options else whys.get(r.id)
+        why = _why(drafted, layout, r.id, touched) if r.id in options else drafted.left_out.get(r.id)
         if why is None or (why.code in ("plan-in-place", "plan-by-layout") and usd is None):
             continue
         if why.code == "plan-by-layout":

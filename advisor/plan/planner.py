@@ -16,10 +16,8 @@ from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.frame import Frame
 from ..pipeline import Reasoned
-from ..recommend.prediction import percentiles
 from .build import Drafted, changed_draft, draft
-from .choices import IN_PLACE
-from .figures import brought, left_out, node_watts, pool_name, pool_plans
+from .figures import cash_of_plan, left_out, node_watts, pool_name, pool_plans, released
 from .limits import NO_CHANGE, FleetChange, PlanRequest
 from .problem import FOREVER, Layout, PlanNode, Problem
 from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
@@ -62,12 +60,13 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     steps = _steps(found, problem, order)
     # What was added stays: it is no part of what can be given back.
     layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
-    drawn = brought(problem, layout)
     own = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(found, drafted, layout, order)
-    cash = tuple(CashDate(_day(at), _until(returned, at), percentiles(usd)) for at, usd in drawn.usd.items())
-    cash = cash if any(n.usd_per_hour for n in own) else ()
+    cash: tuple[CashDate, ...] = ()
+    if any(n.usd_per_hour for n in own):
+        usd = cash_of_plan(found, problem, layout)
+        cash = tuple(CashDate(_day(at), _until(returned, at), interval) for at, interval in usd.items())
     advise = advice.summary.recoverable_usd_per_month if change.nothing else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
@@ -77,14 +76,14 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         source=dict(advice.source), nodes_today=len(own), gpus_today=sum(n.gpus for n in own),
         workloads=len({s.workload or s.id for s in problem.series}),
         touched=len({s.series for s in steps if s.series is not None}),
-        nodes=percentiles(drawn.nodes), gpus_freed=percentiles(drawn.gpus), cash=cash,
+        gpus_freed=released(problem, layout), cash=cash,
         energy_kwh_per_month=node_watts(problem, [r.node for r in returned]),
         pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
         rented=_new_nodes(problem, layout, lambda n: n.is_bought),
         missing=_new_nodes(problem, layout, lambda n: n.extra == "missing"), steps=steps,
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
-        not_in_plan=not_in_plan, beside=_beside(drafted, layout),
+        not_in_plan=not_in_plan, beside=_beside(found, drafted, layout),
         kept_nodes={n.name: n.held for n in own if n.held is not None}, solver=_solver(problem, layout),
         notes=plan_notes(drafted), changes=drafted.changes,
     )  # fmt: skip
@@ -230,19 +229,15 @@ def _new_nodes(problem: Problem, layout: Layout, which: Callable[[PlanNode], boo
     )
 
 
-def _beside(drafted: Drafted, layout: Layout) -> tuple[str, ...]:
+def _beside(found: Reasoned, drafted: Drafted, layout: Layout) -> tuple[str, ...]:
     """Recommendations that move nothing, of work that stays where it is: they are predictions for it there."""
-    gone = {s for s, o in layout.chosen.items() if not o.keeps_units}
-    workloads = {s.workload for s in drafted.problem.series if s.id in gone}
+    gone = {s.workload for s in drafted.problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
     return tuple(
-        one.recommendation.id
-        for one in drafted.left_out
-        if one.why.code == "plan-in-place"
-        and one.recommendation.action in IN_PLACE
-        and one.recommendation.workload not in workloads
-        and not one.recommendation.blocked_by
-        and one.recommendation.shown is not False
-    )
+        r.id
+        for r in (o.recommendation for o in found.options)
+        if r.id in drafted.left_out and drafted.left_out[r.id].code == "plan-in-place"
+        and r.workload not in gone and not r.blocked_by and r.shown is not False
+    )  # fmt: skip
 
 
 def _day(at: float | None) -> str | None:

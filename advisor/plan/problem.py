@@ -155,9 +155,9 @@ class PlanOption:
     """One recommendation as a change of one series: afterwards it has `units` replicas of `gpus_each` GPUs in `pool`.
 
     `pool` None: it is gone. `demand_scale`: GPUs there for one GPU of its demand today. `keeps_units`: whether the
-    replicas that are left are those of today. `excludes`: options that are not taken with it. `extra_draws`: of joint
-    draws, GPUs that it needs beyond `units` x `gpus_each`. Of jobs nothing starts: `units` x `gpus_each` is what they
-    take at their peak, and `node_gpus` how many GPUs they take of each node that they need as a whole; 0: none.
+    replicas that are left are those of today. `excludes`: options that are not taken with it. Of jobs nothing
+    starts: `units` x `gpus_each` is what they take at their peak, and `node_gpus` how many GPUs they take of each node
+    that they need as a whole; 0: none.
     """
 
     id: str
@@ -173,7 +173,6 @@ class PlanOption:
     host_mem_bytes_each: float = 0.0
     excludes: frozenset[str] = frozenset()
     energy_kwh_per_month: float = 0.0
-    extra_draws: Hours = field(default_factory=lambda: np.zeros(0))
     linked: bool = False
     node_gpus: int = 0
 

@@ -185,7 +185,7 @@ def _options(rng: np.random.Generator, i: int, own: PlanSeries, pools: int) -> l
             PlanOption(
                 f"r{i}c", own.id, "move-sku", f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4),
                 "low", 0.8, False, 1.0, 10e9, energy_kwh_per_month=float(rng.normal(50, 50)),
-                linked=bool(rng.random() < 0.3), extra_draws=np.zeros(0),
+                linked=bool(rng.random() < 0.3),
             )
         )  # fmt: skip
     return made

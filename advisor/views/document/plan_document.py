@@ -67,20 +67,18 @@ def heading(plan: Plan) -> str:
 def tiles(plan: Plan) -> tuple[Tile, ...]:
     """The figures of the head."""
     found = [Tile("Goal", _GOALS[plan.goal])]
-    apart = _apart(plan.nodes)
-    found.append(Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}", apart))
+    found.append(Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}"))
     for one in plan.cash:
         label = "Cash now" if one.date is None else f"Cash from {one.date}"
         usd = one.saving_usd_per_month
         found.append(Tile(label, f"{words.usd(usd.p50)}/month", _usd_apart(usd)))
-    freed = plan.gpus_freed
     if plan.rented:
         before = round(sum(p.gpus_needed_today for p in plan.pools))
         after = round(sum(p.gpus_needed for p in plan.pools))
         needed = f"{after:,} needed at the peak instead of {before:,}"
         found.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
     else:
-        found.append(Tile("GPUs freed", f"{freed.p50:,.0f} of {plan.gpus_today:,}", _apart(freed)))
+        found.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
     if plan.energy_kwh_per_month is not None and plan.returned:
         found.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
     found.append(Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
@@ -224,11 +222,6 @@ def _cash(plan: Plan) -> str:
         return f"costs {words.usd(-usd.p50)}/month more" if usd.p50 < 0 else ""
     when = f" from {last.date}" if last.date is not None else ""
     return f"saves {words.usd(usd.p50)}/month{when}"
-
-
-def _apart(interval: Interval) -> str:
-    low, high = round(interval.p10), round(interval.p90)
-    return f"80 % interval {low:,} to {high:,}" if low != high else ""
 
 
 def _usd_apart(interval: Interval) -> str:
