@@ -27,16 +27,15 @@ def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> Mapping[f
     """Date (None: now) -> US dollars a month from then on: returned nodes, less rent. The interval is that of the
     recommendations in the plan, from their joint draws."""
     chosen = {o.id for o in layout.chosen.values()}
-    draws = [
-        o.draws - np.median(o.draws) for o in found.options if o.recommendation.id in chosen and o.draws is not None
-    ]
+    drawn = [o.draws for o in found.options if o.recommendation.id in chosen and o.draws is not None]
     rent = sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in layout.kept)
     back: dict[float | None, float] = {None: -rent}
     for n in problem.nodes:
         if n.is_today and n.name not in layout.kept and n.bound_until != FOREVER and n.usd_per_hour:
             date = None if n.bound_until is None or n.bound_until <= problem.now else n.bound_until
             back[date] = back.get(date, 0.0) + month_usd(n)
-    dates, total = sorted(back, key=lambda at: -1.0 if at is None else at), sum((d - np.median(d) for d in drawn), np.zeros(1))
+    total = sum((draws - np.median(draws) for draws in drawn), np.zeros(1))
+    dates = sorted(back, key=lambda at: -1.0 if at is None else at)
     return {date: percentiles(total := total + back[date]) for date in dates}
 
 
