@@ -4,27 +4,23 @@ The rules that every layout keeps (the search, the model and the checker of the 
 
 1.  Choices: at most one option for each series, none together with what it excludes. `Problem.max_moves` limits the
     series that have an option taken or a replica relocated.
-2.  Replicas: a series without an option has all of its units. An option that keeps units leaves `units` of them, any
-    of them, fixed ones too; another option ends all of them and starts `units` new ones in its pool. Jobs have none.
-3.  Moving: a unit that is fixed or on several nodes stays where it is or ends. Others may go to a node of their pool.
-4.  Entering: a unit enters a node that it is not on today only where the node is kept, not held, within all of its
-    own limits (5 to 8) today and afterwards. A node that nothing enters is allowed as it is, however full: what runs
-    today may go on.
+2.  Replicas: a series without an option has all of its units. An option that keeps units leaves any `units` of them,
+    another ends all of them and starts `units` new ones in its pool. Jobs have none.
+3.  Moving: a unit that is fixed or on several nodes stays or ends. Others may go to a node of their pool.
+4.  Entering: a unit enters a node only where that is kept, not held, and within its own limits (5 to 8) today and
+    afterwards. A node that nothing enters is allowed as it is, however full: what runs today may go on.
 5.  GPUs: `fixed_gpus` and units are together at most the node's.
 6.  CPU and host memory, in tenths of a core and of a GB: needs are rounded up, what is there is rounded down.
-7.  Islands: where bridges join the GPUs of a node, each linked unit on it has whole islands to itself, and one that
-    enters fits into one.
-8.  Tenants: a node with `tenants` takes only theirs (empty: nobody's). Where `tenants_apart`, any other node holds one
-    tenant at a time.
+7.  Islands: where bridges join the GPUs of a node, each linked unit has whole islands to itself, and enters only one.
+8.  Tenants: a node with `tenants` takes only theirs (empty: nobody's). Where `tenants_apart`, others hold one each.
 9.  Apart: a node holds at most `PlanSeries.apart` replicas of a series, or as many as today. Where an option leaves
     other numbers, at most the same share of them (at least 1).
 10. Kept: a node that is held, has `fixed_gpus` or a unit is kept. Rented nodes are used only where they are kept.
-11. Demand: in every hour, what a pool keeps carries the needs of its work, `fixed_gpus` and, unless all work leaves it,
-    the reserve. The same for whole nodes of jobs: kept nodes that are not held and on which no GPU is used. Jobs with
-    an option need one in its pool for each `node_gpus` of their GPUs.
-12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, on which as many GPUs are free as
-    its largest unit on one node has today, or as many as are free on one today, where that is less. A pool with nodes
-    that are to buy or missing needs none: what can be kept free there counts in GPUs only (11).
+11. Demand: in every hour, what a pool keeps carries its work, `fixed_gpus` and, unless all work leaves it, the reserve;
+    and whole nodes of jobs: kept nodes that are not held and have no GPU in use. Jobs with an option need one in its
+    pool for each `node_gpus` of their GPUs.
+12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, with as many free GPUs as its
+    largest unit on one node has today, or at most as one node has free today. None where nodes are to buy or missing.
 
 Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for down to what the fleet can carry.
 """

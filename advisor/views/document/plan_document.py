@@ -36,7 +36,7 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
         section("Nodes to return", returned_table(plan, rows), rent),
         section("Missing", *missing),
-        section("Compared with advise", Bullets(_reconciled(plan))),
+        section("Compared with advise", Bullets(reconciled(plan))),
         section("Steps", steps_table(plan, known, rows), _patches(plan, again)),
         section("Fleet before and after", pools_table(plan.pools, rows)),
         section("Not worth the risk", _left_table(risky, advice, known, rows)),
@@ -279,7 +279,7 @@ def quality(plan: Plan) -> str:
     return f"Best plan within: {within}" if s.gap < 5e-4 else f"At most {s.gap:.1%} below the best within: {within}"
 
 
-def _reconciled(plan: Plan) -> tuple[str, ...]:
+def reconciled(plan: Plan) -> tuple[str, ...]:
     """What the plan keeps in reserve, and how its cash adds up to what `advise` calls recoverable."""
     if plan.advise_usd_per_month is None or plan.plan_usd_per_month is None:
         return ()
