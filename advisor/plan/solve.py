@@ -52,7 +52,8 @@ def solve(
         for pool in problem.pools:
             _give_up_empty(state, worth, pool)
         value = value_of(state, worth) / SCALE
-        return replace(state.layout(), value=value, bound=max(bound / SCALE, value), seconds=clock() - begun)
+        bound = max(bound / SCALE, value) + 0.0  # not -0.0
+        return replace(state.layout(), value=value, bound=bound, seconds=clock() - begun)
 
     best = greedy(problem, worth)
     first = layout(best, math.inf)
@@ -74,21 +75,23 @@ def value_of(state: State, worth: Worth) -> int:
 
 
 def greedy(problem: Problem, worth: Worth) -> State:
-    """Options that bring something by themselves, those that free most GPUs first, then nodes one by one."""
+    """Options one by one, those that free most GPUs first, then nodes one by one. Options that pay only once nodes are
+    emptied are taken in one of two tries."""
 
     def freed(o: PlanOption) -> float:
         return problem.by_series[o.series].gpu_count - o.left * o.gpus_each
 
-    state = State(problem, firm=True)
-    for option in sorted(problem.options, key=lambda o: (-freed(o), o.id)):
-        mark, before = state.mark, value_of(state, worth)
-        if state.take(option):
-            for pool in state.needs.pools_of(option):
-                _give_up_empty(state, worth, pool)
-            if value_of(state, worth) <= before:
-                state.undo(mark)
-    settle(state, worth)
-    return state
+    tries = [State(problem, firm=True), State(problem, firm=True)]
+    for state, loss in zip(tries, (0, 1), strict=True):
+        for option in sorted(problem.options, key=lambda o: (-freed(o), o.id)):
+            mark, before = state.mark, value_of(state, worth)
+            if state.take(option):
+                for pool in state.needs.pools_of(option):
+                    _give_up_empty(state, worth, pool)
+                if value_of(state, worth) <= before - 2 * loss:
+                    state.undo(mark)
+        settle(state, worth)
+    return max(tries, key=lambda one: value_of(one, worth))
 
 
 def settle(state: State, worth: Worth) -> None:

@@ -142,9 +142,10 @@ def _after(
     whole nodes what left any node there."""
     targets, found = set(task.targets), set[int]()
     if task.option is not None and task.option.pool is not None and task.series is not None:
-        series = problem.by_series[task.series]
-        if series.jobs and task.option.pool != series.pool:
-            targets |= {n.name for n in problem.pools[task.option.pool]}
+        nodes, series = problem.pools[task.option.pool], problem.by_series[task.series]
+        if task.option.pool != series.pool:
+            # What is rented there may be for its demand, wherever it starts.
+            targets |= {n.name for n in nodes if series.jobs or n.name in rented}
     for name in targets:
         found.update([0] if name in rented else left_by[name])
     return tuple(sorted(found))
