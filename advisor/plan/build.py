@@ -1,5 +1,5 @@
 """From what was judged and recommended to the problem that a plan solves. What a plan reads of the advice and of the
-moves, it reads here, in `pools`, `series`, `choices` and `reconcile`."""
+moves, it reads here, in `fleet`, `choices` and `figures`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from ..pipeline import Reasoned
 from ..recommend.evidence import GAP_MAX
 from ..recommend.groups import Group
 from ..recommend.move_context import MoveContext
+from . import fleet
 from .choices import choice_of
-from .limits import CPU_MAX, EXCLUDED, NO_CHANGE, FleetChange, PlanRequest
-from .pools import host_use, island_of, plan_node, pool_key, pool_of, reserve_nodes, why_held
-from .problem import Hours, PlanNode, PlanOption, PlanSeries, Problem
-from .series import Placed, comes_and_goes, demand_of, goes_on, grid_of, jobs_of, placed, service_of, team_of
+from .problem import NO_CHANGE, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
 from .whatif import changed
 
@@ -51,25 +49,25 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take."""
     verdicts, scene = found.verdicts, found.scene
     groups = {g.series_id: g for g in found.groups}
-    own = [g for g in found.groups if goes_on(g)]
-    where = placed(verdicts, found.groups, frame.uses, GAP_MAX)
+    own = [g for g in found.groups if fleet.goes_on(g)]
+    where = fleet.placed(verdicts, found.groups, frame.uses, GAP_MAX)
     with_jobs: dict[str, set[str | None]] = defaultdict(set)
     for g in own:
-        if g.current and comes_and_goes(g):
+        if g.current and fleet.comes_and_goes(g):
             for node in (node for w in g.now for node in where.by_workload.get(w.id) or w.nodes):
-                with_jobs[node].add(team_of(g))
+                with_jobs[node].add(fleet.team_of(g))
     nodes = []
     for facts in verdicts.nodes:
-        held = why_held(verdicts, facts, scene.floor_hours)
-        held = EXCLUDED if held is None and facts.node in request.exclude else held
-        nodes.append(replace(plan_node(scene, verdicts, facts, held), drains=facts.node in with_jobs))
+        held = fleet.why_held(verdicts, facts, scene.floor_hours)
+        held = fleet.EXCLUDED if held is None and facts.node in request.exclude else held
+        nodes.append(replace(fleet.plan_node(scene, verdicts, facts, held), drains=facts.node in with_jobs))
     per_gpu = _per_gpu(frame, nodes, where, found.groups)
-    grid = grid_of(verdicts.window)
+    grid = fleet.grid_of(verdicts.window)
     services = [
-        service_of(g, request, where, demand_of(g, grid, scene.of(g).headroom), per_gpu)
-        for g in own if not comes_and_goes(g)
+        fleet.service_of(g, request, where, fleet.demand_of(g, grid, scene.of(g).headroom), per_gpu)
+        for g in own if not fleet.comes_and_goes(g)
     ]  # fmt: skip
-    jobs = jobs_of([g for g in own if comes_and_goes(g)], verdicts, request, grid)
+    jobs = fleet.jobs_of([g for g in own if fleet.comes_and_goes(g)], verdicts, request, grid)
     series = {s.id: s for s in (*services, *jobs) if s is not None}
     keys = {w.id: g.series_id for g in found.groups for w in g.workloads}
     options, left = list[PlanOption](), dict[str, CodedText]()
@@ -133,7 +131,7 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     return replace(problem, series=tuple(series.values())), crowded
 
 
-def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: Placed) -> Problem:
+def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: fleet.Placed) -> Problem:
     """The problem with who may enter nodes on which somebody is beside the replicas that it knows: whoever shares GPUs,
     holds them by an unknown name, or runs a job now (`jobs`: node -> teams)."""
     own: dict[str, set[str]] = defaultdict(set)
@@ -149,10 +147,10 @@ def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: 
 
 
 def _per_gpu(
-    frame: Frame, nodes: Sequence[PlanNode], where: Placed, groups: Sequence[Group]
+    frame: Frame, nodes: Sequence[PlanNode], where: fleet.Placed, groups: Sequence[Group]
 ) -> Mapping[str, tuple[float, float]]:
     """Node -> cores and bytes in use for each GPU that is held there now."""
-    use, taken = host_use(frame.host), Counter[str]()
+    use, taken = fleet.host_use(frame.host), Counter[str]()
     for group in groups:
         if group.current:
             for w in group.now:
@@ -161,7 +159,7 @@ def _per_gpu(
     for node in nodes:
         cpu, memory = use.get(node.name, (0.0, 0.0))
         if held := taken[node.name]:
-            found[node.name] = (cpu * (node.cpu_cores or 0.0) / CPU_MAX / held, memory / held)
+            found[node.name] = (cpu * (node.cpu_cores or 0.0) / fleet.CPU_MAX / held, memory / held)
     return found
 
 
@@ -173,9 +171,9 @@ def _rented(
     facts: dict[str, tuple[NodeFacts, str]] = {}
     for o in options:
         node = groups[o.series].nodes[0]
-        if o.pool is None or o.pool == pool_of(node):
+        if o.pool is None or o.pool == fleet.pool_of(node):
             continue
-        name = o.pool.removeprefix(pool_key(node.cluster, node.provider, node.region, ""))
+        name = o.pool.removeprefix(fleet.pool_key(node.cluster, node.provider, node.region, ""))
         sku, s = scene.catalog.node(name), series[o.series]
         if sku is None or scene.book.beside(node, name) is None:
             continue
@@ -196,7 +194,7 @@ def _rented(
             out.append(
                 PlanNode(
                     f"new {name} {numbers[name]}", pool, sku.gpu, sku.name, sku.gpu_count, price.usd_per_hour, price.id,
-                    rented=True, region=node.region, island_gpus=island_of(scene.catalog.gpu(sku.gpu)),
+                    rented=True, region=node.region, island_gpus=fleet.island_of(scene.catalog.gpu(sku.gpu)),
                 )
             )  # fmt: skip
     return out
@@ -222,7 +220,7 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
         own = [n for n in nodes if n.is_today or n.extra == "added"]
         if not own:
             continue
-        count = request.reserve_nodes if request.reserve_nodes is not None else reserve_nodes(len(own))
+        count = request.reserve_nodes if request.reserve_nodes is not None else fleet.reserve_nodes(len(own))
         wanted[pool] = sum(sorted((n.gpus for n in own), reverse=True)[:count])
         used = int(problem.needs.base[pool].max())
         kept[pool] = max(min(wanted[pool], sum(n.gpus for n in own) - used), 0)

@@ -9,10 +9,8 @@ from ..core.coded_text import CodedText, all_of, coded
 from ..recommend.constraints import NODES_SHARED
 from ..recommend.groups import Group
 from ..recommend.move_context import MoveContext
-from .limits import EXCLUDED, RISKS, PlanRequest
-from .pools import pool_key, pool_of
-from .problem import PlanOption, PlanSeries
-from .series import GPUS_SHARED, SEVERAL_POOLS
+from .fleet import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
+from .problem import RISKS, PlanOption, PlanRequest, PlanSeries
 
 # What blocks a recommendation by itself and not as a part of a plan: the plan knows who else is on the nodes, and what
 # everything costs together.

@@ -18,8 +18,7 @@ from ..core.frame import Frame
 from ..pipeline import Reasoned
 from .build import Drafted, changed_draft, draft
 from .figures import cash_of_plan, left_out, node_watts, pool_name, pool_plans, released
-from .limits import NO_CHANGE, FleetChange, PlanRequest
-from .problem import FOREVER, Layout, PlanNode, Problem
+from .problem import FOREVER, NO_CHANGE, FleetChange, Layout, PlanNode, PlanRequest, Problem
 from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .steps import Step, sequence

@@ -36,16 +36,57 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..core.advice_types import Risk
+from ..core.advice_types import COUNTED_RISKS, Risk
 from ..core.coded_text import CodedText
 
 Goal = Literal["cash", "nodes", "capacity", "energy"]
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
+RISKS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
 Hours = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 Extra = Literal["buy", "missing", "added"]
 # Bound for good: owned, or committed without a known end.
 FOREVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """`max_moves`: workloads that may be touched; None: any. `only`: teams whose workloads alone may be touched; empty:
+    all. `exclude`: names or ids of nodes, workloads, series, teams and recommendations that stay as they are.
+    `risk`: the highest that a change may have. `reserve_nodes`: whole nodes of each pool to keep free for failures;
+    None: by the rate at which nodes fail. `tenants_apart`: only work of one team on a node."""
+
+    goal: Goal = "cash"
+    max_moves: int | None = None
+    only: frozenset[str] = frozenset()
+    exclude: frozenset[str] = frozenset()
+    risk: Risk = COUNTED_RISKS[-1]
+    reserve_nodes: int | None = None
+    tenants_apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """A fleet or a demand that is not today's. See `whatif`.
+
+    `add`: node SKU, GPU or pool -> nodes more; `remove`: names of nodes that go; `demand`: (what, name) -> factor,
+    where `what` is team, workload, kind or all; `commitments_end`: when every commitment ends (Unix seconds); None: as
+    they are. `buy`: nodes may be rented where the demand needs them. `growth_per_month`: by which all demand grows,
+    ratio; None: it is not asked when the fleet runs out."""
+
+    add: Mapping[str, int] = field(default_factory=dict)
+    remove: frozenset[str] = frozenset()
+    demand: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    commitments_end: float | None = None
+    buy: bool = False
+    growth_per_month: float | None = None
+
+    @property
+    def nothing(self) -> bool:
+        return self == NO_CHANGE
+
+
+NO_CHANGE = FleetChange()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,7 @@ from ...rules.base.suggestions import suggest
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.timestamps import day
-from .limits import FleetChange
-from .problem import Extra, PlanNode, PlanSeries, Problem
+from .problem import Extra, FleetChange, PlanNode, PlanSeries, Problem
 
 # Nodes more of one SKU, and times the demand, that can be asked for.
 NODES_MAX, FACTOR_MAX = 10_000, 1000.0

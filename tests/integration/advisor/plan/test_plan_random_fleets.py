@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from skuwise.advisor.plan.figures import recoverable_of
-from skuwise.advisor.plan.limits import PlanRequest
-from skuwise.advisor.plan.problem import Layout
+from skuwise.advisor.plan.problem import Layout, PlanRequest
 from skuwise.advisor.plan.solve import solve
 from skuwise.advisor.plan.steps import sequence
 from skuwise.tests.support.plan_builders import planner, random_fleet
@@ -54,5 +53,5 @@ def test_a_plan_and_what_it_leaves_are_what_advise_counts(seed_of: Callable[[int
         taken = {s.recommendation for s in plan.steps} & counted.keys()
         assert not taken & left.keys() and left.items() <= counted.items(), seed
         assert left.keys().isdisjoint({r.recommendation for r in plan.reserve}), seed
-        recoverable, kept = recoverable + plan.advise_usd_per_month, kept + reserve
+        recoverable, kept = recoverable + (plan.advise_usd_per_month or 0.0), kept + reserve
     assert recoverable > 0 and kept > 0

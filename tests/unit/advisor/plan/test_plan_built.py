@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.plan.limits import FleetChange, PlanRequest
+from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.render.plan import plan_json, render_plan
 from skuwise.rules.base.errors import UsageError

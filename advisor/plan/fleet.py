@@ -1,4 +1,5 @@
-"""What goes on running as a plan sees it: services with their replicas, jobs that come and go, and their demand."""
+"""A fleet as a plan sees it: pools of nodes that stand in for one another, services with their replicas, jobs that come
+and go, and the demand of both."""
 
 from __future__ import annotations
 
@@ -6,26 +7,121 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
 
+from ...rules.catalog.types import GpuSku
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from ..recommend.groups import Group
-from .limits import EXCLUDED, PlanRequest
-from .pools import pool_of
-from .problem import Hours, PlanSeries, PlanUnit
+from ..recommend.move_context import MoveContext
+from ..recommend.pricing import cash_of
+from .problem import FOREVER, Hours, PlanNode, PlanRequest, PlanSeries, PlanUnit
 
+# Share of a host's cores and memory that the work on it may take in its busy hours: above it work waits (assumed; at
+# the mean `consolidate` allows 0.6 of the cores).
+CPU_MAX, HOST_MEM_MAX = 0.8, 0.9
+# How often a node of GPUs fails so that its work stops: 419 unexpected interruptions in 54 days on 16,384 GPUs, 2,048
+# nodes ("The Llama 3 Herd of Models", arXiv 2407.21783, section 3.3.4), and how long it is then away (assumed).
+FAILURES_PER_NODE_DAY = 419 / 54 / 2048
+REPAIR_DAYS = 3.0
+# The reserve is enough in this share of the time.
+RESERVE_QUANTILE = 0.99
 # Uses of one run that ended within an hour of its last were held together.
 LAST_SECONDS = 3600.0
 # Jobs are looked at in steps of five minutes.
 STEP_SECONDS = 300.0
 SEVERAL_POOLS = coded("plan-several-pools", "its work runs on several node types, or at several places")
 GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
+EXCLUDED = coded("plan-excluded", "it is excluded from the plan")
+
+
+def pool_key(cluster: str, provider: str | None, region: str | None, sku: str) -> str:
+    """Nodes of one key stand in for one another: the same machine at the same place, so the same fabric and links."""
+    return "/".join((cluster, provider or "-", region or "-", sku))
+
+
+def pool_of(node: NodeFacts) -> str:
+    """A node of unknown SKU is alike to those with as many GPUs of its kind and the same kind of fabric."""
+    fabric = "fabric" if node.fabric is not None and node.fabric.ports_compute else "no-fabric"
+    shape = f"{node.gpu_count}x{node.gpu_sku or node.gpu_name or node.node}-{fabric}"
+    return pool_key(node.cluster, node.provider, node.region, node.node_sku or shape)
+
+
+def plan_node(scene: MoveContext, verdicts: Verdicts, node: NodeFacts, held: CodedText | None) -> PlanNode:
+    sku = scene.catalog.node(node.node_sku) if node.node_sku else None
+    price = scene.book.saving_price(node)
+    cash = cash_of(price, 1, scene.at)
+    bound = None if cash and cash.date is None else FOREVER
+    if cash and cash.date is not None:
+        bound = datetime.fromisoformat(cash.date).replace(tzinfo=UTC).timestamp()
+    rest = [r.free_watts or r.held_watts for r in verdicts.rest_levels if r.node == node.node]
+    known = [watts for watts in rest if watts is not None]
+    memory = sku.host_mem_bytes if sku is not None else None
+    return PlanNode(
+        name=node.node, pool=pool_of(node), gpu_sku=node.gpu_sku, node_sku=node.node_sku, gpus=node.gpu_count,
+        usd_per_hour=price.usd_per_hour if price is not None else None, price=price.id if price is not None else None,
+        bound_until=bound,
+        # Where the cores are not known they count in hundredths of the host, the same for all nodes of a pool.
+        cpu_cores=round(CPU_MAX * ((sku.vcpus if sku is not None else None) or 100), 1),
+        host_mem_bytes=round(HOST_MEM_MAX * memory, -8) if memory else None, held=held,
+        # Of some GPUs only: the others draw about as much.
+        idle_watts=float(np.mean(known)) * node.gpu_count if known else None,
+        island_gpus=island_of(scene.catalog.gpu(node.gpu_sku) if node.gpu_sku else None), region=node.region,
+    )  # fmt: skip
+
+
+def island_of(gpu: GpuSku | None) -> int:
+    """GPUs that an NVLink bridge joins: two cards, of H200 NVL four. 0: a board joins all, which is assumed where
+    nothing is known, too."""
+    return 0 if gpu is None or not gpu.nvlink_by_bridge else 4 if gpu.name.startswith("H200") else 2
+
+
+def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedText | None:
+    """Why a node may neither be emptied nor take more work: it is unknown what runs there. None: it may."""
+    dark = [one for one in verdicts.inventory.unobserved if one.node == node.node]
+    if dark:
+        return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
+    known = verdicts.inventory.nodes.get(node.node)
+    if known is not None and known.unaccounted_pods:
+        return coded(
+            "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them",
+            count=len(known.unaccounted_pods),
+        )  # fmt: skip
+    if node.hours_observed < floor_hours:
+        return coded(
+            "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
+            hours=node.hours_observed, floor=floor_hours,
+        )  # fmt: skip
+    if (known is not None and known.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
+        return coded("plan-node-silent", "it has stopped sending data")
+    return None
+
+
+def reserve_nodes(nodes: int) -> int:
+    """Nodes to keep free so that those that fail and are away find a place, in 99 % of the time: Poisson around the
+    mean number that is away at once. 0 of a pool of none."""
+    mean, away, chance = nodes * FAILURES_PER_NODE_DAY * REPAIR_DAYS, 0, 0.0
+    while nodes and (chance := chance + math.exp(-mean) * mean**away / math.factorial(away)) < RESERVE_QUANTILE:
+        away += 1
+    return min(away, nodes)
+
+
+def host_use(host: pd.DataFrame) -> Mapping[str, tuple[float, float]]:
+    """Node -> share of its cores that are busy (95th percentile of its hours) and bytes of memory in use (their
+    maximum); 0: not measured, which limits nothing."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, own in host.groupby("node") if not host.empty else ():
+        cpu, memory = (
+            own.get(column, pd.Series(dtype=float)).dropna() for column in ("cpu_util_mean", "mem_used_bytes_max")
+        )
+        found[str(name)] = (float(cpu.quantile(0.95)) if len(cpu) else 0.0, float(memory.max()) if len(memory) else 0.0)
+    return found
 
 
 def team_of(group: Group) -> str | None:
