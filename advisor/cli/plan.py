@@ -16,7 +16,7 @@ from .options import add_ledger, add_source, ledger_beside
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 
 if TYPE_CHECKING:
-    from ..plan.limits import FleetChange, PlanRequest
+    from ..plan.problem import FleetChange, PlanRequest
 
 _GOALS = ("cash", "nodes", "capacity", "energy")
 _RISKS = ("very-low", "low", "medium", "high")
@@ -111,7 +111,7 @@ def _seconds(text: str) -> float:
 
 def request_of(options: argparse.Namespace) -> tuple[PlanRequest, FleetChange]:
     """What the options ask for. Raises UsageError for what cannot be."""
-    from ..plan.limits import FleetChange, PlanRequest  # noqa: PLC0415
+    from ..plan.problem import FleetChange, PlanRequest  # noqa: PLC0415
     from ..plan.whatif import parse_add, parse_demand  # noqa: PLC0415
 
     both = sorted(set(options.only) & set(options.exclude))

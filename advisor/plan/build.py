@@ -1,5 +1,5 @@
 """From what was judged and recommended to the problem that a plan solves. What a plan reads of the advice and of the
-moves, it reads here, in `pools`, `series`, `choices` and `reconcile`."""
+moves, it reads here, in `fleet`, `choices` and `figures`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from ..pipeline import Reasoned
 from ..recommend.evidence import GAP_MAX
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
-from .choices import LeftOut, choice_of
-from .limits import CPU_MAX, EXCLUDED, NO_CHANGE, FleetChange, PlanRequest
-from .pools import host_use, island_of, plan_node, pool_key, pool_of, reserve_nodes, why_held
-from .problem import Hours, PlanNode, PlanOption, PlanSeries, Problem
-from .series import Placed, comes_and_goes, demand_of, goes_on, grid_of, jobs_of, placed, service_of, team_of
+from . import inputs
+from .choices import choice_of
+from .problem import NO_CHANGE, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
 from .whatif import changed
 
@@ -32,13 +30,13 @@ RENTED_MAX = 64
 @dataclass(frozen=True)
 class Drafted:
     """`problem` with what it was made of, and `changes`: what `change` made of today's fleet, in sentences. `left_out`:
-    recommendations that are no choice of it; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
+    recommendation -> why it is no choice; `grid`: begin of each hour (Unix seconds); `crowded`: pool -> GPUs that
     its work of the window would lack today; `reserve_wanted`: pool -> GPUs that should be free for failures;
     `reserve_lost`: pool -> GPUs of them that a changed fleet has no room for and that today's has."""
 
     request: PlanRequest
     problem: Problem
-    left_out: tuple[LeftOut, ...]
+    left_out: Mapping[str, CodedText]
     grid: Hours
     crowded: Mapping[str, int]
     reserve_wanted: Mapping[str, int]
@@ -49,30 +47,37 @@ class Drafted:
 
 def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
     """The problem of a fleet. `frame`: what the advice rests on, for who holds what now and what the hosts can take."""
-    fleet = found.fleet
-    verdicts = fleet.verdicts
-    groups = {g.series_id: g for g in found.fleet.groups}
-    own = [g for g in found.fleet.groups if goes_on(g)]
-    where = placed(verdicts, found.fleet.groups, frame.uses, GAP_MAX)
+    verdicts, fleet = found.fleet.verdicts, found.fleet
+    groups = {g.series_id: g for g in fleet.groups}
+    own = [g for g in fleet.groups if inputs.goes_on(g)]
+    where = inputs.placed(verdicts, fleet.groups, frame.uses, GAP_MAX)
     with_jobs: dict[str, set[str | None]] = defaultdict(set)
     for g in own:
-        if g.current and comes_and_goes(g):
+        if g.current and inputs.comes_and_goes(g):
             for node in (node for w in g.now for node in where.by_workload.get(w.id) or w.nodes):
-                with_jobs[node].add(team_of(g))
+                with_jobs[node].add(inputs.team_of(g))
     nodes = []
     for facts in verdicts.nodes:
-        held = why_held(verdicts, facts, fleet.floor_hours)
-        held = EXCLUDED if held is None and facts.node in request.exclude else held
-        nodes.append(replace(plan_node(fleet, verdicts, facts, held), drains=facts.node in with_jobs))
-    per_gpu = _per_gpu(frame, nodes, where, found.fleet.groups)
-    grid = grid_of(verdicts.window)
+        held = inputs.why_held(verdicts, facts, fleet.floor_hours)
+        held = inputs.EXCLUDED if held is None and facts.node in request.exclude else held
+        nodes.append(replace(inputs.plan_node(fleet, verdicts, facts, held), drains=facts.node in with_jobs))
+    per_gpu = _per_gpu(frame, nodes, where, fleet.groups)
+    grid = inputs.grid_of(verdicts.window)
     services = [
-        service_of(g, request, where, demand_of(g, grid, fleet.headroom(g)), per_gpu)
-        for g in own if not comes_and_goes(g)
+        inputs.service_of(g, request, where, inputs.demand_of(g, grid, fleet.headroom(g)), per_gpu)
+        for g in own if not inputs.comes_and_goes(g)
     ]  # fmt: skip
-    jobs = jobs_of([g for g in own if comes_and_goes(g)], verdicts, request, grid)
+    jobs = inputs.jobs_of([g for g in own if inputs.comes_and_goes(g)], verdicts, request, grid)
     series = {s.id: s for s in (*services, *jobs) if s is not None}
-    options, left = _choices(found, series, groups, request)
+    keys = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
+    options, left = list[PlanOption](), dict[str, CodedText]()
+    for r in found.options:
+        key = keys.get(r.workload or "", "")
+        choice = choice_of(r, series.get(key), groups.get(key), fleet, request)
+        if isinstance(choice, PlanOption):
+            options.append(choice)
+        else:
+            left[r.id] = choice
     rented = _rented(fleet, options, series, groups) if request.goal == "cash" else []
     pools = {n.pool for n in (*nodes, *rented)}
     why = (
@@ -80,8 +85,7 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         if request.goal == "cash"
         else coded("plan-target-not-there", "the fleet has no such nodes, and only the goal cash rents any")
     )
-    by_id = {r.id: r for r in found.options}
-    left += [LeftOut(by_id[o.id], why) for o in options if o.pool is not None and o.pool not in pools]
+    left |= {o.id: why for o in options if o.pool is not None and o.pool not in pools}
     problem = Problem(
         nodes=(*nodes, *rented), series=tuple(series.values()),
         options=tuple(o for o in options if o.pool is None or o.pool in pools),
@@ -93,7 +97,7 @@ def draft(found: Reasoned, frame: Frame, request: PlanRequest) -> Drafted:
         problem = _with_tenants(problem, with_jobs, where)
     problem, crowded = as_today(problem)
     wanted, reserve = reserve_of(problem, request)
-    return Drafted(request, replace(problem, reserve=reserve), tuple(left), grid, crowded, wanted)
+    return Drafted(request, replace(problem, reserve=reserve), left, grid, crowded, wanted)
 
 
 def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
@@ -104,39 +108,30 @@ def as_today(problem: Problem) -> tuple[Problem, Mapping[str, int]]:
     """
     crowded: dict[str, int] = {}
     series = {s.id: s for s in problem.series}
+    hours = max((len(s.demand) for s in problem.series), default=1)
     taken = {name for s in problem.series for u in s.units for name in u.gpus}
     taken |= {name for name, count in problem.fixed_gpus.items() if count}
     for pool, nodes in problem.pools.items():
-        today = [n for n in nodes if not n.rented]
-        held = {s.id: problem.held(s).get(pool, 0) for s in problem.series if not s.jobs}
-        room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
+        today, own = [n for n in nodes if not n.rented], [s for s in problem.series if s.pool == pool]
         # What is asked for beyond what services hold.
-        more = {
-            s.id: needs[pool] - held.get(s.id, 0)
-            for s in problem.series if pool in (needs := problem.needs_of(s, None))
-        }  # fmt: skip
-        asked = np.sum(list(more.values()), axis=0) if more else np.zeros(1)
-        jobs = [s for s in problem.series if s.jobs and s.pool == pool]
-        wholes = np.sum([np.ceil(s.whole_nodes - 1e-9) for s in jobs], axis=0) if jobs else np.zeros(1)
+        held = {s.id: 0 if s.jobs else s.gpu_count for s in own}
+        more = {s.id: problem.needs_of(s, None)[pool] - held[s.id] for s in own}
+        room = sum(n.gpus - problem.fixed_gpus.get(n.name, 0) for n in today) - sum(held.values())
+        asked = np.sum([*more.values(), np.zeros(hours)], axis=0)
+        wholes = np.sum([*(np.ceil(s.whole_nodes - 1e-9) for s in own), np.zeros(hours)], axis=0)
         free = sum(n.name not in taken and n.held is None for n in today)
-        over = int(np.ceil(np.max(asked - room, initial=0.0)))
-        if over > 0:
+        if (over := math.ceil(np.max(asked - room))) > 0:
             crowded[pool] = over
-        share = np.minimum(np.divide(max(room, 0), asked, out=np.ones_like(asked), where=asked > 0), 1.0)
-        whole_share = np.minimum(np.divide(free, wholes, out=np.ones_like(wholes), where=wholes > 0), 1.0)
-        for id_, own in more.items():
-            s = series[id_]
-            total = max(s.gpu_count, 1)
-            # A series in several pools asks for its part in each: it is cut by the least that one of them carries.
-            part = held.get(id_, 0) / total if not s.jobs else 1.0
-            cut = (held.get(id_, 0) + np.floor(own * share)) / part if part else s.demand
-            demand = np.where((share < 1.0) & (own > 0), np.minimum(s.demand, cut), s.demand)
-            nodes_ = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
-            series[id_] = replace(s, demand=demand, whole_nodes=nodes_ if s.jobs else s.whole_nodes)
+        share = np.minimum(np.divide(max(room, 0), asked, out=np.ones(hours), where=asked > 0), 1.0)
+        whole_share = np.minimum(np.divide(free, wholes, out=np.ones(hours), where=wholes > 0), 1.0)
+        for s in own:
+            cut = np.where(share < 1.0, np.minimum(s.demand, held[s.id] + np.floor(more[s.id] * share)), s.demand)
+            nodes_cut = np.where(whole_share < 1.0, np.floor(s.whole_nodes * whole_share), s.whole_nodes)
+            series[s.id] = replace(s, demand=cut, whole_nodes=nodes_cut)
     return replace(problem, series=tuple(series.values())), crowded
 
 
-def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: Placed) -> Problem:
+def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: inputs.Placed) -> Problem:
     """The problem with who may enter nodes on which somebody is beside the replicas that it knows: whoever shares GPUs,
     holds them by an unknown name, or runs a job now (`jobs`: node -> teams)."""
     own: dict[str, set[str]] = defaultdict(set)
@@ -152,10 +147,10 @@ def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: 
 
 
 def _per_gpu(
-    frame: Frame, nodes: Sequence[PlanNode], where: Placed, groups: Sequence[Group]
+    frame: Frame, nodes: Sequence[PlanNode], where: inputs.Placed, groups: Sequence[Group]
 ) -> Mapping[str, tuple[float, float]]:
     """Node -> cores and bytes in use for each GPU that is held there now."""
-    use, taken = host_use(frame.host), Counter[str]()
+    use, taken = inputs.host_use(frame.host), Counter[str]()
     for group in groups:
         if group.current:
             for w in group.now:
@@ -164,24 +159,8 @@ def _per_gpu(
     for node in nodes:
         cpu, memory = use.get(node.name, (0.0, 0.0))
         if held := taken[node.name]:
-            found[node.name] = (cpu * (node.cpu_cores or 0.0) / CPU_MAX / held, memory / held)
+            found[node.name] = (cpu * (node.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory / held)
     return found
-
-
-def _choices(
-    found: Reasoned, series: Mapping[str, PlanSeries], groups: Mapping[str, Group], request: PlanRequest
-) -> tuple[list[PlanOption], list[LeftOut]]:
-    keys = {w.id: g.series_id for g in groups.values() for w in g.workloads}
-    options: list[PlanOption] = []
-    left: list[LeftOut] = []
-    for r in found.options:
-        key = keys.get(r.workload or "", "")
-        choice = choice_of(r, series.get(key), groups.get(key), found.fleet, request)
-        if isinstance(choice, PlanOption):
-            options.append(choice)
-        else:
-            left.append(LeftOut(r, choice))
-    return options, left
 
 
 def _rented(
@@ -192,9 +171,9 @@ def _rented(
     facts: dict[str, tuple[NodeFacts, str]] = {}
     for o in options:
         node = groups[o.series].nodes[0]
-        if o.pool is None or o.pool == pool_of(node):
+        if o.pool is None or o.pool == inputs.pool_of(node):
             continue
-        name = o.pool.removeprefix(pool_key(node.cluster, node.provider, node.region, ""))
+        name = o.pool.removeprefix(inputs.pool_key(node.cluster, node.provider, node.region, ""))
         sku, s = fleet.catalog.node(name), series[o.series]
         if sku is None or fleet.book.beside(node, name) is None:
             continue
@@ -215,7 +194,7 @@ def _rented(
             out.append(
                 PlanNode(
                     f"new {name} {numbers[name]}", pool, sku.gpu, sku.name, sku.gpu_count, price.usd_per_hour, price.id,
-                    rented=True, region=node.region, island_gpus=island_of(fleet.catalog.gpu(sku.gpu)),
+                    rented=True, region=node.region, island_gpus=inputs.island_of(fleet.catalog.gpu(sku.gpu)),
                 )
             )  # fmt: skip
     return out
@@ -241,7 +220,7 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
         own = [n for n in nodes if n.is_today or n.extra == "added"]
         if not own:
             continue
-        count = request.reserve_nodes if request.reserve_nodes is not None else reserve_nodes(len(own))
+        count = request.reserve_nodes if request.reserve_nodes is not None else inputs.reserve_nodes(len(own))
         wanted[pool] = sum(sorted((n.gpus for n in own), reverse=True)[:count])
         used = int(problem.needs.base[pool].max())
         kept[pool] = max(min(wanted[pool], sum(n.gpus for n in own) - used), 0)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-
-import numpy as np
 
 from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, all_of, coded
 from ..recommend.constraints import NODES_SHARED
-from ..recommend.fleet import DRAWS, Fleet, baseline_for
+from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
-from .limits import EXCLUDED, RISKS, PlanRequest
-from .pools import pool_key, pool_of
-from .problem import Hours, PlanOption, PlanSeries
-from .series import GPUS_SHARED
+from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
+from .problem import RISKS, PlanOption, PlanRequest, PlanSeries
 
 # What blocks a recommendation by itself and not as a part of a plan: the plan knows who else is on the nodes, and what
 # everything costs together.
 ALONE = frozenset({NODES_SHARED.code, "paid-on-top", "rented-on-top", "nothing-saved", "nodes-of-several-kinds"})
 # Actions that move nothing: they go beside any layout.
 IN_PLACE = frozenset({"lower-clock", "power-cap", "rest-clocks", "schedule-off", "fix-first"})
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A recommendation that is no choice of the plan, and why."""
-
-    recommendation: Recommendation
-    why: CodedText
 
 
 def choice_of(
@@ -69,7 +56,6 @@ def choice_of(
         demand_scale=ratio, keeps_units=keeps, cpu_cores_each=round(cores * each, 1),
         host_mem_bytes_each=round(memory * each, -8), excludes=frozenset(r.excludes),
         energy_kwh_per_month=r.energy_saving_kwh_per_month.p50 if r.energy_saving_kwh_per_month else 0.0,
-        extra_draws=np.zeros(DRAWS) if pool is None else _extra(r, group, fleet, units * each),
         linked=group.may_use_nvlink and each > 1 and not keeps, node_gpus=node_gpus,
     )  # fmt: skip
 
@@ -93,13 +79,11 @@ def _no_choice(r: Recommendation, series: PlanSeries | None, group: Group | None
     if r.action in IN_PLACE:
         return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
     if series is None or group is None:
-        if group is not None and group.shared:
-            return GPUS_SHARED
+        if group is not None and group.recurs and group.nodes:
+            return GPUS_SHARED if group.shared else SEVERAL_POOLS
         return coded("plan-no-series", "the plan does not know who holds these GPUs")
     if series.untouchable is not None:
         return series.untouchable
-    if series.spread and (series.jobs or r.action != "release"):
-        return coded("plan-several-pools", "its work runs on several node types, or at several places")
     if r.action == "release" and r.source.gpu_count < group.gpu_count:
         return coded("plan-part-of-series", "it releases idle replicas, and the plan moves or stops a series whole")
     if r.action == "move-sku" and (r.target.node_sku is None or r.time_ratio is None):
@@ -151,25 +135,3 @@ def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int |
     if r.action == "reduce-gpus" and units * each >= series.gpu_count:
         return coded("plan-no-whole-replica", "no whole replica of {gpus} GPUs can be spared", gpus=each)
     return units, each, r.action == "reduce-gpus", 0
-
-
-def _extra(r: Recommendation, group: Group, fleet: Fleet, promised: int) -> Hours:
-    """GPUs beyond what is promised that it needs, draw by draw.
-
-    Days of demand are drawn from one seed for all series, so that those of the same days stand for the same draws.
-    """
-    base = baseline_for(fleet, group)
-    if base.demand is None or r.action == "mig-slice":  # its instances are packed into these GPUs, whatever the demand
-        return np.zeros(DRAWS)
-    demand = group.demand_draws(np.random.default_rng([fleet.seed, 1]), DRAWS)
-    ratio = np.ones(DRAWS)
-    # The same GPU on another node takes the same time.
-    faster = r.action == "move-sku" and r.target.gpu_sku != r.source.gpu_sku
-    if faster and r.time_ratio is not None and r.time_ratio.p10 > 0:
-        sigma = math.log(r.time_ratio.p90 / r.time_ratio.p10) / (2 * 1.2816)
-        ratio = r.time_ratio.p50 * np.exp(sigma * fleet.draws("plan", r.id).standard_normal(DRAWS))
-    unit = base.unit
-    needed = np.maximum(np.ceil(base.gpus * demand * ratio / base.headroom / unit - 1e-9) * unit, float(base.floor))
-    # As the recommendation's own count: never more than it holds today, for as much longer as the target takes.
-    most = np.maximum(np.ceil(base.gpus * ratio / unit - 1e-9) * unit, float(promised))
-    return np.where(np.isfinite(needed), np.clip(needed - promised, 0.0, most - promised), 0.0)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
+from ..core.advice_types import Interval, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..pipeline import Reasoned
-from ..recommend.fleet import DRAWS
+from ..recommend.prediction import percentiles
 from ..recommend.recommender import best_together, without_losers
 from .build import Drafted
-from .problem import FOREVER, Goal, Hours, Layout, PlanNode, Problem
+from .problem import FOREVER, Goal, Layout, PlanNode, Problem
 from .result import NotInPlan, PoolPlan, ReservedNode
 from .state import State
 from .steps import Step
@@ -24,57 +23,29 @@ from .worth import HOURS_PER_MONTH, MONTH_SECONDS, month_usd
 YEARS_MAX = 10.0
 
 
-@dataclass(frozen=True)
-class Brought:
-    """By draw: nodes that can be given back, GPUs of the fleet that services let go of, and US dollars a month by date
-    (None: now), each with all earlier ones."""
-
-    nodes: Hours
-    gpus: Hours
-    usd: Mapping[float | None, Hours]
-
-
-def brought(problem: Problem, layout: Layout) -> Brought:
-    """Draws of the whole fleet: the extra GPUs of all changes of one pool are added draw by draw. Where demand or a
-    predicted time turns out higher, nodes are kept or rented after all: those that bring most, so that a claim is never
-    raised by them."""
-    nodes, gpus = np.zeros(DRAWS), np.zeros(DRAWS)
-    back: dict[float | None, Hours] = {None: np.zeros(DRAWS)}
-    asked = problem.needs.asked(layout.chosen.values())
-    for pool, members in problem.pools.items():
-        extra = sum(
-            (o.extra_draws for o in layout.chosen.values() if o.pool == pool and len(o.extra_draws)), np.zeros(DRAWS)
-        )
-        kept = [n for n in members if n.name in layout.kept]
-        gone = [n for n in members if n.is_today and n.name not in layout.kept]
-        slack = sum(n.gpus for n in kept) - int(asked[pool].max()) - problem.reserve.get(pool, 0)
-        lacking = np.maximum(extra - max(slack, 0), 0.0)
-        more = np.ceil(lacking / max(n.gpus for n in members) - 1e-9)
-        again = np.minimum(more, len(gone))
-        nodes += len(gone) - again
-        gpus -= lacking
-        by_worth = sorted(gone, key=lambda n: (n.bound_until is None, n.usd_per_hour or 0.0), reverse=True)
-        for rank, node in enumerate(by_worth):
-            if node.bound_until != FOREVER and node.usd_per_hour:
-                date = node.bound_until
-                back[date] = back.get(date, np.zeros(DRAWS)) + month_usd(node) * (again <= rank)
-        price = max(month_usd(n) for n in members)
-        back[None] = back[None] - sum(month_usd(n) for n in kept if n.is_bought) - (more - again) * price
-    gpus += _released(problem, layout)
-    usd: dict[float | None, Hours] = {}
-    total = np.zeros(DRAWS)
-    for date in sorted(back, key=lambda at: -1.0 if at is None else at):
-        usd[date] = total = total + back[date]
-    return Brought(nodes, np.maximum(gpus, 0.0), usd)
+def cash_of_plan(found: Reasoned, problem: Problem, layout: Layout) -> Mapping[float | None, Interval]:
+    """Date (None: now) -> US dollars a month from then on: returned nodes, less rent. The interval is that of the
+    recommendations in the plan, from their joint draws."""
+    chosen = {o.id for o in layout.chosen.values()}
+    drawn = [o.draws for o in found.options if o.id in chosen and o.draws is not None]
+    rent = sum(month_usd(n) for n in problem.nodes if n.is_bought and n.name in layout.kept)
+    back: dict[float | None, float] = {None: -rent}
+    for n in problem.nodes:
+        if n.is_today and n.name not in layout.kept and n.bound_until != FOREVER and n.usd_per_hour:
+            date = None if n.bound_until is None or n.bound_until <= problem.now else n.bound_until
+            back[date] = back.get(date, 0.0) + month_usd(n)
+    total = sum((draws - np.median(draws) for draws in drawn), np.zeros(1))
+    dates = sorted(back, key=lambda at: -1.0 if at is None else at)
+    return {date: percentiles(total := total + back[date]) for date in dates}
 
 
-def _released(problem: Problem, layout: Layout) -> int:
+def released(problem: Problem, layout: Layout) -> int:
     """GPUs of the fleet that services hold today and no longer hold afterwards."""
     own = {n.name for n in problem.nodes if n.is_today}
     held = {u.id: u.gpu_count for s in problem.series for u in s.units}
     held |= {o.unit(k): o.gpus_each for o in layout.chosen.values() for k in range(o.started)}
     before = sum(c for s in problem.series for u in s.units for n, c in u.gpus.items() if n in own)
-    return before - sum(held[unit] for unit, node in layout.places.items() if node in own)
+    return max(before - sum(held[unit] for unit, node in layout.places.items() if node in own), 0)
 
 
 def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:
@@ -133,32 +104,38 @@ def left_out(
     `advise` counts of it as recoverable."""
     problem = drafted.problem
     chosen, options = {o.id for o in layout.chosen.values()}, problem.by_option
-    whys = {one.recommendation.id: one.why for one in drafted.left_out}
     counted = recoverable_of(found)
     touched = len({step.series for step in steps if step.series is not None})
     state = State(problem).set(layout.chosen, layout.places, layout.kept)
     gone = {n.name for n in problem.nodes if n.is_today and n.name not in layout.kept}
-    # Nodes that are emptied by the layout alone are those of the recommendations that name nodes and no work.
-    by_layout = gone - {name for step in steps if step.option is not None for name in step.frees}
+    # What the layout alone empties stands for nodes alike that recommendations name, which name nodes and no work.
+    by_layout = gone - {name for step in steps if step.option is not None for name in step.sources}
     reserve: list[ReservedNode] = []
     left: list[NotInPlan] = []
-    for r in sorted(found.options, key=lambda r: (r.action != "release", r.rank)):
+
+    def rank(r: Recommendation) -> tuple[object, ...]:
+        """Nodes that stay empty first: these are the reserve."""
+        return r.action != "release", any(state.rooms[n].gpus for n in r.yardstick.nodes if n in state.rooms), r.rank
+
+    for r in sorted(found.options, key=rank):
         usd = counted.get(r.id)
         if r.id in chosen:
             continue
-        why = _why(drafted, layout, r.id, touched) if r.id in options else whys.get(r.id)
+        why = _why(drafted, layout, r.id, touched) if r.id in options else drafted.left_out.get(r.id)
         if why is None or (why.code in ("plan-in-place", "plan-by-layout") and usd is None):
             continue
         if why.code == "plan-by-layout":
             names = [name for name in r.yardstick.freed or r.yardstick.nodes if name in problem.by_node]
-            if (given := _given_back(problem, names, by_layout)) is not None:
-                by_layout -= given
+            if (given := _given_back(problem, names, gone, by_layout)) is not None:
+                gone, by_layout = gone - given, by_layout - given
                 continue
-            why = _why_kept(state, names)
+            why = _why_kept(state, names, {one.node for one in reserve})
             if usd is not None and why.code == "plan-reserve":
                 reserve += [ReservedNode(name, usd / len(names), r.id, why) for name in names]
                 continue
         own = r.saving_usd_per_month.p50 if r.saving_usd_per_month else None
+        # Its work is in the plan another way, and so are its dollars.
+        usd = None if why.code == "plan-other-chosen" else usd
         left.append(NotInPlan(r.id, r.action, r.workload, why, r.risk, own, why.code == "plan-risk", usd))
     left.sort(key=lambda n: (not n.risk_alone, -(n.would_bring_usd_per_month or 0.0), n.recommendation))
     return tuple(sorted(reserve, key=lambda one: (-one.usd_per_month, one.node))), tuple(left)
@@ -171,34 +148,35 @@ def recoverable_of(found: Reasoned) -> Mapping[str, float]:
     return {o.id: float(np.median(o.draws)) for o in best if o.draws is not None and id(o.draws) in kept}
 
 
-def _given_back(problem: Problem, names: Sequence[str], free: set[str]) -> set[str] | None:
-    """As many nodes of the same pools, these first, of those given back; None: there are too few."""
+def _given_back(problem: Problem, names: Sequence[str], gone: set[str], alike: set[str]) -> set[str] | None:
+    """These nodes where they are `gone`, else as many of `alike` in the same pools; None: there are too few."""
     taken: set[str] = set()
     for name in names:
         pool = problem.by_node[name].pool
-        alike = sorted((n != name, n) for n in free - taken if problem.by_node[n].pool == pool)
-        if not alike:
+        own = [name] if name in gone else sorted(n for n in alike - taken if problem.by_node[n].pool == pool)
+        if not own:
             return None
-        taken.add(alike[0][1])
+        taken.add(own[0])
     return taken if names else None
 
 
-def _why_kept(state: State, names: Sequence[str]) -> CodedText:
-    """Why nodes that could be emptied are kept."""
+def _why_kept(state: State, names: Sequence[str], reserved: Set[str]) -> CodedText:
+    """Why nodes that could be emptied are kept. `reserved`: nodes that are kept in reserve already."""
     nodes = [state.problem.by_node[name] for name in names]
     held = next((n.held for n in nodes if n.held is not None), None)
     if held is not None:
         return held
-    for pool, count in Counter(n.pool for n in nodes).items():
-        gpus, kept = sum(n.gpus for n in nodes if n.pool == pool), state.problem.pools[pool]
-        room = sum(n.gpus for n in kept if n.name in state.kept) - int(state.asked[pool].max()) - gpus
-        empty = sum(n.name in state.kept and not state.rooms[n.name].gpus for n in kept) - int(state.whole[pool].max())
-        if room < 0 or (empty < count and state.whole[pool].any()):
+    for pool in {n.pool for n in nodes}:
+        kept = [state.rooms[n.name] for n in state.problem.pools[pool] if n.name in state.kept]
+        own = [room for room in kept if room.node in nodes or room.node.name in reserved]
+        room = sum(r.node.gpus for r in kept) - sum(r.node.gpus for r in own) - int(state.asked[pool].max())
+        empty = sum(not r.gpus for r in kept) - sum(not r.gpus for r in own)
+        if room < 0 or empty < int(state.whole[pool].max()):
             return coded("plan-peak", "the work of its node type needs it at its peak")
         if room < state.reserve(pool):
             return coded(
                 "plan-reserve", "kept free for failures: {gpus} GPUs of {pool}",
-                gpus=state.reserve(pool), pool=pool_name(kept[0]),
+                gpus=state.reserve(pool), pool=pool_name(kept[0].node),
             )  # fmt: skip
     return coded("plan-brings-nothing", _NOTHING[state.problem.goal])
 

@@ -16,12 +16,9 @@ from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.frame import Frame
 from ..pipeline import Reasoned
-from ..recommend.prediction import percentiles
 from .build import Drafted, changed_draft, draft
-from .choices import IN_PLACE
-from .figures import brought, left_out, node_watts, pool_name, pool_plans
-from .limits import NO_CHANGE, FleetChange, PlanRequest
-from .problem import FOREVER, Layout, PlanNode, Problem
+from .figures import cash_of_plan, left_out, node_watts, pool_name, pool_plans, released
+from .problem import FOREVER, NO_CHANGE, FleetChange, Layout, PlanNode, PlanRequest, Problem
 from .result import CashDate, Move, Plan, PlanStep, RentedNode, ReturnedNode, SolverFigures
 from .solve import has_solver, solve
 from .steps import Step, sequence
@@ -39,10 +36,7 @@ class Planner:
     clock: Callable[[], float]
 
     def plan(
-        self,
-        request: PlanRequest,
-        change: FleetChange = NO_CHANGE,
-        on_first: Callable[[Plan], None] | None = None,
+        self, request: PlanRequest, change: FleetChange = NO_CHANGE, on_first: Callable[[Plan], None] | None = None
     ) -> Plan:
         """The plan of a request; `change`: of a fleet or a demand that is not today's. `on_first`: is given a first
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
@@ -62,15 +56,16 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     """What a layout means for people."""
     problem, advice, request, change = drafted.problem, found.advice, drafted.request, drafted.change
     order = sequence(problem, layout)
-    steps = _steps(found, problem, _real(problem, order))
+    steps = _steps(found, problem, order)
     # What was added stays: it is no part of what can be given back.
     layout = replace(layout, kept=layout.kept | {n.name for n in problem.nodes if n.extra == "added"})
-    drawn = brought(problem, layout)
     own = [n for n in problem.nodes if n.is_today]
     returned = _returned(problem, layout, steps)
     reserve, not_in_plan = left_out(found, drafted, layout, order)
-    cash = tuple(CashDate(_day(at), _until(returned, at), percentiles(usd)) for at, usd in drawn.usd.items())
-    cash = cash if any(n.usd_per_hour for n in own) else ()
+    cash: tuple[CashDate, ...] = ()
+    if any(n.usd_per_hour for n in own):
+        usd = cash_of_plan(found, problem, layout)
+        cash = tuple(CashDate(_day(at), _until(returned, at), interval) for at, interval in usd.items())
     advise = advice.summary.recoverable_usd_per_month if change.nothing else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
@@ -80,14 +75,14 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         source=dict(advice.source), nodes_today=len(own), gpus_today=sum(n.gpus for n in own),
         workloads=len({s.workload or s.id for s in problem.series}),
         touched=len({s.series for s in steps if s.series is not None}),
-        nodes=percentiles(drawn.nodes), gpus_freed=percentiles(drawn.gpus), cash=cash,
+        gpus_freed=released(problem, layout), cash=cash,
         energy_kwh_per_month=node_watts(problem, [r.node for r in returned]),
         pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
         rented=_new_nodes(problem, layout, lambda n: n.is_bought),
         missing=_new_nodes(problem, layout, lambda n: n.extra == "missing"), steps=steps,
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
-        not_in_plan=not_in_plan, beside=_beside(drafted, layout),
+        not_in_plan=not_in_plan, beside=_beside(found, drafted, layout),
         kept_nodes={n.name: n.held for n in own if n.held is not None}, solver=_solver(problem, layout),
         notes=plan_notes(drafted), changes=drafted.changes,
     )  # fmt: skip
@@ -105,63 +100,39 @@ def _solver(problem: Problem, layout: Layout) -> SolverFigures:
 def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
     problem = drafted.problem
     own = [n for n in problem.nodes if n.is_today]
+    units = [u for s in problem.series for u in s.units]
     notes: list[CodedText] = []
-    held = [n for n in own if n.held is not None and n.held.code != "plan-excluded"]
-    if held:
-        notes.append(
-            coded("plan-nodes-held", "too little is known to empty or fill {nodes}", nodes=counted(len(held), "node"))
-        )
-    unpriced = [n for n in own if n.usd_per_hour is None]
-    if unpriced:
-        notes.append(
-            coded("plan-unpriced", "no price for {nodes}: no cash is counted", nodes=counted(len(unpriced), "node"))
-        )
-    forever = [n for n in own if n.bound_until == FOREVER and n.usd_per_hour is not None]
-    if forever:
-        notes.append(
-            coded(
-                "plan-bound", "{nodes} owned, or committed without a known end: capacity when emptied, not cash",
-                nodes=counted(len(forever), "node"),
-            )
-        )  # fmt: skip
-    if not any(n.host_mem_bytes for n in own) or not any(u.host_mem_bytes for s in problem.series for u in s.units):
+
+    def count(code: str, text: str, found: int, noun: str) -> None:
+        if found:
+            notes.append(coded(code, text, count=counted(found, noun)))
+
+    held = sum(n.held is not None and n.held.code != "plan-excluded" for n in own)
+    count("plan-nodes-held", "too little is known to empty or fill {count}", held, "node")
+    unpriced = sum(n.usd_per_hour is None for n in own)
+    count("plan-unpriced", "no price for {count}: no cash is counted", unpriced, "node")
+    forever = sum(n.bound_until == FOREVER and n.usd_per_hour is not None for n in own)
+    bound = "{count} owned, or committed without a known end: capacity when emptied, not cash"
+    count("plan-bound", bound, forever, "node")
+    if not any(n.host_mem_bytes for n in own) or not any(u.host_mem_bytes for u in units):
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
-    for pool, gpus in sorted(drafted.crowded.items()):
-        notes.append(
-            coded(
-                "plan-crowded-today",
-                "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak",
-                pool=pool_name(problem.pools[pool][0]), gpus=counted(gpus, "GPU"),
-            )
-        )  # fmt: skip
-    for pool, gpus in sorted(drafted.reserve_lost.items()):
-        if pool in problem.reserve:
-            notes.append(
-                coded(
-                    "plan-reserve-lost",
-                    "{pool}: {gpus} fewer than today can be kept in reserve for failures",
-                    pool=pool_name(problem.pools[pool][0]), gpus=counted(gpus, "GPU"),
-                )
-            )  # fmt: skip
+    crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
+    lost = "{pool}: {gpus} fewer than today can be kept in reserve for failures"
+    for code, text, found in (
+        ("plan-crowded-today", crowded, drafted.crowded), ("plan-reserve-lost", lost, drafted.reserve_lost)
+    ):  # fmt: skip
+        for pool, gpus in sorted(found.items()):
+            name = pool_name(problem.pools[pool][0]) if pool in problem.pools else pool
+            notes.append(coded(code, text, pool=name, gpus=counted(gpus, "GPU")))
     if not has_solver():
         notes.append(
             coded(
-                "plan-greedy",
-                "OR-tools is not installed: the plan is of a greedy search, and there may be a better one. Install "
-                "skuwise[plan].",
+                "plan-greedy", "OR-tools is not installed: the plan comes from a greedy search, and a better one may "
+                "exist. Run pip install 'skuwise[plan]'.",
             )
-        )
-    unknown = [
-        s.name for s in problem.series for u in s.units if u.fixed is not None and u.fixed.code == "plan-kind-unclear"
-    ]
-    if unknown:
-        notes.append(
-            coded(
-                "plan-kinds-unclear",
-                "the plan moves no work of unclear kind: {replicas}",
-                replicas=counted(len(unknown), "replica"),
-            )
-        )
+        )  # fmt: skip
+    unclear = sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)
+    count("plan-kinds-unclear", "the plan moves no work of unclear kind: {count}", unclear, "replica")
     return tuple(notes)
 
 
@@ -180,13 +151,6 @@ def check_names(drafted: Drafted, found: Reasoned, request: PlanRequest) -> None
                 suggest(one, sorted(names)) or f"Known {what}s: {', '.join(map(quoted, sorted(names)[:5])) or 'none'}."
             )
             raise UsageError(f"Unknown {what} {quoted(one)} in this window.", told)
-
-
-def _real(problem: Problem, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps without those that only give up nodes that are not there; what the others wait for keeps its place."""
-    kept = [k for k, step in enumerate(steps) if step.kind != "give-up" or _today(problem, step.frees)]
-    at = {k: n for n, k in enumerate(kept)}
-    return tuple(replace(steps[k], after=tuple(at[a] for a in steps[k].after if a in at)) for k in kept)
 
 
 def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[PlanStep, ...]:
@@ -208,15 +172,11 @@ def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[
                 recommendation=o.id if o is not None else None, series=series.id if series is not None else None,
                 workload=series.workload if series is not None else None,
                 name=series.name if series is not None else "", team=series.team if series is not None else None,
-                moves=moves, frees=_today(problem, step.frees), rents=step.rents,
+                moves=moves, frees=step.frees, rents=step.rents,
                 after=tuple(k + 1 for k in step.after), risk=o.risk if o is not None else None, staging=step.staging,
             )
         )  # fmt: skip
     return tuple(out)
-
-
-def _today(problem: Problem, nodes: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name for name in nodes if problem.by_node[name].extra is None)
 
 
 def _there(problem: Problem, node: str | None) -> str | None:
@@ -268,19 +228,15 @@ def _new_nodes(problem: Problem, layout: Layout, which: Callable[[PlanNode], boo
     )
 
 
-def _beside(drafted: Drafted, layout: Layout) -> tuple[str, ...]:
+def _beside(found: Reasoned, drafted: Drafted, layout: Layout) -> tuple[str, ...]:
     """Recommendations that move nothing, of work that stays where it is: they are predictions for it there."""
-    gone = {s for s, o in layout.chosen.items() if not o.keeps_units}
-    workloads = {s.workload for s in drafted.problem.series if s.id in gone}
+    gone = {s.workload for s in drafted.problem.series if (o := layout.chosen.get(s.id)) and not o.keeps_units}
     return tuple(
-        one.recommendation.id
-        for one in drafted.left_out
-        if one.why.code == "plan-in-place"
-        and one.recommendation.action in IN_PLACE
-        and one.recommendation.workload not in workloads
-        and not one.recommendation.blocked_by
-        and one.recommendation.shown is not False
-    )
+        r.id
+        for r in found.options
+        if r.id in drafted.left_out and drafted.left_out[r.id].code == "plan-in-place"
+        and r.workload not in gone and not r.blocked_by and r.shown is not False
+    )  # fmt: skip
 
 
 def _day(at: float | None) -> str | None:

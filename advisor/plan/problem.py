@@ -4,29 +4,23 @@ The rules that every layout keeps (the search, the model and the checker of the 
 
 1.  Choices: at most one option for each series, none together with what it excludes. `Problem.max_moves` limits the
     series that have an option taken or a replica relocated.
-2.  Replicas: a series without an option has all of its units. An option that keeps units leaves `units` of them, any
-    of them, fixed ones too; another option ends all of them and starts `units` new ones in its pool. Jobs have none.
-3.  Moving: a unit that is fixed, on several nodes or in another pool than its series stays where it is or ends. Others
-    may go to a node of their pool.
-4.  Entering: a unit enters a node that it is not on today only where the node is kept, not held, within all of its
-    own limits (5 to 8) today and afterwards. A node that nothing enters is allowed as it is, however full: what runs
-    today may go on.
+2.  Replicas: a series without an option has all of its units. An option that keeps units leaves any `units` of them,
+    another ends all of them and starts `units` new ones in its pool. Jobs have none.
+3.  Moving: a unit that is fixed or on several nodes stays or ends. Others may go to a node of their pool.
+4.  Entering: a unit enters a node only where that is kept, not held, and within its own limits (5 to 8) today and
+    afterwards. A node that nothing enters is allowed as it is, however full: what runs today may go on.
 5.  GPUs: `fixed_gpus` and units are together at most the node's.
 6.  CPU and host memory, in tenths of a core and of a GB: needs are rounded up, what is there is rounded down.
-7.  Islands: where bridges join the GPUs of a node, each linked unit on it has whole islands to itself, and one that
-    enters fits into one.
-8.  Tenants: a node with `tenants` takes only theirs (empty: nobody's). Where `tenants_apart`, any other node holds one
-    tenant at a time.
+7.  Islands: where bridges join the GPUs of a node, each linked unit has whole islands to itself, and enters only one.
+8.  Tenants: a node with `tenants` takes only theirs (empty: nobody's). Where `tenants_apart`, others hold one each.
 9.  Apart: a node holds at most `PlanSeries.apart` replicas of a series, or as many as today. Where an option leaves
     other numbers, at most the same share of them (at least 1).
 10. Kept: a node that is held, has `fixed_gpus` or a unit is kept. Rented nodes are used only where they are kept.
-11. Demand: in every hour, what a pool keeps carries the needs of its work, `fixed_gpus` and, unless all work leaves it,
-    the reserve. A series in several pools needs in each its demand by the GPUs that it holds there. The same for whole
-    nodes of jobs: kept nodes that are not held and on which no GPU is used. Jobs with an option need one in its pool
-    for each `node_gpus` of their GPUs.
-12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, on which as many GPUs are free as
-    its largest unit on one node has today, or as many as are free on one today, where that is less. A pool with nodes
-    that are to buy or missing needs none: what can be kept free there counts in GPUs only (11).
+11. Demand: in every hour, what a pool keeps carries its work, `fixed_gpus` and, unless all work leaves it, the reserve;
+    and whole nodes of jobs: kept nodes that are not held and have no GPU in use. Jobs with an option need one in its
+    pool for each `node_gpus` of their GPUs.
+12. Usable reserve: a pool with a reserve that is not left keeps one node, not held, with as many free GPUs as its
+    largest unit on one node has today, or at most as one node has free today. None where nodes are to buy or missing.
 
 Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for down to what the fleet can carry.
 """
@@ -34,7 +28,6 @@ Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for d
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -43,16 +36,57 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from ..core.advice_types import Risk
+from ..core.advice_types import COUNTED_RISKS, Risk
 from ..core.coded_text import CodedText
 
 Goal = Literal["cash", "nodes", "capacity", "energy"]
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
+RISKS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
 Hours = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
 Extra = Literal["buy", "missing", "added"]
 # Bound for good: owned, or committed without a known end.
 FOREVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """`max_moves`: workloads that may be touched; None: any. `only`: teams whose workloads alone may be touched; empty:
+    all. `exclude`: names or ids of nodes, workloads, series, teams and recommendations that stay as they are.
+    `risk`: the highest that a change may have. `reserve_nodes`: whole nodes of each pool to keep free for failures;
+    None: by the rate at which nodes fail. `tenants_apart`: only work of one team on a node."""
+
+    goal: Goal = "cash"
+    max_moves: int | None = None
+    only: frozenset[str] = frozenset()
+    exclude: frozenset[str] = frozenset()
+    risk: Risk = COUNTED_RISKS[-1]
+    reserve_nodes: int | None = None
+    tenants_apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FleetChange:
+    """A fleet or a demand that is not today's. See `whatif`.
+
+    `add`: node SKU, GPU or pool -> nodes more; `remove`: names of nodes that go; `demand`: (what, name) -> factor,
+    where `what` is team, workload, kind or all; `commitments_end`: when every commitment ends (Unix seconds); None: as
+    they are. `buy`: nodes may be rented where the demand needs them. `growth_per_month`: by which all demand grows,
+    ratio; None: it is not asked when the fleet runs out."""
+
+    add: Mapping[str, int] = field(default_factory=dict)
+    remove: frozenset[str] = frozenset()
+    demand: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    commitments_end: float | None = None
+    buy: bool = False
+    growth_per_month: float | None = None
+
+    @property
+    def nothing(self) -> bool:
+        return self == NO_CHANGE
+
+
+NO_CHANGE = FleetChange()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +166,7 @@ class PlanSeries:
     `demand`: GPUs that it needs in each hour of the window, at its headroom (of jobs: that they held); of jobs
     `whole_nodes` are whole nodes held in each hour. Jobs have no units: where they run is the scheduler's decision.
     `apart`: replicas of it that one node may hold. `tenant`: who must be alone on a node where tenants are kept apart.
-    `spread`: it runs in several pools: units of another than `pool` are fixed, jobs are a series in each of them.
-    """
+    `untouchable`: why nothing of it may change; None: it may."""
 
     id: str
     name: str
@@ -148,7 +181,6 @@ class PlanSeries:
     apart: int = 1
     untouchable: CodedText | None = None
     workload: str | None = None
-    spread: bool = False
 
     @property
     def gpu_count(self) -> int:
@@ -160,9 +192,9 @@ class PlanOption:
     """One recommendation as a change of one series: afterwards it has `units` replicas of `gpus_each` GPUs in `pool`.
 
     `pool` None: it is gone. `demand_scale`: GPUs there for one GPU of its demand today. `keeps_units`: whether the
-    replicas that are left are those of today. `excludes`: options that are not taken with it. `extra_draws`: of joint
-    draws, GPUs that it needs beyond `units` x `gpus_each`. Of jobs nothing starts: `units` x `gpus_each` is what they
-    take at their peak, and `node_gpus` how many GPUs they take of each node that they need as a whole; 0: none.
+    replicas that are left are those of today. `excludes`: options that are not taken with it. Of jobs nothing
+    starts: `units` x `gpus_each` is what they take at their peak, and `node_gpus` how many GPUs they take of each node
+    that they need as a whole; 0: none.
     """
 
     id: str
@@ -178,7 +210,6 @@ class PlanOption:
     host_mem_bytes_each: float = 0.0
     excludes: frozenset[str] = frozenset()
     energy_kwh_per_month: float = 0.0
-    extra_draws: Hours = field(default_factory=lambda: np.zeros(0))
     linked: bool = False
     node_gpus: int = 0
 
@@ -245,26 +276,15 @@ class Problem:
     def needs(self) -> Needs:
         return Needs(self)
 
-    def held(self, series: PlanSeries) -> Counter[str]:
-        """Pool -> whole GPUs that a series holds there now."""
-        found = Counter({series.pool: 0})
-        for u in series.units:
-            for name, count in u.gpus.items():
-                found[self.by_node[name].pool] += count
-        return found
-
     def needs_of(self, series: PlanSeries, option: PlanOption | None) -> Mapping[str, Hours]:
         """Pool -> whole GPUs in each hour: of jobs what they hold then; of services what they hold, and beyond where
         demand is higher."""
-        if option is not None and option.pool is None:
+        pool = series.pool if option is None else option.pool
+        if pool is None:
             return {}
-        scale = 1.0 if option is None else option.demand_scale
-        if series.jobs:
-            return {option.pool if option is not None and option.pool else series.pool: _up(series.demand * scale)}
-        if option is not None and option.pool is not None:
-            return {option.pool: np.maximum(_up(series.demand * scale), option.units * option.gpus_each)}
-        held, total = self.held(series), max(series.gpu_count, 1)
-        return {pool: np.maximum(_up(series.demand * count / total), count) for pool, count in held.items()}
+        demand = _up(series.demand * (1.0 if option is None else option.demand_scale))
+        held = 0 if series.jobs else series.gpu_count if option is None else option.units * option.gpus_each
+        return {pool: np.maximum(demand, held)}
 
     def whole_nodes_of(self, series: PlanSeries, option: PlanOption | None) -> Mapping[str, Hours]:
         """Pool -> nodes that jobs need as a whole in each hour."""

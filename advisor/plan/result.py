@@ -122,8 +122,8 @@ class PlanStep:
 @dataclass(frozen=True, slots=True)
 class NotInPlan:
     """A recommendation that is no part of the plan. `would_bring_usd_per_month`: by itself, at the median; None: it
-    claims no dollars. `advise_usd_per_month`: what of it `advise` counts as recoverable; None: nothing. `risk_alone`:
-    it is left out for nothing but its risk."""
+    claims no dollars. `advise_usd_per_month`: what of it `advise` counts as recoverable; None: nothing, or its work
+    is in the plan another way. `risk_alone`: it is left out for nothing but its risk."""
 
     recommendation: str
     action: Action
@@ -170,14 +170,12 @@ class SolverFigures:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`start`, `end`: of the window it rests on. `risk`, `max_moves`: as in `PlanRequest`. Intervals: of joint
-    draws, demand and predicted times together.
-
-    `nodes`: that can be given back, not counting those to rent; `gpus_freed`: GPUs of the fleet that services hold
-    today and no longer hold afterwards. `rented`: nodes to rent before the steps that need them; `missing`: of a demand
-    or a fleet that is not today's, nodes without which it cannot be carried. `cash`: by date, the last with everything.
-    `energy_kwh_per_month`: of GPUs at rest that are switched off, as far as it was measured. `beside`: ids of
-    recommendations that go with any layout. `workloads`: considered, `touched`: changed or moved.
+    """`start`, `end`: of the window it rests on. `risk`, `max_moves`: as in `PlanRequest`. `gpus_freed`: GPUs of the
+    fleet that services hold today and no longer hold afterwards. `rented`: nodes to rent before the steps that need
+    them; `missing`: of a demand or a fleet that is not today's, nodes without which it cannot be carried. `cash`: by
+    date, the last with everything. `energy_kwh_per_month`: of GPUs at rest that are switched off, as far as it was
+    measured. `beside`: ids of recommendations that go with any layout. `workloads`: considered, `touched`: changed or
+    moved.
 
     `plan_usd_per_month` (cash now, at the median) - `combined_usd_per_month` + the sums of `reserve` and of
     `not_in_plan[].advise_usd_per_month` = `advise_usd_per_month`, which is `recoverable_usd_per_month` of the advice.
@@ -196,8 +194,7 @@ class Plan:
     gpus_today: int
     workloads: int
     touched: int
-    nodes: Interval
-    gpus_freed: Interval
+    gpus_freed: int
     cash: tuple[CashDate, ...]
     energy_kwh_per_month: float | None
     pools: tuple[PoolPlan, ...]

@@ -52,7 +52,8 @@ def solve(
         for pool in problem.pools:
             _give_up_empty(state, worth, pool)
         value = value_of(state, worth) / SCALE
-        return replace(state.layout(), value=value, bound=max(bound / SCALE, value), seconds=clock() - begun)
+        bound = max(bound / SCALE, value) + 0.0  # not -0.0
+        return replace(state.layout(), value=value, bound=bound, seconds=clock() - begun)
 
     best = greedy(problem, worth)
     first = layout(best, math.inf)
@@ -74,25 +75,23 @@ def value_of(state: State, worth: Worth) -> int:
 
 
 def greedy(problem: Problem, worth: Worth) -> State:
-    """Options one by one, those that free most first, then nodes one by one. Options that pay only once nodes are
+    """Options one by one, those that free most GPUs first, then nodes one by one. Options that pay only once nodes are
     emptied are taken in one of two tries."""
-    tries = []
-    for least in (1, -1):
-        state = State(problem, firm=True)
-        for option in sorted(problem.options, key=lambda o: (-_freed(problem, o), o.id)):
+
+    def freed(o: PlanOption) -> float:
+        return problem.by_series[o.series].gpu_count - o.left * o.gpus_each
+
+    tries = [State(problem, firm=True), State(problem, firm=True)]
+    for state, loss in zip(tries, (0, 1), strict=True):
+        for option in sorted(problem.options, key=lambda o: (-freed(o), o.id)):
             mark, before = state.mark, value_of(state, worth)
             if state.take(option):
                 for pool in state.needs.pools_of(option):
                     _give_up_empty(state, worth, pool)
-                if value_of(state, worth) - before < least:
+                if value_of(state, worth) <= before - 2 * loss:
                     state.undo(mark)
         settle(state, worth)
-        tries.append(state)
     return max(tries, key=lambda one: value_of(one, worth))
-
-
-def _freed(problem: Problem, o: PlanOption) -> float:
-    return problem.by_series[o.series].gpu_count - o.left * o.gpus_each
 
 
 def settle(state: State, worth: Worth) -> None:
@@ -164,9 +163,6 @@ class PlanModel:
         for o in p.options:
             for other in o.excludes & self.take.keys():
                 self.cp.add_at_most_one([self.take[o.id], self.take[other]])
-            too_many = o.keeps_units and o.left > len(p.by_series[o.series].units) and not p.by_series[o.series].jobs
-            if too_many or (o.pool is not None and o.pool not in p.pools):
-                self.cp.add(self.take[o.id] == 0)
         for nodes in p.pools.values():
             rented = [n.name for n in nodes if n.rented]
             for first, then in itertools.pairwise(rented):

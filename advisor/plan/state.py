@@ -231,9 +231,9 @@ class State:
         work = self.asked[pool].any() or (self.firm and self.needs.base[pool].any())
         return self.problem.reserve.get(pool, 0) if work else 0
 
-    def sound(self, pool: str, reserve: bool = True) -> bool:
+    def sound(self, pool: str) -> bool:
         """Whether what the pool keeps carries its work, and its reserve can be used (rules 11 and 12)."""
-        kept, free = self._kept(pool), self.reserve(pool) if reserve else 0
+        kept, free = self._kept(pool), self.reserve(pool)
         if int(self.asked[pool].max()) + free > sum(r.node.gpus for r in kept):
             return False
         open_ = [r for r in kept if r.node.held is None]
@@ -274,18 +274,6 @@ class State:
         """Whether a node holds more replicas of the series than an option allows."""
         return any(room.crowd[series.id] > apart(series, option) for room in self.rooms.values())
 
-    def beyond(self, name: str) -> bool:
-        """Whether a node is beyond its limits because something entered it."""
-        room = self.rooms[name]
-        return not room.full and not (
-            room.within(self.problem.tenants_apart)
-            and all(
-                n <= self.most(self.kind[unit], name, self.chosen.get(self.kind[unit].series.id))
-                for unit in room.units
-                if (n := room.crowd[self.kind[unit].series.id]) > 1
-            )
-        )
-
     def may_touch(self, series: Set[str]) -> bool:
         limit = self.problem.max_moves
         if limit is None:
@@ -325,17 +313,12 @@ class State:
         return True
 
     def _carry_out(self, s: PlanSeries, option: PlanOption) -> bool:
-        pools = self.needs.pools_of(option)
-        if option.pool is not None and option.pool not in self.problem.pools:
-            return False
-        left = len(s.units) if s.jobs else option.left if option.keeps_units else 0
-        if left > len(s.units):
-            return False
         self.choose(option)
-        for _ in range(len(s.units) - left):
-            units = [u.id for u in s.units if u.id in self.at]
+        for _ in range(0 if s.jobs else len(s.units) - (option.left if option.keeps_units else 0)):
             # From nodes with too many of its replicas first, then from those that are nearly empty.
-            self.place(min(units, key=lambda u: self._ending_rank(u, apart(s, option))), None)
+            rooms = {u.id: self.rooms[self.at[u.id]] for u in s.units if u.id in self.at}
+            most = apart(s, option)
+            self.place(min(rooms, key=lambda u: (rooms[u].crowd[s.id] <= most, rooms[u].gpus, u)), None)
         if self.crowded(s, option):
             return False
         spare = [n.name for n in self.problem.pools.get(option.pool or "", ()) if n.rented and n.name not in self.kept]
@@ -350,8 +333,4 @@ class State:
             self.place(option.unit(k), node)
         while option.pool is not None and not self.sound(option.pool) and spare:
             self.keep(spare.pop(0), True)
-        return all(self.sound(pool) for pool in pools)
-
-    def _ending_rank(self, unit: str, most: int) -> tuple[bool, int, str]:
-        room = self.rooms[self.at[unit]]
-        return room.crowd[self.kind[unit].series.id] <= most, room.gpus, unit
+        return all(self.sound(pool) for pool in self.needs.pools_of(option))

@@ -52,7 +52,8 @@ def sequence(problem: Problem, layout: Layout) -> tuple[Step, ...]:
     def given_up() -> tuple[str, ...]:
         names = [name for name in sorted(going, key=lambda one: (-worth.node[one], one)) if state.give_up(name)]
         going.difference_update(names)
-        return tuple(names)
+        # Nodes that are not there are nothing to give up.
+        return tuple(name for name in names if problem.by_node[name].extra is None)
 
     rented = tuple(n.name for n in problem.nodes if n.rented and n.name in layout.kept)
     if rented:
@@ -62,16 +63,17 @@ def sequence(problem: Problem, layout: Layout) -> tuple[Step, ...]:
     if empty := given_up():
         made.append(Step("give-up", frees=empty))
     pending = _tasks(problem, state, layout)
+    owing: set[str] = set()  # nodes that a step without room went to
     while pending:
         waiting = Counter(source for task in pending for _, source, _ in task.moves if source in going)
-        beyond = {name for name in state.rooms if state.beyond(name)}
-        pending.sort(key=lambda task: _rank(task, worth, waiting, beyond))
+        pending.sort(key=lambda task: _rank(task, worth, waiting, owing))
         # Where none has room, the first is done all the same, and says what it takes.
         task = next((one for one in pending if _done(problem, state, one, strict=True)), None)
         staging = None
         if task is None:
             task = pending[0]
             _done(problem, state, task, strict=False)
+            owing |= task.targets
             staging = _staging(problem, task)
         pending.remove(task)
         after = _after(problem, task, rented, left_by)
@@ -104,11 +106,11 @@ def _tasks(problem: Problem, state: State, layout: Layout) -> list[Step]:
     return tasks
 
 
-def _rank(task: Step, worth: Worth, waiting: Counter[str], beyond: set[str]) -> tuple[int, float, int, str, str]:
+def _rank(task: Step, worth: Worth, waiting: Counter[str], owing: set[str]) -> tuple[int, float, int, str, str]:
     """What gives room back comes first, then what frees most for each replica that is touched."""
     gain = sum(max(worth.node[at], 1) / waiting[at] ** 2 for _, at, _ in task.moves if at is not None and waiting[at])
     count = len(task.moves)
-    return -len(task.sources & beyond), -gain / max(count, 1), count, task.series or "", str(task.moves)
+    return -len(task.sources & owing), -gain / max(count, 1), count, task.series or "", str(task.moves)
 
 
 def _done(problem: Problem, state: State, task: Step, *, strict: bool) -> bool:
@@ -140,9 +142,10 @@ def _after(
     whole nodes what left any node there."""
     targets, found = set(task.targets), set[int]()
     if task.option is not None and task.option.pool is not None and task.series is not None:
-        series = problem.by_series[task.series]
-        if series.jobs and task.option.pool != series.pool:
-            targets |= {n.name for n in problem.pools[task.option.pool]}
+        nodes, series = problem.pools[task.option.pool], problem.by_series[task.series]
+        if task.option.pool != series.pool:
+            # What is rented there may be for its demand, wherever it starts.
+            targets |= {n.name for n in nodes if series.jobs or n.name in rented}
     for name in targets:
         found.update([0] if name in rented else left_by[name])
     return tuple(sorted(found))

@@ -19,8 +19,7 @@ from ...rules.base.suggestions import suggest
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.timestamps import day
-from .limits import FleetChange
-from .problem import Extra, PlanNode, PlanSeries, Problem
+from .problem import Extra, FleetChange, PlanNode, PlanSeries, Problem
 
 # Nodes more of one SKU, and times the demand, that can be asked for.
 NODES_MAX, FACTOR_MAX = 10_000, 1000.0
@@ -36,17 +35,21 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
         pools = {n.pool for n in nodes}
         options = tuple(o for o in problem.options if o.pool is None or o.pool in pools)
         problem = replace(problem, nodes=nodes, options=options)
-    problem = _commitments(problem, change.commitments_end, told)
+    if (ends := change.commitments_end) is not None:
+        bound = {n.name for n in problem.nodes if n.bound_until is not None and n.bound_until > ends}
+        text = "commitments of {nodes} end on {date}"
+        told.append(coded("whatif-commitments", text, nodes=counted(len(bound), "node"), date=day(ends)))
+        until = ends if ends > problem.now else None
+        nodes = (replace(n, bound_until=until) if n.name in bound else n for n in problem.nodes)
+        problem = replace(problem, nodes=tuple(nodes))
     for asked, count in change.add.items():
         like = _like(problem, asked)
         own = [n for n in problem.pools[like.pool] if not n.rented]
         # It brings as much as any of its pool: none of those is given back because one is added.
-        usd, watts = (
-            [v for v in values if v is not None]
-            for values in zip(*((n.usd_per_hour, n.idle_watts) for n in own), strict=True)
-        )
-        like = replace(like, usd_per_hour=max(usd, default=None), idle_watts=max(watts, default=None))
-        problem = _with_nodes(problem, _copies(problem.nodes, like, "added", count))
+        usd = max((n.usd_per_hour for n in own if n.usd_per_hour is not None), default=None)
+        watts = max((n.idle_watts for n in own if n.idle_watts is not None), default=None)
+        like = replace(like, usd_per_hour=usd, idle_watts=watts)
+        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, like, "added", count)))
         nodes_more = counted(count, "node")
         told.append(coded("whatif-added", "{nodes} of {sku} more (cost not counted)", nodes=nodes_more, sku=asked))
     problem = _removed(problem, change.remove, kind, told)
@@ -54,10 +57,6 @@ def changed(problem: Problem, change: FleetChange) -> tuple[Problem, tuple[Coded
     if change.growth_per_month is not None:
         told.append(coded("whatif-growth", "all demand grows by {growth:.1%} a month", growth=change.growth_per_month))
     return _with_room(problem, kind), tuple(told)
-
-
-def _with_nodes(problem: Problem, more: Sequence[PlanNode]) -> Problem:
-    return replace(problem, nodes=(*problem.nodes, *more))
 
 
 def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) -> list[PlanNode]:
@@ -68,16 +67,6 @@ def _copies(nodes: Sequence[PlanNode], like: PlanNode, kind: Extra, count: int) 
     return [
         replace(like, name=name, bound_until=None, held=None, tenants=None, drains=False, extra=kind) for name in names
     ]
-
-
-def _commitments(problem: Problem, ends: float | None, told: list[CodedText]) -> Problem:
-    if ends is None:
-        return problem
-    bound = {n.name for n in problem.nodes if n.bound_until is not None and n.bound_until > ends}
-    nodes = counted(len(bound), "node")
-    told.append(coded("whatif-commitments", "commitments of {nodes} end on {date}", nodes=nodes, date=day(ends)))
-    until = ends if ends > problem.now else None
-    return replace(problem, nodes=tuple(replace(n, bound_until=until) if n.name in bound else n for n in problem.nodes))
 
 
 def _like(problem: Problem, asked: str) -> PlanNode:
@@ -174,7 +163,7 @@ def _with_room(problem: Problem, kind: Extra) -> Problem:
         lacking = int(problem.needs.base[pool].max()) - sum(n.gpus for n in own)
         whole = int(problem.needs.whole[pool].max()) - sum(n.name not in used and n.held is None for n in own)
         count = min(max(math.ceil(lacking / max(own[0].gpus, 1)), whole, 0), NODES_MAX)
-        problem = _with_nodes(problem, _copies(problem.nodes, own[0], kind, count))
+        problem = replace(problem, nodes=(*problem.nodes, *_copies(problem.nodes, own[0], kind, count)))
     return problem
 
 

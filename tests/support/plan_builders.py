@@ -8,10 +8,21 @@ from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.pipeline import AdviseOptions, reason_on
-from skuwise.advisor.plan.limits import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.planner import Planner
+from skuwise.advisor.plan.problem import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
-from skuwise.tests.support.moves_builders import END, PLAIN, catalog, gpus_of, node, usage, workload
+from skuwise.tests.support.moves_builders import (
+    END,
+    PLAIN,
+    bare,
+    catalog,
+    drawing,
+    gpus_of,
+    node,
+    usage,
+    verdicts,
+    workload,
+)
 from skuwise.tests.support.rulebooks import rulebook
 
 NOTHING = pd.DataFrame()
@@ -54,3 +65,25 @@ def replica(name: str, where: str, gpus: range, *, of: str = "chat", team: str |
 def busy(w, level: float = 0.6):
     """Use at a level that no smaller count of GPUs could carry."""
     return usage(w, u_c=0.1, u_m=level)
+
+
+def random_fleet(seed: int) -> Verdicts:
+    """Nodes with and without a fabric that is silent; services of a few replicas, idle holders, and nodes that are
+    free."""
+    rng = np.random.default_rng(seed)
+    nodes, work, uses, free = [], [], [], []
+    for i in range(int(rng.integers(3, 9))):
+        name = f"n{i}"
+        nodes.append(node(name) if rng.random() < 0.5 else plain_node(name))
+        sku, kind = nodes[-1].node_sku, rng.choice(["idle", "busy", "busy", "held"])
+        if kind == "idle":
+            free += [bare(name, k) for k in range(8)]
+            continue
+        size = int(rng.choice([4, 8]))
+        w = replica(f"{i}", name, range(size), of=f"svc{int(rng.integers(3))}-{sku}", node_sku=sku)
+        level = float(rng.uniform(0.1, 0.7))
+        work.append(w)
+        uses.append(usage(w, u_c=0, u_m=0, g=0, label="idle") if kind == "held" else usage(w, u_c=0.1, u_m=level))
+    if not work:
+        return random_fleet(seed + 1000)
+    return drawing(verdicts(nodes, work, uses=uses, bare_gpus=free), tokens_a_joule=2.0)

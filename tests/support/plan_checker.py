@@ -156,7 +156,6 @@ def _beyond(problem: Problem, n: PlanNode, on: _Node) -> list[str]:
 
 def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) -> list[str]:
     """Rules 11 and 12."""
-    nodes = {n.name: n for n in problem.nodes}
     own = [n for n in problem.nodes if n.pool == pool]
     kept = [n for n in own if n.name in layout.kept]
     hours = max((len(s.demand) for s in problem.series), default=1)
@@ -164,19 +163,10 @@ def _pool(problem: Problem, layout: Layout, pool: str, on: State, today: State) 
     wholes = np.zeros(hours)
     for s in problem.series:
         o = layout.chosen.get(s.id)
-        held = sum(c for u in s.units for name, c in u.gpus.items() if nodes[name].pool == pool)
-        scale = 1.0
-        if o is None:
-            if not s.jobs and s.gpu_count:
-                scale = held / s.gpu_count
-            elif s.pool != pool:
-                continue
-        elif o.pool != pool:
+        if (s.pool if o is None else o.pool) != pool:
             continue
-        else:
-            scale, held = o.demand_scale, 0 if s.jobs else o.units * o.gpus_each
-        demand = np.ceil(s.demand * scale - 1e-9)
-        asked += demand if s.jobs else np.maximum(demand, held)
+        held = 0 if s.jobs else sum(u.gpu_count for u in s.units) if o is None else o.units * o.gpus_each
+        asked += np.maximum(np.ceil(s.demand * (1.0 if o is None else o.demand_scale) - 1e-9), held)
         if s.jobs and o is None:
             wholes += np.ceil(s.whole_nodes - 1e-9)
         elif s.jobs and o is not None and o.node_gpus:

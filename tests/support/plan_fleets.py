@@ -27,7 +27,7 @@ def random_problem(
     hours: int = 168,
     max_moves: int | None = None,
 ) -> Problem:
-    """A fleet as it could be, also the rare: nodes beyond their limits, series in two pools, exclusions."""
+    """A fleet as it could be, also the rare: nodes beyond their limits, units on two nodes, exclusions."""
     rng = np.random.default_rng(seed)
     gpus = [int(rng.choice([4, 8, 8, 8])) for _ in range(pools)]
     price = rng.uniform(5, 90, pools)
@@ -43,7 +43,7 @@ def random_problem(
         if home and rng.random() < 0.15:
             found.append(_job(rng, i, pool, gpus[pool], hours))
             options += _job_options(rng, i, found[-1], gpus)
-        elif home and (own := _service(rng, i, home, made, free, hours)) is not None:
+        elif home and (own := _service(rng, i, home, free, hours)) is not None:
             found.append(own)
             options += _options(rng, i, own, pools)
     ids = [o.id for o in options]
@@ -142,7 +142,7 @@ def _job_options(rng: np.random.Generator, i: int, job: PlanSeries, gpus: Sequen
 
 
 def _service(
-    rng: np.random.Generator, i: int, home: Sequence[PlanNode], every: Sequence[PlanNode], free: dict[str, int],
+    rng: np.random.Generator, i: int, home: Sequence[PlanNode], free: dict[str, int],
     hours: int,
 ) -> PlanSeries | None:  # fmt: skip
     team, linked = f"t{int(rng.integers(4))}", bool(rng.random() < 0.4)
@@ -158,22 +158,17 @@ def _service(
         units.append(PlanUnit(f"s{i}u{k}", f"s{i}", {at.name: size}, cpu, memory, fixed, linked))
     if not units:
         return None
-    pool, spread = home[0].pool, False
-    other = every[int(rng.integers(len(every)))]
-    if rng.random() < 0.15 and free[other.name] and other.name != units[0].node:
-        # One more replica that does not move: in another pool, or over two nodes.
-        spread, gpus = other.pool != pool, {other.name: 1}
-        free[other.name] -= 1
-        if not spread and free[units[0].node]:
-            free[units[0].node] -= 1
-            gpus[units[0].node] = 1
-        units.append(PlanUnit(f"s{i}x", f"s{i}", gpus, 1.0, 1e9, FIXED))
+    other = home[int(rng.integers(len(home)))]
+    first = units[0].node
+    if rng.random() < 0.15 and free[other.name] and free[first] and other.name != first:
+        free[other.name], free[first] = free[other.name] - 1, free[first] - 1
+        units.append(PlanUnit(f"s{i}x", f"s{i}", {other.name: 1, first: 1}, 1.0, 1e9))
     crowd = Counter(name for u in units for name in u.gpus)
     demand = np.clip(rng.normal(0.4, 0.2, hours), 0, 1.3) * sum(u.gpu_count for u in units)
     most = max(crowd.values()) if rng.random() < 0.85 else 1
     return PlanSeries(
-        f"s{i}", f"svc{i}", team, pool, "online-inference", False, tuple(units), demand, np.zeros(hours), tenant=team,
-        apart=most, spread=spread,
+        f"s{i}", f"svc{i}", team, home[0].pool, "online-inference", False, tuple(units), demand, np.zeros(hours),
+        tenant=team, apart=most,
     )  # fmt: skip
 
 
@@ -182,8 +177,6 @@ def _options(rng: np.random.Generator, i: int, own: PlanSeries, pools: int) -> l
     each = max(own.units[0].gpu_count, 1)
     if rng.random() < 0.15:
         made.append(PlanOption(f"r{i}b", own.id, "release", None, 0, 0, "low", keeps_units=False))
-    if own.spread:
-        return made
     if rng.random() < 0.3 and len(own.units) > 1:
         keep = int(rng.integers(1, len(own.units)))
         made.append(PlanOption(f"r{i}a", own.id, "reduce-gpus", own.pool, keep, each, "low"))
@@ -192,7 +185,7 @@ def _options(rng: np.random.Generator, i: int, own: PlanSeries, pools: int) -> l
             PlanOption(
                 f"r{i}c", own.id, "move-sku", f"p{int(rng.integers(pools))}", int(rng.integers(1, 4)), min(each, 4),
                 "low", 0.8, False, 1.0, 10e9, energy_kwh_per_month=float(rng.normal(50, 50)),
-                linked=bool(rng.random() < 0.3), extra_draws=np.zeros(0),
+                linked=bool(rng.random() < 0.3),
             )
         )  # fmt: skip
     return made

@@ -11,8 +11,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import quoted
 
 if TYPE_CHECKING:
-    from ...advisor.plan.limits import FleetChange, PlanRequest
-    from ...advisor.plan.problem import Goal
+    from ...advisor.plan.problem import FleetChange, Goal, PlanRequest
 
 GOALS: tuple[Goal, ...] = ("cash", "nodes", "capacity", "energy")
 MOVES_MAX = 1_000_000
@@ -32,7 +31,7 @@ class PlanQuestion:
 
     @property
     def request(self) -> PlanRequest:
-        from ...advisor.plan.limits import PlanRequest  # noqa: PLC0415 - it needs numpy: not at the start
+        from ...advisor.plan.problem import PlanRequest  # noqa: PLC0415 - it needs numpy: not at the start
 
         return PlanRequest(goal=self.goal, risk=self.risk, max_moves=self.max_moves)
 
@@ -47,7 +46,7 @@ class PlanQuestion:
 
     @property
     def next_risk(self) -> PlanQuestion:
-        from ...advisor.plan.limits import RISKS  # noqa: PLC0415
+        from ...advisor.plan.problem import RISKS  # noqa: PLC0415
 
         return replace(self, risk=RISKS[(RISKS.index(self.risk) + 1) % len(RISKS)])
 
@@ -57,7 +56,7 @@ def parse_change(text: str) -> FleetChange:
 
     Where a semicolon stands, only semicolons separate: a name may hold commas. Raises UsageError.
     """
-    from ...advisor.plan.limits import FleetChange  # noqa: PLC0415
+    from ...advisor.plan.problem import FleetChange  # noqa: PLC0415
     from ...advisor.plan.whatif import parse_add, parse_demand  # noqa: PLC0415
 
     add: dict[str, int] = {}

@@ -144,6 +144,8 @@ def pool_words(pool: PoolPlan, plan: Plan) -> str:
 
 def beside_words(plan: Plan) -> Content:
     """What was asked beside today, what is missing or rented, and what the plan leaves alone."""
+    from ...advisor.views.document.plan_document import reconciled  # noqa: PLC0415
+
     told = [line(f"What if: {one.text}", "bold") for one in plan.changes]
     told += [line(f"Missing: {one}", "$error") for one in _new_nodes(plan.missing)]
     told += [
@@ -152,6 +154,7 @@ def beside_words(plan: Plan) -> Content:
         if p.short_gpus
     ]
     told += [line(f"To rent first: {one}") for one in _new_nodes(plan.rented)]
+    told += [line(one) for one in reconciled(plan)]
     left = [one for one in plan.not_in_plan if one.why.code != "plan-blocked"]
     risky = sum(one.risk_alone for one in left)
     others = len(left) - risky

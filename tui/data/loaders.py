@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...advisor.ledger.entries import Act
     from ...advisor.ledger.sync import LedgerSync
     from ...advisor.pipeline import Reasoned
-    from ...advisor.plan.limits import FleetChange, PlanRequest
+    from ...advisor.plan.problem import FleetChange, PlanRequest
     from ...advisor.plan.result import Plan
     from ...advisor.rulebook import Rulebook
     from ...advisor.telemetry.source import Source

@@ -11,12 +11,13 @@ from ...core.formatting import counted
 from ...core.timestamps import day, minute
 from ...plan.result import NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
 from ..titles import Titles, gain_text
-from .model import AsideBlock, Block, Bullets, Document, Section, Table, Tile, section
+from .model import AsideBlock, Bullets, Document, Section, Table, Tile, section
 from .page_options import Again
 
 _BESIDE = 5  # recommendations that go with any plan, on a short page
 _NAMES = 6  # nodes named in a cell; the rest is counted
 Known = Mapping[str, Recommendation]
+_UNFIT = "This demand does not fit the fleet: without these nodes some of it has no place. Use --buy to plan with them."
 _GOALS = {"cash": "cash", "nodes": "nodes", "capacity": "GPU capacity", "energy": "energy"}
 
 
@@ -24,29 +25,33 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
     """`again`: how to run a command on the same telemetry; `rows`: of each list at most, None: all."""
     titles = Titles(advice)
     known = {r.id: r for r in advice.recommendations}
+    risky = [n for n in plan.not_in_plan if n.risk_alone and (n.would_bring_usd_per_month or 0.0) >= 0]
+    others = [n for n in plan.not_in_plan if not n.risk_alone and n.why.code != "plan-blocked"]
+    beside = [f"{id_}: {titles.of(known[id_])}" for id_ in plan.beside if id_ in known]
+    if rows is not None and len(beside) > _BESIDE:
+        beside = [*beside[:_BESIDE], f"{len(beside) - _BESIDE} more: --all"]
+    rent = Section("To rent first", (_node_list(plan.rented),)) if plan.rented else None
+    missing = (_UNFIT, _node_list(plan.missing)) if plan.missing else ()
+    sections = (
+        section("What if", Bullets(tuple(change.text for change in plan.changes))),
+        section("Nodes to return", returned_table(plan, rows), rent),
+        section("Missing", *missing),
+        section("Compared with advise", Bullets(reconciled(plan))),
+        section("Steps", steps_table(plan, known, rows), _patches(plan, again)),
+        section("Fleet before and after", pools_table(plan.pools, rows)),
+        section("Not worth the risk", _left_table(risky, advice, known, rows)),
+        section("Left out for other reasons", _left_table(others, advice, known, rows)),
+        section("Independent of the plan", Bullets(tuple(beside))),
+        section("Notes", Bullets(tuple(note.text for note in plan.notes))),
+        section("How good this plan is", quality(plan)),
+    )
     return Document(
         title=heading(plan),
         heading=heading(plan),
         window=_window(plan),
         summary=_basis(plan, advice),
         tiles=tiles(plan),
-        sections=tuple(
-            one
-            for one in (
-                _changes(plan),
-                section("Nodes to return", returned_table(plan, rows), _rented(plan)),
-                _missing(plan),
-                section("Compared with advise", Bullets(_reconciled(plan))),
-                section("Steps", steps_table(plan, known, rows), _patches(plan, again)),
-                section("Fleet before and after", pools_table(plan.pools, rows)),
-                section("Not worth the risk", _left_table(_risky(plan), advice, known, rows)),
-                section("Left out for other reasons", _left_table(_others(plan), advice, known, rows)),
-                section("Independent of the plan", _beside(plan, titles, known, rows)),
-                section("Notes", Bullets(tuple(note.text for note in plan.notes))),
-                section("How good this plan is", quality(plan)),
-            )
-            if one.blocks
-        ),
+        sections=tuple(one for one in sections if one.blocks),
         footer=(f"Written by skuwise, {minute(plan.generated_at)}. Nothing is applied: every step is yours to take.",),
     )
 
@@ -67,17 +72,18 @@ def heading(plan: Plan) -> str:
 def tiles(plan: Plan) -> tuple[Tile, ...]:
     """The figures of the head."""
     found = [Tile("Goal", _GOALS[plan.goal])]
-    apart = _apart(plan.nodes)
-    found.append(Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}", apart))
+    found.append(Tile("Nodes to return", f"{len(plan.returned)} of {plan.nodes_today}"))
     for one in plan.cash:
         label = "Cash now" if one.date is None else f"Cash from {one.date}"
         usd = one.saving_usd_per_month
         found.append(Tile(label, f"{words.usd(usd.p50)}/month", _usd_apart(usd)))
-    freed = plan.gpus_freed
-    if rented := sum(n.gpus for n in plan.rented):
-        found.append(Tile("Net GPUs", f"{freed.p50 - rented:,.0f}", f"{freed.p50:,.0f} freed, {rented:,} rented"))
+    if plan.rented:
+        before = round(sum(p.gpus_needed_today for p in plan.pools))
+        after = round(sum(p.gpus_needed for p in plan.pools))
+        needed = f"{after:,} needed at the peak instead of {before:,}"
+        found.append(Tile("Net GPUs", f"{before - after:,}", needed if before != after else ""))
     else:
-        found.append(Tile("GPUs freed", f"{freed.p50:,.0f} of {plan.gpus_today:,}", _apart(freed)))
+        found.append(Tile("GPUs freed", f"{plan.gpus_freed:,} of {plan.gpus_today:,}"))
     if plan.energy_kwh_per_month is not None and plan.returned:
         found.append(Tile("Energy", f"{plan.energy_kwh_per_month:,.0f} kWh/month", "idle power of the GPUs to return"))
     found.append(Tile("Workloads touched", f"{plan.touched} of {plan.workloads}"))
@@ -223,33 +229,9 @@ def _cash(plan: Plan) -> str:
     return f"saves {words.usd(usd.p50)}/month{when}"
 
 
-def _apart(interval: Interval) -> str:
-    low, high = round(interval.p10), round(interval.p90)
-    return f"80 % interval {low:,} to {high:,}" if low != high else ""
-
-
 def _usd_apart(interval: Interval) -> str:
     low, high = words.usd(interval.p10), words.usd(interval.p90)
     return f"80 % interval {low} to {high}" if low != high else ""
-
-
-def _changes(plan: Plan) -> Section:
-    return section("What if", Bullets(tuple(change.text for change in plan.changes)))
-
-
-def _missing(plan: Plan) -> Section:
-    """What the fleet cannot carry."""
-    if not plan.missing:
-        return section("Missing")
-    return section(
-        "Missing",
-        "This demand does not fit the fleet: without these nodes some of it has no place. Use --buy to plan with them.",
-        _node_list(plan.missing),
-    )
-
-
-def _rented(plan: Plan) -> Block | None:
-    return Section("To rent first", (_node_list(plan.rented),)) if plan.rented else None
 
 
 def _node_list(nodes: Sequence[RentedNode]) -> Table:
@@ -271,14 +253,6 @@ def _patches(plan: Plan, again: Again | None) -> AsideBlock | None:
     return AsideBlock("Accept a step, then print the patch that does it:", f"{again.program} ledger accept {first}")
 
 
-def _risky(plan: Plan) -> list[NotInPlan]:
-    return [one for one in plan.not_in_plan if one.risk_alone and (one.would_bring_usd_per_month or 0.0) >= 0]
-
-
-def _others(plan: Plan) -> list[NotInPlan]:
-    return [one for one in plan.not_in_plan if not one.risk_alone and one.why.code != "plan-blocked"]
-
-
 def _left_table(left: Sequence[NotInPlan], advice: Advice, known: Known, rows: int | None) -> Table:
     titles = Titles(advice)
     lines = [
@@ -289,13 +263,6 @@ def _left_table(left: Sequence[NotInPlan], advice: Advice, known: Known, rows: i
         for one in left
     ]  # fmt: skip
     return Table(("id", "recommendation", "gain alone", "why not"), tuple(lines[:rows]), (), _more(lines, rows))
-
-
-def _beside(plan: Plan, titles: Titles, known: Known, rows: int | None) -> Bullets:
-    lines = [f"{r}: {titles.of(known[r])}" for r in plan.beside if r in known]
-    if rows is not None and len(lines) > _BESIDE:
-        lines = [*lines[:_BESIDE], f"{len(lines) - _BESIDE} more: --all"]
-    return Bullets(tuple(lines))
 
 
 def quality(plan: Plan) -> str:
@@ -312,7 +279,7 @@ def quality(plan: Plan) -> str:
     return f"Best plan within: {within}" if s.gap < 5e-4 else f"At most {s.gap:.1%} below the best within: {within}"
 
 
-def _reconciled(plan: Plan) -> tuple[str, ...]:
+def reconciled(plan: Plan) -> tuple[str, ...]:
     """What the plan keeps in reserve, and how its cash adds up to what `advise` calls recoverable."""
     if plan.advise_usd_per_month is None or plan.plan_usd_per_month is None:
         return ()

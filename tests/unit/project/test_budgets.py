@@ -24,7 +24,7 @@ BUDGETS = {
     "advisor/mail": 1760,
     "advisor/recommend": 11180,
     "advisor/patches": 1000,
-    "advisor/plan": 4860,
+    "advisor/plan": 2865,
     "advisor/telemetry": 5960,
     "advisor/classify": 6840,
     "advisor/views": 5830,

@@ -11,8 +11,8 @@ from threading import Event
 
 import pytest
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.plan.limits import NO_CHANGE, RISKS, FleetChange, PlanRequest
 from skuwise.advisor.plan.problem import GOALS as KNOWN_GOALS
+from skuwise.advisor.plan.problem import NO_CHANGE, RISKS, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Move, Plan, PlanStep
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, HandLoader, fleet, planner

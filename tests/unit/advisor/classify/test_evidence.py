@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.core.advice_types import Advice, Recommendation, Unobserved
-from skuwise.advisor.plan.pools import why_held
+from skuwise.advisor.plan.inputs import why_held
 from skuwise.tests.support.moves_builders import END, advice_of, bare, fabric, founding, node, usage, verdicts, workload
 
 

@@ -1,4 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOperatorIssue=false
 """From verdicts to a plan: what comes back, when, for how much, and what stays because it must."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.plan.limits import FleetChange, PlanRequest
+from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.render.plan import plan_json, render_plan
 from skuwise.rules.base.errors import UsageError
@@ -56,7 +57,6 @@ def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
     assert plan.touched == 1
     moved = [m for s in plan.steps for m in s.moves]
     assert [(m.start, m.gpus) for m in moved] == [(names(plan)[0], 4)]
-    assert plan.nodes.p10 == plan.nodes.p90 == 1
     assert plan.solver.proven
 
 

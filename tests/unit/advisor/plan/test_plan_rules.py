@@ -13,8 +13,16 @@ import numpy as np
 import pytest
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.plan.build import as_today, reserve_of
-from skuwise.advisor.plan.limits import PlanRequest
-from skuwise.advisor.plan.problem import FOREVER, Layout, PlanNode, PlanOption, PlanSeries, PlanUnit, Problem
+from skuwise.advisor.plan.problem import (
+    FOREVER,
+    Layout,
+    PlanNode,
+    PlanOption,
+    PlanRequest,
+    PlanSeries,
+    PlanUnit,
+    Problem,
+)
 from skuwise.advisor.plan.solve import solve
 from skuwise.advisor.plan.steps import sequence
 from skuwise.tests.support.plan_checker import broken_rules, wrong_steps

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.plan.limits import FleetChange
+from skuwise.advisor.plan.problem import FleetChange
 from skuwise.advisor.plan.whatif import parse_add, parse_demand
 from skuwise.advisor.plan.worth import MONTH_SECONDS
 from skuwise.rules.base.errors import NothingToDo, UsageError

@@ -1,4 +1,5 @@
-"""What goes on running as a plan sees it: services with their replicas, jobs that come and go, and their demand."""
+"""A fleet as a plan sees it: pools of nodes that stand in for one another, services with their replicas, jobs that come
+and go, and the demand of both."""
 
 from __future__ import annotations
 
@@ -6,25 +7,121 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import numpy as np
 import pandas as pd
 
+from ...rules.catalog.types import GpuSku
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ..classify.types import NodeFacts, Verdicts
 from ..core.coded_text import CodedText, coded
 from ..core.frame import Window
 from ..core.verdict_types import INFERRED, WorkloadVerdict
+from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
-from .limits import EXCLUDED, PlanRequest
-from .pools import pool_of
-from .problem import Hours, PlanSeries, PlanUnit
+from ..recommend.pricing import cash_of
+from .problem import FOREVER, Hours, PlanNode, PlanRequest, PlanSeries, PlanUnit
 
+# Share of a host's cores and memory that the work on it may take in its busy hours: above it work waits (assumed; at
+# the mean `consolidate` allows 0.6 of the cores).
+CPU_MAX, HOST_MEM_MAX = 0.8, 0.9
+# How often a node of GPUs fails so that its work stops: 419 unexpected interruptions in 54 days on 16,384 GPUs, 2,048
+# nodes ("The Llama 3 Herd of Models", arXiv 2407.21783, section 3.3.4), and how long it is then away (assumed).
+FAILURES_PER_NODE_DAY = 419 / 54 / 2048
+REPAIR_DAYS = 3.0
+# The reserve is enough in this share of the time.
+RESERVE_QUANTILE = 0.99
 # Uses of one run that ended within an hour of its last were held together.
 LAST_SECONDS = 3600.0
 # Jobs are looked at in steps of five minutes.
 STEP_SECONDS = 300.0
+SEVERAL_POOLS = coded("plan-several-pools", "its work runs on several node types, or at several places")
 GPUS_SHARED = coded("plan-gpus-shared", "its GPUs are shared with other work, or divided into MIG instances")
+EXCLUDED = coded("plan-excluded", "it is excluded from the plan")
+
+
+def pool_key(cluster: str, provider: str | None, region: str | None, sku: str) -> str:
+    """Nodes of one key stand in for one another: the same machine at the same place, so the same fabric and links."""
+    return "/".join((cluster, provider or "-", region or "-", sku))
+
+
+def pool_of(node: NodeFacts) -> str:
+    """A node of unknown SKU is alike to those with as many GPUs of its kind and the same kind of fabric."""
+    fabric = "fabric" if node.fabric is not None and node.fabric.ports_compute else "no-fabric"
+    shape = f"{node.gpu_count}x{node.gpu_sku or node.gpu_name or node.node}-{fabric}"
+    return pool_key(node.cluster, node.provider, node.region, node.node_sku or shape)
+
+
+def plan_node(fleet: Fleet, verdicts: Verdicts, node: NodeFacts, held: CodedText | None) -> PlanNode:
+    sku = fleet.catalog.node(node.node_sku) if node.node_sku else None
+    price = fleet.book.saving_price(node)
+    cash = cash_of(price, 1, fleet.at)
+    bound = None if cash and cash.date is None else FOREVER
+    if cash and cash.date is not None:
+        bound = datetime.fromisoformat(cash.date).replace(tzinfo=UTC).timestamp()
+    rest = [r.free_watts or r.held_watts for r in verdicts.rest_levels if r.node == node.node]
+    known = [watts for watts in rest if watts is not None]
+    memory = sku.host_mem_bytes if sku is not None else None
+    return PlanNode(
+        name=node.node, pool=pool_of(node), gpu_sku=node.gpu_sku, node_sku=node.node_sku, gpus=node.gpu_count,
+        usd_per_hour=price.usd_per_hour if price is not None else None, price=price.id if price is not None else None,
+        bound_until=bound,
+        # Where the cores are not known they count in hundredths of the host, the same for all nodes of a pool.
+        cpu_cores=round(CPU_MAX * ((sku.vcpus if sku is not None else None) or 100), 1),
+        host_mem_bytes=round(HOST_MEM_MAX * memory, -8) if memory else None, held=held,
+        # Of some GPUs only: the others draw about as much.
+        idle_watts=float(np.mean(known)) * node.gpu_count if known else None,
+        island_gpus=island_of(fleet.catalog.gpu(node.gpu_sku) if node.gpu_sku else None), region=node.region,
+    )  # fmt: skip
+
+
+def island_of(gpu: GpuSku | None) -> int:
+    """GPUs that an NVLink bridge joins: two cards, of H200 NVL four. 0: a board joins all, which is assumed where
+    nothing is known, too."""
+    return 0 if gpu is None or not gpu.nvlink_by_bridge else 4 if gpu.name.startswith("H200") else 2
+
+
+def why_held(verdicts: Verdicts, node: NodeFacts, floor_hours: float) -> CodedText | None:
+    """Why a node may neither be emptied nor take more work: it is unknown what runs there. None: it may."""
+    dark = [one for one in verdicts.inventory.unobserved if one.node == node.node]
+    if dark:
+        return coded("plan-gpus-unobserved", "no data from {count} of its GPUs", count=sum(len(o.gpus) for o in dark))
+    known = verdicts.inventory.nodes.get(node.node)
+    if known is not None and known.unaccounted_pods:
+        return coded(
+            "plan-pods-not-named", "{count} pods requested its GPUs, and no metric names them",
+            count=len(known.unaccounted_pods),
+        )  # fmt: skip
+    if node.hours_observed < floor_hours:
+        return coded(
+            "plan-too-little-data", "{hours:.0f} of the {floor:g} h of data that a verdict needs",
+            hours=node.hours_observed, floor=floor_hours,
+        )  # fmt: skip
+    if (known is not None and known.end is not None) or node.last_seen < verdicts.window.end - 86400.0:
+        return coded("plan-node-silent", "it has stopped sending data")
+    return None
+
+
+def reserve_nodes(nodes: int) -> int:
+    """Nodes to keep free so that those that fail and are away find a place, in 99 % of the time: Poisson around the
+    mean number that is away at once. 0 of a pool of none."""
+    mean, away, chance = nodes * FAILURES_PER_NODE_DAY * REPAIR_DAYS, 0, 0.0
+    while nodes and (chance := chance + math.exp(-mean) * mean**away / math.factorial(away)) < RESERVE_QUANTILE:
+        away += 1
+    return min(away, nodes)
+
+
+def host_use(host: pd.DataFrame) -> Mapping[str, tuple[float, float]]:
+    """Node -> share of its cores that are busy (95th percentile of its hours) and bytes of memory in use (their
+    maximum); 0: not measured, which limits nothing."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, own in host.groupby("node") if not host.empty else ():
+        cpu, memory = (
+            own.get(column, pd.Series(dtype=float)).dropna() for column in ("cpu_util_mean", "mem_used_bytes_max")
+        )
+        found[str(name)] = (float(cpu.quantile(0.95)) if len(cpu) else 0.0, float(memory.max()) if len(memory) else 0.0)
+    return found
 
 
 def team_of(group: Group) -> str | None:
@@ -33,8 +130,9 @@ def team_of(group: Group) -> str | None:
 
 
 def goes_on(group: Group) -> bool:
-    """Whether a plan counts on a group: it is not over, and its GPUs are its own."""
-    return group.recurs and bool(group.nodes) and not group.shared
+    """Whether a plan counts on a group: it is not over, its GPUs are its own, and a service is in one pool."""
+    one = comes_and_goes(group) or len({pool_of(node) for node in group.nodes}) == 1
+    return group.recurs and bool(group.nodes) and not group.shared and one
 
 
 def comes_and_goes(group: Group) -> bool:
@@ -45,8 +143,8 @@ def comes_and_goes(group: Group) -> bool:
 @dataclass(frozen=True)
 class Placed:
     """Who holds which physical GPUs of which node now. `by_workload`: workload id -> node -> GPUs. `unnamed`: node ->
-    GPUs that no series of a plan accounts for and somebody holds: shared ones, those divided into MIG instances, and
-    those of unknown holders. `holders`: node -> teams of those (None: unknown)."""
+    GPUs that no series of a plan accounts for and somebody holds: shared ones, those divided into MIG instances, those
+    of services in several pools and of unknown holders. `holders`: node -> teams of those (None: unknown)."""
 
     by_workload: Mapping[str, Mapping[str, int]]
     unnamed: Mapping[str, int]
@@ -65,7 +163,7 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
     holds = _held_last(uses, parents)
     taken: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     for group in groups:
-        if group.shared and group.current:
+        if group.current and group.nodes and not goes_on(group):
             for gpu in (gpu for w in group.now for gpu in holds.get(w.id, set())):
                 taken[gpu].add(team_of(group))
     for bare in verdicts.bare:
@@ -99,38 +197,27 @@ def _held_last(uses: pd.DataFrame, parents: Mapping[tuple[str, str], str]) -> di
 
 
 def service_of(
-    group: Group,
-    request: PlanRequest,
-    where: Placed,
-    demand: Hours,
-    per_gpu: Mapping[str, tuple[float, float]],
+    group: Group, request: PlanRequest, where: Placed, demand: Hours, per_gpu: Mapping[str, tuple[float, float]]
 ) -> PlanSeries | None:
     """A service; None: nothing tells where it runs. `per_gpu`: node -> cores and bytes of host memory in use for each
     GPU that is held there: a replica takes the share of its GPUs."""
-    untouchable, pools = _untouchable(group, request), {n.node: pool_of(n) for n in group.nodes}
-    held: Counter[str] = Counter()
-    runs = [(w, own) for w in group.now if (own := {n: c for n, c in where.gpus(w, group.nodes).items() if n in pools})]
-    for _, own in runs:
-        for node, count in own.items():
-            held[pools[node]] += count
-    if not runs:
-        return None
-    # Where it runs in several, what is in the one that holds most of it may move.
-    pool = max(held, key=lambda one: held[one])
+    untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
     units = []
-    for w, gpus in runs:
+    for w in group.now:
+        gpus = {node: count for node, count in where.gpus(w, group.nodes).items() if node in names}
+        if not gpus:
+            continue
         fixed = untouchable or (None if request.exclude.isdisjoint(gpus) else EXCLUDED) or _fixed(w, group, gpus)
-        if fixed is None and pools[next(iter(gpus))] != pool:
-            fixed = coded("plan-other-pool", "most of its replicas run on nodes of another type or at another place")
         cpu, memory = (sum(n * per_gpu.get(node, (0.0, 0.0))[k] for node, n in gpus.items()) for k in (0, 1))
         linked = group.may_use_nvlink and sum(gpus.values()) > 1
-        units.append(PlanUnit(w.id, group.series_id, dict(gpus), round(cpu, 1), round(memory, -8), fixed, linked))
-    units.sort(key=lambda u: pools[u.node] != pool)
+        units.append(PlanUnit(w.id, group.series_id, gpus, round(cpu, 1), round(memory, -8), fixed, linked))
+    if not units:
+        return None
     crowd = Counter(node for u in units for node in u.gpus)
     return PlanSeries(
-        group.series_id, group.lead.name, team_of(group), pool, group.kind, False, tuple(units), demand,
-        np.zeros(len(demand)), tenant=team_of(group) or "", apart=max(crowd.values()), untouchable=untouchable,
-        workload=group.lead.id, spread=len(held) > 1,
+        group.series_id, group.lead.name, team_of(group), pool_of(group.nodes[0]), group.kind, False, tuple(units),
+        demand, np.zeros(len(demand)), tenant=team_of(group) or "", apart=max(crowd.values()), untouchable=untouchable,
+        workload=group.lead.id,
     )  # fmt: skip
 
 
@@ -181,11 +268,12 @@ def jobs_of(groups: Sequence[Group], verdicts: Verdicts, request: PlanRequest, g
         for (group, _, _), (gpus, wholes) in zip(members, fine, strict=True):
             spread = counts[group.series_id] > 1
             id_ = f"{group.series_id} in {pool}" if spread and pool_of(group.nodes[0]) != pool else group.series_id
+            untouchable = _untouchable(group, request) or (SEVERAL_POOLS if spread else None)
+            team = team_of(group)
             found.append(
                 PlanSeries(
-                    id_, group.lead.name, team_of(group), pool, group.kind, True, (), gpus[at], wholes[at],
-                    tenant=team_of(group) or "", untouchable=_untouchable(group, request), workload=group.lead.id,
-                    spread=spread,
+                    id_, group.lead.name, team, pool, group.kind, True, (), gpus[at], wholes[at], tenant=team or "",
+                    untouchable=untouchable, workload=group.lead.id,
                 )
             )  # fmt: skip
     return found
