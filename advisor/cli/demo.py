@@ -17,6 +17,7 @@ from ...rules.base.own_command import own_command
 from ..advise import load_rulebook, read_and_advise
 from ..core.advice_types import Advice
 from ..core.ids import short_id
+from ..core.worth import selected
 from ..demo import simulate
 from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes
@@ -31,7 +32,6 @@ from ..telemetry.source import Databases
 from ..views.document.advice_page import advice_page
 from ..views.document.page_options import Again, PageOptions, Rows
 from ..views.document.reader_commands import ReaderCommands
-from ..views.worth import shown_recommendations
 from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
@@ -148,7 +148,7 @@ def _next(advice: Advice, again: Again, files: tuple[Path, Path, Path], own: Pat
     fleet, page, mails = files
     commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
     commands += [("details of the first recommendation", again.command("explain", short_id(r.id)))
-                 for r in shown_recommendations(advice)[:1]]  # fmt: skip
+                 for r in selected(advice).shown[:1]]  # fmt: skip
     commands += [
         ("the screens, in a terminal", again.command("tui")),
         ("what can be measured on this machine", f"{again.program} agent doctor"),

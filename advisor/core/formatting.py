@@ -37,6 +37,11 @@ def hours(value: float | None, unit: str = "GPU-hours") -> str:
     return f"{value:,.1f} {unit}" if abs(value) < 100 else f"{value:,.0f} {unit}"
 
 
+def bare_hours(value: float | None) -> str:
+    """GPU-hours where the unit stands above."""
+    return hours(value, "").strip()
+
+
 def figure(value: float | str | None) -> str:
     """A measured value, to four digits, never in powers of ten: what is tiny is written out."""
     if value is None or isinstance(value, str):

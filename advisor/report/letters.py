@@ -103,5 +103,6 @@ def _team(row: TeamRow) -> dict[str, str | float | int | None]:
         "workloads": row.workloads, "moves": row.moves,
         "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
         "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before,
-        "wasted_usd": row.wasted_usd, "recoverable_usd_per_month": row.recoverable_usd_per_month,
+        "wasted_usd": row.wasted_usd, "slowed_usd": row.slowed_usd,
+        "recoverable_usd_per_month": row.recoverable_usd_per_month,
     }  # fmt: skip

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..advise import read_and_advise
-from ..core.advice_types import Advice, Decision, Fleet
+from ..core.advice_types import Advice, Fleet
 from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
+from ..core.worth import marked
 from ..ledger.file.store import Ledger
 from ..ledger.outcomes import MoveOutcome, move_outcomes
 from ..ledger.sync import LedgerSync
@@ -148,7 +149,8 @@ class ReportJob:
             self.beside.note(advice, self.now)
             own = self._quiet(advice.fleet)  # it may have been begun just now
         if noting:
-            advice = _marked(advice, own.decisions(self.now))
+            # What was noted may have shown that a recommendation was done, or went back.
+            advice = marked(advice, own.decisions(self.now))
         making = WeeklyReports(
             advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
             with_empty=self.settings.no_data == "short",
@@ -205,12 +207,6 @@ class ReportJob:
             return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
         except StoreError:
             return frozenset()
-
-
-def _marked(advice: Advice, decisions: Mapping[str, Decision]) -> Advice:
-    """The advice with what the ledger says now: what was noted may have shown that a move was done, or went back."""
-    ways = tuple(replace(r, decision=decisions.get(r.id)) for r in advice.recommendations)
-    return replace(advice, recommendations=ways)
 
 
 def _key(team: str) -> str:

@@ -88,12 +88,15 @@ def short_words(advice: Advice) -> str:
     return ", ".join(parts)
 
 
-def wasted_words(summary: Summary) -> str:
-    """Dollars of waste, and of how many GPUs they are known; what was not judged is called so."""
-    if summary.wasted_usd is None and summary.nothing_judged:
+def sum_words(value: float | None, summary: Summary) -> str:
+    """Dollars of a sum, and of how many GPUs they are known; what was not judged is called so."""
+    if value is None and summary.nothing_judged:
         return not_judged(summary)
-    told = words.usd(summary.wasted_usd)
-    return f"{told} ({judged_of(summary)})" if summary.partly_judged and summary.wasted_usd is not None else told
+    return (
+        f"{words.usd(value)} ({judged_of(summary)})"
+        if summary.partly_judged and value is not None
+        else words.usd(value)
+    )
 
 
 def recoverable_words(summary: Summary) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ....rules.base.sanitize import clean
 from ...core.advice_types import Advice
-from ...views.document.advice_document import advice_document
+from ...views.document.advice_page import whole_page
 from ...views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
 from ...views.document.truncate import WHOLE
 from ..format import Format, Screen
@@ -32,9 +32,9 @@ def _escaped(match: re.Match[str]) -> str:
 def document_markdown(document: Document) -> str:
     """A whole page."""
     lines = [f"# {escape(document.heading)}", ""]
-    for text in filter(None, (document.window, document.summary)):
+    for text in filter(None, (document.lead, document.window, document.summary)):
         lines += [escape(text), ""]
-    lines += _table(("", "", ""), [(t.label, t.value, t.change) for t in document.tiles], (1,))
+    lines += _table(("", "", "", ""), [(t.label, t.value, t.change, t.meaning) for t in document.tiles], (1,))
     for section in document.sections:
         lines += _section(section, 2)
     lines += [line for text in document.footer for line in (escape(text), "")]
@@ -86,7 +86,7 @@ def _code(text: str) -> str:
 
 
 def _render(advice: Advice, screen: Screen) -> str:
-    return document_markdown(advice_document(advice, WHOLE, again=screen.page.again))
+    return document_markdown(whole_page(advice, WHOLE, again=screen.page.again))
 
 
 FORMAT = Format("text/markdown", ".md", _render)

@@ -1,4 +1,4 @@
-"""The sections of an advice's page in full: each finding with its recommendations, and the workloads."""
+"""The sections of an advice's page in full: each finding with its recommendations, and remarks on workloads."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from ...core.advice_types import Advice, Recommendation
 from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import Worth
-from ..finding_groups import FindingGroup, best, cases, without_finding
+from ..finding_groups import FindingGroup, cases
 from ..move_words import fact_of
 from ..phases import phase_sentence
 from ..titles import Titles, finding_cost, gain_text
-from . import sections
-from .model import AsideBlock, Block, Bullets, Figures, Section, Table, section
+from .model import AsideBlock, Block, Bullets, Figures, Section, section
 from .page_options import Again
 from .truncate import Lengths
 
@@ -41,7 +39,7 @@ def _case(  # noqa: PLR0917
             (
                 ("Rule, severity", f"{f.rule}, {f.severity}"),
                 *cost,
-                ("GPU-hours", sections.bare_hours(f.gpu_hours)),
+                ("GPU-hours", words.bare_hours(f.gpu_hours)),
                 ("Confidence", words.percent(f.confidence)),
                 ("Measured", "; ".join(map(words.evidence_words, f.evidence)) or words.NONE),
                 ("Id", f.id),
@@ -50,13 +48,12 @@ def _case(  # noqa: PLR0917
         *_conditions(f.would_change_if, lengths),
         AsideBlock("Details:", again.command("explain", f.id)) if again is not None else None,
         *options_of(case.recommendations, advice, titles, lengths),
-        best(case) if case.recommendations else None,
     )
 
 
 def unprompted(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     """Recommendations that follow from no finding; none where there are none."""
-    ways = Worth(advice).ranked(without_finding(advice))
+    ways = [r for r in advice.recommendations if not r.findings]
     return (section("Other recommendations", *options_of(ways, advice, Titles(advice), lengths)),) if ways else ()
 
 
@@ -64,14 +61,13 @@ def market(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     """What other providers would charge; none where nobody asked."""
     if advice.market is None:
         return ()
-    told = options_of(Worth(advice).ranked(advice.market), advice, Titles(advice), lengths)
+    told = options_of(advice.market, advice, Titles(advice), lengths)
     return (section(words.MARKET, *(told or (words.NO_MARKET,))),)
 
 
 def options_of(ways: Sequence[Recommendation], advice: Advice, titles: Titles, lengths: Lengths) -> tuple[Block, ...]:
-    """Recommendations, each with what speaks for and against it: open ones first."""
-    ordered = sorted(ways, key=lambda r: bool(r.blocked_by))
-    return tuple(_option(r, advice, titles, lengths) for r in ordered)
+    """Recommendations, each with what speaks for and against it."""
+    return tuple(_option(r, advice, titles, lengths) for r in ways)
 
 
 def _option(r: Recommendation, advice: Advice, titles: Titles, lengths: Lengths) -> Section:
@@ -114,25 +110,6 @@ def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     return (section("Lower precision (not included in any sum)", lengths.bulleted(told, lengths.rows)),) if told else ()
 
 
-def workloads(advice: Advice, lengths: Lengths) -> Section:
-    """What each workload is; replicas and restarts of one series in a line, unless each run is wanted."""
-    if not advice.workloads:
-        return section("Workloads", "No workload was observed in this window.")
-    same = [[w] for w in advice.workloads] if lengths.whole else alike(advice.workloads)
-    what = ("workload", "id", "kind", "bottleneck", "GPUs", *(("nodes",) if lengths.whole else ()))
-    heads, rows = sections.costed(
-        (*what, "GPU-hours", "cost"),
-        (_row(one, with_nodes=lengths.whole) for one in same[: lengths.rows]),
-        words.has_prices(advice.summary),
-    )
-    right = tuple(range(len(what), len(heads)))
-    return section(
-        "Workloads",
-        Table(heads, rows, right, lengths.more(same, lengths.rows)),
-        *remarks(same[: lengths.rows], lengths),
-    )
-
-
 def remarks(same: Sequence[Sequence[WorkloadVerdict]], lengths: Lengths) -> tuple[Block | None, ...]:
     """What a line of a table cannot show: the phases of workloads that change, and measured latency classes."""
     changing = [told for one in same if (told := phase_sentence(one[0])) is not None]
@@ -151,17 +128,3 @@ def alike(workloads: Sequence[WorkloadVerdict]) -> list[list[WorkloadVerdict]]:
     for w in workloads:
         rows.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)
     return sorted(rows.values(), key=lambda same: -sum(w.gpu_hours for w in same))
-
-
-def _row(same: Sequence[WorkloadVerdict], *, with_nodes: bool) -> tuple[str, ...]:
-    first = same[0]
-    gpus = len({gpu for w in same for gpu in w.gpus})
-    costs = [w.cost_usd for w in same if w.cost_usd is not None]
-    hours = sum(w.gpu_hours for w in same)
-    return (
-        first.name if len(same) == 1 else f"{first.name} ({len(same)} runs)", first.id,
-        f"{first.kind.label} {words.percent(min(w.kind.confidence for w in same))}", first.bottleneck.label,
-        f"{gpus} {first.gpu_sku or 'unknown GPU'}", *((", ".join(first.nodes),) if with_nodes else ()),
-        sections.bare_hours(hours),
-        words.cost(sum(costs) if len(costs) == len(same) else None, hours, priced=True),
-    )  # fmt: skip

@@ -14,7 +14,6 @@ from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import Worth
 from ...recommend.groups import HOURS_PER_MONTH
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
@@ -171,8 +170,7 @@ def _findings(advice: Advice, findings: Sequence[Finding]) -> Section:
 
 
 def _recommendations(advice: Advice, ways: Sequence[Recommendation]) -> Section:
-    ranked = sorted(Worth(advice).ranked(ways), key=lambda r: bool(r.blocked_by))
-    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in ranked))
+    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in ways))
 
 
 def _titled(r: Recommendation, advice: Advice) -> str:

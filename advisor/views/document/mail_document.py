@@ -9,7 +9,7 @@ from ...core import formatting as words
 from ...core.timestamps import day
 from ...ledger.outcomes import MoveOutcome
 from .. import coverage
-from . import footer, mail_head, mail_sections, sections
+from . import head, mail_sections, sections
 from .dashboard import NO_DASHBOARD, Dashboard
 from .energy_section import energy_section
 from .model import AsideBlock, Chart, Document, Figures, Link, Section, section
@@ -47,11 +47,11 @@ def mail_document(
     lengths = replace(lengths, brevity=_brevity(story))
     too_large = f"Too large for a mail: {', '.join(left_out)}. To print it: {commands.advise('--format', 'json')}"
     return Document(
-        title=mail_head.subject(story),
-        heading=mail_head.heading(story),
-        window=coverage.window_words(a),
-        summary=mail_head.summary(story),
-        tiles=mail_head.tiles(story),
+        title=head.subject(story),
+        heading=head.heading(story),
+        window=head.window(story),
+        summary=head.basis(story),
+        tiles=head.tiles(story),
         link=Link("Dashboard", dashboard.page) if dashboard.page else None,
         sections=(
             mail_sections.recommendations(story, lengths, commands, dashboard),
@@ -66,7 +66,7 @@ def mail_document(
             sections.method(story, charts.get(MONEY)),
             sections.prices(a.prices, lengths),
         ),
-        footer=(*((too_large,) if left_out else ()), footer.written(story)),
+        footer=(*((too_large,) if left_out else ()), head.written(story)),
     )  # fmt: skip
 
 
@@ -86,8 +86,8 @@ def _empty(story: Story) -> Document:
             " Either there was none, or telemetry does not show that it is this team's. The administrators' report "
             "lists all teams and what was not observed."
         )
-    title, heading = mail_head.subject(story), mail_head.heading(story)
-    return Document(title, heading, window, said, (), (), (footer.written(story),))
+    title, heading = head.subject(story), head.heading(story)
+    return Document(title, heading, window, said, (), (), (head.written(story),))
 
 
 def accepted(outcomes: Sequence[MoveOutcome], lengths: Lengths, commands: ReaderCommands) -> Section:
