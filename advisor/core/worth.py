@@ -16,10 +16,10 @@ from .advice_types import COUNTED_RISKS, Advice, Decision, Finding, Interval, Re
 from .exclusions import compatible
 
 # What the sums mean, on every surface that shows them.
-WASTED = "paid for and not used: idle GPUs, links and GPU tiers beyond the need; each GPU-hour counts once"
-SLOWED = "paid while work waited for a slow link or a fault; no part of Wasted, for a fix may recover less"
-RECOVERABLE = "cash from unblocked recommendations of low risk, accepted ones too until done; alternatives once"
-CAPACITY = "GPU-hours that such recommendations free for other work where no cash comes back"
+WASTED = "paid for and not used: idle GPUs, and links and GPU tiers beyond the need"
+SLOWED = "paid while work waited for a slow link or a fault; not in Wasted: a fix may recover less"
+RECOVERABLE = "cash from open and accepted recommendations of low risk; alternatives count once"
+CAPACITY = "GPU-hours that such recommendations free for other work, without cash"
 # Rules whose findings cost money because work waits.
 SLOWED_RULES = frozenset({"under-tier", "fix-first"})
 

@@ -27,7 +27,7 @@ COLUMNS = (
     "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month",
     "energy_saving_kwh_per_month_p10", "energy_saving_kwh_per_month_p50", "energy_saving_kwh_per_month_p90", "levers",
     "realisation", "blocked_by",
-    "price_basis", "price_date", "price_source", "price_region_assumed", "decision", "text",
+    "price_basis", "price_date", "price_source", "price_region_assumed", "shown", "decision", "text",
     "energy_kwh",
     "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
     "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
@@ -112,7 +112,8 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             **_interval("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month),
             "levers": "; ".join(map(str, r.levers)),
             "blocked_by": "; ".join(map(str, r.blocked_by)), **_price(known[0] if known else None),
-            "decision": words.decision_words(r.decision) if r.decision else None, "text": r.text,
+            "shown": {True: "yes", False: "no"}.get(r.shown), "text": r.text,
+            "decision": words.decision_words(r.decision) if r.decision else None,
         })  # fmt: skip
     return rows
 

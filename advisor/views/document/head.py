@@ -101,11 +101,11 @@ def tiles(story: Story) -> tuple[Tile, ...]:
     sums = (("Wasted", s.wasted_usd, story.wasted_usd, WASTED), ("Slowed", s.slowed_usd, story.slowed_usd, SLOWED))
     return (
         Tile("Spend", month(s.cost_usd), of(words.usd(s.cost_usd), story.cost_usd)),
-        *(judged(name, month(value), of(words.usd(value), change), meaning, value is not None)
+        *(judged(name, month(value), of(words.usd(value), change), meaning if value else "", value is not None)
           for name, value, change, meaning in sums),
         judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",
-               spread and f"{spread}, 10th to 90th percentile", RECOVERABLE, cash is not None),
-        judged("Capacity", capacity, "", CAPACITY),
+               spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else "", cash is not None),
+        *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),
         covered,
     )  # fmt: skip
 

@@ -130,7 +130,7 @@ def test_where_nothing_saves_it_says_so():
     h200 = node(sku=sku, region="eastus2", gpu_sku="H200-SXM")
     advice = advice_of(verdicts([h200], [chat], uses=[usage(chat, u_n=0.2)]))
     for form in ("table", "markdown"):
-        assert "No recommendation: nothing saves enough now." in " ".join(render(advice, form).split())
+        assert "No open recommendation: nothing saves enough now." in " ".join(render(advice, form).split())
 
 
 def test_numbers_stay_numbers_and_missing_ones_empty():
