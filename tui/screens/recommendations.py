@@ -26,7 +26,7 @@ from ..widgets.table import ItemTable
 from .base_page import AdvicePage, Header, TextWanted, WhatIfWanted, WorkloadWanted
 from .dialogs.decision_dialog import Verb
 
-_FRAME = 4  # lines of the list beside its items: border, titles, and the line of what is folded
+_FRAME = 5  # lines of the list beside its items: border, titles, and what is folded
 _LEAST = 8
 
 
@@ -43,8 +43,8 @@ class Recommendations(AdvicePage):
     NAME, LABEL = "recommendations", "Recommendations"
     AHEAD = True
     ABOUT: ClassVar[str] = (
-        "What to change, the largest savings first. Savings are dollars in cash. Freed GPU-hours are capacity and "
-        "count in no sum. Recommendations that are blocked or below the minimum gain are folded; press u to show "
+        "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
+        "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
         "them. Press a to accept, z to snooze and d to dismiss a recommendation, as with 'skuwise ledger'. The "
         "sums follow when the source is read again. Press o for the workload, i for What if, enter for the "
         "details."
