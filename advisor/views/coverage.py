@@ -120,6 +120,28 @@ def judged_of(summary: Summary) -> str:
     return f"judged on {summary.judged_gpu_count:,} of {summary.gpu_count:,} GPUs"
 
 
+def judged_nodes(advice: Advice) -> tuple[frozenset[str], int]:
+    """Nodes with a GPU that was observed long enough to judge waste, and how many nodes there are."""
+    return frozenset(one.node for one in advice.standings if one.judged), len(advice.standings)
+
+
+def observed_fabrics(advice: Advice) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes whose compute fabric was observed, and all that have one by their type or show a port of one."""
+    return frozenset(f.node for f in advice.fabrics if f.unseen is None), frozenset(f.node for f in advice.fabrics)
+
+
+def extent_words(advice: Advice) -> str:
+    """On how many GPUs and nodes waste was judged, and fabrics were observed: `skuwise advise` and `skuwise doctor`
+    say it alike."""
+    (judged, nodes), (seen, fabrics) = judged_nodes(advice), observed_fabrics(advice)
+    s = advice.summary
+    told = why_not_judged(s) if s.nothing_judged else f"Waste {judged_of(s)}" if s.judged_gpu_count is not None else ""
+    if nodes and not s.nothing_judged:
+        told += f", {len(judged):,} of {words.counted(nodes, 'node')}"
+    of_fabric = f"Compute fabric observed on {len(seen):,} of {words.counted(len(fabrics), 'node')} with one."
+    return " ".join(part for part in (told and f"{told.rstrip('.')}.", of_fabric if fabrics else "") if part)
+
+
 def why_not_judged(summary: Summary) -> str:
     """A sentence: no GPU was observed for long enough, and when one will have been."""
     floor = f" for the {summary.floor_hours:g} h that it takes" if summary.floor_hours is not None else " long enough"

@@ -185,7 +185,7 @@ def coverage(story: Story, lengths: Lengths, *, notes: bool = True) -> Section:
     )
     return section(
         "Coverage",
-        f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.",
+        f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}. {cover.extent_words(a)}".rstrip(),
         early,
         observed,
         f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
