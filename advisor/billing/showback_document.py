@@ -9,7 +9,7 @@ from ..core.coded_text import CodedText
 from ..core.formatting import counted, percent, price_note, usd
 from ..core.formatting import hours as hour_words
 from ..core.timestamps import minute
-from ..render.formats.csv import csv_text
+from ..render.csv import csv_text
 from ..views.document.model import Bullets, Document, Table, section
 from .focus_rows import COLUMNS, Billing, Value, focus_rows
 from .showback import OWNED, Showback

@@ -33,7 +33,7 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths =
     every = {
         "recommendations": lambda: (recommendations(story, options),),
         "findings": lambda: (
-            findings(story, options), *(parts.findings(advice, lengths, options.again) if options.verbose else ()),
+            findings(story, options), *(parts.findings(advice, options.again) if options.verbose else ()),
         ),
         "workloads": lambda: (workloads(advice, options, lengths),),
         "notes": lambda: notes(advice, options),
@@ -43,7 +43,7 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths =
         "fabric": lambda: (sections.fabric(story, None, lengths),),
         "kinds": lambda: (sections.kinds("GPU-hours by kind", story, None),),
         "levers": lambda: parts.levers(advice, lengths),
-        "market": lambda: parts.market(advice, lengths),
+        "market": lambda: parts.market(advice),
         "method": lambda: (sections.method(story, None),),
         "prices": lambda: (sections.prices(advice.prices, lengths),),
     }  # fmt: skip
@@ -74,10 +74,10 @@ def whole_page(
         sections.idle(story, lengths),
         sections.fabric(story, charts.get(FABRIC), lengths),
         *energy_section(story, lengths),
-        *parts.findings(advice, lengths, again),
-        *parts.unprompted(advice, lengths),
+        *parts.findings(advice, again),
+        *parts.unprompted(advice),
         *parts.levers(advice, lengths),
-        *parts.market(advice, lengths),
+        *parts.market(advice),
         sections.coverage(story, lengths, notes=False),
         sections.method(story, charts.get(MONEY)),
         sections.prices(advice.prices, lengths),

@@ -7,8 +7,7 @@ import pytest
 from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
-from skuwise.advisor.render import render
-from skuwise.advisor.render.formats.table import LINES_MAX
+from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.note_groups import note_groups
 from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled

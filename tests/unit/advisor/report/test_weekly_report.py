@@ -245,7 +245,7 @@ def test_outcomes_say_what_was_predicted_what_came_of_it_and_why_nothing_is_know
     html = " ".join(letter(outcomes=(outcome(), waits, freed, back)).html.split())
     for said in (
         "1 recommendation was measured: $950/month saved, of $1,000 predicted.", "$950/month", "not done yet",
-        "700 GPU-hours/month", "650 GPU-hours/month, x1.05 the time", "chat-9: regressed",
+        "700 GPU-hours/month", "650 GPU-hours/month, x1.05 the time", "chat-9: 8 x a to 8 x b", "regressed",
         "It holds 16 GPUs again.",
     ):  # fmt: skip
         assert said in html, said

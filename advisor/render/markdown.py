@@ -1,16 +1,12 @@
-"""The whole advice in Markdown. All outside text is escaped: pipes, HTML, links, emphasis, headings."""
+"""Pages in Markdown. All outside text is escaped: pipes, HTML, links, emphasis, headings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from ....rules.base.sanitize import clean
-from ...core.advice_types import Advice
-from ...views.document.advice_page import whole_page
-from ...views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
-from ...views.document.truncate import WHOLE
-from ..format import Format, Screen
+from ...rules.base.sanitize import clean
+from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 
@@ -83,10 +79,3 @@ def _row(cells: Iterator[str]) -> str:
 def _code(text: str) -> str:
     """Text as code. Merged advice is what a file says: an id in it may be anything."""
     return "" if not text else f"`{clean(text)}`" if "`" not in text else escape(text)
-
-
-def _render(advice: Advice, screen: Screen) -> str:
-    return document_markdown(whole_page(advice, WHOLE, again=screen.page.again))
-
-
-FORMAT = Format("text/markdown", ".md", _render)
