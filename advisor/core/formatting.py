@@ -260,12 +260,6 @@ def nothing_found(notes: Iterable[CodedText]) -> str:
     return "No waste found in this window."
 
 
-def recoverable(summary: Summary) -> str:
-    """``$1,000 a month ($900 to $1,100)``: cash, with the spread of its joint draws."""
-    told = usd(summary.recoverable_usd_per_month)
-    return f"{told} a month{spread(summary.recoverable_interval_usd_per_month)}" if told != "unknown" else told
-
-
 def spread(interval: Interval | None) -> str:
     """`` ($1 to $2)``; nothing where there is no spread to tell."""
     if interval is None or abs(interval.p90 - interval.p10) < 0.005 * max(abs(interval.p50), 1.0):

@@ -88,26 +88,6 @@ def short_words(advice: Advice) -> str:
     return ", ".join(parts)
 
 
-def sum_words(value: float | None, summary: Summary) -> str:
-    """Dollars of a sum, and of how many GPUs they are known; what was not judged is called so."""
-    if value is None and summary.nothing_judged:
-        return not_judged(summary)
-    return (
-        f"{words.usd(value)} ({judged_of(summary)})"
-        if summary.partly_judged and value is not None
-        else words.usd(value)
-    )
-
-
-def recoverable_words(summary: Summary) -> str:
-    """Cash a month with its spread, and of how many GPUs it is known; what was not judged is called so."""
-    if summary.recoverable_usd_per_month is None and summary.nothing_judged:
-        return not_judged(summary)
-    told = words.recoverable(summary)
-    known = summary.partly_judged and summary.recoverable_usd_per_month is not None
-    return f"{told}, {judged_of(summary)}" if known else told
-
-
 def not_judged(summary: Summary) -> str:
     """``not judged yet; possible from 2026-11-10 09:00 UTC``."""
     if summary.judged_from is None:

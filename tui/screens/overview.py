@@ -14,13 +14,15 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Summary
 from ...advisor.core.ids import short_ids
-from ...advisor.core.worth import CAPACITY, RECOVERABLE, SLOWED, SLOWED_RULES, WASTED, selected
+from ...advisor.core.worth import SLOWED_RULES
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
+from ...advisor.views.document.head import tiles
+from ...advisor.views.document.report_content import story_of
 from ...advisor.views.energy import kg, kwh, small
 from ...advisor.views.finding_groups import FindingGroup, cases
-from ...advisor.views.move_words import waste_of, wasted_hours
-from ...advisor.views.titles import Titles, monthly
+from ...advisor.views.move_words import waste_of
+from ...advisor.views.titles import Titles
 from ..cell_text import cost_cell, line, lines
 from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
@@ -131,47 +133,28 @@ class Overview(AdvicePage):
         self.post_message(WorkloadWanted(finding.workload) if finding.workload else TextWanted(finding.id))
 
 
+_STYLES = {"Recoverable": "$success bold", "Wasted": "$warning", "Slowed": "$warning"}
+
+
 def _cost(look: Look) -> Content:
-    """The savings first, and the spend of a month beside them; then the window's own figures."""
-    s, found = look.shown.summary, look.advice.summary
-    over = f" in {FINDINGS_WINDOW.name}" if look.shown is not look.advice else ""
-    judged = not found.nothing_judged
-    if not words.has_prices(s):
-        wasted = wasted_hours(look.advice.findings)
-        return lines(
-            line(coverage.size_words(s), "bold"),
-            line(f"idle {words.hours(wasted)}{over}", "$warning" if wasted else "")
-            if judged
-            else line(f"waste: {coverage.not_judged(found)}"),
-            *_energy(s),
-            *(line(note.text, "$foreground-muted") for note in look.advice.notes if note.code in words.PRICE_NOTES),
-        )
-    spend, cash = monthly(s.cost_usd, look.shown), found.recoverable_usd_per_month
-    share = f" ({words.percent(cash / spend)})" if cash and spend else ""
-    per_month = f" of {words.usd(spend)}/month spend{share}" if spend is not None else ""
-    free = selected(look.advice).capacity_gpu_hours
-    sums = (("wasted", found.wasted_usd, WASTED), ("slowed", found.slowed_usd, SLOWED))
-    told = [
-        line(f"{coverage.recoverable_words(found)} recoverable{per_month}", "$success bold" if cash else "bold"),
-        *(line(f"{name} {_monthly(value, look)}{coverage.sum_words(value, found)}{over}: {meaning}",
-               "$warning" if value else "") for name, value, meaning in sums),
-        line(f"recoverable: {RECOVERABLE}", "$foreground-muted"),
-        *([line(f"capacity up to {words.hours(free)}/month: {CAPACITY}")] if free else []),
-    ]  # fmt: skip
-    if not judged and found.wasted_usd is None:
-        told = [line(f"waste and savings: {coverage.not_judged(found)}")]
+    """The sums of every page's head, each with what it contains; then what the chosen window cost."""
+    s, told = look.shown.summary, []
+    for tile in tiles(story_of(look.advice)):
+        if tile.label != "Coverage":
+            change = f" ({tile.change})" if tile.change else ""
+            told.append(
+                line(f"{tile.label}  {tile.value}{change}", _STYLES.get(tile.label, "") if tile.meaning else "")
+            )
+            told += [line(tile.meaning, "$foreground-muted")] if tile.meaning else []
+    over = "this window" if look.shown is not look.advice else FINDINGS_WINDOW.name
+    cost = f"{words.usd(s.cost_usd)} in {over}: " if words.has_prices(s) else ""
+    notes = [note.text for note in look.advice.notes if note.code in words.PRICE_NOTES]
     return lines(
         *told,
-        line(f"cost {words.usd(s.cost_usd)} in this window: {coverage.size_words(s)}"),
+        line(f"{cost}{coverage.size_words(s)}"),
         *_energy(s),
-        line(words.price_note(look.advice.prices), "$foreground-muted"),
+        *(line(one, "$foreground-muted") for one in (notes or [words.price_note(look.advice.prices)])),
     )
-
-
-def _monthly(value: float | None, look: Look) -> str:
-    """A sum of a month, to stand beside the savings of one; empty where it is unknown or nothing."""
-    month = monthly(value, look.advice)
-    return f"{words.usd(month)}/month; in the window " if month else ""
 
 
 def _energy(s: Summary) -> list[Content]:
