@@ -17,7 +17,7 @@ from .core.frame import Frame
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
-from .core.worth import MIN_SAVING_USD, marked, min_saving
+from .core.worth import MIN_SAVING_USD, marked, min_saving, slowed_usd
 from .recommend.energy_accounts import energy_accounts
 from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
 from .recommend.fleet import Fleet
@@ -187,6 +187,7 @@ def reason_on(
     enough = judged_gpus(verdicts, fleet.floor_hours, generated_at)
     gpu_count = verdicts.inventory.gpu_count or sum(n.gpu_count for n in verdicts.nodes)
     waste = wasted((f.finding, f.group and f.group.series_id) for f in asked.found)
+    slowed = slowed_usd(f.finding for f in asked.found)
     energy = energy_accounts(verdicts, with_costs(verdicts, book), book, rulebook.energy)
     summary = Summary(
         gpu_count=gpu_count,
@@ -194,6 +195,7 @@ def reason_on(
         cost_usd=reconciliation.total,
         # What was not judged is unknown, and no zero.
         wasted_usd=waste if priced and (enough.count or waste) else None,
+        slowed_usd=slowed if priced and (enough.count or slowed) else None,
         recoverable_usd_per_month=cash if priced and (enough.count or cash) else None,
         reconciliation=reconciliation,
         recoverable_interval_usd_per_month=interval,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ..advisor.core.advice_types import Advice, Decision
 from ..advisor.core.timestamps import span
 from ..advisor.core.verdict_types import WorkloadVerdict
+from ..advisor.core.worth import marked
 
 if TYPE_CHECKING:
     from ..advisor.core.frame import Frame
@@ -99,7 +100,5 @@ class State:
 
 def with_decision(loaded: Loaded, recommendation: str, decision: Decision) -> Loaded:
     """The same with a decision marked. Sums stay as they were read: they follow with the next reading."""
-    marked = tuple(
-        replace(r, decision=decision) if r.id == recommendation else r for r in loaded.advice.recommendations
-    )
-    return replace(loaded, advice=replace(loaded.advice, recommendations=marked))
+    decisions = {r.id: r.decision for r in loaded.advice.recommendations if r.decision is not None}
+    return replace(loaded, advice=marked(loaded.advice, {**decisions, recommendation: decision}))

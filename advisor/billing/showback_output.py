@@ -11,7 +11,7 @@ from ..core.coded_text import CodedText
 from ..core.formatting import NONE, counted, listed, percent, price_note, usd
 from ..core.formatting import hours as hour_words
 from ..core.timestamps import minute, rfc3339
-from ..render.formats.csv import csv_text
+from ..render.csv import csv_text
 from ..views.document.model import Bullets, Document, Table, section
 from .focus_rows import VERSION, focus_rows
 from .showback import DIGITS, OWNED, Category, Showback

@@ -13,7 +13,7 @@ from ...rules.base.errors import EXIT_DONE, UsageError
 from ...rules.base.output import say
 from ...rules.base.typed_again import program
 from ..advise import read_and_reason
-from ..render import format_names
+from ..render import FORMATS
 from ..views.document.page_options import SECTIONS, PageOptions
 from .again import again_of
 from .options import add_ledger, add_source, ledger_beside
@@ -38,7 +38,7 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of advise."""
     add_source(parser)
-    parser.add_argument("--format", choices=format_names(), default=_TABLE, help="output format (default: table)")
+    parser.add_argument("--format", choices=FORMATS, default=_TABLE, help="output format (default: table)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write to FILE instead of stdout, all or nothing")
     parser.add_argument(
         "--section", action="append", choices=SECTIONS, default=[], metavar="NAME",

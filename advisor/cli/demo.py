@@ -17,6 +17,7 @@ from ...rules.base.own_command import own_command
 from ..advise import load_rulebook, read_and_advise
 from ..core.advice_types import Advice
 from ..core.ids import short_id
+from ..core.worth import selected
 from ..demo import simulate
 from ..ledger.sync import LedgerSync
 from ..mail.routes import Routes
@@ -31,7 +32,6 @@ from ..telemetry.source import Databases
 from ..views.document.advice_page import advice_page
 from ..views.document.page_options import Again, PageOptions, Rows
 from ..views.document.reader_commands import ReaderCommands
-from ..views.worth import shown_recommendations
 from .output import terminal_width, wants_color
 
 # A node's own GPUs are sampled this long; enough to see that it works, far too short for advice.
@@ -68,9 +68,42 @@ def run(options: argparse.Namespace) -> int:
     write_whole(page, render(advice, "html", page=PageOptions(whole=True, again=again)))
     say("4/4  Writing the weekly report")
     _write_mails(fleet, mails, book, now)
-    text = document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=terminal_width(), color=wants_color())
-    write_stdout(f"\n{text}\n{_next(advice, again, (fleet, page, mails), own)}")
+    write_stdout(f"\n{demo_text(advice, again, folder, own, width=terminal_width(), color=wants_color())}")
     return EXIT_DONE
+
+
+def demo_text(
+    advice: Advice, again: Again, folder: Path, own: Path | None = None, *, width: int = 100, color: bool = False
+) -> str:
+    """What the demo prints: the short page, the files in `folder`, and commands that run when pasted into the shell
+    that started it. `own`: the database of this machine's own GPUs."""
+    text = document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color)
+    commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
+    shown, silent = selected(advice).shown, {f.id for f in advice.findings if f.rule == "idle-fabric"}
+    founding = next((r for r in shown if not silent.isdisjoint(r.findings)), None)
+    if founding is not None:
+        why = "serving on a training cluster: the evidence, the calculation, and what would change it"
+        commands.append((why, again.command("explain", short_id(founding.id))))
+    commands += [
+        ("the screens, in a terminal", again.command("tui")),
+        ("what can be measured on this machine", f"{again.program} agent doctor"),
+    ]
+    if own is not None:
+        collect = f"{again.program} agent run --db {shlex.quote(str(own))}"
+        commands.append(("collect here; waste is judged after 30 hours", collect))
+    return "\n".join(
+        [
+            text,
+            "Files",
+            f"  {folder / 'advice.html'}  (the whole advice: open it in a browser)",
+            f"  {folder / 'mail' / 'fleet.html'}  (the weekly mail)",
+            f"  {folder / 'fleet.db'}  (the simulated telemetry)",
+            "",
+            "Next",
+            *(line for what, command in commands for line in (f"  # {what}", f"  {command}")),
+            "",
+        ]
+    )
 
 
 def _folder(asked: Path | None) -> Path:
@@ -141,30 +174,3 @@ def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
 
 def _quiet(text: str) -> None:
     """Nothing: the demo narrates itself."""
-
-
-def _next(advice: Advice, again: Again, files: tuple[Path, Path, Path], own: Path | None) -> str:
-    """The files, and commands that run when pasted into the shell that started the demo."""
-    fleet, page, mails = files
-    commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
-    commands += [("details of the first recommendation", again.command("explain", short_id(r.id)))
-                 for r in shown_recommendations(advice)[:1]]  # fmt: skip
-    commands += [
-        ("the screens, in a terminal", again.command("tui")),
-        ("what can be measured on this machine", f"{again.program} agent doctor"),
-    ]
-    if own is not None:
-        collect = f"{again.program} agent run --db {shlex.quote(str(own))}"
-        commands.append(("collect here; waste is judged after 30 hours", collect))
-    return "\n".join(
-        [
-            "Files",
-            f"  {page}  (the whole advice: open it in a browser)",
-            f"  {mails / 'fleet.html'}  (the weekly mail)",
-            f"  {fleet}  (the simulated telemetry)",
-            "",
-            "Next",
-            *(line for what, command in commands for line in (f"  # {what}", f"  {command}")),
-            "",
-        ]
-    )

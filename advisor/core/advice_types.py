@@ -361,7 +361,7 @@ class Summary:
     `observed_hours`: hours of the window in which telemetry of any GPU exists, of `window_hours`; `observed_gpu_hours`:
     of `gpu_hours`, what was observed. `gpu_hours_by_use`: where all of them went, each once: the reconciliation in
     GPU-hours, of nodes without a price too. `judged_gpu_count`: GPUs observed long enough to judge waste, which takes
-    `floor_hours` of each; where it is 0, `wasted_usd` and `recoverable_usd_per_month` are None and not 0.
+    `floor_hours` of each; where it is 0, `wasted_usd`, `slowed_usd` and `recoverable_usd_per_month` are None and not 0.
     `judged_from`: when more can be judged (Unix seconds); None: nothing is waiting, or only another window tells more.
     `energy`: what the GPUs drew. `min_saving_usd_per_month`: the gain below which lists and mails leave a
     recommendation out. None: not reported.
@@ -371,6 +371,7 @@ class Summary:
     gpu_hours: Amount
     cost_usd: float | None
     wasted_usd: float | None
+    slowed_usd: float | None = field(default=None, kw_only=True)
     recoverable_usd_per_month: float | None
     recoverable_interval_usd_per_month: Interval | None = field(default=None, kw_only=True)
     reconciliation: Reconciliation

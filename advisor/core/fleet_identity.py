@@ -10,7 +10,7 @@ import pandas as pd
 
 from .advice_types import Fleet
 from .frame import Frame
-from .simulated_ids import gpu_uuid
+from .simulated_ids import is_simulated
 
 # Names of external labels that tell copies of one server apart (Prometheus Operator, Thanos, Mimir), not fleets.
 _REPLICAS = re.compile(r".*replica.*", re.IGNORECASE)
@@ -71,8 +71,7 @@ def _devices(gpus: pd.DataFrame) -> list[tuple[str, str, object]]:
 
 
 def _is_simulated(uuid: str, node: str, index: object) -> bool:
-    """Whether the simulator made this GPU: it derives UUIDs from the node's name and the index, and no driver does."""
-    return isinstance(index, int | float) and math.isfinite(index) and uuid == gpu_uuid(node, int(index))
+    return isinstance(index, int | float) and math.isfinite(index) and is_simulated(uuid, node, int(index))
 
 
 def _name(clusters: Iterable[str], labels: Mapping[str, str], nodes: Iterable[str], *, simulated: bool) -> str:

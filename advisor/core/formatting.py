@@ -37,6 +37,11 @@ def hours(value: float | None, unit: str = "GPU-hours") -> str:
     return f"{value:,.1f} {unit}" if abs(value) < 100 else f"{value:,.0f} {unit}"
 
 
+def bare_hours(value: float | None) -> str:
+    """GPU-hours where the unit stands above."""
+    return hours(value, "").strip()
+
+
 def figure(value: float | str | None) -> str:
     """A measured value, to four digits, never in powers of ten: what is tiny is written out."""
     if value is None or isinstance(value, str):
@@ -253,12 +258,6 @@ def nothing_found(notes: Iterable[CodedText]) -> str:
     if any(True for _ in notes):
         return "No waste found; the notes list what could not be evaluated."
     return "No waste found in this window."
-
-
-def recoverable(summary: Summary) -> str:
-    """``$1,000 a month ($900 to $1,100)``: cash, with the spread of its joint draws."""
-    told = usd(summary.recoverable_usd_per_month)
-    return f"{told} a month{spread(summary.recoverable_interval_usd_per_month)}" if told != "unknown" else told
 
 
 def spread(interval: Interval | None) -> str:

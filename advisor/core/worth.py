@@ -1,17 +1,27 @@
-"""What a recommendation is worth a month in US dollars, and which of them lists and mails show.
+"""What a recommendation is worth a month, which of them every list shows, and what the sums beside them mean.
 
-One key compares all of them: cash as it is; GPU-hours at what their node costs; energy at its price. Where no price is
-known, a GPU-hour counts as `USD_PER_GPU_HOUR` and a kilowatt-hour as `USD_PER_KWH`: for order and the minimum alone,
-never printed. Nothing here changes a sum of the advice.
+`selected` is the one selection: tables, pages, mails, screens and the plan show its `shown`, in its order, and count
+the rest. Gains are compared in US dollars a month: cash as it is; GPU-hours at what their node costs; energy at its
+price. Where no price is known, a GPU-hour counts as `USD_PER_GPU_HOUR` and a kilowatt-hour as `USD_PER_KWH`: for the
+minimum alone, never printed. Nothing here changes a sum of the advice.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from .advice_types import Advice, Interval, Recommendation, Summary
+from .advice_types import COUNTED_RISKS, Advice, Decision, Finding, Interval, Recommendation, Summary
+from .exclusions import compatible
+
+# What the sums mean, on every surface that shows them.
+WASTED = "paid for and not used: idle GPUs, and links and GPU tiers beyond the need"
+SLOWED = "paid while work waited for a slow link or a fault; not in Wasted: a fix may recover less"
+RECOVERABLE = "cash from open and accepted recommendations of low risk; alternatives count once"
+CAPACITY = "GPU-hours that such recommendations free for other work, without cash"
+# Rules whose findings cost money because work waits.
+SLOWED_RULES = frozenset({"under-tier", "fix-first"})
 
 HOURS_PER_MONTH = 730.0
 # Stand-ins where no price is known: an older data-center GPU, and industrial power.
@@ -33,31 +43,28 @@ def min_saving(summary: Summary, usd: float = MIN_SAVING_USD, share: float = MIN
 
 
 class Worth:
-    """The gains of one advice's recommendations, compared."""
+    """The gains of one advice's recommendations, compared. `minimum`: below it lists leave one out, US dollars a
+    month."""
 
     def __init__(self, advice: Advice) -> None:
-        told = advice.summary.min_saving_usd_per_month
-        self.minimum = min_saving(advice.summary) if told is None else told
-        self._own: dict[str, float] = {}
-        skus: dict[str, list[float]] = {}
+        summary = advice.summary
+        told = summary.min_saving_usd_per_month
+        self.minimum = min_saving(summary) if told is None else told
+        self._prices: dict[str, float] = {}  # workload or SKU -> US dollars a GPU-hour; of a SKU the highest
         for w in advice.workloads:
             if w.cost_usd is None or w.gpu_hours <= 0:
                 continue
-            self._own[w.id] = w.cost_usd / w.gpu_hours
+            price = self._prices[w.id] = w.cost_usd / w.gpu_hours
             for sku in (w.node_sku, w.gpu_sku):
                 if sku is not None:
-                    skus.setdefault(sku, []).append(self._own[w.id])
-        self._skus = {sku: max(each) for sku, each in skus.items()}
-        summary = advice.summary
+                    self._prices[sku] = max(self._prices.get(sku, price), price)
         priced = summary.cost_usd is not None and summary.gpu_hours > 0
         self._mean = (summary.cost_usd or 0.0) / summary.gpu_hours if priced else None
 
     def gpu_hour_usd(self, r: Recommendation) -> float | None:
         """What a GPU-hour of its source costs: the workload's, its node's, its GPU's, else the fleet's mean."""
-        for known, key in ((self._own, r.workload), (self._skus, r.source.node_sku), (self._skus, r.source.gpu_sku)):
-            if key is not None and key in known:
-                return known[key]
-        return self._mean
+        keys = (r.workload or "", r.source.node_sku or "", r.source.gpu_sku or "")
+        return next((self._prices[key] for key in keys if key in self._prices), self._mean)
 
     def usd(self, r: Recommendation) -> Interval:
         """What it is worth a month. What it claims in dollars counts alone; else freed hours, else energy."""
@@ -67,29 +74,93 @@ class Worth:
             price = self.gpu_hour_usd(r)
             value = r.freed_gpu_hours_per_month * (USD_PER_GPU_HOUR if price is None else price)
             return Interval(value, value, value)
-        kwh = r.energy_saving_kwh_per_month
-        if kwh is None:
-            return Interval(0.0, 0.0, 0.0)
+        kwh = r.energy_saving_kwh_per_month or Interval(0.0, 0.0, 0.0)
         return Interval(kwh.p10 * USD_PER_KWH, kwh.p50 * USD_PER_KWH, kwh.p90 * USD_PER_KWH)
 
-    def shows(self, r: Recommendation) -> bool:
-        """Whether lists and mails show it: unblocked, at or above the minimum, a gain that is sure to be one, and no
-        move to a dearer fabric without its reason."""
+    def reaches(self, r: Recommendation) -> bool:
+        """Whether its gain reaches the minimum and is sure to be one, and it is no move to a dearer fabric without its
+        reason."""
         gain = self.usd(r)
         codes = {one.code for one in r.changes}
         unexplained = DEARER_FABRIC in codes and not codes & FABRIC_REASONS
-        return not r.blocked_by and gain.p50 > 0 and gain.p50 >= self.minimum and gain.p10 > 0 and not unexplained
-
-    def key(self, r: Recommendation) -> tuple[float, str]:
-        """The order of lists: what is worth most first."""
-        return (-self.usd(r).p50, r.id)
-
-    def ranked(self, every: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
-        return tuple(sorted(every, key=self.key))
+        return gain.p50 > 0 and gain.p50 >= self.minimum and gain.p10 > 0 and not unexplained
 
 
-def marked(advice: Advice) -> Advice:
-    """The advice with each recommendation told to be shown or not."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The recommendations of one advice, each in one group, by `Recommendation.rank`. `shown`: what every list has;
+    alternatives follow what they exclude. `small`: gains that are below the minimum or uncertain; `decided`: dismissed,
+    snoozed or done; `excluded`: by one that was accepted or done."""
+
+    shown: tuple[Recommendation, ...]
+    small: tuple[Recommendation, ...]
+    blocked: tuple[Recommendation, ...]
+    decided: tuple[Recommendation, ...]
+    excluded: tuple[Recommendation, ...]
+    worth: Worth
+
+    @property
+    def alternatives(self) -> Mapping[str, str]:
+        """Ids of shown ones that cannot be carried out with an earlier one, each with that one's id."""
+        kept = {r.id: r for r in compatible(self.shown)}
+        excluded_by: dict[str, str] = {}
+        for one in kept.values():
+            for rival in one.excludes:
+                excluded_by.setdefault(rival, one.id)
+        rest = [r for r in self.shown if r.id not in kept]
+        return {r.id: excluded_by.get(r.id) or next(one for one in r.excludes if one in kept) for r in rest}
+
+    @property
+    def capacity_gpu_hours(self) -> float:
+        """See `CAPACITY`; a month's."""
+        every = sorted((*self.shown, *self.small), key=lambda r: r.rank)
+        ways = compatible(r for r in every if r.risk in COUNTED_RISKS)
+        return sum(r.freed_gpu_hours_per_month for r in ways if r.saving_usd_per_month is None)
+
+
+def selected(advice: Advice) -> Selection:
+    """What lists of an advice show and leave out."""
     worth = Worth(advice)
-    ways = tuple(replace(r, shown=worth.shows(r)) for r in advice.recommendations)
-    return replace(advice, recommendations=ways)
+    settled = {
+        r.id: r.excludes
+        for r in advice.recommendations
+        if r.decision is not None and r.decision.state in ("accepted", "done")
+    }
+    rivals = {one for excludes in settled.values() for one in excludes}
+    groups: dict[str, list[Recommendation]] = {
+        name: [] for name in ("shown", "small", "blocked", "decided", "excluded")
+    }
+    for r in sorted(advice.recommendations, key=lambda r: r.rank):
+        if r.set_aside:
+            name = "decided"
+        elif r.blocked_by:
+            name = "blocked"
+        elif r.id not in settled and (r.id in rivals or not settled.keys().isdisjoint(r.excludes)):
+            name = "excluded"
+        else:
+            # A team's part of an advice shows what the whole does.
+            name = "shown" if (worth.reaches(r) if r.shown is None else r.shown) else "small"
+        groups[name].append(r)
+    return Selection(**{name: tuple(same) for name, same in groups.items()}, worth=worth)
+
+
+def marked(advice: Advice, decisions: Mapping[str, Decision] | None = None) -> Advice:
+    """The advice with its recommendations ranked, and each told to be shown or not. `decisions`: what the ledger says
+    now, in place of those of the advice."""
+    ways = (replace(r, shown=None) for r in advice.recommendations)
+    if decisions is not None:
+        ways = (replace(r, decision=decisions.get(r.id)) for r in ways)
+    advice = replace(advice, recommendations=tuple(sorted(ways, key=lambda r: r.rank)))
+    shown = {r.id for r in selected(advice).shown}
+    return replace(advice, recommendations=tuple(replace(r, shown=r.id in shown) for r in advice.recommendations))
+
+
+def slowed_usd(findings: Iterable[Finding]) -> float:
+    """See `SLOWED`: US dollars of the window. Of a workload that waits for several things the largest loss counts, for
+    the same hours may be in each; a loss that was not measured or has no price counts nothing."""
+    losses: dict[str, float] = {}
+    for f in findings:
+        if f.rule in SLOWED_RULES:
+            key = f.workload or f.id
+            losses[key] = max(losses.get(key, 0.0), f.cost_usd or 0.0)
+    return sum(losses.values())

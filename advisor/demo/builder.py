@@ -16,6 +16,7 @@ from ...agent.inventory.processes.frameworks import framework_of
 from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
+from ..core.simulated_ids import fleet_mark
 from . import serving, training
 from .hardware import SimNode, sim_node
 from .load import Model
@@ -75,13 +76,19 @@ class FleetPlan:
 
 @dataclass(slots=True)
 class Builder:
-    """Collects a fleet over [start, end). Every choice comes from the seed and the name it is made for."""
+    """Collects a fleet over [start, end). Every choice comes from the seed and the name it is made for; `scenario`
+    only tells its GPUs from those of other fleets."""
 
     skus: Mapping[str, tuple[NodeSku, GpuSku]]
     seed: int
     start: float
     end: float
     fleet: FleetPlan = field(default_factory=FleetPlan)
+    scenario: str = ""
+
+    @property
+    def mark(self) -> str:
+        return fleet_mark(self.scenario, self.seed, self.start, self.end)
 
     def nodes(self, prefix: str, count: int, sku: str, **how: Any) -> list[SimNode]:  # noqa: ANN401 - as `make_node`
         """`count` nodes of one SKU, numbered on from what is there, each as `make_node` takes it."""
@@ -92,7 +99,7 @@ class Builder:
 
     def make_node(self, name: str, sku: str, *, tcp_port_counted: bool = False) -> tuple[SimNode, list[Absence]]:
         """A node and what its agent cannot read, beside what no node of its kind can."""
-        return sim_node(name, *self.skus[sku], tcp_port_counted=tcp_port_counted), []
+        return sim_node(name, *self.skus[sku], self.mark, tcp_port_counted=tcp_port_counted), []
 
     def pretraining(self, nodes: list[SimNode], kind: BottleneckLabel) -> None:
         """Training jobs of days, one after the other, each on all of `nodes`. kind: compute, network or pcie."""

@@ -93,9 +93,9 @@ def sim_gpu(sku: GpuSku, node_gpus: int) -> SimGpu:
     )
 
 
-def sim_node(name: str, sku: NodeSku, gpu: GpuSku, *, tcp_port_counted: bool = False) -> SimNode:
-    """A node called `name`. Without RDMA it has no port in the fabric's views, as a real agent would find none, unless
-    its Ethernet NIC is configured as its compute port (`tcp_port_counted`)."""
+def sim_node(name: str, sku: NodeSku, gpu: GpuSku, mark: str, *, tcp_port_counted: bool = False) -> SimNode:
+    """A node called `name` of the fleet with this mark. Without RDMA it has no port in the fabric's views, as a real
+    agent would find none, unless its Ethernet NIC is configured as its compute port (`tcp_port_counted`)."""
     region = sku.prices[0].region if sku.prices else None
     node = Node(
         node=name,
@@ -112,7 +112,7 @@ def sim_node(name: str, sku: NodeSku, gpu: GpuSku, *, tcp_port_counted: bool = F
     )
     gpus = tuple(
         Gpu(
-            uuid=gpu_uuid(name, index),
+            uuid=gpu_uuid(mark, name, index),
             index=index,
             name=_GPUS["driver_names"].get(gpu.name, f"NVIDIA {gpu.name}"),
             sku=gpu.name,

@@ -38,7 +38,7 @@ def plan_fleet(scenario: str, *, seed: int, start: float, end: float) -> FleetPl
     """The fleet that `simulate` would write. Raises UsageError for a name that is not in SCENARIOS."""
     if scenario not in SCENARIOS:
         raise UsageError(f"Unknown scenario {scenario!r}.", f"Choose one of: {', '.join(SCENARIOS)}.")
-    builder = Builder(node_skus(), seed, start, end)
+    builder = Builder(node_skus(), seed, start, end, scenario=scenario)
     place_groups(builder, scenario)
     return builder.fleet
 

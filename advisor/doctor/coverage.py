@@ -12,6 +12,8 @@ from ...rules.catalog.loader import Catalog
 from ..classify.workloads.inventory import GpuCoverage, Inventory
 from ..core.frame import Frame
 from ..core.records import text
+from ..pipeline import Reasoned
+from ..views.coverage import observed_fabrics
 from .types import MetricCoverage
 
 HOUR = 3600.0
@@ -54,16 +56,21 @@ _WHOLE_ONLY = ("nvlink", "pcie")
 
 
 def metric_coverage(
-    frame: Frame, inventory: Inventory, known: Mapping[str, Mapping[str, float]], catalog: Catalog
+    frame: Frame, found: Reasoned, known: Mapping[str, Mapping[str, float]], catalog: Catalog
 ) -> tuple[MetricCoverage, ...]:
-    """All `MEASURES`. `known`: node -> measure of the node -> hours; the nodes that are counted, and no others."""
+    """All `MEASURES`. `known`: node -> measure of the node -> hours; the nodes that are counted, and no others. The
+    fabric counts where the advice can judge it: ports of storage alone, or that are down, show none."""
+    inventory, fabrics = found.fleet.verdicts.inventory, observed_fabrics(found.advice)[0]
     can = _CanHave(frame, catalog)
     seen = [gpu for node in known for gpu in inventory.nodes[node].observed]
     every = _resolution(frame.gpu)
     out = []
     for measure in MEASURES:
         if measure.scope == "node":
-            hours = [(node, own.get(measure.name, 0.0)) for node, own in known.items()]
+            hours = [
+                (node, own.get(measure.name, 0.0) if measure.name != "infiniband" or node in fabrics else 0.0)
+                for node, own in known.items()
+            ]
             of = len(hours)
         else:
             name = measure.known_as or measure.name

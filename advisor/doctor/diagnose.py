@@ -24,7 +24,7 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
     """`found`: what `advise` says of the frame; the diagnosis takes from it all that both speak of."""
     verdicts, advice, inventory = found.fleet.verdicts, found.advice, found.fleet.verdicts.inventory
     known = node_hours(frame, inventory)
-    metrics = metric_coverage(frame, inventory, known, catalog)
+    metrics = metric_coverage(frame, found, known, catalog)
     ports = frame.fabric[["node", "device", "port"]].drop_duplicates()["node"].astype(str).value_counts().to_dict()
     instances = Counter(node for node, _ in inventory.parents)
     judged = {one.node: len(one.judged) for one in advice.standings}

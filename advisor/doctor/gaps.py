@@ -19,6 +19,7 @@ from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED
 from ..recommend.finding import ready_at, when_possible
+from ..views.coverage import observed_fabrics
 from . import remedies
 from .coverage import HOUR, WINDOW_SHARE, unprofiled
 from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap
@@ -208,17 +209,19 @@ class _Gaps:
         unread = {str(row["node"]): row for row in records(rows)}
         unseen: dict[tuple[str, str], list[NodeState]] = {}
         silent: dict[str, list[NodeState]] = {}
+        fabrics = observed_fabrics(self.found.advice)[0]
         for node in self.found.nodes:
             sku = self.catalog.node(node.facts.node_sku) if node.facts.node_sku else None
             why = unread.get(node.node)
             has_none = why is not None and why["reason"] == "no-fabric"
-            if (
-                sku is not None
-                and sku.fabric.kind == "infiniband"
-                and not node.known.get("infiniband")
-                and not has_none
-            ):
+            observed = node.known.get("infiniband") and node.node in fabrics
+            if sku is not None and sku.fabric.kind == "infiniband" and not observed and not has_none:
                 cause = (text(why["detail"]) or "", text(why["remedy"]) or "") if why is not None else ("", "")
+                if why is None and node.known.get("infiniband") and node.facts.fabric is not None:
+                    # Ports are there, and the advice cannot use them.
+                    unnamed = node.facts.fabric.code == "no-compute-port"
+                    do = "set fabric_roles for the ports of the compute fabric" if unnamed else "check these ports"
+                    cause = (node.facts.fabric.reason or "", do)
                 unseen.setdefault(cause, []).append(node)
             elif not node.network_observed:
                 # Where InfiniBand was looked for, its flag is set already.
@@ -226,7 +229,7 @@ class _Gaps:
                 silent.setdefault(flags, []).append(node)
         where = remedies.NODE_EXPORTER if self.found.on_server else ""
         for (detail, remedy), nodes in unseen.items():
-            what = f"No InfiniBand port metrics on {counted(len(nodes), 'node')} of a type with InfiniBand."
+            what = f"No usable InfiniBand metrics on {counted(len(nodes), 'node')} of a type with InfiniBand."
             yield TelemetryGap(
                 "no-infiniband", f"{what} {detail}".strip(),
                 "Idle fabrics are not detected. Network-bound and launch-bound work cannot be distinguished.",

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..core.timestamps import rfc3339
+from ..views.coverage import judged_nodes
 from .types import Diagnosis, NodeState
 
 SCHEMA = "skuwise.doctor/1"
@@ -42,7 +43,7 @@ def diagnosis_dict(found: Diagnosis) -> dict[str, Any]:
             "possible": found.observed > 0,
             "waste_floor_hours": floor,
             "waste_ready_gpus": summary.judged_gpu_count,
-            "waste_ready_nodes": sum(node.judged > 0 for node in found.nodes),
+            "waste_ready_nodes": len(judged_nodes(advice)[0]),
             "most_hours_of_a_node": _rounded(found.best_hours),
             "hours_until_waste": _rounded(max(floor - found.best_hours, 0.0) if summary.nothing_judged else 0.0),
         },

@@ -6,6 +6,7 @@ from ...rules.catalog.loader import Catalog
 from ..core.frame import Frame
 from ..core.timestamps import span
 from ..pipeline import Reasoned
+from ..views.coverage import observed_fabrics
 from .coverage import WINDOW_SHARE, metric_coverage, node_hours
 
 # Measures of the line, by the words that it has for them.
@@ -23,7 +24,7 @@ def coverage_line(frame: Frame, found: Reasoned, catalog: Catalog, command: str)
     parts: list[str] = []
     lacking = [
         f"{_CORE[one.metric]} on {one.having}"
-        for one in metric_coverage(frame, inventory, node_hours(frame, inventory), catalog)
+        for one in metric_coverage(frame, found, node_hours(frame, inventory), catalog)
         if one.metric in _CORE and s.gpu_count - one.having > _MISSING_SHARE * s.gpu_count + missing
     ]
     if missing or lacking:
@@ -33,8 +34,11 @@ def coverage_line(frame: Frame, found: Reasoned, catalog: Catalog, command: str)
         parts.append(f"{span(observed * 3600)} of {span(window * 3600)} observed")
     if s.cost_usd is None:
         parts.append("no price")
+    seen, fabrics = observed_fabrics(found.advice)
     if parts and frame.fabric.empty:
         parts.append("no fabric counters")
+    elif parts and len(seen) < len(fabrics):
+        parts.append(f"fabric observed on {len(seen)} of {len(fabrics)} nodes")
     if parts and len(frame.nodes) and frame.nodes["region"].isna().all():
         parts.append("region unknown")
     return f"Coverage: {'; '.join(parts)}. For remedies run '{command}'." if parts else None

@@ -38,7 +38,7 @@ def _head(console: Console, found: Diagnosis) -> None:
     window = f"Window {coverage.window_words(advice)}"
     since = f"; telemetry since {minute(found.begin)}" if found.begin > advice.start + 3600 else ""
     line(console, f"{window}{since}.")
-    line(console, _waste(found))
+    line(console, coverage.extent_words(advice))
     if found.mig_instances:
         parents = sum(1 for node in found.nodes if node.mig_instances)
         line(console, f"MIG: {found.mig_instances} instances on {parents} of {nodes}.")
@@ -54,13 +54,6 @@ def _source(found: Diagnosis) -> str:
     paths = source.get("databases")
     listed = paths if isinstance(paths, list) else []
     return str(listed[0]) if len(listed) == 1 else f"{len(listed)} databases"
-
-
-def _waste(found: Diagnosis) -> str:
-    s = found.advice.summary
-    if s.nothing_judged:
-        return coverage.why_not_judged(s)
-    return f"Waste is {coverage.judged_of(s)} (those with at least {s.floor_hours:g} h of data)."
 
 
 def _nodes(console: Console, found: Diagnosis) -> None:
@@ -123,15 +116,10 @@ def _around(console: Console, found: Diagnosis) -> None:
 
 
 def _fabric(console: Console, found: Diagnosis) -> None:
-    """The fabric of each node as the advice takes it."""
+    """The fabric of each node that has one, as the advice takes it."""
     groups: dict[str, list[str]] = {}
-    for node in found.nodes:
-        fabric = node.facts.fabric
-        if fabric is not None:
-            said = f"{fabric.link_layer or 'ports'} observed" if fabric.readable else str(fabric.reason)
-        else:
-            said = "no counters of fabric ports"
-        groups.setdefault(said, []).append(node.node)
+    for use in found.advice.fabrics:
+        groups.setdefault(use.unseen or f"{use.kind or 'ports'} observed", []).append(use.node)
     for said, nodes in groups.items():
         line(console, f"Fabric of {_names(nodes)}: {said}")
 
@@ -141,7 +129,9 @@ def _money(console: Console, found: Diagnosis) -> None:
     for node in found.nodes:
         facts, price = node.facts, node.price
         cost = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
-        sku = facts.node_sku or (f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown")
+        # A node without a type may have a price by its GPUs: the advice names it so.
+        source = f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown"
+        sku = facts.node_sku or (price.sku if price is not None else source)
         groups.setdefault((sku, _region(node), cost), []).append(node.node)
     rows = [(*key, str(len(nodes)), _names(nodes)) for key, nodes in sorted(groups.items())]
     line(console, "Prices", "bold")

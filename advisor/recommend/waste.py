@@ -220,8 +220,3 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
             cost = max(cost - f.gpu_hours * max(sum(links.get(n, {}).values()) for n in f.nodes), 0.0)
         total += cost * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
     return total
-
-
-def wasted_hours(findings: Iterable[Finding]) -> float:
-    """Unused GPU-hours without a price."""
-    return sum(f.gpu_hours for f in findings if waste_of(f.rule) in UNUSED)

@@ -1,37 +1,59 @@
-"""The advice in its formats, which are the modules of `formats`; each is loaded when it is asked for."""
+"""The advice in its formats; each is loaded when it is asked for."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from . import formats
 
 if TYPE_CHECKING:
     from ..core.advice_types import Advice
     from ..views.document.page_options import PageOptions
-    from .format import Format
 
-
-def format_names() -> tuple[str, ...]:
-    """What ``--format`` takes, sorted."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(formats.__path__)))
-
-
-def format_named(name: str) -> Format:
-    """The format of a module. Raises TypeError where the module describes none."""
-    from .format import Format  # noqa: PLC0415 - it needs the advice's types: not at the start
-
-    found = getattr(importlib.import_module(f".{name}", formats.__name__), "FORMAT", None)
-    if not isinstance(found, Format):
-        raise TypeError(f"{formats.__name__}.{name} has no FORMAT")
-    return found
+# What ``--format`` takes: (media type, suffix of a file's name).
+FORMATS: Mapping[str, tuple[str, str]] = MappingProxyType({
+    "csv": ("text/csv", ".csv"), "html": ("text/html", ".html"), "json": ("application/json", ".json"),
+    "markdown": ("text/markdown", ".md"), "table": ("text/plain", ".txt"),
+})  # fmt: skip
+LINES_MAX = 100  # of the short page for a terminal: two screens
 
 
 def render(advice: Advice, form: str, *, width: int = 100, color: bool = False, page: PageOptions | None = None) -> str:
     """The advice in the format of this name. `width` and `color` concern text on a screen only, as do the sections of
     `page` (None: the short page, without commands)."""
-    from .format import SHORT, Screen  # noqa: PLC0415
+    # ruff: noqa: PLC0415 - pandas, rich and matplotlib are loaded by the formats that need them
+    from ..views.document.advice_page import advice_page, whole_page
+    from ..views.document.page_options import SHORT
+    from ..views.document.truncate import WHOLE
 
-    return format_named(form).render(advice, Screen(width, color, page or SHORT))
+    page = page or SHORT
+    match form:
+        case "csv":
+            from .csv import advice_csv
+
+            return advice_csv(advice)
+        case "json":
+            import json
+
+            from ..core.advice_json import to_dict
+
+            return json.dumps(to_dict(advice), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+        case "markdown":
+            from .markdown import document_markdown
+
+            return document_markdown(whole_page(advice, WHOLE, again=page.again))
+        case "html":
+            from .charts import charts_of
+            from .html import page_html
+            from .ink import Words
+
+            return page_html(whole_page(advice, WHOLE, lambda story: charts_of(story, Words()), page.again))
+    from .text import document_text
+
+    while True:  # lists are cut until the short page fits two screens of this width
+        text = document_text(advice_page(advice, page), width=width, color=color)
+        fewer = page.rows.fewer()
+        if not page.short or page.verbose or fewer == page.rows or text.count("\n") <= LINES_MAX:
+            return text
+        page = replace(page, rows=fewer)

@@ -1,4 +1,4 @@
-"""``skuwise explain``: everything about one thing as text, with its roofline."""
+"""``skuwise explain``: everything about one thing as text, with its roofline in sentences."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from ...rules.catalog.loader import Catalog
 from ...rules.policy.thresholds import WasteRule
 from ..core.advice_types import Advice
 from ..views.document.explain_document import explain_sections
+from ..views.document.model import Bullets, section
 from ..views.roofline import Roofline
 from ..views.subjects import Subject
-from . import roofline
+from .roofline import roofline_sentences
 from .text import sections_text
 
 
@@ -25,5 +26,6 @@ def render_explained(
     rules: Mapping[str, WasteRule] = MappingProxyType({}),
 ) -> str:
     """`drawn`: the roofline of the workload that `subject` is about, None where it is about none."""
-    text = sections_text(explain_sections(advice, subject, catalog=catalog, rules=rules), width=width)
-    return text if drawn is None else f"{text}\nRoofline\n--------\n{roofline.render_text(drawn)}"
+    told = explain_sections(advice, subject, catalog=catalog, rules=rules)
+    roofs = () if drawn is None else (section("Roofline", Bullets(tuple(roofline_sentences(drawn)))),)
+    return sections_text((*told, *roofs), width=width)

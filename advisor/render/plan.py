@@ -10,8 +10,8 @@ from ..core.advice_types import Advice
 from ..plan.result import SCHEMA, Plan
 from ..views.document.page_options import Again
 from ..views.document.plan_document import plan_document
-from .formats.markdown import document_markdown
 from .html import page_html
+from .markdown import document_markdown
 from .text import document_text
 
 

@@ -1,45 +1,26 @@
-"""A roofline as lines for a terminal."""
+"""A roofline in sentences, and the axes on which it is drawn."""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from itertools import pairwise
 
 from ...rules.base.sanitize import clean
 from ..core.formatting import percent
 from ..views.roofline import Roof, Roofline, RooflinePoint
 
-_CUT = 60  # characters of a name from outside
 _UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_MARKS = "#+*="
-_TEXT_WIDTH, _TEXT_HEIGHT = 78, 18
+_DRAWN = 4
 
 
-def render_text(drawn: Roofline) -> str:
-    """At most 80 columns: a small plot in plain letters, and the figures with their units."""
-    roofs = roofs_of(drawn)
-    lines = [*textwrap.wrap(headline(drawn), 80)]
-    if roofs:
-        lines += ["", *_letters(drawn, roofs), ""]
-        if drawn.place is not None:
-            lines.append("O the workload on one GPU")
-        lines += [line for n, roof in enumerate(roofs) for line in _wrapped(f"{_MARKS[n]} {roof_words(roof)}")]
-    for sentence in (*place_sentences(drawn), *drawn.limits, *drawn.missing):
-        lines += _wrapped(clean(sentence))
-    return "\n".join(lines) + "\n"
-
-
-def headline(drawn: Roofline) -> str:
-    """What is drawn, in a line."""
-    name = clean(drawn.name)
-    shown = name if len(name) <= _CUT else name[: _CUT - 1] + "…"
-    return f"{shown}: {drawn.kind}, bottleneck {drawn.bottleneck}"
+def roofline_sentences(drawn: Roofline) -> list[str]:
+    """The figures with their units, what the workload reaches of them, and what is not known."""
+    own = [roof_words(roof) for roof in roofs_of(drawn)]
+    return [clean(one) for one in (*own, *place_sentences(drawn), *drawn.limits, *drawn.missing)]
 
 
 def roofs_of(drawn: Roofline) -> list[Roof]:
     """Those that are drawn, its own first: as many as there are marks to tell apart."""
-    return [*([drawn.source] if drawn.source else []), *drawn.targets][: len(_MARKS)]
+    return [*([drawn.source] if drawn.source else []), *drawn.targets][:_DRAWN]
 
 
 def place_sentences(drawn: Roofline) -> list[str]:
@@ -114,40 +95,3 @@ class Scale:
         """The corners of a roof within the plot, as intensity and FLOP/s."""
         start = max(10.0**self.x0, 10.0**self.y0 / moved)
         return [(start, min(flops, start * moved)), (flops / moved, flops), (10.0**self.x1, flops)]
-
-
-def _letters(drawn: Roofline, roofs: list[Roof]) -> list[str]:
-    """The sustained roofs (the printed ones where nobody measured) as letters on a grid."""
-    label = 12
-    scale = Scale(drawn.place, roofs, (0, 0, _TEXT_WIDTH - label - 1, _TEXT_HEIGHT - 1))
-    grid = [[" "] * (_TEXT_WIDTH - label) for _ in range(_TEXT_HEIGHT)]
-
-    def put(intensity: float, flops: float, mark: str) -> None:
-        column, row = round(scale.x(intensity)), round(scale.y(flops))
-        if 0 <= row < _TEXT_HEIGHT and 0 <= column < len(grid[0]):
-            grid[row][column] = mark
-
-    for number, roof in reversed(list(enumerate(roofs))):
-        flops = roof.sustained_flop_per_second or roof.peak_flop_per_second
-        moved = roof.sustained_bytes_per_second or roof.peak_bytes_per_second
-        for (a, low), (b, high) in pairwise(scale.roof(flops, moved)):
-            for step in range(201):
-                share = step / 200
-                put(10 ** (math.log10(a) * (1 - share) + math.log10(b) * share),
-                    10 ** (math.log10(low) * (1 - share) + math.log10(high) * share), _MARKS[number])  # fmt: skip
-    if drawn.place is not None:
-        put(drawn.place.intensity_flop_per_byte, drawn.place.flop_per_second, "O")
-    names = {round(scale.y(10.0**power)): amount(10.0**power, "FLOP/s") for power in scale.decades(scale.y0, scale.y1)}
-    lines = [f"{names.get(row, ''):>{label - 2}} |{''.join(cells)}".rstrip() for row, cells in enumerate(grid)]
-    lines.append(" " * (label - 1) + "+" + "-" * len(grid[0]))
-    ticks = [" "] * (_TEXT_WIDTH + 1)
-    for power in scale.decades(scale.x0, scale.x1):
-        words = f"{10.0**power:g}"
-        at = min(label + round(scale.x(10.0**power)), _TEXT_WIDTH + 1 - len(words))
-        ticks[at : at + len(words)] = words
-    lines += ["".join(ticks).rstrip(), "FLOP per byte of device memory".rjust(_TEXT_WIDTH)]
-    return lines
-
-
-def _wrapped(sentence: str) -> list[str]:
-    return textwrap.wrap(sentence, 80, subsequent_indent="  ")

@@ -55,14 +55,17 @@ def document_text(document: Document, *, width: int = 100, color: bool = False, 
     folded, as a shell reads them, too."""
     out, console = console_of(width, color)
     _title(console, document.heading, "=")
-    for text in filter(None, (document.window, document.summary)):
+    for text in filter(None, (document.lead, document.window, document.summary)):
         line(console, text)
     if document.link is not None:
         _block(console, document.link, 0)
     if document.tiles:
-        tiles = tuple((t.label, f"{t.value}  ({t.change})" if t.change else t.value) for t in document.tiles)
         console.print()
-        _block(console, Figures(tiles), 1)
+        width = max(len(t.label) for t in document.tiles) + 2
+        for t in document.tiles:
+            hanging(console, f"{t.value}  ({t.change})" if t.change else t.value, _INDENT, f"{t.label:<{width}}")
+            if t.meaning:
+                hanging(console, t.meaning, _INDENT + width)
     for one in document.sections:
         console.print()
         _section(console, one, 0, fold)

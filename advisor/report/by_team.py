@@ -13,6 +13,7 @@ from ..core.energy_types import FleetEnergy
 from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
+from ..core.worth import slowed_usd
 from ..ledger.outcomes import MoveOutcome
 from ..pipeline import WINDOW_NOTES
 from ..recommend.waste import wasted
@@ -124,6 +125,7 @@ def _of_team(
     known = {gpu for s in advice.standings if s.node in nodes for gpu in s.judged}
     judged = len(gpus & known) if advice.standings and advice.summary.judged_gpu_count is not None else None
     waste = wasted((f, series.get(f.workload or "")) for f in findings)
+    slowed = slowed_usd(findings)
     saving = sum(r.saving_usd_per_month.p50 for r in cash if r.saving_usd_per_month)
     return replace(
         advice,
@@ -132,6 +134,7 @@ def _of_team(
             gpu_hours=sum(w.gpu_hours for w in workloads),
             cost_usd=cost,
             wasted_usd=waste if cost is not None and (judged != 0 or waste) else None,
+            slowed_usd=slowed if cost is not None and (judged != 0 or slowed) else None,
             recoverable_usd_per_month=saving if (cost is not None and judged != 0) or cash else None,
             reconciliation=Reconciliation(cost, None, None, None, None, None, cost),
             recoverable_interval_usd_per_month=added_intervals(

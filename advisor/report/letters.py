@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..mail.letter import Attachment, Image, Letter
-from ..render import format_named
+from ..render import FORMATS, render
 from ..render.charts import charts_of
-from ..render.format import Screen
-from ..render.formats.csv import csv_text
+from ..render.csv import csv_text
 from ..render.html import mail_html
 from ..render.ink import Words
 from ..render.text import mail_text
@@ -57,20 +56,15 @@ def _lists(story: Story) -> tuple[Attachment, ...]:
     if story.empty:
         return ()
     name = f"skuwise-{day(story.advice.start)}"
-    forms = {form: format_named(form) for form in _LISTS}
-    every = [
-        _attachment(f"{name}{form.suffix}", form.media_type, form.render(story.advice, Screen()))
-        for form in forms.values()
-    ]
+    forms = {form: FORMATS[form] for form in _LISTS}
+    every = [_attachment(f"{name}{end}", media, render(story.advice, form)) for form, (media, end) in forms.items()]
     if story.teams:
         rows = [_team(row) for row in story.teams]
         tables = {
             "csv": csv_text(tuple(rows[0]), rows),
             "json": json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n",
         }
-        teams = (
-            _attachment(f"{name}-teams{form.suffix}", form.media_type, tables[which]) for which, form in forms.items()
-        )
+        teams = (_attachment(f"{name}-teams{end}", media, tables[form]) for form, (media, end) in forms.items())
         every = [*teams, *every]
     return tuple(every)
 
@@ -103,5 +97,6 @@ def _team(row: TeamRow) -> dict[str, str | float | int | None]:
         "workloads": row.workloads, "moves": row.moves,
         "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
         "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before,
-        "wasted_usd": row.wasted_usd, "recoverable_usd_per_month": row.recoverable_usd_per_month,
+        "wasted_usd": row.wasted_usd, "slowed_usd": row.slowed_usd,
+        "recoverable_usd_per_month": row.recoverable_usd_per_month,
     }  # fmt: skip

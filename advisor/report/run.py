@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..advise import read_and_advise
-from ..core.advice_types import Advice, Decision, Fleet
+from ..core.advice_types import Advice, Fleet
 from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
+from ..core.worth import marked
 from ..ledger.file.store import Ledger
-from ..ledger.outcomes import MoveOutcome, move_outcomes
+from ..ledger.outcomes import move_outcomes
 from ..ledger.sync import LedgerSync
 from ..mail.carriers import WEBHOOK, carriers_of
 from ..mail.delivery import Clocks, Tally, send_waiting
@@ -30,7 +31,7 @@ from ..render.ink import Words
 from ..rulebook import Rulebook
 from ..telemetry.source import Source
 from ..views.document.dashboard import Dashboard
-from ..views.document.mail_document import NO_LINKS, ReaderLinks
+from ..views.document.mail_document import ReaderLinks
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..views.document.report_content import story_of
 from .by_team import outcomes_of, split_by_team
@@ -50,47 +51,6 @@ class Report:
     letter: Letter
     told: tuple[str, ...]
     fleet: Fleet | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class WeeklyReports:
-    """What letters are made of. `before`: the week before, None: there is none. `told`: what a team, by its name, was
-    told within the cooldown. `with_empty`: whether a team of which the week has nothing is written to. `links`: where
-    its readers go on."""
-
-    advice: Advice
-    before: Advice | None
-    outcomes: Sequence[MoveOutcome]
-    routes: Routes
-    told: Callable[[str], frozenset[str]]
-    with_empty: bool = True
-    links: ReaderLinks = NO_LINKS
-
-    def reports(self, teams: Sequence[TeamRoute]) -> Iterator[Report]:
-        """The letters of `teams`, one after the other; the team "" is the fleet."""
-        parts = self._parts(self.advice)
-        parts_before = self._parts(self.before) if self.before is not None else None
-        lettering = Words()
-        for team in teams:
-            told = self.told(team.name)
-            if team.name == FLEET.name:
-                divided = bool(self.routes.teams)
-                story = story_of(
-                    self.advice, self.before, self.outcomes, teams=parts if divided else None,
-                    teams_before=parts_before if divided else None, told=told,
-                )  # fmt: skip
-            else:
-                story = story_of(
-                    parts[team.name], None if parts_before is None else parts_before[team.name],
-                    outcomes_of(self.outcomes, parts, team.name), team=team.name, told=told,
-                )  # fmt: skip
-            if self.with_empty or not story.empty:
-                letter = letter_of(story, links=self.links, lettering=lettering)
-                yield Report(team, letter, story.told_in_full, self.advice.fleet)
-
-    def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
-        names = [team.name for team in self.routes.teams]
-        return split_by_team(advice, self.routes.whose, self.routes.whose_node, teams=names)
 
 
 @dataclass(frozen=True)
@@ -148,13 +108,31 @@ class ReportJob:
             self.beside.note(advice, self.now)
             own = self._quiet(advice.fleet)  # it may have been begun just now
         if noting:
-            advice = _marked(advice, own.decisions(self.now))
-        making = WeeklyReports(
-            advice, before, move_outcomes(own.entries(), self.now), self.routes, lambda team: self._was_told(own, team),
-            with_empty=self.settings.no_data == "short",
-            links=ReaderLinks(self.commands, Dashboard(self.settings.dashboard_url)),
-        )  # fmt: skip
-        return making.reports(teams)
+            # What was noted may have shown that a recommendation was done, or went back.
+            advice = marked(advice, own.decisions(self.now))
+        parts, parts_before = self._parts(advice), self._parts(before) if before is not None else None
+        outcomes, lettering = move_outcomes(own.entries(), self.now), Words()
+        links = ReaderLinks(self.commands, Dashboard(self.settings.dashboard_url))
+        for team in teams:
+            told = self._was_told(own, team.name)
+            if team.name == FLEET.name:
+                divided = bool(self.routes.teams)
+                story = story_of(
+                    advice, before, outcomes, teams=parts if divided else None,
+                    teams_before=parts_before if divided else None, told=told,
+                )  # fmt: skip
+            else:
+                story = story_of(
+                    parts[team.name], None if parts_before is None else parts_before[team.name],
+                    outcomes_of(outcomes, parts, team.name), team=team.name, told=told,
+                )  # fmt: skip
+            if self.settings.no_data == "short" or not story.empty:
+                letter = letter_of(story, links=links, lettering=lettering)
+                yield Report(team, letter, story.told_in_full, advice.fleet)
+
+    def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
+        names = [team.name for team in self.routes.teams]
+        return split_by_team(advice, self.routes.whose, self.routes.whose_node, teams=names)
 
     def check_over(self) -> None:
         """Raises NotOverError where the last week by the clock is not over by the telemetry."""
@@ -205,12 +183,6 @@ class ReportJob:
             return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
         except StoreError:
             return frozenset()
-
-
-def _marked(advice: Advice, decisions: Mapping[str, Decision]) -> Advice:
-    """The advice with what the ledger says now: what was noted may have shown that a move was done, or went back."""
-    ways = tuple(replace(r, decision=decisions.get(r.id)) for r in advice.recommendations)
-    return replace(advice, recommendations=ways)
 
 
 def _key(team: str) -> str:

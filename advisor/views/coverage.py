@@ -88,23 +88,6 @@ def short_words(advice: Advice) -> str:
     return ", ".join(parts)
 
 
-def wasted_words(summary: Summary) -> str:
-    """Dollars of waste, and of how many GPUs they are known; what was not judged is called so."""
-    if summary.wasted_usd is None and summary.nothing_judged:
-        return not_judged(summary)
-    told = words.usd(summary.wasted_usd)
-    return f"{told} ({judged_of(summary)})" if summary.partly_judged and summary.wasted_usd is not None else told
-
-
-def recoverable_words(summary: Summary) -> str:
-    """Cash a month with its spread, and of how many GPUs it is known; what was not judged is called so."""
-    if summary.recoverable_usd_per_month is None and summary.nothing_judged:
-        return not_judged(summary)
-    told = words.recoverable(summary)
-    known = summary.partly_judged and summary.recoverable_usd_per_month is not None
-    return f"{told}, {judged_of(summary)}" if known else told
-
-
 def not_judged(summary: Summary) -> str:
     """``not judged yet; possible from 2026-11-10 09:00 UTC``."""
     if summary.judged_from is None:
@@ -115,6 +98,28 @@ def not_judged(summary: Summary) -> str:
 def judged_of(summary: Summary) -> str:
     """``judged on 12 of 40 GPUs``."""
     return f"judged on {summary.judged_gpu_count:,} of {summary.gpu_count:,} GPUs"
+
+
+def judged_nodes(advice: Advice) -> tuple[frozenset[str], int]:
+    """Nodes with a GPU that was observed long enough to judge waste, and how many nodes there are."""
+    return frozenset(one.node for one in advice.standings if one.judged), len(advice.standings)
+
+
+def observed_fabrics(advice: Advice) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes whose compute fabric was observed, and all that have one by their type or show a port of one."""
+    return frozenset(f.node for f in advice.fabrics if f.unseen is None), frozenset(f.node for f in advice.fabrics)
+
+
+def extent_words(advice: Advice) -> str:
+    """On how many GPUs and nodes waste was judged, and fabrics were observed: `skuwise advise` and `skuwise doctor`
+    say it alike."""
+    (judged, nodes), (seen, fabrics) = judged_nodes(advice), observed_fabrics(advice)
+    s = advice.summary
+    told = why_not_judged(s) if s.nothing_judged else f"Waste {judged_of(s)}" if s.judged_gpu_count is not None else ""
+    if nodes and not s.nothing_judged:
+        told += f", {len(judged):,} of {words.counted(nodes, 'node')}"
+    of_fabric = f"Compute fabric observed on {len(seen):,} of {words.counted(len(fabrics), 'node')} with one."
+    return " ".join(part for part in (told and f"{told.rstrip('.')}.", of_fabric if fabrics else "") if part)
 
 
 def why_not_judged(summary: Summary) -> str:

@@ -5,9 +5,7 @@ The moves load numpy and pandas; pages are painted before that, so they are aske
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ..core.advice_types import Finding, Recommendation
+from ..core.advice_types import Recommendation
 
 
 def action_words(r: Recommendation) -> str:
@@ -37,10 +35,3 @@ def waste_of(rule_id: str) -> str:
     from ..recommend import waste  # noqa: PLC0415
 
     return waste.waste_of(rule_id)
-
-
-def wasted_hours(findings: Iterable[Finding]) -> float:
-    """GPU-hours that nobody used, where no price says what they cost."""
-    from ..recommend import waste  # noqa: PLC0415
-
-    return waste.wasted_hours(findings)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
 from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
-from ..core.worth import HOURS_PER_MONTH
+from ..core.exclusions import compatible
+from ..core.ids import short_ids
+from ..core.worth import HOURS_PER_MONTH, selected
 from .move_words import fact_of, recommendation_action
 
 _NAME_MAX = 48  # of a workload in a title
@@ -27,6 +33,86 @@ class Titles:
     def resource(self, f: Finding) -> str:
         """The workload's name, else the nodes."""
         return self._names.get(f.workload or "") or words.listed(self._found.get(f.id, ())) or "the fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A recommendation as every list has it. `id`: short; `title`: an action with its object; `gain`: ``saves
+    $71,774/month``; `instead_of`: the short id of the one before that it cannot be combined with, empty: none;
+    `left_out`: why lists only count it, empty: they show it."""
+
+    recommendation: Recommendation
+    id: str
+    title: str
+    gain: str
+    instead_of: str
+    left_out: str
+
+    @property
+    def remarks(self) -> str:
+        """``saves $71,774/month, low risk, instead of r-5603c79e``; of what is blocked, why."""
+        r = self.recommendation
+        if r.blocked_by:
+            return f"blocked: {'; '.join(words.clause(str(one)) for one in r.blocked_by)}"
+        decided = r.decision is not None and r.decision.state != "proposed"
+        return ", ".join(filter(None, (
+            self.gain, f"{r.risk.replace('-', ' ')} risk", self.instead_of and f"instead of {self.instead_of}",
+            words.decision_words(r.decision) if decided and r.decision else "",
+        )))  # fmt: skip
+
+
+def recommendation_rows(advice: Advice) -> tuple[Row, ...]:
+    """Every recommendation of an advice: those that lists show, in their order, then those that lists count."""
+    chosen, titles = selected(advice), Titles(advice)
+    short = short_ids(r.id for r in advice.recommendations)
+    before = chosen.alternatives
+    groups = (
+        ("", chosen.shown), (f"below {words.usd(chosen.worth.minimum)}/month or uncertain", chosen.small),
+        ("excluded by an accepted one", chosen.excluded), ("", chosen.decided), ("blocked", chosen.blocked),
+    )  # fmt: skip
+
+    def row(r: Recommendation, why: str) -> Row:
+        state = r.decision.state if r.set_aside and r.decision is not None else why
+        gain, hours = gain_text(r, advice), r.freed_gpu_hours_per_month
+        if r.saving_usd_per_month is None and hours > 0 and chosen.worth.gpu_hour_usd(r) is not None:
+            gain += f", worth {short_usd(chosen.worth.usd(r).p50)}"
+        return Row(r, short[r.id], titles.of(r), gain, short.get(before.get(r.id, ""), ""), state)
+
+    return tuple(row(r, why) for why, same in groups for r in same)
+
+
+def left_out_words(rows: Iterable[Row], more: int = 0) -> str:
+    """``Not shown: 2 more; 3 below $100/month or uncertain (total $81/month); 12 blocked (see --all).`` `rows`: those
+    that a list leaves out; `more`: those for which it has no room. Empty: nothing is left out."""
+    rows = [row for row in rows if row.left_out]
+    told = [f"{more:,} more"] if more > 0 else []
+    for why, count in Counter(row.left_out for row in rows).items():
+        total = _total([row.recommendation for row in rows if row.left_out == why]) if why.startswith("below") else ""
+        told.append(f"{count:,} {why}{total}")
+    return f"Not shown: {'; '.join(told)}." if told else ""
+
+
+def _total(ways: Sequence[Recommendation]) -> str:
+    """`` (total $5,100/month, 12 GPU-hours/month)``: what they gain, alternatives once; empty: nothing."""
+    usd = hours = kwh = 0.0
+    for r in compatible(ways):
+        if r.saving_usd_per_month is not None:
+            usd += max(r.saving_usd_per_month.p50, 0.0)
+        elif r.freed_gpu_hours_per_month > 0:
+            hours += r.freed_gpu_hours_per_month
+        elif r.energy_saving_kwh_per_month is not None:
+            kwh += max(r.energy_saving_kwh_per_month.p50, 0.0)
+    sums = (usd and words.usd(usd), hours and words.hours(hours), kwh and f"{kwh:,.0f} kWh")
+    told = ", ".join(f"{one}/month" for one in sums if one)
+    return f" (total {told})" if told else ""
+
+
+def short_usd(value: float) -> str:
+    """``$2.2M``, ``$734k``, ``$8,123``: for a headline."""
+    for unit, sign in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= 10 * unit or (sign == "M" and abs(value) >= unit):
+            return f"${value / unit:,.0f}{sign}" if abs(value) >= 10 * unit else f"${value / unit:,.1f}{sign}"
+    return words.usd(value)
 
 
 def recommendation_title(r: Recommendation, advice: Advice) -> str:
@@ -52,7 +138,7 @@ def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - every
 
 def titled(r: Recommendation, advice: Advice) -> str:
     """``Release 8 idle H100s on gpu-009 (saves $71,774/month)``."""
-    return f"{recommendation_title(r, advice)} ({gain_text(r, advice)})"
+    return f"{Titles(advice).of(r)} ({gain_text(r, advice)})"
 
 
 def finding_title(f: Finding, advice: Advice) -> str:

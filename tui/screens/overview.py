@@ -14,12 +14,15 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Summary
 from ...advisor.core.ids import short_ids
+from ...advisor.core.worth import SLOWED_RULES
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
+from ...advisor.views.document.head import tiles
+from ...advisor.views.document.report_content import story_of
 from ...advisor.views.energy import kg, kwh, small
-from ...advisor.views.finding_groups import FindingGroup, best_recommendation, cases
-from ...advisor.views.move_words import waste_of, wasted_hours
-from ...advisor.views.titles import Titles, monthly
+from ...advisor.views.finding_groups import FindingGroup, cases
+from ...advisor.views.move_words import waste_of
+from ...advisor.views.titles import Titles
 from ..cell_text import cost_cell, line, lines
 from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
@@ -130,48 +133,28 @@ class Overview(AdvicePage):
         self.post_message(WorkloadWanted(finding.workload) if finding.workload else TextWanted(finding.id))
 
 
+_STYLES = {"Recoverable": "$success bold", "Wasted": "$warning", "Slowed": "$warning"}
+
+
 def _cost(look: Look) -> Content:
-    """The savings first, and the spend of a month beside them; then the window's own figures."""
-    s, found = look.shown.summary, look.advice.summary
-    over = f" in {FINDINGS_WINDOW.name}" if look.shown is not look.advice else ""
-    judged = not found.nothing_judged
-    if not words.has_prices(s):
-        wasted = wasted_hours(look.advice.findings)
-        return lines(
-            line(coverage.size_words(s), "bold"),
-            line(f"wasted {words.hours(wasted)}{over}", "$warning" if wasted else "")
-            if judged
-            else line(f"waste: {coverage.not_judged(found)}"),
-            *_energy(s),
-            *(line(note.text, "$foreground-muted") for note in look.advice.notes if note.code in words.PRICE_NOTES),
-        )
-    spend = monthly(s.cost_usd, look.shown)
-    cash = found.recoverable_usd_per_month
-    share = f" ({words.percent(cash / spend)})" if cash and spend else ""
-    per_month = f" of {words.usd(spend)}/month spend{share}" if spend is not None else ""
-    told = [
-        line(
-            f"{coverage.recoverable_words(found)} recoverable{per_month}",
-            "$success bold" if found.recoverable_usd_per_month else "bold",
-        ),
-        line(
-            f"wasted {_monthly_waste(look)}{coverage.wasted_words(found)}{over}", "$warning" if found.wasted_usd else ""
-        ),
-    ]
-    if not judged and found.wasted_usd is None:
-        told = [line(f"waste and savings: {coverage.not_judged(found)}")]
+    """The sums of every page's head, each with what it contains; then what the chosen window cost."""
+    s, told = look.shown.summary, []
+    for tile in tiles(story_of(look.advice)):
+        if tile.label != "Coverage":
+            change = f" ({tile.change})" if tile.change else ""
+            told.append(
+                line(f"{tile.label}  {tile.value}{change}", _STYLES.get(tile.label, "") if tile.meaning else "")
+            )
+            told += [line(tile.meaning, "$foreground-muted")] if tile.meaning else []
+    over = "this window" if look.shown is not look.advice else FINDINGS_WINDOW.name
+    cost = f"{words.usd(s.cost_usd)} in {over}: " if words.has_prices(s) else ""
+    notes = [note.text for note in look.advice.notes if note.code in words.PRICE_NOTES]
     return lines(
         *told,
-        line(f"cost {words.usd(s.cost_usd)} in this window: {coverage.size_words(s)}"),
+        line(f"{cost}{coverage.size_words(s)}"),
         *_energy(s),
-        line(words.price_note(look.advice.prices), "$foreground-muted"),
+        *(line(one, "$foreground-muted") for one in (notes or [words.price_note(look.advice.prices)])),
     )
-
-
-def _monthly_waste(look: Look) -> str:
-    """The waste of a month, to stand beside the savings of one; empty where it is unknown or nothing."""
-    month = monthly(look.advice.summary.wasted_usd, look.advice)
-    return f"{words.usd(month)}/month; in the window " if month else ""
 
 
 def _energy(s: Summary) -> list[Content]:
@@ -215,41 +198,28 @@ def _coverage(look: Look) -> Content:
 
 @dataclass(frozen=True, slots=True)
 class _FindingRow:
-    """A finding with the recommendation that saves most of it. `id`: short. `wastes`: its rule claims
-    waste; others find time that work loses, or energy."""
+    """A finding with the first recommendation that answers it. `id`: short; `kind`: the sum in which its cost is."""
 
     group: FindingGroup
     resource: str
     recommendation: str
     id: str
-    wastes: bool
+    kind: str
 
 
 def _rows(advice: Advice) -> list[_FindingRow]:
     titles, names = Titles(advice), short_ids(f.id for f in advice.findings)
     rows = []
     for group in cases(advice):
-        best = best_recommendation(group)
-        action = titles.of(best) if best is not None else words.NONE
-        rows.append(
-            _FindingRow(
-                group,
-                titles.resource(group.finding),
-                action,
-                names[group.finding.id],
-                waste_of(group.finding.rule) != "none",
-            )
-        )
+        f, action = group.finding, titles.of(group.best) if group.best is not None else words.NONE
+        kind = "wasted" if waste_of(f.rule) != "none" else "slowed" if f.rule in SLOWED_RULES else words.NONE
+        rows.append(_FindingRow(group, titles.resource(f), action, names[f.id], kind))
     return rows
 
 
 def _saving(row: _FindingRow) -> float | None:
-    best = best_recommendation(row.group)
+    best = row.group.best
     return best.saving_usd_per_month.p50 if best is not None and best.saving_usd_per_month is not None else None
-
-
-def _wasted(row: _FindingRow) -> str:
-    return cost_cell(row.group.finding.cost_usd, row.group.finding.gpu_hours) if row.wastes else words.NONE
 
 
 _COLUMNS = (
@@ -257,8 +227,9 @@ _COLUMNS = (
     Column("finding", 12, lambda row: row.group.finding.rule),
     Column("saves/month", 11, lambda row: words.NONE if _saving(row) is None else words.usd(_saving(row)), _saving,
            right=True, falling=True),
-    Column("wasted", 7, _wasted, lambda row: row.group.finding.cost_usd if row.wastes else None, right=True,
-           falling=True),
+    Column("cost", 8, lambda row: cost_cell(row.group.finding.cost_usd, row.group.finding.gpu_hours),
+           lambda row: row.group.finding.cost_usd, right=True, falling=True),
+    Column("sum", 6, lambda row: row.kind),
     Column("id", 10, lambda row: row.id),
     Column("best recommendation", 24, lambda row: row.recommendation, middle=True),
     Column("severity", 8, lambda row: row.group.finding.severity),

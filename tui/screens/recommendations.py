@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -14,10 +13,8 @@ from textual.widgets import Static
 
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Configuration, Recommendation
-from ...advisor.core.ids import short_ids
 from ...advisor.views import coverage
-from ...advisor.views.titles import Titles
-from ...advisor.views.worth import folded, is_open, worth_showing
+from ...advisor.views.titles import Row, left_out_words, recommendation_rows
 from ..cell_text import line, lines
 from ..content.whatif_text import NOTICED
 from ..state import Look
@@ -29,50 +26,7 @@ from ..widgets.table import ItemTable
 from .base_page import AdvicePage, Header, TextWanted, WhatIfWanted, WorkloadWanted
 from .dialogs.decision_dialog import Verb
 
-_SETTLED = ("accepted", "done")  # decisions that people follow
-
-
-@dataclass(frozen=True, slots=True)
-class RecommendationRow:
-    """`title`: an action with its object; `id`: short; `folded`: why it is not shown at first, None: it is."""
-
-    recommendation: Recommendation
-    title: str
-    id: str
-    folded: str | None
-
-
-def recommendation_rows(advice: Advice) -> tuple[RecommendationRow, ...]:
-    """Every recommendation: those worth showing first, cash before the rest, the largest savings first."""
-    names, titles = short_ids(r.id for r in advice.recommendations), Titles(advice)
-    rows = [RecommendationRow(r, titles.of(r), names[r.id], _folded(advice, r)) for r in advice.recommendations]
-    return tuple(sorted(rows, key=lambda row: (row.folded is not None, row.recommendation.rank)))
-
-
-def fold_words(rows: tuple[RecommendationRow, ...], advice: Advice) -> str:
-    """``9 more recommendations: 5 blocked, 4 below $100/month``; empty: there are none."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        if row.folded is not None:
-            counts[row.folded] = counts.get(row.folded, 0) + 1
-    if not counts:
-        return ""
-    least = words.usd(folded(advice).minimum, "/month")
-    told = ", ".join(
-        f"{count} {why.format(least=least)}" for why, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))
-    )
-    return f"{words.counted(sum(counts.values()), 'more recommendation')}: {told}"
-
-
-def _folded(advice: Advice, r: Recommendation) -> str | None:
-    if r.decision is not None and not is_open(r):
-        return r.decision.state if r.set_aside and r.decision.state not in _SETTLED else None
-    if r.blocked_by:
-        return "blocked"
-    return None if worth_showing(r, advice) else "below {least}"
-
-
-_FRAME = 4  # lines of the list beside its items: border, titles, and the line of what is folded
+_FRAME = 5  # lines of the list beside its items: border, titles, and what is folded
 _LEAST = 8
 
 
@@ -89,8 +43,8 @@ class Recommendations(AdvicePage):
     NAME, LABEL = "recommendations", "Recommendations"
     AHEAD = True
     ABOUT: ClassVar[str] = (
-        "What to change, the largest savings first. Savings are dollars in cash. Freed GPU-hours are capacity and "
-        "count in no sum. Recommendations that are blocked or below the minimum gain are folded; press u to show "
+        "What to change, in the order of 'skuwise advise': cash first. Freed GPU-hours are capacity, in no sum "
+        "of dollars. Recommendations that are decided, blocked or below the minimum gain are counted; press u to show "
         "them. Press a to accept, z to snooze and d to dismiss a recommendation, as with 'skuwise ledger'. The "
         "sums follow when the source is read again. Press o for the workload, i for What if, enter for the "
         "details."
@@ -106,7 +60,7 @@ class Recommendations(AdvicePage):
 
     def __init__(self, header: Header) -> None:
         super().__init__(header)
-        self._rows: tuple[RecommendationRow, ...] = ()
+        self._rows: tuple[Row, ...] = ()
         self._unfolded = False
 
     def compose_data(self) -> ComposeResult:
@@ -140,12 +94,12 @@ class Recommendations(AdvicePage):
 
     def _list(self, look: Look) -> None:
         summary = look.advice.summary
-        shown = [row for row in self._rows if self._unfolded or row.folded is None]
+        shown = [row for row in self._rows if self._unfolded or not row.left_out]
         self.query_one(ItemTable).set_data(
             shown, coverage.not_judged_short(summary) if summary.nothing_judged else _NONE
         )
-        folded = fold_words(self._rows, look.advice)
-        told = f"{folded}; u {'hides' if self._unfolded else 'shows'} them" if folded else ""
+        folded = left_out_words(self._rows)
+        told = f"{folded} u {'hides' if self._unfolded else 'shows'} them."
         drawn = self.query_one("#folded", Static)
         drawn.display = bool(folded)
         drawn.update(line(told, "$foreground-muted"))
@@ -163,7 +117,7 @@ class Recommendations(AdvicePage):
         self.query_one("#listed").styles.height = "1fr" if beside else min(needed, max(room * 5 // 9, _LEAST))
 
     @property
-    def _chosen(self) -> RecommendationRow | None:
+    def _chosen(self) -> Row | None:
         return self.query_one(ItemTable).item
 
     def on_item_table_moved(self) -> None:
@@ -204,7 +158,7 @@ class Recommendations(AdvicePage):
             return
         put(title, line(row.title, "bold"))
         beside.set_data(("today", "after"), recommendation_pairs(look.advice, row.recommendation))
-        put(reasons, _reasons(look.advice, row.recommendation))
+        put(reasons, _reasons(look.advice, row))
 
 
 def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
@@ -242,11 +196,13 @@ def recommendation_pairs(advice: Advice, r: Recommendation) -> tuple[Pair, ...]:
     return (*pairs, Pair("risk", "", r.risk))
 
 
-def _reasons(advice: Advice, r: Recommendation) -> Content:
+def _reasons(advice: Advice, row: Row) -> Content:
+    r = row.recommendation
     prices = [p for p in advice.prices if p.id in r.prices]
     return lines(
         Content(""),
         line(r.text),
+        *([line(f"Instead of {row.instead_of}: not both.")] if row.instead_of else []),
         *(line(f"Blocked: {one}", "$warning") for one in r.blocked_by),
         *([line(f"This recommendation {r.break_even}.")] if r.break_even else []),
         *(line(f"{one}") for one in r.levers),
@@ -257,28 +213,28 @@ def _reasons(advice: Advice, r: Recommendation) -> Content:
     )
 
 
-def _status(row: RecommendationRow) -> str:
+def _status(row: Row) -> str:
     r = row.recommendation
     if r.decision is not None:
         return r.decision.state
     return "blocked" if r.blocked_by else f"from {r.available_from}" if r.available_from else _STATUS[r.realisation]
 
 
-def _saving(row: RecommendationRow) -> float | None:
+def _saving(row: Row) -> float | None:
     saving = row.recommendation.saving_usd_per_month
     return saving.p50 if saving is not None else None
 
 
-def _saving_words(row: RecommendationRow) -> str:
+def _saving_words(row: Row) -> str:
     saving = _saving(row)
     return words.NONE if saving is None else words.usd(saving)
 
 
-def _freed(row: RecommendationRow) -> str:
+def _freed(row: Row) -> str:
     return words.freed_words(r, "GPU-h") if (r := row.recommendation).freed_gpu_hours_per_month > 0 else words.NONE
 
 
-def _time(row: RecommendationRow) -> str:
+def _time(row: Row) -> str:
     ratio = row.recommendation.time_ratio
     return words.NONE if ratio is None else f"x{ratio.p50:.2f}"
 

@@ -17,6 +17,7 @@ from ...advisor.core.coded_text import CodedText
 from ...advisor.core.latency_words import latency_words
 from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
+from ...advisor.core.worth import SLOWED_RULES
 from ...advisor.views import coverage
 from ...advisor.views.energy import workload_words
 from ...advisor.views.move_words import waste_of
@@ -195,8 +196,8 @@ def _held(w: WorkloadVerdict) -> Content:
 
 
 def _claims(f: Finding) -> str:
-    """Whether a finding claims waste, or what time and energy it is about."""
-    return "wasted" if waste_of(f.rule) != "none" else "affects"
+    """In which sum the cost of a finding is."""
+    return "wasted" if waste_of(f.rule) != "none" else "slowed" if f.rule in SLOWED_RULES else "affects"
 
 
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:

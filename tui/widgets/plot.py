@@ -20,8 +20,7 @@ from ..cell_text import line
 from ..themes import LINE_COLOURS, MONOCHROME
 
 if TYPE_CHECKING:
-    from ...advisor.views.reference_lines import Level
-    from ...advisor.views.workload_series import MeasureLine
+    from ...advisor.views.workload_timeline import Level, MeasureLine
 
 MARKS = ("dot", "x", "+", "o")
 _SHOWN = ("•", "x", "+", "o")  # how these marks look

@@ -11,8 +11,8 @@ from ...core.card_types import Card
 from ...core.timestamps import rfc3339
 from ...views.card_list import CardList
 from ...views.card_rows import card_rows, card_title, owner_line
-from ..formats.csv import csv_text
-from ..formats.markdown import escape
+from ..csv import csv_text
+from ..markdown import escape
 from .text import clipped, sparkline
 
 LIST_SCHEMA = "skuwise.cards/1"

@@ -1,143 +1,136 @@
-"""The page of ``skuwise advise`` on a terminal: two screens whatever the fleet, and single sections in full."""
+"""The advice as a page: on a terminal two screens whatever the fleet, and single sections in full; or the whole."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...core import formatting as words
-from ...core.advice_types import Advice, Finding, Recommendation
-from ...core.coded_text import all_of
+from ...core.advice_types import Advice, Finding
 from ...core.exclusions import compatible
 from ...core.ids import short_ids
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import Worth
+from ...core.worth import SLOWED_RULES
 from .. import coverage
 from ..aggregates import blind_spots
-from ..move_words import fact_of
+from ..move_words import fact_of, waste_of
 from ..note_groups import note_groups
-from ..titles import Titles, gain_text, monthly, rounded_usd
-from ..worth import Folded, folded, is_open, shown_recommendations, small_recommendations
-from . import advice_head as head
+from ..titles import Row, Titles, gain_text, left_out_words, monthly, rounded_usd
 from . import advice_sections as parts
-from . import sections
+from . import head, sections
 from .energy_section import energy_section
-from .model import AsideBlock, Block, Bullets, Document, Figures, Section, Table, section
+from .model import AsideBlock, Bullets, Chart, Document, Figures, Section, Table, section
 from .page_options import SHORT, Again, PageOptions
-from .report_content import Story, story_of
+from .report_content import FABRIC, KINDS, MONEY, Story, story_of
 from .truncate import SCREEN, Lengths, brief
 
 _NAME, _NOTE, _TITLE = 28, 200, 200
+_HOUR = 3600.0
 
 
 def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths = SCREEN) -> Document:
     """The page with the sections that `options` ask for; without any, the short one."""
-    every = (
-        ("recommendations", lambda: (recommendations(advice, options),)),
-        ("findings", lambda: (findings(advice, options), *(_details(advice, options, lengths)))),
-        ("workloads", lambda: (workloads(advice, options),)),
-        ("notes", lambda: notes(advice, options)),
-    )
-    shown = [one for name, build in every if options.short or options.shows(name) for one in build()]
-    if not options.short:
-        shown += _more(advice, options, lengths)
-    elif advice.market is not None:
-        shown += [_market(advice)]
-    return Document(
-        title=head.heading(advice),
-        heading=head.heading(advice),
-        window=f"{coverage.window_words(advice)}: {coverage.size_words(advice.summary)}",
-        summary=head.basis(advice),
-        tiles=head.figures(advice),
-        sections=(*shown, *_next(advice, options)),
-    )
-
-
-def _more(advice: Advice, options: PageOptions, lengths: Lengths) -> list[Section]:
-    """The sections that only `options` bring."""
-    story: Story = story_of(advice, None)
+    story = story_of(advice)
     every = {
+        "recommendations": lambda: (recommendations(story, options),),
+        "findings": lambda: (
+            findings(story, options), *(parts.findings(advice, options.again) if options.verbose else ()),
+        ),
+        "workloads": lambda: (workloads(advice, options, lengths),),
+        "notes": lambda: notes(advice, options),
         "coverage": lambda: (sections.coverage(story, lengths, notes=False),),
         "energy": lambda: energy_section(story, lengths),
         "idle": lambda: (sections.idle(story, lengths),),
         "fabric": lambda: (sections.fabric(story, None, lengths),),
         "kinds": lambda: (sections.kinds("GPU-hours by kind", story, None),),
         "levers": lambda: parts.levers(advice, lengths),
-        "market": lambda: parts.market(advice, lengths),
+        "market": lambda: parts.market(advice),
         "method": lambda: (sections.method(story, None),),
         "prices": lambda: (sections.prices(advice.prices, lengths),),
-    }
-    return [one for name, build in every.items() if options.shows(name) for one in build()]
+    }  # fmt: skip
+    first = ("recommendations", "findings", "workloads", "notes")
+    shown = [one for name, build in every.items()
+             if (name in first if options.short else options.shows(name)) for one in build()]  # fmt: skip
+    if options.short and advice.market is not None:
+        shown.append(_market(advice))
+    return _page(story, (*shown, *_next(story, options)))
 
 
-def recommendations(advice: Advice, options: PageOptions = SHORT) -> Section:
-    """What to do, worth most first: the action with its gain and its risk, and the id that ``explain`` takes."""
-    shown, rest = shown_recommendations(advice), folded(advice)
-    most = options.rows.recommendations if options.short else len(shown)
-    small = () if options.short else small_recommendations(advice)
-    blocked = [r for r in advice.recommendations if r.blocked_by]
-    decided = [r for r in advice.recommendations if not is_open(r) and not r.blocked_by]
-    listed = [*shown[:most], *small, *(() if options.short else decided), *(blocked if options.verbose else ())]
-    short, titles = short_ids(r.id for r in advice.recommendations), Titles(advice)
+def whole_page(
+    advice: Advice,
+    lengths: Lengths,
+    draw: Callable[[Story], Mapping[str, Chart]] | None = None,
+    again: Again | None = None,
+) -> Document:
+    """The page of the formats that stand alone, with every section. `draw`: its charts by name; `again`: how to run a
+    command on the same telemetry."""
+    story, options = story_of(advice), PageOptions(whole=True)
+    charts = draw(story) if draw is not None else {}
+    every = (
+        recommendations(story, options),
+        findings(story, options),
+        workloads(advice, options, lengths),
+        *notes(advice, options),
+        sections.kinds("GPU-hours by kind", story, charts.get(KINDS)),
+        sections.idle(story, lengths),
+        sections.fabric(story, charts.get(FABRIC), lengths),
+        *energy_section(story, lengths),
+        *parts.findings(advice, again),
+        *parts.unprompted(advice),
+        *parts.levers(advice, lengths),
+        *parts.market(advice),
+        sections.coverage(story, lengths, notes=False),
+        sections.method(story, charts.get(MONEY)),
+        sections.prices(advice.prices, lengths),
+    )
+    return _page(story, every, (head.written(story),))
 
-    worth = Worth(advice)
 
-    def row(r: Recommendation) -> tuple[str, str]:
-        more = [gain_text(r, advice)]
-        if r.saving_usd_per_month is None and r.freed_gpu_hours_per_month > 0 and worth.gpu_hour_usd(r) is not None:
-            more.append(f"worth {head.short_usd(worth.usd(r).p50)}")
-        more.append(f"{r.risk.replace('-', ' ')} risk")
-        if r.blocked_by:
-            return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)}. Blocked: {all_of(r.blocked_by).text}"
-        if r.decision is not None and r.decision.state != "proposed":
-            more.append(words.decision_words(r.decision))
-        return brief(short[r.id], 20), f"{brief(titles.of(r), _TITLE)} ({', '.join(more)})"
+def _page(story: Story, shown: tuple[Section, ...], footer: tuple[str, ...] = ()) -> Document:
+    return Document(
+        title=head.heading(story), heading=head.heading(story), window=head.window(story), summary=head.basis(story),
+        tiles=head.tiles(story), sections=shown, footer=footer,
+    )  # fmt: skip
 
+
+def recommendations(story: Story, options: PageOptions = SHORT) -> Section:
+    """What to do, in the order of every list: the action with its gain and its risk, and the id that ``explain`` takes;
+    what is left out of a list, by the reason, unless the page is short."""
+    shown, every = story.listed, not options.short or options.verbose
+    most = len(shown) if every else options.rows.recommendations
+    groups: dict[str, list[Row]] = {}
+    for row in story.rows if every else ():
+        if row.left_out:
+            groups.setdefault(row.left_out, []).append(row)
+    left = "" if every else left_out_words(story.rows, len(shown) - most)
     return section(
         "Recommendations",
-        "" if shown else _no_recommendation(advice),
-        Figures(tuple(map(row, listed))),
-        _left_out(len(shown) - most, "" if small else _small_words(rest), 0 if options.verbose else len(blocked)),
-        _decisions(decided) if options.short else "",
+        "" if shown else no_recommendation(story),
+        _figures(shown[:most]),
+        f"{left} For these, see --all." if left else "",
+        *(section(f"{why[:1].upper()}{why[1:]} ({len(same)})", _figures(same)) for why, same in groups.items()),
     )
 
 
-def _no_recommendation(advice: Advice) -> str:
-    s = advice.summary
-    if not s.gpu_count and not advice.workloads:
+def _figures(rows: Sequence[Row]) -> Figures:
+    return Figures(tuple((brief(row.id, 20), f"{brief(row.title, _TITLE)} ({row.remarks})") for row in rows))
+
+
+def no_recommendation(story: Story) -> str:
+    """That lists have none, in a sentence that does not claim more than was judged."""
+    s = story.advice.summary
+    if story.empty:
         return "No GPU was observed in this window, so there is nothing to recommend."
     if s.nothing_judged and s.gpu_count:
         return f"No recommendation yet. {coverage.why_not_judged(s)}"
     if s.partly_judged:
         return f"No recommendation for the GPUs that were judged ({coverage.judged_of(s)})."
-    return "No recommendation: nothing saves enough now."
+    return "No open recommendation: nothing saves enough now."
 
 
-def _decisions(decided: Sequence[Recommendation]) -> str:
-    """``Decided: 2 accepted, 1 dismissed.``; empty where nothing was."""
-    states = Counter(r.decision.state for r in decided if r.decision is not None)
-    return f"Decided: {', '.join(f'{count:,} {state}' for state, count in sorted(states.items()))}." if states else ""
-
-
-def _small_words(rest: Folded) -> str:
-    if not rest.count:
-        return ""
-    sums = [
-        f"{words.usd(rest.usd_per_month)}/month" if rest.usd_per_month > 0 else "",
-        f"{words.hours(rest.gpu_hours_per_month)}/month" if rest.gpu_hours_per_month > 0 else "",
-        f"{rest.kwh_per_month:,.0f} kWh/month" if rest.kwh_per_month > 0 else "",
-    ]
-    return f"{rest.count:,} below {words.usd(rest.minimum)}/month or uncertain (total {', '.join(filter(None, sums))})"
-
-
-def _left_out(more: int, small: str, blocked: int) -> str:
-    left = [f"{more:,} more" if more > 0 else "", small, f"{blocked:,} blocked" if blocked else ""]
-    told = "; ".join(filter(None, left))
-    return f"Not shown: {told}." if told else ""
-
-
-def findings(advice: Advice, options: PageOptions = SHORT) -> Section:
-    """Findings by rule: how many and what they cost a month, the largest of each with their ids."""
+def findings(story: Story, options: PageOptions = SHORT) -> Section:
+    """Findings by rule: how many, in which sum they are and what they cost a month; the largest of each with their ids
+    and the recommendation that answers them."""
+    advice = story.advice
     groups: dict[str, list[Finding]] = {}
     for f in advice.findings:
         groups.setdefault(f.rule, []).append(f)
@@ -147,17 +140,37 @@ def findings(advice: Advice, options: PageOptions = SHORT) -> Section:
     kept = ordered[: options.rows.rules] if options.short else ordered
     each = max((options.rows.findings - len(kept)) // len(kept), 0) if options.short else len(advice.findings)
     short, titles = short_ids(f.id for f in advice.findings), Titles(advice)
+    answers: dict[str, Row] = {}
+    for answer in story.rows:
+        for id_ in answer.recommendation.findings:
+            answers.setdefault(id_, answer)
+
+    over = {note.fields.get("workload") for note in advice.notes if note.code == "work-is-over"}
+    ended = {w.id for w in advice.workloads if w.name in over and w.end < advice.end - _HOUR}
+
+    def answer_of(f: Finding) -> str:
+        answer = answers.get(f.id)
+        if answer is not None:
+            return brief(answer.left_out or answer.id, 40)
+        return "none: work ended" if f.workload in ended else words.NONE
+
     rows: list[tuple[str, ...]] = []
     for rule, same in kept:
-        rows.append((f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})", brief(rule, 20), _cost(same, advice)))
+        kind = "wasted" if waste_of(rule) != "none" else "slowed" if rule in SLOWED_RULES else words.NONE
+        answered = sum(f.id in answers and not answers[f.id].left_out for f in same)
+        count = f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})"
+        rows.append((count, brief(rule, 20), kind, _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
-        rows += [(f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), _cost([f], advice)) for f in largest]
+        rows += [
+            (f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), "", _cost([f], advice), answer_of(f))
+            for f in largest
+        ]
     left = len(ordered) - len(kept)
     more = f"and {left} more rules: --section findings" if left > 0 else ""
     return section(
         "Findings",
-        Table(("finding", "id", "cost/month"), tuple(rows), (2,), more),
-        "Costs of different findings can overlap; 'Wasted' counts each GPU-hour once." if len(groups) > 1 else "",
+        Table(("finding", "id", "sum", "cost/month", "recommendation"), tuple(rows), (3,), more),
+        "Findings can overlap; the sums count each GPU-hour once." if len(groups) > 1 else "",
     )
 
 
@@ -177,48 +190,45 @@ def _cost(same: Sequence[Finding], advice: Advice) -> str:
     return words.hours(_hours(same) if hours is None else hours)
 
 
-def _details(advice: Advice, options: PageOptions, lengths: Lengths) -> tuple[Section, ...]:
-    """Each finding with its evidence and its recommendations; only where asked."""
-    return parts.findings(advice, lengths, options.again) if options.verbose else ()
-
-
-def workloads(advice: Advice, options: PageOptions = SHORT, lengths: Lengths = SCREEN) -> Section:
-    """The workloads that cost most; replicas and restarts of one series in a line."""
+def workloads(advice: Advice, options: PageOptions, lengths: Lengths) -> Section:
+    """The workloads that cost most; replicas and restarts of one series in a line, with their nodes on a whole page."""
     if not advice.workloads:
         return section("Workloads", "No workload was observed in this window.")
     priced = words.has_prices(advice.summary)
-    alike = sorted(parts.alike(advice.workloads), key=lambda same: (-_workload_key(same, priced), same[0].id))
+
+    def size(same: Sequence[WorkloadVerdict]) -> float:
+        return sum((w.cost_usd or 0.0) if priced else w.gpu_hours for w in same)
+
+    alike = sorted(parts.alike(advice.workloads), key=lambda same: (-size(same), same[0].id))
     shown = alike[: options.rows.workloads] if options.short else alike
     short = short_ids(w.id for w in advice.workloads)
+
+    def cost(same: Sequence[WorkloadVerdict]) -> str:
+        costs = [w.cost_usd for w in same if w.cost_usd is not None]
+        if len(costs) == len(same):
+            return words.usd(monthly(sum(costs), advice))
+        hours = monthly(sum(w.gpu_hours for w in same), advice) or 0.0
+        return words.hours(hours, "GPU-hours" if priced else "").rstrip()
 
     def row(same: Sequence[WorkloadVerdict]) -> tuple[str, ...]:
         first = same[0]
         runs = f" ({len(same)} runs)" if len(same) > 1 else ""
         gpus = len({gpu for w in same for gpu in w.gpus})
+        nodes = (words.listed(sorted({lengths.name(n) for w in same for n in w.nodes})),) if options.whole else ()
         return (
             f"{brief(first.name, _NAME)}{runs}", brief(short[first.id], 20), first.kind.label, first.bottleneck.label,
-            f"{gpus:,} {words.gpu_name(first.gpu_sku)}", _workload_cost(same, advice),
+            f"{gpus:,} {words.gpu_name(first.gpu_sku)}", *nodes, cost(same),
         )  # fmt: skip
 
     left = len(alike) - len(shown)
-    heads = ("workload", "id", "kind", "bottleneck", "GPUs", "cost/month" if priced else "GPU-hours/month")
+    heads = ("workload", "id", "kind", "bottleneck", "GPUs", *(("nodes",) if options.whole else ()),
+             "cost/month" if priced else "GPU-hours/month")  # fmt: skip
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
-        Table(heads, tuple(map(row, shown)), (5,), f"and {left:,} more: --section workloads" if left > 0 else ""),
+        Table(heads, tuple(map(row, shown)), (len(heads) - 1,),
+              f"and {left:,} more: --section workloads" if left > 0 else ""),
         *(() if options.short else parts.remarks(shown, lengths)),
-    )
-
-
-def _workload_key(same: Sequence[WorkloadVerdict], priced: bool) -> float:
-    return sum((w.cost_usd or 0.0) if priced else w.gpu_hours for w in same)
-
-
-def _workload_cost(same: Sequence[WorkloadVerdict], advice: Advice) -> str:
-    costs = [w.cost_usd for w in same if w.cost_usd is not None]
-    if costs and len(costs) == len(same):
-        return words.usd(monthly(sum(costs), advice))
-    hours = monthly(sum(w.gpu_hours for w in same), advice) or 0.0
-    return words.hours(hours, "GPU-hours" if words.has_prices(advice.summary) else "").rstrip()
+    )  # fmt: skip
 
 
 def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
@@ -257,25 +267,15 @@ def _market(advice: Advice) -> Section:
     return section(words.MARKET, Bullets((*told[:3], *more)) if told else words.NO_MARKET)
 
 
-def _next(advice: Advice, options: PageOptions) -> tuple[Section, ...]:
+def _next(story: Story, options: PageOptions) -> tuple[Section, ...]:
     """Commands to paste; none where the source of the advice is not at hand."""
-    again = options.again
+    again, advice = options.again, story.advice
     if again is None:
         return ()
-    rows: list[Block] = []
-    first = next((r.id for r in shown_recommendations(advice)), None) or next((f.id for f in advice.findings), None)
-    if first is not None:
-        rows.append(_command("Evidence and calculation of one id:", again, "explain", _short_of(first, advice)))
+    ids = (*(row.recommendation.id for row in story.listed[:1]), *(f.id for f in advice.findings[:1]))
+    short = short_ids(one.id for one in (*advice.recommendations, *advice.findings))
+    rows = [AsideBlock("Evidence and calculation of one id:", again.command("explain", short[ids[0]]))] if ids else []
     if options.short and advice.workloads:
-        rows.append(
-            _command("All sections (--section NAME for one, --verbose for every reason):", again, "advise", "--all")
-        )
+        told = "All sections (--section NAME for one, --verbose for every reason):"
+        rows.append(AsideBlock(told, again.command("advise", "--all")))
     return (section("Next", *rows),) if rows else ()
-
-
-def _short_of(full: str, advice: Advice) -> str:
-    return short_ids(one.id for one in (*advice.recommendations, *advice.findings))[full]
-
-
-def _command(what: str, again: Again, *rest: str) -> Block:
-    return AsideBlock(what, again.command(*rest))

@@ -1,4 +1,4 @@
-"""The sections of an advice's page in full: each finding with its recommendations, and the workloads."""
+"""The sections of an advice's page in full: each finding with its recommendations, and remarks on workloads."""
 
 from __future__ import annotations
 
@@ -6,131 +6,52 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Recommendation
-from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import Worth
-from ..finding_groups import FindingGroup, best, cases, without_finding
-from ..move_words import fact_of
+from ..finding_groups import cases
 from ..phases import phase_sentence
-from ..titles import Titles, finding_cost, gain_text
-from . import sections
-from .model import AsideBlock, Block, Bullets, Figures, Section, Table, section
+from .explain_document import finding_sections, recommendation_sections
+from .model import AsideBlock, Block, Section, section
 from .page_options import Again
 from .truncate import Lengths
 
-_REJECTED = 3  # node types of one recommendation, with their reasons
 
-
-def findings(advice: Advice, lengths: Lengths, again: Again | None = None) -> tuple[Section, ...]:
-    """Every finding with its evidence and its recommendations; none where nothing was found."""
-    titles = Titles(advice)
-    told = [_case(number, case, advice, titles, lengths, again) for number, case in enumerate(cases(advice), 1)]
+def findings(advice: Advice, again: Again | None = None) -> tuple[Section, ...]:
+    """Every finding with its evidence and its recommendations, as ``skuwise explain`` tells them; none where nothing
+    was found."""
+    told = []
+    for number, case in enumerate(cases(advice), 1):
+        first, *rest = finding_sections(advice, case.finding)
+        details = AsideBlock("Details:", again.command("explain", case.finding.id)) if again is not None else None
+        ways = (one for r in case.recommendations for one in recommendation_blocks(advice, r))
+        told.append(section(f"{number}. {first.title}", *first.blocks, *rest, details, *ways))
     return (section("Findings in detail", *told),) if told else ()
 
 
-def _case(  # noqa: PLR0917
-    number: int, case: FindingGroup, advice: Advice, titles: Titles, lengths: Lengths, again: Again | None
-) -> Section:
-    f = case.finding
-    cost = (("Cost in the window", words.usd(f.cost_usd)),) if f.cost_usd is not None else ()
-    return section(
-        f"{number}. {lengths.name(titles.resource(f))}: {fact_of(f.rule)} ({finding_cost(f, advice)})",
-        f.text,
-        Figures(
-            (
-                ("Rule, severity", f"{f.rule}, {f.severity}"),
-                *cost,
-                ("GPU-hours", sections.bare_hours(f.gpu_hours)),
-                ("Confidence", words.percent(f.confidence)),
-                ("Measured", "; ".join(map(words.evidence_words, f.evidence)) or words.NONE),
-                ("Id", f.id),
-            )
-        ),
-        *_conditions(f.would_change_if, lengths),
-        AsideBlock("Details:", again.command("explain", f.id)) if again is not None else None,
-        *options_of(case.recommendations, advice, titles, lengths),
-        best(case) if case.recommendations else None,
-    )
-
-
-def unprompted(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
+def unprompted(advice: Advice) -> tuple[Section, ...]:
     """Recommendations that follow from no finding; none where there are none."""
-    ways = Worth(advice).ranked(without_finding(advice))
-    return (section("Other recommendations", *options_of(ways, advice, Titles(advice), lengths)),) if ways else ()
+    ways = [one for r in advice.recommendations if not r.findings for one in recommendation_blocks(advice, r)]
+    return (section("Other recommendations", *ways),) if ways else ()
 
 
-def market(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
+def market(advice: Advice) -> tuple[Section, ...]:
     """What other providers would charge; none where nobody asked."""
     if advice.market is None:
         return ()
-    told = options_of(Worth(advice).ranked(advice.market), advice, Titles(advice), lengths)
+    told = [one for r in advice.market for one in recommendation_blocks(advice, r)]
     return (section(words.MARKET, *(told or (words.NO_MARKET,))),)
 
 
-def options_of(ways: Sequence[Recommendation], advice: Advice, titles: Titles, lengths: Lengths) -> tuple[Block, ...]:
-    """Recommendations, each with what speaks for and against it: open ones first."""
-    ordered = sorted(ways, key=lambda r: bool(r.blocked_by))
-    return tuple(_option(r, advice, titles, lengths) for r in ordered)
-
-
-def _option(r: Recommendation, advice: Advice, titles: Titles, lengths: Lengths) -> Section:
-    rejected = [f"Rejected {one.sku}: {one.reason}." for one in r.rejected[:_REJECTED]]
-    more = len(r.rejected) - _REJECTED
-    if more > 0:
-        rejected.append(f"{more} more node types rejected; reasons in --format json.")
-    figures = (
-        ("Predicted time", words.time_words(r.time_ratio)), ("Break-even", r.break_even or words.NONE),
-        ("Risk", r.risk), ("Id", r.id),
-    )  # fmt: skip
-    return section(
-        f"{titles.of(r)} ({'blocked' if r.blocked_by else gain_text(r, advice)})",
-        r.text,
-        Figures(tuple((name, value) for name, value in figures if value != words.NONE)),
-        f"Blocked by: {'; '.join(map(str, r.blocked_by))}." if r.blocked_by else "",
-        f"Decision: {words.decision_words(r.decision)}." if r.decision is not None else "",
-        _levers_in_short(r),
-        *_conditions(r.would_change_if, lengths),
-        Bullets(tuple(rejected)),
-    )
-
-
-def _conditions(conditions: Sequence[CodedText], lengths: Lengths) -> tuple[Block, ...]:
-    """What would change a verdict, one a line; none where nothing is known to."""
-    told = [words.clause(str(one)) for one in conditions[: lengths.conditions]]
-    return ("This would change if:", Bullets(tuple(told))) if told else ()
-
-
-def _levers_in_short(r: Recommendation) -> str:
-    """Where another precision would lead, for a section of its own has the rest; empty where there is none."""
-    told = [one.fields for one in r.levers]
-    ways = [f"in {str(f.get('precision')).upper()} {f.get('gpus')} x {f.get('sku')} a copy" for f in told]
-    return f"Lower precision, not included in any sum: {', '.join(ways)}; see below." if ways else ""
+def recommendation_blocks(advice: Advice, r: Recommendation) -> tuple[Section, ...]:
+    """One recommendation within a page: what speaks for and against it, as one section."""
+    first, *rest = recommendation_sections(advice, r, rejected=3)
+    return (section(first.title, *first.blocks, *rest),)
 
 
 def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
     """What a lower precision would change, service by service; none where there is nothing to tell."""
     told = [f"{lengths.name(w.name)}: {one}" for w in advice.workloads for one in w.levers]
     return (section("Lower precision (not included in any sum)", lengths.bulleted(told, lengths.rows)),) if told else ()
-
-
-def workloads(advice: Advice, lengths: Lengths) -> Section:
-    """What each workload is; replicas and restarts of one series in a line, unless each run is wanted."""
-    if not advice.workloads:
-        return section("Workloads", "No workload was observed in this window.")
-    same = [[w] for w in advice.workloads] if lengths.whole else alike(advice.workloads)
-    what = ("workload", "id", "kind", "bottleneck", "GPUs", *(("nodes",) if lengths.whole else ()))
-    heads, rows = sections.costed(
-        (*what, "GPU-hours", "cost"),
-        (_row(one, with_nodes=lengths.whole) for one in same[: lengths.rows]),
-        words.has_prices(advice.summary),
-    )
-    right = tuple(range(len(what), len(heads)))
-    return section(
-        "Workloads",
-        Table(heads, rows, right, lengths.more(same, lengths.rows)),
-        *remarks(same[: lengths.rows], lengths),
-    )
 
 
 def remarks(same: Sequence[Sequence[WorkloadVerdict]], lengths: Lengths) -> tuple[Block | None, ...]:
@@ -151,17 +72,3 @@ def alike(workloads: Sequence[WorkloadVerdict]) -> list[list[WorkloadVerdict]]:
     for w in workloads:
         rows.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)
     return sorted(rows.values(), key=lambda same: -sum(w.gpu_hours for w in same))
-
-
-def _row(same: Sequence[WorkloadVerdict], *, with_nodes: bool) -> tuple[str, ...]:
-    first = same[0]
-    gpus = len({gpu for w in same for gpu in w.gpus})
-    costs = [w.cost_usd for w in same if w.cost_usd is not None]
-    hours = sum(w.gpu_hours for w in same)
-    return (
-        first.name if len(same) == 1 else f"{first.name} ({len(same)} runs)", first.id,
-        f"{first.kind.label} {words.percent(min(w.kind.confidence for w in same))}", first.bottleneck.label,
-        f"{gpus} {first.gpu_sku or 'unknown GPU'}", *((", ".join(first.nodes),) if with_nodes else ()),
-        sections.bare_hours(hours),
-        words.cost(sum(costs) if len(costs) == len(same) else None, hours, priced=True),
-    )  # fmt: skip

@@ -12,7 +12,6 @@ from ...core.verdict_types import WorkloadVerdict
 from .. import energy as told
 from .model import AsideBlock, Section, Table, section
 from .report_content import Story
-from .sections import change_words
 from .truncate import Lengths
 
 TITLE = "Energy"
@@ -52,7 +51,7 @@ def _change(story: Story) -> str:
     """Against the week before; empty where there is none."""
     if story.kwh.now is None or story.kwh.before is None:
         return ""
-    change = change_words(story.kwh)
+    change = story.kwh.words
     return f"The week before: {told.kwh(story.kwh.before)}{f' ({change})' if change else ''}."
 
 

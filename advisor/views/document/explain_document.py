@@ -14,7 +14,6 @@ from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import Worth
 from ...recommend.groups import HOURS_PER_MONTH
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
@@ -44,7 +43,7 @@ def explain_sections(
         rule = rules.get(subject.rule)
         heads = ("threshold", "value", "set by", "reason")
         told = [
-            *_finding(advice, subject),
+            *finding_sections(advice, subject),
             section("Thresholds", Table(heads, tuple(threshold_rows(rule)), (1,)) if rule else None),
             _listed("Calculation", finding_arithmetic(advice, subject, catalog) if catalog else ()),
             _recommendations(advice, [r for r in advice.recommendations if subject.id in r.findings]),
@@ -52,7 +51,7 @@ def explain_sections(
         ]
     else:
         told = [
-            *_recommendation(advice, subject),
+            *recommendation_sections(advice, subject),
             _listed("Calculation", recommendation_arithmetic(advice, subject, catalog) if catalog else ()),
             _findings(advice, [f for f in advice.findings if f.id in subject.findings]),
             *_workload(workload_of(advice, subject.workload)),
@@ -125,7 +124,8 @@ def _cost(usd: float | None) -> str:
     return "" if usd is None else f", cost {words.usd(usd)}"
 
 
-def _finding(advice: Advice, f: Finding) -> Iterable[Section]:
+def finding_sections(advice: Advice, f: Finding) -> Iterator[Section]:
+    """A finding with its evidence, what would change it and the prices of its dollars."""
     rows = tuple((e.metric, words.figure(e.value), words.figure(e.threshold), e.unit) for e in f.evidence)
     yield section(
         finding_title(f, advice),
@@ -138,31 +138,41 @@ def _finding(advice: Advice, f: Finding) -> Iterable[Section]:
     yield from _overturned(advice, f.would_change_if, (f.price,) if f.price else ())
 
 
-def _recommendation(advice: Advice, r: Recommendation) -> Iterable[Section]:
+def recommendation_sections(advice: Advice, r: Recommendation, rejected: int = 1000) -> Iterator[Section]:
+    """A recommendation with what speaks for and against it; what it does not change has no row. `rejected`: so many
+    node types with their reasons."""
+    more = len(r.rejected) - rejected
+    rows = (
+        ("from", _configuration(r.source)),
+        ("to", _configuration(r.target)),
+        ("predicted time", words.time_words(r.time_ratio)),
+        ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
+        ("freed", f"{words.hours(r.freed_gpu_hours_per_month)}/month" if r.freed_gpu_hours_per_month else words.NONE),
+        ("energy saved/month", words.energy_words(r)),
+        ("cash from", r.available_from or words.NONE),
+        ("break-even demand", r.break_even or words.NONE),
+        ("changes", "; ".join(map(str, r.changes)) or words.NONE),
+        ("excludes", ", ".join(r.excludes) or words.NONE),
+        ("decision", words.decision_words(r.decision) if r.decision else words.NONE),
+    )
     yield section(
         _titled(r, advice),
         f"Recommendation {r.id}, action {r.action}, {r.realisation}, {r.risk} risk.",
         r.text,
-        Table(
-            ("field", "value"),
-            (
-                ("from", _configuration(r.source)),
-                ("to", _configuration(r.target)),
-                ("predicted time", words.time_words(r.time_ratio)),
-                ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
-                ("freed", f"{words.hours(r.freed_gpu_hours_per_month)}/month"),
-                ("energy saved/month", words.energy_words(r)),
-                ("cash from", r.available_from or words.NONE),
-                ("break-even demand", r.break_even or words.NONE),
-                ("changes", "; ".join(map(str, r.changes)) or words.NONE),
-                ("excludes", ", ".join(r.excludes) or words.NONE),
-                ("decision", words.decision_words(r.decision) if r.decision else "none yet"),
-            ),
+        Table(("field", "value"), tuple((name, value) for name, value in rows if value != words.NONE)),
+    )
+    lists = (
+        _listed("Blocked by", r.blocked_by),
+        _listed("Lower precision (not included in any sum)", r.levers),
+        _listed(
+            "Rejected",
+            [
+                *(f"{one.sku}: {one.reason}" for one in r.rejected[:rejected]),
+                *([f"{more} more node types rejected; reasons in --format json."] if more > 0 else []),
+            ],
         ),
     )
-    yield _listed("Blocked by", r.blocked_by)
-    yield _listed("Lower precision (not included in any sum)", r.levers)
-    yield _listed("Rejected", (f"{one.sku}: {one.reason}" for one in r.rejected))
+    yield from (one for one in lists if one.blocks)
     yield from _overturned(advice, r.would_change_if, r.prices)
 
 
@@ -171,8 +181,7 @@ def _findings(advice: Advice, findings: Sequence[Finding]) -> Section:
 
 
 def _recommendations(advice: Advice, ways: Sequence[Recommendation]) -> Section:
-    ranked = sorted(Worth(advice).ranked(ways), key=lambda r: bool(r.blocked_by))
-    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in ranked))
+    return _listed("Recommendations", (f"{_titled(r, advice)} [{r.risk} risk, {r.id}]. {r.text}" for r in ways))
 
 
 def _titled(r: Recommendation, advice: Advice) -> str:
@@ -181,9 +190,9 @@ def _titled(r: Recommendation, advice: Advice) -> str:
 
 def _overturned(advice: Advice, conditions: Sequence[CodedText], prices: Sequence[str]) -> Iterable[Section]:
     """What would overturn it, and what its dollars rest on."""
-    yield _listed("This would change if", conditions)
-    known = [p for p in advice.prices if p.id in prices]
-    yield _listed("Prices", (f"{p.sku} in {p.region}, {words.price_words(p)}" for p in known))
+    known = (f"{p.sku} in {p.region}, {words.price_words(p)}" for p in advice.prices if p.id in prices)
+    lists = (_listed("This would change if", conditions), _listed("Prices", known))
+    return (one for one in lists if one.blocks)
 
 
 def _configuration(c: Configuration) -> str:

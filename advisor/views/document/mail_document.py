@@ -9,10 +9,10 @@ from ...core import formatting as words
 from ...core.timestamps import day
 from ...ledger.outcomes import MoveOutcome
 from .. import coverage
-from . import footer, mail_head, mail_sections, sections
+from . import head, mail_sections, sections
 from .dashboard import NO_DASHBOARD, Dashboard
 from .energy_section import energy_section
-from .model import AsideBlock, Chart, Document, Figures, Link, Section, section
+from .model import AsideBlock, Chart, Document, Link, Section, Table, section
 from .reader_commands import NO_COMMANDS, ReaderCommands
 from .report_content import FABRIC, KINDS, MONEY, Story
 from .truncate import Brevity, Lengths
@@ -47,11 +47,11 @@ def mail_document(
     lengths = replace(lengths, brevity=_brevity(story))
     too_large = f"Too large for a mail: {', '.join(left_out)}. To print it: {commands.advise('--format', 'json')}"
     return Document(
-        title=mail_head.subject(story),
-        heading=mail_head.heading(story),
-        window=coverage.window_words(a),
-        summary=mail_head.summary(story),
-        tiles=mail_head.tiles(story),
+        title=head.subject(story),
+        heading=head.heading(story),
+        window=head.window(story),
+        summary=head.basis(story),
+        tiles=head.tiles(story),
         link=Link("Dashboard", dashboard.page) if dashboard.page else None,
         sections=(
             mail_sections.recommendations(story, lengths, commands, dashboard),
@@ -66,7 +66,7 @@ def mail_document(
             sections.method(story, charts.get(MONEY)),
             sections.prices(a.prices, lengths),
         ),
-        footer=(*((too_large,) if left_out else ()), footer.written(story)),
+        footer=(*((too_large,) if left_out else ()), head.written(story)),
     )  # fmt: skip
 
 
@@ -86,40 +86,38 @@ def _empty(story: Story) -> Document:
             " Either there was none, or telemetry does not show that it is this team's. The administrators' report "
             "lists all teams and what was not observed."
         )
-    title, heading = mail_head.subject(story), mail_head.heading(story)
-    return Document(title, heading, window, said, (), (), (footer.written(story),))
+    title, heading = head.subject(story), head.heading(story)
+    return Document(title, heading, window, said, (), (), (head.written(story),))
 
 
 def accepted(outcomes: Sequence[MoveOutcome], lengths: Lengths, commands: ReaderCommands) -> Section:
     title = "Accepted recommendations and their savings"
     if not outcomes:
         return section(title, "No accepted or completed recommendation is on record.")
+
+    def row(o: MoveOutcome) -> tuple[str, ...]:
+        when = o.done_at if o.done_at is not None else o.accepted_at
+        saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
+        told = _figures(
+            saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
+        )
+        real = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
+        to = "nothing held" if o.to_config == words.NONE else lengths.name(o.to_config, 80)
+        change = f"{lengths.sentence(o.about, 80)}: {lengths.name(o.from_config, 80)} to {to}"
+        return (
+            f"{change}. {lengths.sentence(o.why, 240)}" if o.why else change,
+            f"{o.state}{f', {day(when)}' if when is not None else ''}", told or words.NONE,
+            real or lengths.sentence(o.reason_missing or words.NONE, 160), lengths.name(o.id),
+        )  # fmt: skip
+
     shown = outcomes[: lengths.rows]
     return section(
         title,
         _saved(outcomes),
-        *(_card(number, o, lengths, commands) for number, o in enumerate(shown, 1)),
-        AsideBlock(f"{len(outcomes) - len(shown)} more:", commands.ledger_list())
-        if len(outcomes) > len(shown)
-        else None,
-    )
-
-
-def _card(number: int, o: MoveOutcome, lengths: Lengths, commands: ReaderCommands) -> Section:
-    when = o.done_at if o.done_at is not None else o.accepted_at
-    return section(
-        f"{number}. {lengths.sentence(o.about, 80)}: {o.state}{f', {day(when)}' if when is not None else ''}",
-        lengths.sentence(o.why or "", 240),
-        Figures(
-            (
-                ("From", lengths.name(o.from_config, 80)),
-                ("To", "nothing held" if o.to_config == words.NONE else lengths.name(o.to_config, 80)),
-                ("Predicted", _predicted(o)),
-                ("Measured", _realised(o, lengths)),
-            )
-        ),
-        AsideBlock(commands.lead, commands.ledger_show(lengths.name(o.id))),
-    )
+        Table(("recommendation", "state", "predicted", "measured", "id"), tuple(map(row, shown)), (),
+              lengths.more(outcomes, lengths.rows)),
+        AsideBlock("History and figures:", commands.ledger_list()),
+    )  # fmt: skip
 
 
 def _saved(outcomes: Sequence[MoveOutcome]) -> str:
@@ -133,19 +131,6 @@ def _saved(outcomes: Sequence[MoveOutcome]) -> str:
     of = f", of {words.usd(known)} predicted." if None not in predicted else "."
     moves = "1 recommendation was measured" if len(done) == 1 else f"{len(done)} recommendations were measured"
     return f"{moves}: {words.usd(real)}/month saved{of}"
-
-
-def _predicted(o: MoveOutcome) -> str:
-    saving, ratio = o.predicted_saving_usd_per_month, o.predicted_time_ratio
-    told = _figures(
-        saving.p50 if saving else None, o.predicted_freed_gpu_hours_per_month or None, ratio.p50 if ratio else None
-    )
-    return told or words.NONE
-
-
-def _realised(o: MoveOutcome, lengths: Lengths) -> str:
-    told = _figures(o.realised_saving_usd_per_month, o.realised_freed_gpu_hours_per_month, o.realised_time_ratio)
-    return told or lengths.sentence(o.reason_missing or words.NONE, 160)
 
 
 def _figures(usd: float | None, freed: float | None, ratio: float | None) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...core import formatting as words
-from .. import coverage as cover
-from ..titles import monthly
-from ..worth import folded
+from ..titles import Row, left_out_words, monthly
 from . import sections
+from .advice_page import no_recommendation
 from .dashboard import Dashboard
 from .model import AsideBlock, Chart, Figures, Link, Section, Table, section
 from .reader_commands import ReaderCommands
-from .report_content import TOLD_IN_FULL, Change, Story
-from .select_moves import Move
+from .report_content import Change, Story
 from .truncate import Lengths
+
+# A new sentence, not the dot of a figure or an abbreviation within one.
+_SENTENCE_ENDS = re.compile(r"(?<=[\w)%][.])\s+(?=[A-Z])")
 
 _OF_CHANGES = 5  # new, resolved and done, each
 
@@ -22,70 +24,53 @@ _OF_CHANGES = 5  # new, resolved and done, each
 def recommendations(
     story: Story, lengths: Lengths, commands: ReaderCommands, dashboard: Dashboard | None = None
 ) -> Section:
-    """The recommendations worth most in full; those in an earlier report, and all others, in a line each."""
-    new = [m for m in story.moves if not m.told]
-    others = [*new[TOLD_IN_FULL:], *(m for m in story.moves if m.told)]
-    if not story.moves:
-        return section("Recommendations", _none(story), _folded(story))
+    """The recommendations in the order of every list: the first new ones in full; those in an earlier report, accepted
+    ones and all others in a line each."""
+    full = set(story.told_in_full)
+    cards = [row for row in story.listed if row.recommendation.id in full]
+    others = [row for row in story.listed if row.recommendation.id not in full]
 
-    def row(m: Move) -> tuple[str, ...]:
-        told = " (in an earlier report)" if m.told else ""
-        return f"{lengths.sentence(m.title, 120)}{told}", m.gain, lengths.name(m.id)
+    def card(number: int, row: Row) -> Section:
+        r = row.recommendation
+        found = next((f for f in story.advice.findings if f.id in r.findings), None)
+        own = next((w for w in story.advice.workloads if w.id == r.workload), None)
+        nodes = sorted(found.nodes) if found is not None else list(own.nodes if own is not None else ())
+        name = own.name if own is not None else ""
+        url = dashboard.of(name, nodes[0] if nodes else "") if dashboard is not None else ""
+        alternative = f"Instead of {row.instead_of}: not both." if row.instead_of else ""
+        return section(
+            f"{number}. {lengths.sentence(row.title, 120)}: {row.gain}",
+            lengths.sentence(_SENTENCE_ENDS.split(found.text)[0] if found is not None else r.text),
+            alternative,
+            Figures(
+                (
+                    ("Gain", sections.gain(r)),
+                    ("Kind of gain", sections.realisation_words(r.realisation, r.available_from, lengths)),
+                    *((("Predicted time", words.time_words(r.time_ratio)),) if r.time_ratio is not None else ()),
+                    ("Risk", r.risk),
+                )
+            ),
+            AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
+            Link("Dashboard", url) if url else None,
+            AsideBlock(commands.lead, commands.explain(r.id)),
+        )
+
+    def line(row: Row) -> tuple[str, ...]:
+        told = " (in an earlier report)" if row.recommendation.id in story.told else ""
+        return f"{lengths.sentence(row.title, 120)}{told}", row.remarks, lengths.name(row.id)
 
     return section(
         "Recommendations",
-        "" if new else "Nothing new this week. Still open from earlier reports:",
-        *(_card(number, m, lengths, commands, dashboard) for number, m in enumerate(new[:TOLD_IN_FULL], 1)),
+        no_recommendation(story) if not story.listed else "" if cards else
+        "Nothing new this week. Still open from earlier reports:",
+        *(card(number, row) for number, row in enumerate(cards, 1)),
         Table(
-            ("other recommendations", "gain", "id"), tuple(map(row, others[: lengths.moves])), (),
+            ("other recommendations", "gain", "id"), tuple(map(line, others[: lengths.moves])), (),
             lengths.more(others, lengths.moves),
         ),
-        _folded(story),
-        AsideBlock("All recommendations:", commands.advise("--all")) if others else None,
+        left_out_words(story.rows),
+        AsideBlock("All recommendations:", commands.advise("--all")) if story.rows else None,
     )  # fmt: skip
-
-
-def _card(number: int, m: Move, lengths: Lengths, commands: ReaderCommands, dashboard: Dashboard | None) -> Section:
-    r = m.recommendation
-    url = dashboard.of(m.workload, m.node) if dashboard is not None else ""
-    return section(
-        f"{number}. {lengths.sentence(m.title, 120)}: {m.gain}",
-        lengths.sentence(m.evidence or r.text),
-        Figures(
-            (
-                ("Gain", sections.gain(r)),
-                ("Kind of gain", sections.realisation_words(r.realisation, r.available_from, lengths)),
-                *((("Predicted time", words.time_words(r.time_ratio)),) if r.time_ratio is not None else ()),
-                ("Risk", r.risk),
-            )
-        ),
-        AsideBlock(sections.wrong_if(r.would_change_if, lengths)),
-        Link("Dashboard", url) if url else None,
-        AsideBlock(commands.lead, commands.explain(m.id)),
-    )
-
-
-def _none(story: Story) -> str:
-    s = story.advice.summary
-    if s.nothing_judged and s.gpu_count:
-        return f"No recommendation yet. {cover.why_not_judged(s)}"
-    blocked = sum(bool(r.blocked_by) for r in story.advice.recommendations)
-    if blocked:
-        return f"No open recommendation. {words.counted(blocked, 'recommendation')} blocked."
-    if s.partly_judged:
-        return f"No recommendation for the GPUs that were judged ({cover.judged_of(s)})."
-    return "No open recommendation."
-
-
-def _folded(story: Story) -> str:
-    """What is below the minimum gain, counted."""
-    rest = folded(story.advice)
-    if not rest.count:
-        return ""
-    many = f"{rest.count} smaller recommendations are" if rest.count > 1 else "1 smaller recommendation is"
-    priced = words.has_prices(story.advice.summary)
-    least = f" (below {words.usd(rest.minimum)}/month, or uncertain)" if priced else ""
-    return f"{many} not listed{least}."
 
 
 def comparison(story: Story, chart: Chart | None) -> Section:
@@ -104,10 +89,10 @@ def _figures(story: Story) -> Table:
     def row(what: str, change: Change, value: str, before: str) -> tuple[str, ...] | None:
         if change.now is None and change.before is None:
             return None
-        return what, value, before, sections.change_words(change)
+        return what, value, before, change.words
 
     def hours(change: Change) -> tuple[str, str]:
-        return sections.bare_hours(change.now), sections.bare_hours(change.before)
+        return words.bare_hours(change.now), words.bare_hours(change.before)
 
     def month(change: Change) -> tuple[str, str]:
         return words.usd(monthly(change.now, story.advice)), words.usd(monthly(change.before, story.advice))
@@ -117,6 +102,7 @@ def _figures(story: Story) -> Table:
     rows = (
         row("Spend, $/month", story.cost_usd, *month(story.cost_usd)),
         row("Wasted, $/month", story.wasted_usd, *month(story.wasted_usd)),
+        row("Slowed, $/month", story.slowed_usd, *month(story.slowed_usd)),
         row("Recoverable, $/month", recoverable, words.usd(recoverable.now), words.usd(recoverable.before)),
         row("GPU-hours, this week", story.gpu_hours, *hours(story.gpu_hours)),
         row("Energy, kWh this week", story.kwh, *kwh),

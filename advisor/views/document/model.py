@@ -12,11 +12,13 @@ from typing import Union
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One figure of the head. `change`: against the week before, or how far it is known, in words."""
+    """One figure of the head. `change`: against the week before, or how far it is known, in words; `meaning`: what the
+    sum contains, in a sentence."""
 
     label: str
     value: str
     change: str = ""
+    meaning: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ def _empty(block: Block) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A whole page. `title` serves as a mail's subject, `heading` stands above; `summary` is what a mail client shows
-    before it is opened; `link`: to the site's dashboard."""
+    """A whole page. `title` serves as a mail's subject, `heading` stands above, `lead` right below it; `summary` is
+    what a mail client shows before it is opened; `link`: to the site's dashboard."""
 
     title: str
     heading: str
@@ -114,3 +116,4 @@ class Document:
     sections: tuple[Section, ...]
     footer: tuple[str, ...] = ()
     link: Link | None = None
+    lead: str = ""

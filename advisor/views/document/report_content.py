@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...core.advice_types import Advice, Finding, Interval, Summary
-from ...core.worth import USD_PER_GPU_HOUR, Worth
+from ...core.advice_types import Advice, Finding, Interval, Recommendation, Summary
+from ...core.worth import USD_PER_GPU_HOUR, Worth, selected
 from ...ledger.outcomes import MoveOutcome
 from ..aggregates import (
     NOT_OBSERVED,
@@ -22,10 +22,10 @@ from ..aggregates import (
     hours_by_kind,
     observed_share,
 )
-from ..titles import Titles, finding_title, monthly
-from .select_moves import Move, moves_of
+from ..titles import Row, Titles, finding_title, monthly, recommendation_rows
 
-TOLD_IN_FULL = 3  # moves of one report
+TOLD_IN_FULL = 3  # recommendations of one report
+AS_BEFORE = "as before"
 KINDS, MONEY, FABRIC = "kinds", "money", "fabric"  # the charts' names
 
 
@@ -43,6 +43,14 @@ class Change:
             return None
         return self.now / self.before - 1
 
+    @property
+    def words(self) -> str:
+        """``+4 %`` on the week before; empty where the two cannot be compared."""
+        ratio = self.ratio
+        if ratio is None:
+            return ""
+        return AS_BEFORE if abs(ratio) < 0.005 else f"{ratio * 100:+,.0f} %" if ratio < 10 else "more than tenfold"
+
 
 @dataclass(frozen=True, slots=True)
 class TeamRow:
@@ -53,6 +61,7 @@ class TeamRow:
     gpu_hours: Change
     cost_usd: Change
     wasted_usd: float | None
+    slowed_usd: float | None
     recoverable_usd_per_month: float | None
     workloads: int
     moves: int
@@ -64,10 +73,10 @@ class Story:
     """One report. `team` None: the whole fleet.
 
     `advice` is what it tells of, for sums, prices and the lists that go with it; `has_before`: whether there is a week
-    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `moves`: every open
-    recommendation that is worth showing, what is worth most first. `changes`: what is new, resolved and done since the
-    week before. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`: empty
-    where the fleet is not divided.
+    before. `kwh`: what the GPUs drew. `hours_by_kind`: kind -> GPU-hours. `rows`: every recommendation, as lists have
+    them; `told`: ids of those that the reader was told within the cooldown. `changes`: what is new, resolved and done
+    since the week before. `observed`: share of the workloads' GPU time that was observed (None: no workload). `teams`:
+    empty where the fleet is not divided.
     """
 
     team: str | None
@@ -76,11 +85,13 @@ class Story:
     gpu_hours: Change
     cost_usd: Change
     wasted_usd: Change
+    slowed_usd: Change
     recoverable_usd_per_month: Change
     recoverable_interval_usd_per_month: Interval | None
     kwh: Change
     hours_by_kind: Mapping[str, Change]
-    moves: tuple[Move, ...]
+    rows: tuple[Row, ...]
+    told: frozenset[str]
     holdings: tuple[IdleGpus, ...]
     fabrics: tuple[FabricSum, ...]
     observed: float | None
@@ -90,9 +101,14 @@ class Story:
     changes: WeekChanges
 
     @property
+    def listed(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if not row.left_out)
+
+    @property
     def told_in_full(self) -> tuple[str, ...]:
-        """The ids of the moves that this report tells in full: for the reader they are told within the cooldown."""
-        return tuple(m.id for m in self.moves if not m.told)[:TOLD_IN_FULL]
+        """The ids of those that this report tells in full: not those told within the cooldown, nor accepted ones."""
+        ways = (row.recommendation for row in self.listed)
+        return tuple(r.id for r in ways if r.id not in self.told and not _accepted(r))[:TOLD_IN_FULL]
 
     @property
     def empty(self) -> bool:
@@ -100,9 +116,13 @@ class Story:
         return not (self.advice.workloads or self.advice.findings or self.advice.summary.gpu_count)
 
 
+def _accepted(r: Recommendation) -> bool:
+    return r.decision is not None and r.decision.state == "accepted"
+
+
 def story_of(
     advice: Advice,
-    before: Advice | None,
+    before: Advice | None = None,
     outcomes: Sequence[MoveOutcome] = (),
     *,
     team: str | None = None,
@@ -113,9 +133,8 @@ def story_of(
     """The report of `advice`: the fleet's, or one team's part of it (`by_team.split_by_team`; then `before` is the same
     team's part of the week before, and `outcomes` are its own: `by_team.outcomes_of`).
 
-    `before` None: there is no week before, and that is said. `teams`, `teams_before`: the parts of all teams, for the
-    fleet's table; None: the fleet is not divided. `told`: ids of recommendations that the reader was told within the
-    cooldown; they are named, and not told again in full.
+    `before` None: there is no week before. `teams`, `teams_before`: the parts of all teams, for the fleet's table;
+    None: the fleet is not divided. `told`: they are named, and not told again in full.
     """
     now, was = advice.summary, before.summary if before is not None else None
 
@@ -130,6 +149,7 @@ def story_of(
         gpu_hours=change("gpu_hours"),
         cost_usd=change("cost_usd"),
         wasted_usd=change("wasted_usd"),
+        slowed_usd=change("slowed_usd"),
         recoverable_usd_per_month=change("recoverable_usd_per_month"),
         recoverable_interval_usd_per_month=now.recoverable_interval_usd_per_month,
         kwh=Change(_kwh(now), _kwh(was)),
@@ -139,7 +159,8 @@ def story_of(
                 {**kinds, **kinds_before}, key=lambda kind: (kind == NOT_OBSERVED, -kinds.get(kind, 0.0), kind)
             )
         },
-        moves=moves_of(advice, told),
+        rows=recommendation_rows(advice),
+        told=told,
         holdings=holdings(advice),
         fabrics=fabric_sums(advice),
         observed=observed_share(advice),
@@ -167,9 +188,10 @@ def team_rows(
             gpu_hours=Change(now.gpu_hours, was.gpu_hours if was is not None else None),
             cost_usd=Change(now.cost_usd, was.cost_usd if was is not None else None),
             wasted_usd=now.wasted_usd,
+            slowed_usd=now.slowed_usd,
             recoverable_usd_per_month=now.recoverable_usd_per_month,
             workloads=len(part.workloads),
-            moves=len(moves_of(part)),
+            moves=len(selected(part).shown),
             judged=not now.nothing_judged,
         )
 

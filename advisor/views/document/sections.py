@@ -14,10 +14,9 @@ from .. import coverage as cover
 from ..aggregates import FabricSum, IdleGpus
 from ..note_groups import note_groups
 from .model import Chart, Section, Table, section
-from .report_content import Change, Story, TeamRow
+from .report_content import AS_BEFORE, Change, Story, TeamRow
 from .truncate import Lengths
 
-AS_BEFORE = "as before"
 IN_HOURS = "cost (GPU-hours)"  # the head of a column of costs where no price is known
 
 
@@ -30,7 +29,8 @@ def kinds(title: str, story: Story, chart: Chart | None, said: str = "") -> Sect
 def kinds_words(hours_by_kind: Mapping[str, Change]) -> str:
     """GPU-hours by kind in a sentence: what their chart shows."""
     told = "; ".join(
-        f"{kind} {bare_hours(change.now)}" + (f", was {bare_hours(change.before)}" if change.before is not None else "")
+        f"{kind} {words.bare_hours(change.now)}"
+        + (f", was {words.bare_hours(change.before)}" if change.before is not None else "")
         for kind, change in hours_by_kind.items()
     )
     return f"GPU-hours by kind: {told}."
@@ -70,7 +70,7 @@ def idle(story: Story, lengths: Lengths) -> Section:
         owner = "not held" if h.owner is None else lengths.name(h.owner)
         what = words.listed([lengths.name(n) for n in h.names])
         cost = words.cost(h.cost_usd, h.gpu_hours, priced=True)
-        return owner, what, str(h.gpus), bare_hours(h.gpu_hours), cost
+        return owner, what, str(h.gpus), words.bare_hours(h.gpu_hours), cost
 
     s = story.advice.summary
     heads, rows = costed(
@@ -185,7 +185,7 @@ def coverage(story: Story, lengths: Lengths, *, notes: bool = True) -> Section:
     )
     return section(
         "Coverage",
-        f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}.",
+        f"{cover.observed_time(a)}; {cover.gpus_words(a.summary)}. {cover.extent_words(a)}".rstrip(),
         early,
         observed,
         f"Hours without telemetry cost {words.usd(lost)}." if lost else "",
@@ -202,15 +202,16 @@ def coverage(story: Story, lengths: Lengths, *, notes: bool = True) -> Section:
 def teams(story: Story, lengths: Lengths) -> Section:
     def row(r: TeamRow) -> tuple[str, ...]:
         name = "(no team)" if r.team is None else lengths.name(r.team, 32)
-        change = change_words(r.cost_usd)
+        change = r.cost_usd.words
         moved = f" ({change})" if change and change != AS_BEFORE else ""
         return (
-            name, bare_hours(r.gpu_hours.now), words.cost(r.cost_usd.now, r.gpu_hours.now or 0.0, priced=True) + moved,
+            name, words.bare_hours(r.gpu_hours.now),
+            words.cost(r.cost_usd.now, r.gpu_hours.now or 0.0, priced=True) + moved,
             *(words.usd(v) if v is not None or r.judged else "not judged"
-              for v in (r.wasted_usd, r.recoverable_usd_per_month)),
+              for v in (r.wasted_usd, r.slowed_usd, r.recoverable_usd_per_month)),
         )  # fmt: skip
 
-    heads: tuple[str, ...] = ("team", "GPU-hours", "cost", "wasted", "recoverable a month")
+    heads: tuple[str, ...] = ("team", "GPU-hours", "cost", "wasted", "slowed", "recoverable a month")
     rows = tuple(map(row, story.teams[: lengths.teams]))
     if not words.has_prices(story.advice.summary):
         heads, rows = ("team", IN_HOURS), tuple(r[:2] for r in rows)
@@ -259,16 +260,3 @@ def method(story: Story, chart: Chart | None) -> Section:
         chart if table is not None else None,
         table,
     )
-
-
-def change_words(change: Change) -> str:
-    """``+4 %`` on the week before; empty where the two cannot be compared."""
-    ratio = change.ratio
-    if ratio is None:
-        return ""
-    return AS_BEFORE if abs(ratio) < 0.005 else f"{ratio * 100:+,.0f} %" if ratio < 10 else "more than tenfold"
-
-
-def bare_hours(value: float | None) -> str:
-    """GPU-hours where the unit stands above."""
-    return words.hours(value, "").strip()

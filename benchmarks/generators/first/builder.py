@@ -61,7 +61,7 @@ class Builder(builder.Builder):
         self, name: str, sku: str, *, tcp_port_counted: bool = False, sensing: Sensing | None = None,
         instances: tuple[int, ...] = (),
     ) -> tuple[SimNode, list[Absence]]:  # fmt: skip
-        plain = sim_node(name, *self.skus[sku], tcp_port_counted=tcp_port_counted)
+        plain = sim_node(name, *self.skus[sku], self.mark, tcp_port_counted=tcp_port_counted)
         sim = sensed_node(plain, sensing, instances)
         return sim, sim.absences()
 

@@ -42,7 +42,7 @@ BESIDE = (
     ("changing", "plan", ("w",), "commas between them"),
 )
 # What each page shows when all is read.
-THERE = {"overview": "recoverable of", "fleet": "SM active 85 %", "workloads": "2 of 2", "recommendations": "$7,177",
+THERE = {"overview": "Recoverable", "fleet": "SM active 85 %", "workloads": "2 of 2", "recommendations": "$7,177",
          "whatif": "", "skus": "FP16", "doctor": "tensor_active",
          "incidents": "skuwise watch SOURCE", "plan": "Best plan within: risk low"}  # fmt: skip
 

@@ -135,7 +135,7 @@ def test_on_a_real_terminal_it_starts_and_ends_at_once_even_while_it_reads(tmp_p
         os.close(terminal)
     assert asked
     assert os.waitstatus_to_exitcode(status) == 0
-    assert b"recoverable of" not in told
+    assert b"Recoverable" not in told
     assert b"Traceback" not in told
 
 

@@ -12,7 +12,7 @@ from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.core.advice_file import parse_advice
 from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
-from skuwise.advisor.render import format_names, render
+from skuwise.advisor.render import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices
 from skuwise.rules.catalog.node_files import ANY_REGION
@@ -236,7 +236,7 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
     (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
     assert "azure eastus" in note.text
     assert "topology.kubernetes.io/region" in note.text
-    for form in format_names():
+    for form in FORMATS:
         text = render(assumed, form, width=160, color=False)
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
     back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance
 from skuwise.advisor.views.move_words import waste_of
+from skuwise.advisor.views.titles import left_out_words, recommendation_rows
 from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.content.waste_history import waste_history
-from skuwise.tui.screens.recommendations import fold_words, recommendation_rows
 from skuwise.tui.widgets.table import ItemTable
 from skuwise.tui.widgets.waste_chart import RuleWaste, WasteHistory, bands, per_cell
 from textual.widgets import Input
@@ -168,11 +169,10 @@ def test_recommendations_that_save_nothing_are_counted_by_their_reason() -> None
     advice = fleet().advice
     rows = recommendation_rows(advice)
     assert {row.recommendation.id for row in rows} == {r.id for r in advice.recommendations}
-    shown = [row for row in rows if row.folded is None]
+    shown = [row for row in rows if not row.left_out]
     assert rows[: len(shown)] == tuple(shown)
-    assert all(not row.recommendation.blocked_by for row in shown)
+    assert [row.recommendation.id for row in shown] == [r.id for r in advice.recommendations if r.shown]
     assert all(row.title[0].isupper() and row.id.startswith("r-") for row in rows)
-    folded = len(rows) - len(shown)
-    assert folded > 0
-    assert fold_words(rows, advice).startswith(f"{folded} more recommendation")
-    assert fold_words(tuple(shown), advice) == ""
+    counted = sum(int(number) for number in re.findall(r"(\d+) (?:below|blocked)", left_out_words(rows)))
+    assert counted == len(rows) - len(shown) > 0
+    assert left_out_words(shown) == ""

@@ -13,7 +13,7 @@ import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Decision
-from skuwise.advisor.views.workload_series import history_of
+from skuwise.advisor.views.workload_timeline import history_of
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder

@@ -31,7 +31,7 @@ def plan(scenario: str, builder: Builder) -> FleetPlan:
 
 def plan_fleet(scenario: str, *, seed: int, start: float, end: float) -> FleetPlan:
     """The fleet that `simulate` would write."""
-    return plan(scenario, Builder(node_skus(), seed, start, end))
+    return plan(scenario, Builder(node_skus(), seed, start, end, scenario=scenario))
 
 
 def simulate(scenario: str, path: Path, *, scraped: bool = False, **options: Any) -> SimulationReport:

@@ -6,15 +6,18 @@ import email
 import os
 import re
 import resource
+import runpy
 import subprocess
 import sys
 from email.policy import default
+from html import unescape
 from pathlib import Path
 
 import pytest
 from skuwise.advisor.demo import simulate
 from skuwise.tests.support.pasted_commands import commands_in, paste
 
+PICTURE = "docs/demo.svg"
 PLAIN = {"LC_ALL": "C", "LANG": "C", "NO_COLOR": "1", "PYTHONUTF8": "0"}
 
 
@@ -57,6 +60,21 @@ def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_w
     for command in (*printed, mailed[0]):
         again = paste(command, tmp_path)
         assert again.returncode == 0, (command, again.stderr)
+        if " explain " in command and command in printed:
+            assert "idle-fabric" in again.stdout  # the founding case: a service on a fabric that is silent
+
+
+def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
+    root = Path(__file__).parents[4]
+    assert "](docs/demo.svg)" in (root / "README.md").read_text()
+    of_line: dict[float, str] = {}
+    for y, text in re.findall(
+        r'<text class="skuwise-r\d+"[^>]* y="([^"]*)"[^>]*>([^<]*)<', (root / PICTURE).read_text()
+    ):
+        of_line[float(y)] = of_line.get(float(y), "") + unescape(text).replace("\xa0", " ")
+    drawn = [of_line[y].strip() for y in sorted(of_line) if of_line[y].strip()]
+    tool = runpy.run_path(str(root / "docs/tools/picture.py"))
+    assert drawn == [line.strip() for line in tool["picture_lines"]() if line.strip()]
 
 
 def test_a_full_disk_ends_the_demo_with_a_sentence_and_leaves_nothing_half_made(tmp_path: Path) -> None:

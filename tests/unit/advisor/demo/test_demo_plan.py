@@ -10,6 +10,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from skuwise.advisor import demo
+from skuwise.advisor.core.simulated_ids import is_simulated
 from skuwise.advisor.demo.builder import FleetPlan, Placed, PlannedNode
 from skuwise.advisor.demo.hardware import SimNode
 from skuwise.advisor.demo.seeded_rng import drawn, smooth, stream, uniform_at
@@ -60,6 +61,19 @@ def test_nobody_shares_a_gpu_and_nothing_runs_beyond_the_window(scenario, seed, 
     for runs in spans.values():
         assert all(a[1] <= b[0] for a, b in itertools.pairwise(sorted(runs)))
         assert all(begin < stop <= END and stop > END - 14 * DAY for begin, stop in runs)
+
+
+def test_two_simulated_fleets_have_no_gpu_and_so_no_ledger_in_common():
+    week = {"start": END - 7 * DAY, "end": END + 7 * DAY}
+    fleets = [demo.plan_fleet(scenario, seed=seed, **window) for scenario, seed, window in (
+        ("small", 0, WINDOW), ("small", 1, WINDOW), ("small", 0, week), ("founding", 0, WINDOW), ("fleet", 0, WINDOW),
+    )]  # fmt: skip
+    gpus = [(g.uuid, n.sim.node.node, g.index) for fleet in fleets for n in fleet.nodes for g in n.sim.gpus]
+    assert len({uuid for uuid, _, _ in gpus}) == len(gpus) > 300
+    assert all(is_simulated(*gpu) for gpu in gpus)
+    assert not is_simulated("GPU-5e1e1c2a-7d3b-4c0f-9a55-0123456789ab", "n1", 0)
+    again = demo.plan_fleet("small", seed=0, **WINDOW)
+    assert [g.uuid for n in again.nodes for g in n.sim.gpus] == [uuid for uuid, _, _ in gpus[:104]]
 
 
 def test_the_small_fleet_holds_the_commonest_kinds_and_a_partner_for_a_swap():

@@ -6,13 +6,11 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Configuration, Interval, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.worth import Worth, marked, min_saving
-from skuwise.advisor.render import render
-from skuwise.advisor.render.formats.table import LINES_MAX
+from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
+from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.note_groups import note_groups
 from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
-from skuwise.advisor.views.worth import folded, shown_recommendations, worth_showing
 from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced
 
 ACTIONS = (
@@ -82,22 +80,21 @@ def test_the_page_fits_two_screens_whatever_the_fleet(nodes: int, width: int, se
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_what_is_shown_reaches_the_minimum_and_stands_in_the_order_of_one_key(seed: int) -> None:
+def test_each_recommendation_is_in_one_group_and_the_groups_keep_the_order_of_the_json(seed: int) -> None:
     advice = crowded(seed, 40)
-    worth, shown = Worth(advice), shown_recommendations(advice)
-    values = [worth.usd(r) for r in shown]
-    assert [v.p50 for v in values] == sorted((v.p50 for v in values), reverse=True)
-    assert all(v.p50 >= worth.minimum and v.p10 > 0 for v in values)
-    assert not any(r.blocked_by for r in shown)
-    assert all(worth_showing(r, advice) for r in shown)
+    worth, chosen = Worth(advice), selected(advice)
+    groups = (chosen.shown, chosen.small, chosen.blocked, chosen.decided, chosen.excluded)
+    assert sorted(r.id for same in groups for r in same) == sorted(r.id for r in advice.recommendations)
+    assert all(list(same) == sorted(same, key=lambda r: r.rank) for same in groups)
+    assert [r.id for r in advice.recommendations if r.shown] == [r.id for r in chosen.shown]
+    assert all(worth.usd(r).p50 >= worth.minimum and worth.usd(r).p10 > 0 for r in chosen.shown)
+    assert not any(r.blocked_by for r in chosen.shown)
 
 
 def test_what_is_below_the_minimum_or_uncertain_is_folded_and_stays_in_the_json() -> None:
     advice = with_ways(way((-25, 1.34, 29)), way((-10, 5000, 9000)), way((80, 99, 120)), way((90, 101, 120)))
-    assert [r.shown for r in advice.recommendations] == [False, False, False, True]
-    rest = folded(advice)
-    assert (rest.count, rest.minimum) == (3, 100.0)
-    assert rest.usd_per_month == pytest.approx(1.34 + 5000 + 99)
+    assert [r.saving_usd_per_month.p50 for r in advice.recommendations if r.shown] == [101]
+    assert (len(selected(advice).small), selected(advice).worth.minimum) == (3, 100.0)
     assert '"shown": false' in render(advice, "json")
     assert "3 below $100/month or uncertain (total $5,100/month)" in " ".join(render(advice, "table").split())
 

@@ -114,7 +114,7 @@ def test_where_all_was_judged_the_words_are_plain() -> None:
     assert a.summary.wasted_usd == 0
     text = mailed(a)[1]
     assert "No GPU was idle or held without use." in text
-    assert "All 8 GPUs, 384 GPU-hours" in text
+    assert "all 8 GPUs, 384 GPU-hours" in " ".join(text.split())
     assert mailed(a)[0].count("observed") == 0
 
 

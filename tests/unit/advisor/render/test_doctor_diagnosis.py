@@ -14,12 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.__main__ import main
 from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.doctor.json import render_diagnosis_json
 from skuwise.advisor.doctor.text import render_diagnosis_text
 from skuwise.advisor.doctor.types import Diagnosis, MetricCoverage, TelemetryGap
 from skuwise.advisor.render import render
+from skuwise.advisor.rulebook import Rulebook
+from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.sanitize import INVISIBLE
+from skuwise.rules.catalog.hour_prices import HourPrices
 from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, diagnosed_frame
 from skuwise.tests.support.frame_builder import FREE, FrameBuilder
 from skuwise.tests.support.partly_observed import advice, dark
@@ -70,6 +74,41 @@ def test_doctor_and_advise_say_the_same(partly: Diagnosis) -> None:
     assert {node["usd_per_hour"] for node in out["nodes"]} <= prices
     for sentence in ("32 GPUs, 22 observed, 10 not observed", "judged on 14 of 32 GPUs"):
         assert sentence in render_diagnosis_text(partly, width=200) and sentence in render(advice(), "table", width=200)
+
+
+def spoken(frame: Frame, book: Rulebook = BOOK) -> tuple[Diagnosis, str, str]:
+    """What doctor and advise say of a frame."""
+    found = diagnosed_frame(frame, book)
+    page = render(found.advice, "table", width=200, page=PageOptions(sections=("coverage", "prices")))
+    return found, render_diagnosis_text(found, width=200), page
+
+
+def test_one_function_decides_on_how_many_nodes_a_fabric_was_observed() -> None:
+    frame = Fleet().frame()
+    for role, said, having in (
+        ("compute", "Compute fabric observed on 1 of 1 node with one.", 1),
+        ("storage", "Compute fabric observed on 0 of 1 node with one.", 0),
+    ):
+        found, doctor, advise = spoken(replace(frame, fabric=frame.fabric.assign(role=role)))
+        assert said in doctor and said in advise
+        assert measure(found, "infiniband").having == having
+        assert ("no-infiniband" in {gap.code for gap in found.gaps}) == (having == 0)
+        assert found.advice.fabrics[0].unseen is None or found.advice.fabrics[0].unseen in doctor
+
+
+def test_a_node_that_the_advice_prices_has_the_same_name_in_both() -> None:
+    hourly = HourPrices({"H100-SXM5": 2.5}, {}, "2026-11-02")
+    found, doctor, advise = spoken(Fleet(sku=None, region=None).frame(), replace(BOOK, hourly=hourly))
+    assert found.nodes[0].price is not None and "8 x H100-SXM5" in doctor and "8 x H100-SXM5" in advise
+
+
+def test_both_say_on_how_many_nodes_waste_was_judged(partly: Diagnosis) -> None:
+    page = render(partly.advice, "table", width=200, page=PageOptions(sections=("coverage",)))
+    assert document(partly)["verdicts"]["waste_ready_nodes"] == 2
+    for text in (render_diagnosis_text(partly, width=200), page):
+        assert "Waste judged on 14 of 32 GPUs, 2 of 4 nodes." in text
+    _, doctor, advise = spoken(Fleet(hours=20, window_hours=48).frame())
+    assert all("no GPU was observed for the 30 h" in text and "judged on" not in text for text in (doctor, advise))
 
 
 def test_gaps_name_the_cause_and_the_nodes(partly: Diagnosis) -> None:

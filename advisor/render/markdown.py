@@ -1,16 +1,12 @@
-"""The whole advice in Markdown. All outside text is escaped: pipes, HTML, links, emphasis, headings."""
+"""Pages in Markdown. All outside text is escaped: pipes, HTML, links, emphasis, headings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
 
-from ....rules.base.sanitize import clean
-from ...core.advice_types import Advice
-from ...views.document.advice_document import advice_document
-from ...views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
-from ...views.document.truncate import WHOLE
-from ..format import Format, Screen
+from ...rules.base.sanitize import clean
+from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~$<>&=:@-])")
 
@@ -32,9 +28,9 @@ def _escaped(match: re.Match[str]) -> str:
 def document_markdown(document: Document) -> str:
     """A whole page."""
     lines = [f"# {escape(document.heading)}", ""]
-    for text in filter(None, (document.window, document.summary)):
+    for text in filter(None, (document.lead, document.window, document.summary)):
         lines += [escape(text), ""]
-    lines += _table(("", "", ""), [(t.label, t.value, t.change) for t in document.tiles], (1,))
+    lines += _table(("", "", "", ""), [(t.label, t.value, t.change, t.meaning) for t in document.tiles], (1,))
     for section in document.sections:
         lines += _section(section, 2)
     lines += [line for text in document.footer for line in (escape(text), "")]
@@ -83,10 +79,3 @@ def _row(cells: Iterator[str]) -> str:
 def _code(text: str) -> str:
     """Text as code. Merged advice is what a file says: an id in it may be anything."""
     return "" if not text else f"`{clean(text)}`" if "`" not in text else escape(text)
-
-
-def _render(advice: Advice, screen: Screen) -> str:
-    return document_markdown(advice_document(advice, WHOLE, again=screen.page.again))
-
-
-FORMAT = Format("text/markdown", ".md", _render)

@@ -11,14 +11,13 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ....rules.base.sanitize import clean
-from ....rules.catalog.types import Price
-from ...core import formatting as words
-from ...core.advice_types import Advice, Interval
-from ...core.energy_types import Energy
-from ...core.timestamps import rfc3339
-from ...views import coverage
-from ..format import Format
+from ...rules.base.sanitize import clean
+from ...rules.catalog.types import Price
+from ..core import formatting as words
+from ..core.advice_types import Advice, Interval
+from ..core.energy_types import Energy
+from ..core.timestamps import rfc3339
+from ..views import coverage
 
 COLUMNS = (
     "row", "id", "name", "workload", "node", "rule_or_action", "label", "bottleneck", "severity_or_risk", "confidence",
@@ -27,7 +26,7 @@ COLUMNS = (
     "saving_usd_per_month_p50", "saving_usd_per_month_p90", "freed_gpu_hours_per_month",
     "energy_saving_kwh_per_month_p10", "energy_saving_kwh_per_month_p50", "energy_saving_kwh_per_month_p90", "levers",
     "realisation", "blocked_by",
-    "price_basis", "price_date", "price_source", "price_region_assumed", "decision", "text",
+    "price_basis", "price_date", "price_source", "price_region_assumed", "shown", "decision", "text",
     "energy_kwh",
     "energy_idle_kwh", "energy_basis", "energy_measured_gpu_hours", "joules_per_token", "tokens_per_second_per_watt",
     "kwh_per_busy_gpu_hour", "power_usd", "co2_kg", "mean_watts", "p95_watts", "rated_watts",
@@ -47,6 +46,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
     writer.writeheader()
     writer.writerows({key: cell(value) for key, value in row.items()} for row in rows)
     return out.getvalue()
+
+
+def advice_csv(advice: Advice) -> str:
+    return csv_text(COLUMNS, _rows(advice))
 
 
 def cell(value: object) -> object:
@@ -112,7 +115,8 @@ def _rows(advice: Advice) -> list[dict[str, object]]:
             **_interval("energy_saving_kwh_per_month", r.energy_saving_kwh_per_month),
             "levers": "; ".join(map(str, r.levers)),
             "blocked_by": "; ".join(map(str, r.blocked_by)), **_price(known[0] if known else None),
-            "decision": words.decision_words(r.decision) if r.decision else None, "text": r.text,
+            "shown": None if r.shown is None else "yes" if r.shown else "no", "text": r.text,
+            "decision": words.decision_words(r.decision) if r.decision else None,
         })  # fmt: skip
     return rows
 
@@ -147,6 +151,3 @@ def _energy(e: Energy | None) -> dict[str, object]:
 
 def _interval(name: str, interval: Interval | None) -> dict[str, object]:
     return {} if interval is None else {f"{name}_{q}": getattr(interval, q) for q in ("p10", "p50", "p90")}
-
-
-FORMAT = Format("text/csv", ".csv", lambda advice, _: csv_text(COLUMNS, _rows(advice)))

@@ -1,0 +1,165 @@
+"""One fleet, one list: every surface shows the same recommendations in the same order with the same gains, counts what
+it leaves out, and says what its sums contain."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from skuwise.advisor.core.advice_types import Advice, Decision, Interval, Recommendation
+from skuwise.advisor.core.coded_text import CodedText
+from skuwise.advisor.core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, marked, selected, slowed_usd
+from skuwise.advisor.render import render
+from skuwise.advisor.render.text import document_text
+from skuwise.advisor.report.letters import letter_of
+from skuwise.advisor.views.document.mail_document import mail_document
+from skuwise.advisor.views.document.report_content import story_of
+from skuwise.advisor.views.document.truncate import Lengths
+from skuwise.advisor.views.titles import left_out_words, recommendation_rows
+from skuwise.tests.support.report_fixtures import END, fleet
+
+LARGE, CASH, SWAP, HOURS, FIX = (f"r-{n}{n * 7}aaaa" for n in "12345")
+SMALL, BLOCKED, GONE = (f"r-{n}{n * 7}aaaa" for n in "678")
+SHOWN = {
+    LARGE: "saves $23,922/month", CASH: "saves $14,355/month", SWAP: "frees 5,304 GPU-hours/month",
+    HOURS: "frees 2,920 GPU-hours/month", FIX: "frees up to 95.0 GPU-hours/month",
+}  # fmt: skip
+
+
+def way(id_: str, usd: float | None = None, hours: float = 0.0, **changes: object) -> Recommendation:
+    (base, *_) = fleet(1, 1).recommendations
+    told = replace(
+        base, id=id_, saving_usd_per_month=None if usd is None else Interval(usd, usd, usd), shown=None,
+        freed_gpu_hours_per_month=hours, realisation="capacity-freed" if usd is None else "cash-now",
+    )  # fmt: skip
+    return replace(told, **changes)
+
+
+def surfaces() -> Advice:
+    """Cash, an alternative to it that frees more, capacity, a fix, what is small, blocked, set aside or excluded."""
+    blocked = (CodedText("load-too-high", "The load is too high."),)
+    ways = (
+        way(SMALL, 12.0),
+        way(HOURS, None, 2920.0, action="release", risk="low"),
+        way(FIX, None, 95.0, action="fix-first"),
+        way(SWAP, None, 5304.0, action="swap-placement", excludes=(CASH,)),
+        way(CASH, 14_355.0, excludes=(SWAP,)),
+        way(LARGE, 23_922.0, 5840.0, action="release"),
+        way(BLOCKED, None, blocked_by=blocked),
+        way(GONE, 9000.0, decision=Decision("dismissed", END, why="a warm standby")),
+    )
+    base = fleet(1, 1)
+    slow = replace(base.findings[0], id="f-slow", rule="under-tier", cost_usd=3000.0)
+    fault = replace(slow, id="f-fault", rule="fix-first", cost_usd=400.0, workload="w-other")
+    findings = (*base.findings, slow, fault)
+    summary = replace(
+        base.summary, wasted_usd=1651.8, slowed_usd=slowed_usd(findings), recoverable_usd_per_month=38_277.0,
+        min_saving_usd_per_month=100.0,
+    )  # fmt: skip
+    return marked(replace(base, recommendations=ways, findings=findings, summary=summary))
+
+
+def decided(advice: Advice, decisions: dict[str, Decision]) -> Advice:
+    held = {r.id: r.decision for r in advice.recommendations if r.decision is not None}
+    return marked(advice, {**held, **decisions})
+
+
+def mail(advice: Advice) -> str:
+    return document_text(mail_document(story_of(advice), {}, Lengths()), width=250)
+
+
+def in_csv(advice: Advice) -> list[tuple[str, str]]:
+    rows = [row for row in csv.DictReader(io.StringIO(render(advice, "csv"))) if row["shown"] == "yes"]
+    usd, hours = "saving_usd_per_month_p50", "freed_gpu_hours_per_month"
+    return [(row["id"], f"{float(row[usd] or row[hours]):,.0f}") for row in rows]
+
+
+SURFACES: dict[str, Callable[[Advice], str]] = {
+    "table": lambda advice: render(advice, "table", width=200),
+    "markdown": lambda advice: render(advice, "markdown").replace("\\", ""),
+    "html": lambda advice: render(advice, "html"),
+    "mail": mail,
+    "mail as html": lambda advice: letter_of(story_of(advice)).html,
+    "screen": lambda advice: " ".join(
+        f"{row.id} {row.gain}" for row in recommendation_rows(advice) if not row.left_out
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("surface", SURFACES)
+def test_every_surface_has_one_list_in_one_order_with_the_same_gains(surface: str) -> None:
+    text = " ".join(SURFACES[surface](surfaces()).split())
+    text = text[max(text.find("Recommendations"), 0) :]
+    for wanted in ([id_[:10] for id_ in SHOWN], list(SHOWN.values())):
+        places = [text.find(one) for one in wanted]
+        assert -1 not in places and places == sorted(places), (surface, dict(zip(wanted, places, strict=True)))
+    assert f"instead of {CASH[:10]}" in text.replace("Instead", "instead") or surface == "screen"
+
+
+def test_programs_get_the_same_list() -> None:
+    advice = surfaces()
+    told = json.loads(render(advice, "json"))["recommendations"]
+    assert [r["id"] for r in told if r["shown"]] == list(SHOWN)
+    assert in_csv(advice) == list(zip(SHOWN, ("23,922", "14,355", "5,304", "2,920", "95"), strict=True))
+
+
+@pytest.mark.parametrize("surface", ["table", "mail", "mail as html"])
+def test_what_a_surface_leaves_out_it_counts(surface: str) -> None:
+    said = left_out_words(recommendation_rows(surfaces()))
+    assert said == "Not shown: 1 below $100/month or uncertain (total $12.00/month); 1 dismissed; 1 blocked."
+    text = " ".join(SURFACES[surface](surfaces()).split())
+    assert said in text
+    assert not any(id_[:10] in text for id_ in (SMALL, BLOCKED, GONE))
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_a_whole_page_has_what_lists_leave_out_below_their_reason(form: str) -> None:
+    text = render(surfaces(), form)
+    assert all(id_[:10] in text for id_ in (*SHOWN, SMALL, BLOCKED, GONE))
+    assert text.index(FIX[:10]) < min(text.index(id_[:10]) for id_ in (SMALL, BLOCKED, GONE))
+
+
+def test_what_was_accepted_stays_in_the_list_and_both_sums_until_it_is_done() -> None:
+    accepted = decided(surfaces(), {CASH: Decision("accepted", END, "ann"), HOURS: Decision("accepted", END, "ann")})
+    chosen = selected(accepted)
+    assert [r.id for r in chosen.shown] == [LARGE, CASH, HOURS, FIX]
+    assert [r.id for r in chosen.excluded] == [SWAP]
+    assert chosen.capacity_gpu_hours == selected(surfaces()).capacity_gpu_hours == 2920.0 + 95.0
+    assert sum(r.saving_usd_per_month.p50 for r in chosen.shown if r.counts) == pytest.approx(38_277)
+    text = " ".join(mail(accepted).split())
+    assert "accepted by ann" in text and "No open recommendation" not in text
+    done = decided(accepted, {CASH: Decision("done", END), HOURS: Decision("done", END)})
+    assert [r.id for r in selected(done).shown] == [LARGE, FIX]
+    assert selected(done).capacity_gpu_hours == 95.0
+
+
+def test_where_all_was_accepted_subject_and_body_agree() -> None:
+    base = surfaces()
+    one = replace(base, recommendations=tuple(r for r in base.recommendations if r.id == CASH))
+    advice = decided(one, {CASH: Decision("accepted", END, "ann")})
+    page = mail_document(story_of(advice), {}, Lengths())
+    assert "$38k/month recoverable" in page.title
+    text = " ".join(document_text(page, width=250).split())
+    assert CASH[:10] in text and "saves $14,355/month" in text and "accepted by ann" in text
+    assert story_of(advice).told_in_full == ()  # it was decided: nobody is asked again
+
+
+@pytest.mark.parametrize("surface", ["table", "markdown", "html", "mail", "mail as html"])
+def test_each_sum_says_what_it_contains(surface: str) -> None:
+    advice = surfaces()
+    text = " ".join(SURFACES[surface](advice).split())
+    assert all(meaning in text for meaning in (WASTED, SLOWED, RECOVERABLE, CAPACITY))
+    assert "Slowed" in text and "$14,774/month" in text  # 3,400 US dollars in a week
+
+
+def test_slowed_counts_a_workload_that_waits_for_several_things_once() -> None:
+    (finding,) = fleet(1, 1).findings
+    lost = [
+        replace(finding, rule="under-tier", cost_usd=3000.0),
+        replace(finding, rule="fix-first", cost_usd=400.0),
+        replace(finding, rule="fix-first", cost_usd=70.0, workload="w-other"),
+        replace(finding, rule="under-tier", cost_usd=None, workload="w-unmeasured"),
+    ]
+    assert slowed_usd((finding, *lost)) == 3070.0
