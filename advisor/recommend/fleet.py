@@ -109,7 +109,7 @@ class Fleet:
         if self.faulty(group):
             return coded("signals-contradict", "its metrics contradict each other")
         shared = group.shared and not (slices and group.sliced)
-        return coded("gpus-shared", "it shares its GPUs, which are measured as a whole") if shared else None
+        return coded("gpus-shared", "shared GPUs are measured as a whole") if shared else None
 
     def waste_ready(self, group: Group) -> bool:
         """Whether the hours of its series reach the coverage floor for waste."""

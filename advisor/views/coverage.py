@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..core import formatting as words
 from ..core.advice_types import Advice, Summary, Unobserved
 from ..core.timestamps import day, minute
+from .move_words import fact_of, is_waste
 
 NOT_OBSERVED = "Not observed"
 HEADS = ("node", "GPUs", "reason", "cost")
@@ -129,17 +130,55 @@ def why_not_judged(summary: Summary) -> str:
     return f"Waste was not judged: no GPU was observed{floor}.{later}"
 
 
+# What settles what a rule could not judge, by the reason's code; of others that were not measured, the metric.
+_SETTLED_BY = {
+    "may-train": "names of its jobs (pod labels, the Slurm prolog)",
+    "training-there": "an exception or a swap, once it is known that its training stays on single nodes",
+    "kind-unknown": "names of its jobs (pod labels, the Slurm prolog), or metrics of its engine",
+    "seen-too-short": "more hours of data",
+    "work-seen-too-short": "more hours of data",
+    "partly-observed": "data for the whole window",
+    "fabric-not-observed": "port counters (node_exporter --collector.infiniband, or the agent)",
+    "counters-unreadable": "port counters that can be read, of active ports",
+    "signals-contradict": "counters that agree (restart DCGM and its exporter)",
+    "gpus-shared": "whole GPUs of its own",
+    "no-price": "a price (--prices)",
+}
+_PROFILING = "profiling metrics (dcgm-exporter, or the agent)"
+
+
+def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
+    """What the waste rules gave no verdict on, the most at stake first, each with what settles it; the rest is counted.
+    Empty: all was judged, or nothing, which stands elsewhere."""
+    if advice.summary.nothing_judged:
+        return ()
+    told = []
+    own = [one for one in advice.not_judged if is_waste(one.rule)]
+    for one in sorted(own, key=lambda n: (-(n.usd_per_month or 0.0), -n.gpu_count, n.rule, n.reason.code)):
+        what, of = ("workload", one.workloads) if one.workloads else ("node", one.nodes)
+        price = f", {words.usd(one.usd_per_month)}/month at stake" if one.usd_per_month else ""
+        settled = _SETTLED_BY.get(one.reason.code, _PROFILING if "measured" in one.reason.code else "")
+        then = f"; settled by {settled}" if settled else ""
+        told.append(f"{fact_of(one.rule)}: {words.counted(len(of), what)} ({one.reason.text}{price}{then})")
+    more = len(told) - most
+    return (*told[:most], *((f"{more} more in the JSON (not_judged)",) if more > 0 else ()))
+
+
 def nothing_found_words(advice: Advice) -> str:
-    """No finding, in a sentence that does not claim more than was judged."""
-    s = advice.summary
+    """No finding, in sentences that do not claim more than was judged."""
+    s, open_ = advice.summary, open_verdicts(advice)
     if s.nothing_judged and s.gpu_count:
         return why_not_judged(s)
     if s.partly_judged:
-        return (
+        told = (
             f"No waste was found on the {s.judged_gpu_count:,} of {s.gpu_count:,} GPUs that were judged; the others "
             "were not observed long enough."
         )
-    return words.nothing_found(advice.notes)
+    elif not open_:
+        return words.nothing_found(advice.notes)
+    else:
+        told = "Not all was judged; no waste was found in the rest."
+    return f"{told} Not judged: {'; '.join(open_)}." if open_ else told
 
 
 def nothing_found_short(advice: Advice) -> str:
@@ -147,7 +186,13 @@ def nothing_found_short(advice: Advice) -> str:
     s = advice.summary
     if s.nothing_judged and s.gpu_count:
         return not_judged_short(s)
-    return f"No waste was found ({judged_of(s)})." if s.partly_judged else words.nothing_found(advice.notes)
+    if s.partly_judged:
+        return f"No waste was found ({judged_of(s)})."
+    return (
+        "Not all was judged; no waste was found in the rest."
+        if open_verdicts(advice)
+        else (words.nothing_found(advice.notes))
+    )
 
 
 def not_judged_short(summary: Summary) -> str:

@@ -35,3 +35,8 @@ def waste_of(rule_id: str) -> str:
     from ..recommend import waste  # noqa: PLC0415
 
     return waste.waste_of(rule_id)
+
+
+def is_waste(rule_id: str) -> bool:
+    """Whether findings of a rule count as wasted."""
+    return waste_of(rule_id) not in ("none", "slowed")

@@ -42,7 +42,9 @@ def _headline(story: Story) -> str:
         share = f" ({words.percent(cash / spend)})" if cash and spend > 0 and cash / spend >= 0.005 else ""
         gain = f"{short_usd(cash)}/month recoverable{share}" if cash else ""
     if not gain:
-        gain = "savings not judged yet" if s.nothing_judged and not cash else "no savings available now"
+        open_ = s.nothing_judged and not cash
+        gain = "savings not judged yet" if open_ else "no savings available now"
+        gain += ", not all judged" if not open_ and coverage.open_verdicts(a) else ""
     return f"{spent}, {gain}"
 
 
@@ -71,7 +73,11 @@ def tiles(story: Story) -> tuple[Tile, ...]:
     days = f"{hours / 24:,.3g} days" if hours >= 48 else f"{hours:,.3g} h"
     free = selected(a).capacity_gpu_hours
     capacity = f"up to {words.hours(free)}/month" if free else "none available now"
-    covered = Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}")
+    open_ = coverage.open_verdicts(a)
+    covered = (
+        Tile("Coverage", f"{coverage.observed_time(a)}; {coverage.gpus_words(s)}"),
+        *(Tile("Not judged" if n == 0 else "", one) for n, one in enumerate(open_)),
+    )
 
     def of(value: str, change: Change) -> str:
         return ", ".join(part for part in (f"{value} in {days}", since_last_week(change)) if part)
@@ -95,7 +101,7 @@ def tiles(story: Story) -> tuple[Tile, ...]:
                  of(words.hours(s.gpu_hours), story.gpu_hours)),
             judged("Idle", f"{words.hours(idle)} in {days}", "", "", not s.nothing_judged),
             judged("Capacity", capacity, "", CAPACITY),
-            covered,
+            *covered,
         )  # fmt: skip
     cash, spread = s.recoverable_usd_per_month, words.spread(s.recoverable_interval_usd_per_month).strip(" ()")
     sums = (("Wasted", s.wasted_usd, story.wasted_usd, WASTED), ("Slowed", s.slowed_usd, story.slowed_usd, SLOWED))
@@ -106,7 +112,7 @@ def tiles(story: Story) -> tuple[Tile, ...]:
         judged("Recoverable", usd_per_month(cash or 0.0) if cash else "no cash savings available now",
                spread and f"{spread}, 10th to 90th percentile", RECOVERABLE if cash else "", cash is not None),
         *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),
-        covered,
+        *covered,
     )  # fmt: skip
 
 
