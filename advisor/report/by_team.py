@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..core.advice_types import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, Unobserved
+from ..core.advice_types import (
+    Advice,
+    FabricUse,
+    Finding,
+    NotJudged,
+    Recommendation,
+    Reconciliation,
+    Summary,
+    Unobserved,
+)
 from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
 from ..core.energy_types import FleetEnergy
 from ..core.exclusions import counted_recommendations
@@ -153,6 +162,8 @@ def _of_team(
         prices=tuple(p for p in advice.prices if p.id in named or p.sku in used),
         workloads=tuple(workloads),
         findings=tuple(findings),
+        judged=(),
+        not_judged=tuple(_not_judged(advice, workloads, nodes)),
         recommendations=tuple(ways),
         notes=tuple(note for note in advice.notes if note.code in WINDOW_NOTES),
         market=None,
@@ -161,6 +172,21 @@ def _of_team(
         # A team's part of a node's power is no node's.
         node_energy=(),
     )
+
+
+def _not_judged(advice: Advice, workloads: Sequence[WorkloadVerdict], nodes: Collection[str]) -> Iterator[NotJudged]:
+    """What was not judged of a team's work, and of nodes that are its own; no price of what it shares."""
+    own = {w.id: w for w in workloads}
+    for one in advice.not_judged:
+        mine = [own[id_] for id_ in one.workloads if id_ in own]
+        if mine:
+            gpus, there = {gpu for w in mine for gpu in w.gpus}, sorted({node for w in mine for node in w.nodes})
+            yield replace(
+                one, nodes=tuple(there), workloads=tuple(w.id for w in mine), gpu_count=len(gpus),
+                usd_per_month=one.usd_per_month if len(mine) == len(one.workloads) else None,
+            )  # fmt: skip
+        elif not one.workloads and set(one.nodes) <= set(nodes):
+            yield one
 
 
 def _energy(advice: Advice, workloads: Sequence[WorkloadVerdict]) -> FleetEnergy | None:
