@@ -126,6 +126,27 @@ def test_exporters_alone_find_the_founding_case(frame: Frame, advice: Advice, fo
     assert set(frame.source["exporters"]) >= {"dcgm-exporter", "skuwise agent", "node_exporter"}  # type: ignore[arg-type]
 
 
+def test_exporters_alone_price_the_founding_case_as_its_databases_do(tmp_path: Path) -> None:
+    """Case 1 of the surfaces: four nodes behind dcgm-exporter and node_exporter, without SM activity, NVLink fields and
+    kube-state-metrics."""
+    simulate("founding", tmp_path / "nodes", days=DAYS, seed=4, until=NOW, minutes_seconds=DAYS * 86400)
+    paths = sorted((tmp_path / "nodes").glob("*.db"))
+    stored = read_frame(paths, since_seconds=DAYS * 86400)
+    with ENGINES["victoria-metrics"](tmp_path / "engine", exporter_series(paths, stored.window)) as url:
+        scraped = judged(read(url)[0])
+    theirs = judged(stored)
+    for advice in (theirs, scraped):
+        (silent,) = [f for f in advice.findings if f.rule == "idle-fabric"]
+        assert silent.nodes == tuple(path.stem for path in paths) and len(paths) == 4
+        (move,) = [r for r in advice.recommendations if r.target.node_sku == "azure/Standard_ND96is_H100_v5"]
+        assert not move.blocked_by
+        assert {j.rule: (j.found, j.not_judged) for j in advice.judged}["idle-fabric"] == (4, 0)
+    assert scraped.summary.wasted_usd == pytest.approx(theirs.summary.wasted_usd, rel=0.02)
+    assert scraped.summary.recoverable_usd_per_month == pytest.approx(
+        theirs.summary.recoverable_usd_per_month, rel=0.02
+    )
+
+
 def test_the_queries_behind_the_numbers_read_samples(filled: str, advice: Advice) -> None:
     client = Client(filled, PrometheusSettings(), {})
     read = 0
