@@ -129,6 +129,12 @@ def why_not_judged(summary: Summary) -> str:
     return f"Waste was not judged: no GPU was observed{floor}.{later}"
 
 
+def _nothing_found(advice: Advice) -> str:
+    if advice.notes:
+        return "No waste found; the notes list what could not be evaluated."
+    return "No waste found in this window."
+
+
 def nothing_found_words(advice: Advice) -> str:
     """No finding, in a sentence that does not claim more than was judged."""
     s = advice.summary
@@ -139,7 +145,7 @@ def nothing_found_words(advice: Advice) -> str:
             f"No waste was found on the {s.judged_gpu_count:,} of {s.gpu_count:,} GPUs that were judged; the others "
             "were not observed long enough."
         )
-    return words.nothing_found(advice.notes)
+    return _nothing_found(advice)
 
 
 def nothing_found_short(advice: Advice) -> str:
@@ -147,7 +153,7 @@ def nothing_found_short(advice: Advice) -> str:
     s = advice.summary
     if s.nothing_judged and s.gpu_count:
         return not_judged_short(s)
-    return f"No waste was found ({judged_of(s)})." if s.partly_judged else words.nothing_found(advice.notes)
+    return f"No waste was found ({judged_of(s)})." if s.partly_judged else _nothing_found(advice)
 
 
 def not_judged_short(summary: Summary) -> str:
