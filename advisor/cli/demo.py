@@ -38,6 +38,7 @@ from .output import terminal_width, wants_color
 OWN_GPUS_SECONDS = 5
 DAYS = 14  # two whole weeks of the report, so that one can be compared with the other
 _MINUTES_SECONDS = 2 * 3600.0
+_FOUNDING = "serving on a training cluster: the evidence, the calculation, and what would change it"
 _ROWS = Rows(recommendations=5, findings=8, rules=6, workloads=5, notes=3)
 
 EXAMPLES = ("skuwise demo --dir demo",)
@@ -54,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Simulate a fleet, sample this machine's own GPUs if it has any, advise, and print the next commands."""
     folder, now = _folder(options.dir), time.time()
-    fleet, page, mails = folder / "fleet.db", folder / "advice.html", folder / "mail"
+    fleet = folder / "fleet.db"
     if fleet.exists():
         raise UsageError(f"{fleet} already exists.", "Remove it, or use another folder with --dir.")
     week = reported_week(None, now)
@@ -65,9 +66,9 @@ def run(options: argparse.Namespace) -> int:
     book = load_rulebook(None, None, now)
     _, advice = read_and_advise([fleet], book, now=now)
     again = Again(own_command(), f"--db {shlex.quote(str(fleet))}")
-    write_whole(page, render(advice, "html", page=PageOptions(whole=True, again=again)))
+    write_whole(folder / "advice.html", render(advice, "html", page=PageOptions(whole=True, again=again)))
     say("4/4  Writing the weekly report")
-    _write_mails(fleet, mails, book, now)
+    _write_mails(fleet, folder / "mail", book, now)
     write_stdout(f"\n{demo_text(advice, again, folder, own, width=terminal_width(), color=wants_color())}")
     return EXIT_DONE
 
@@ -75,15 +76,12 @@ def run(options: argparse.Namespace) -> int:
 def demo_text(
     advice: Advice, again: Again, folder: Path, own: Path | None = None, *, width: int = 100, color: bool = False
 ) -> str:
-    """What the demo prints: the short page, the files in `folder`, and commands that run when pasted into the shell
-    that started it. `own`: the database of this machine's own GPUs."""
-    text = document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color)
+    """What the demo prints: the short page, its files, and commands to paste. `own`: the database of this machine."""
     commands = [("all recommendations, findings and workloads", again.command("advise", "--all"))]
     shown, silent = selected(advice).shown, {f.id for f in advice.findings if f.rule == "idle-fabric"}
     founding = next((r for r in shown if not silent.isdisjoint(r.findings)), None)
     if founding is not None:
-        why = "serving on a training cluster: the evidence, the calculation, and what would change it"
-        commands.append((why, again.command("explain", short_id(founding.id))))
+        commands.append((_FOUNDING, again.command("explain", short_id(founding.id))))
     commands += [
         ("the screens, in a terminal", again.command("tui")),
         ("what can be measured on this machine", f"{again.program} agent doctor"),
@@ -93,7 +91,7 @@ def demo_text(
         commands.append(("collect here; waste is judged after 30 hours", collect))
     return "\n".join(
         [
-            text,
+            document_text(advice_page(advice, PageOptions(rows=_ROWS)), width=width, color=color),
             "Files",
             f"  {folder / 'advice.html'}  (the whole advice: open it in a browser)",
             f"  {folder / 'mail' / 'fleet.html'}  (the weekly mail)",

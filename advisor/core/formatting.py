@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from ...rules.base.sanitize import clean
 from ...rules.catalog.types import NodeSku, Price
 from .advice_types import Decision, Evidence, Interval, Recommendation, Reconciliation, Summary
-from .coded_text import CodedText
 from .timestamps import day
 from .verdict_types import INFERRED, Owner, Scheduled, WorkloadVerdict
 
@@ -82,15 +81,6 @@ def energy_words(r: Recommendation) -> str:
         return NONE
     apart = round(kwh.p10) != round(kwh.p90)
     return f"{kwh.p50:,.0f} kWh" + (f" ({kwh.p10:,.0f} to {kwh.p90:,.0f})" if apart else "")
-
-
-def freed_words(r: Recommendation, unit: str = "GPU-hours") -> str:
-    """GPU-hours a month that a recommendation frees."""
-    return NONE if _unclaimed(r) else hours(r.freed_gpu_hours_per_month, unit)
-
-
-def _unclaimed(r: Recommendation) -> bool:
-    return bool(r.blocked_by) and r.saving_usd_per_month is None and r.freed_gpu_hours_per_month <= 0
 
 
 def _basis(price: Price) -> str:
@@ -169,12 +159,6 @@ def gpus(count: int, sku: str | None, adjective: str = "") -> str:
     return counted(count, f"{adjective} {gpu_name(sku)}".strip())
 
 
-def gpu_amount(count: float, sku: str | None) -> str:
-    """Whole GPUs as they are counted; of MIG instances the part of a GPU that they are: ``0.14 A100``."""
-    whole = round(count)
-    return gpus(whole, sku) if abs(count - whole) < 1e-6 else f"{count:.2g} {gpu_name(sku)}"
-
-
 def listed(names: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b, c and 5 more``."""
     if len(names) > LISTED:
@@ -207,12 +191,6 @@ def whose_words(w: WorkloadVerdict) -> str:
     if w.basis == INFERRED:
         return f"owner unknown, inferred from activity; ask the users of {listed(w.nodes) or 'its nodes'}"
     return owner_words(w.owner) or "owner unknown"
-
-
-def basis_words(w: WorkloadVerdict) -> str:
-    """How its hold on the GPUs is known."""
-    how = {"allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity"}
-    return how.get(w.basis, w.basis)
 
 
 def scheduled_words(s: Scheduled) -> str:
@@ -251,13 +229,6 @@ def clause(text: str) -> str:
     """A sentence made part of a longer one: no full stop, no capital unless it is an abbreviation or a name."""
     bare = text.strip().rstrip(".")
     return bare[:1].lower() + bare[1:] if bare[1:2].islower() or bare[1:2] == " " else bare
-
-
-def nothing_found(notes: Iterable[CodedText]) -> str:
-    """No finding, in a sentence that does not claim more than was judged."""
-    if any(True for _ in notes):
-        return "No waste found; the notes list what could not be evaluated."
-    return "No waste found in this window."
 
 
 def spread(interval: Interval | None) -> str:

@@ -23,11 +23,11 @@ CAPACITY = "GPU-hours that such recommendations free for other work, without cas
 # Rules whose findings cost money because work waits.
 SLOWED_RULES = frozenset({"under-tier", "fix-first"})
 
+_GROUPS = ("shown", "small", "blocked", "decided", "excluded")
 HOURS_PER_MONTH = 730.0
 # Stand-ins where no price is known: an older data-center GPU, and industrial power.
 USD_PER_GPU_HOUR, USD_PER_KWH = 2.5, 0.10
-# Where the rules set none (rules/reporting.yaml).
-MIN_SAVING_USD, MIN_SAVING_SHARE = 100.0, 0.01
+MIN_SAVING_USD, MIN_SAVING_SHARE = 100.0, 0.01  # where the rules set none (rules/reporting.yaml)
 # Codes of a change to the dearer fabric, and of the reasons for one (advisor/recommend/moves/move_sku.py).
 DEARER_FABRIC = "fabric-added"
 FABRIC_REASONS = frozenset({"fabric-included", "fabric-needed", "fabric-cheaper"})
@@ -43,8 +43,7 @@ def min_saving(summary: Summary, usd: float = MIN_SAVING_USD, share: float = MIN
 
 
 class Worth:
-    """The gains of one advice's recommendations, compared. `minimum`: below it lists leave one out, US dollars a
-    month."""
+    """The gains of one advice's recommendations, compared. `minimum`: of lists, US dollars a month."""
 
     def __init__(self, advice: Advice) -> None:
         summary = advice.summary
@@ -78,8 +77,7 @@ class Worth:
         return Interval(kwh.p10 * USD_PER_KWH, kwh.p50 * USD_PER_KWH, kwh.p90 * USD_PER_KWH)
 
     def reaches(self, r: Recommendation) -> bool:
-        """Whether its gain reaches the minimum and is sure to be one, and it is no move to a dearer fabric without its
-        reason."""
+        """Whether its gain is sure and reaches the minimum, and no dearer fabric lacks its reason."""
         gain = self.usd(r)
         codes = {one.code for one in r.changes}
         unexplained = DEARER_FABRIC in codes and not codes & FABRIC_REASONS
@@ -88,9 +86,8 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The recommendations of one advice, each in one group, by `Recommendation.rank`. `shown`: what every list has;
-    alternatives follow what they exclude. `small`: gains that are below the minimum or uncertain; `decided`: dismissed,
-    snoozed or done; `excluded`: by one that was accepted or done."""
+    """The recommendations of one advice, each in one group, by rank. `shown`: what every list has; `small`: below the
+    minimum or uncertain; `decided`: dismissed, snoozed or done; `excluded`: by one that was accepted or done."""
 
     shown: tuple[Recommendation, ...]
     small: tuple[Recommendation, ...]
@@ -121,15 +118,10 @@ class Selection:
 def selected(advice: Advice) -> Selection:
     """What lists of an advice show and leave out."""
     worth = Worth(advice)
-    settled = {
-        r.id: r.excludes
-        for r in advice.recommendations
-        if r.decision is not None and r.decision.state in ("accepted", "done")
-    }
+    followed = ((r, r.decision.state) for r in advice.recommendations if r.decision is not None)
+    settled = {r.id: r.excludes for r, state in followed if state in ("accepted", "done")}
     rivals = {one for excludes in settled.values() for one in excludes}
-    groups: dict[str, list[Recommendation]] = {
-        name: [] for name in ("shown", "small", "blocked", "decided", "excluded")
-    }
+    groups: dict[str, list[Recommendation]] = {name: [] for name in _GROUPS}
     for r in sorted(advice.recommendations, key=lambda r: r.rank):
         if r.set_aside:
             name = "decided"
@@ -145,8 +137,7 @@ def selected(advice: Advice) -> Selection:
 
 
 def marked(advice: Advice, decisions: Mapping[str, Decision] | None = None) -> Advice:
-    """The advice with its recommendations ranked, and each told to be shown or not. `decisions`: what the ledger says
-    now, in place of those of the advice."""
+    """The advice with its recommendations ranked and marked as shown or not. `decisions`: in place of its own."""
     ways = (replace(r, shown=None) for r in advice.recommendations)
     if decisions is not None:
         ways = (replace(r, decision=decisions.get(r.id)) for r in ways)
@@ -156,8 +147,7 @@ def marked(advice: Advice, decisions: Mapping[str, Decision] | None = None) -> A
 
 
 def slowed_usd(findings: Iterable[Finding]) -> float:
-    """See `SLOWED`: US dollars of the window. Of a workload that waits for several things the largest loss counts, for
-    the same hours may be in each; a loss that was not measured or has no price counts nothing."""
+    """See `SLOWED`: US dollars of the window. Of a workload that waits for several things the largest loss counts."""
     losses: dict[str, float] = {}
     for f in findings:
         if f.rule in SLOWED_RULES:

@@ -16,7 +16,6 @@ from ...agent.inventory.processes.frameworks import framework_of
 from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
-from ..core.simulated_ids import fleet_mark
 from . import serving, training
 from .hardware import SimNode, sim_node
 from .load import Model
@@ -76,19 +75,15 @@ class FleetPlan:
 
 @dataclass(slots=True)
 class Builder:
-    """Collects a fleet over [start, end). Every choice comes from the seed and the name it is made for; `scenario`
-    only tells its GPUs from those of other fleets."""
+    """Collects a fleet over [start, end). Every choice comes from the seed and the name it is made for; `mark` tells
+    its GPUs from those of other fleets."""
 
     skus: Mapping[str, tuple[NodeSku, GpuSku]]
     seed: int
     start: float
     end: float
     fleet: FleetPlan = field(default_factory=FleetPlan)
-    scenario: str = ""
-
-    @property
-    def mark(self) -> str:
-        return fleet_mark(self.scenario, self.seed, self.start, self.end)
+    mark: str = "00000000"
 
     def nodes(self, prefix: str, count: int, sku: str, **how: Any) -> list[SimNode]:  # noqa: ANN401 - as `make_node`
         """`count` nodes of one SKU, numbered on from what is there, each as `make_node` takes it."""

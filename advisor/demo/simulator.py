@@ -13,6 +13,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.progress import Steps, no_steps
 from ...rules.catalog.loader import load_catalog
 from ...rules.catalog.types import GpuSku, NodeSku
+from ..core.simulated_ids import fleet_mark
 from .builder import Builder, FleetPlan, PlannedNode, Truth
 from .hardware import SimNode
 from .seeded_rng import TABLES, stream
@@ -38,7 +39,7 @@ def plan_fleet(scenario: str, *, seed: int, start: float, end: float) -> FleetPl
     """The fleet that `simulate` would write. Raises UsageError for a name that is not in SCENARIOS."""
     if scenario not in SCENARIOS:
         raise UsageError(f"Unknown scenario {scenario!r}.", f"Choose one of: {', '.join(SCENARIOS)}.")
-    builder = Builder(node_skus(), seed, start, end, scenario=scenario)
+    builder = Builder(node_skus(), seed, start, end, mark=fleet_mark(scenario, seed, start, end))
     place_groups(builder, scenario)
     return builder.fleet
 

@@ -129,7 +129,6 @@ def _money(console: Console, found: Diagnosis) -> None:
     for node in found.nodes:
         facts, price = node.facts, node.price
         cost = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
-        # A node without a type may have a price by its GPUs: the advice names it so.
         source = f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown"
         sku = facts.node_sku or (price.sku if price is not None else source)
         groups.setdefault((sku, _region(node), cost), []).append(node.node)

@@ -43,7 +43,10 @@ def title(one: Incident) -> str:
     name = subject.name if len(subject.name) <= _NAME_MAX else f"{subject.name[: _NAME_MAX - 1]}…"
     if subject.gpu_count <= 0 or one.sighting.kind == "telemetry-dead":
         return f"{name}: {kind}"
-    return f"{name}: {words.gpu_amount(subject.gpu_count, subject.gpu_sku)} {kind}"
+    count, sku = subject.gpu_count, subject.gpu_sku
+    whole = abs(count - round(count)) < 1e-6  # of MIG instances the part of a GPU that they are: 0.14 A100
+    gpus = words.gpus(round(count), sku) if whole else f"{count:.2g} {words.gpu_name(sku)}"
+    return f"{name}: {gpus} {kind}"
 
 
 def state_word(one: Incident, now: float) -> str:

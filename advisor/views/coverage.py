@@ -164,6 +164,12 @@ def open_verdicts(advice: Advice, most: int = 2) -> tuple[str, ...]:
     return (*told[:most], *((f"{more} more in the JSON (not_judged)",) if more > 0 else ()))
 
 
+def _nothing_found(advice: Advice) -> str:
+    if advice.notes:
+        return "No waste found; the notes list what could not be evaluated."
+    return "No waste found in this window."
+
+
 def nothing_found_words(advice: Advice) -> str:
     """No finding, in sentences that do not claim more than was judged."""
     s, open_ = advice.summary, open_verdicts(advice)
@@ -175,7 +181,7 @@ def nothing_found_words(advice: Advice) -> str:
             "were not observed long enough."
         )
     elif not open_:
-        return words.nothing_found(advice.notes)
+        return _nothing_found(advice)
     else:
         told = "Not all was judged; no waste was found in the rest."
     return f"{told} Not judged: {'; '.join(open_)}." if open_ else told
@@ -188,11 +194,7 @@ def nothing_found_short(advice: Advice) -> str:
         return not_judged_short(s)
     if s.partly_judged:
         return f"No waste was found ({judged_of(s)})."
-    return (
-        "Not all was judged; no waste was found in the rest."
-        if open_verdicts(advice)
-        else (words.nothing_found(advice.notes))
-    )
+    return "Not all was judged; no waste was found in the rest." if open_verdicts(advice) else (_nothing_found(advice))
 
 
 def not_judged_short(summary: Summary) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from ..core.frame import Frame
-from ..core.health_types import Health, Lack, NodeHealth
 from ..core.scalars import known, text, whole
+from .health_types import Health, Lack, NodeHealth
 
 
 def health_of(frame: Frame) -> Health:

@@ -231,7 +231,8 @@ def _saving_words(row: Row) -> str:
 
 
 def _freed(row: Row) -> str:
-    return words.freed_words(r, "GPU-h") if (r := row.recommendation).freed_gpu_hours_per_month > 0 else words.NONE
+    freed = row.recommendation.freed_gpu_hours_per_month
+    return words.hours(freed, "GPU-h") if freed > 0 else words.NONE
 
 
 def _time(row: Row) -> str:

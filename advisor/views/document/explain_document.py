@@ -13,7 +13,7 @@ from ...core.advice_types import Advice, Configuration, Finding, Recommendation
 from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
-from ...core.verdict_types import WorkloadVerdict
+from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...recommend.groups import HOURS_PER_MONTH
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
@@ -21,6 +21,10 @@ from ..titles import finding_title, recommendation_title, titled
 from .energy_section import energy_line
 from .model import Bullets, Section, Table, section
 
+# How its hold on the GPUs is known.
+_BASIS = {
+    "allocation": "allocated by a scheduler", "process": "held by processes", INFERRED: "inferred from activity",
+}  # fmt: skip
 SHOWN_PHASES = 14  # of a workload that turns often, the newest
 
 
@@ -74,7 +78,7 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
         f"id {w.id}, series {w.series_id}; {words.whose_words(w)}.",
         f"{scheduled}." if scheduled else "",
         f"{gpus} on {', '.join(w.nodes) or 'no node'} ({w.node_sku or 'node SKU unknown'}), "
-        f"{words.basis_words(w)}{shared}.",
+        f"{_BASIS.get(w.basis, w.basis)}{shared}.",
         f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{_cost(w.cost_usd)}."
         + (f" Engine or framework: {w.framework}." if w.framework else ""),
         energy_line(w),

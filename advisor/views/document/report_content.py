@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ...core.advice_types import Advice, Finding, Interval, Recommendation, Summary
 from ...core.worth import USD_PER_GPU_HOUR, Worth, selected
-from ...ledger.outcomes import MoveOutcome
 from ..aggregates import (
     NOT_OBSERVED,
     FabricSum,
@@ -23,6 +23,9 @@ from ..aggregates import (
     observed_share,
 )
 from ..titles import Row, Titles, finding_title, monthly, recommendation_rows
+
+if TYPE_CHECKING:
+    from ...ledger.outcomes import MoveOutcome
 
 TOLD_IN_FULL = 3  # recommendations of one report
 AS_BEFORE = "as before"

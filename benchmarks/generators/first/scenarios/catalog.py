@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from skuwise.advisor import demo
+from skuwise.advisor.core.simulated_ids import fleet_mark
 from skuwise.advisor.demo.builder import FleetPlan
 from skuwise.advisor.demo.simulator import SimulationReport, count, node_skus, place_groups
 from skuwise.rules.base.errors import UsageError
@@ -31,7 +32,7 @@ def plan(scenario: str, builder: Builder) -> FleetPlan:
 
 def plan_fleet(scenario: str, *, seed: int, start: float, end: float) -> FleetPlan:
     """The fleet that `simulate` would write."""
-    return plan(scenario, Builder(node_skus(), seed, start, end, scenario=scenario))
+    return plan(scenario, Builder(node_skus(), seed, start, end, mark=fleet_mark(scenario, seed, start, end)))
 
 
 def simulate(scenario: str, path: Path, *, scraped: bool = False, **options: Any) -> SimulationReport:
