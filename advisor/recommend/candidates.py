@@ -127,15 +127,14 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     needed = base.gpus_needed(demands * candidate.prediction.median)
     there = nodes_for(needed, candidate.node.gpu_count) * candidate.price.usd_per_hour
     saves = dict(zip(DEMANDS, here - there > 1e-9, strict=True))
+    # Where it is otherwise than at today's demand, next to it.
+    below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
+    above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
     if saves[1.0]:
-        # From where it stops saving.
-        above = min((d for d in DEMANDS if d > 1.0 and not saves[d]), default=None)
-        below = max((d for d in DEMANDS if d < 1.0 and not saves[d]), default=None)
         told = [f"above {above:.2f}x" if above else "", f"at or below {below:.2f}x" if below else ""]
         limits = " and ".join(t for t in told if t)
         return f"stops saving {limits} the current peak demand" if limits else None
-    nearest = max((d for d in DEMANDS if d < 1.0 and saves[d]), default=None)
-    nearest = nearest or min((d for d in DEMANDS if d > 1.0 and saves[d]), default=None)
-    if nearest is not None:
-        return f"saves at {nearest:.2f}x the current peak demand"
-    return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
+    nearest = below or above
+    if nearest is None:
+        return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
+    return f"saves at {nearest:.2f}x the current peak demand"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,17 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...rules.catalog.types import PowerPrice, Price
-from ..core.advice_types import (
-    Action,
-    Configuration,
-    EvidenceClaim,
-    Interval,
-    Realisation,
-    Recommendation,
-    Rejected,
-    Risk,
-    SavingsBaseline,
-)
+from ..core.advice_types import Action, Interval, Realisation, Recommendation, SavingsBaseline
 from ..core.coded_text import CodedText
 from ..core.formatting import dated, listed, spread, usd
 from ..core.ids import stable_id
@@ -129,7 +119,7 @@ class Saving:
         if cash is None:
             return None
         month = cash.price.usd_per_hour * HOURS_PER_MONTH
-        return cls.in_cash(cash, np.broadcast_to(np.asarray(draws, dtype=float), (DRAWS,)) * month, paid * month)
+        return cls.in_cash(cash, np.full(DRAWS, draws, dtype=float) * month, paid * month)
 
     @cached_property
     def interval(self) -> Interval:
@@ -149,8 +139,10 @@ class Saving:
 def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float) -> tuple[Saving | None, str]:
     """What energy saved a month is worth to a team, and that as a sentence. `drawn_kwh`: what it is taken off."""
     if price is None:
-        told = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
-        return None, told
+        return (
+            None,
+            "No dollar value: rented nodes include power, and no price file sets a power price for other nodes.",
+        )
     saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
     worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
     return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."
@@ -159,56 +151,32 @@ def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float)
 def recommend(
     action: Action,
     *identity: str | None,
+    claims: Iterable[str],
     text: str,
-    source: Configuration,
-    target: Configuration,
-    risk: Risk,
-    claims: Sequence[str],
-    would_change_if: tuple[CodedText, ...],
-    findings: tuple[str, ...] = (),
-    workload: str | None = None,
     saving: Saving | None = None,
-    time_ratio: Interval | None = None,
-    freed_gpu_hours_per_month: float = 0.0,
-    energy_saving_kwh_per_month: Interval | None = None,
     realisation: Realisation = "capacity-freed",
-    blocked_by: Sequence[CodedText] = (),
-    rejected: tuple[Rejected, ...] = (),
-    changes: tuple[CodedText, ...] = (),
-    break_even: str | None = None,
-    needs: EvidenceClaim | None = None,
+    blocked_by: Iterable[CodedText] = (),
     yardstick: SavingsBaseline | None = None,
-    observed_hours: float | None = None,
+    **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
     """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
-    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings."""
+    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`:
+    further fields; without a word they are empty, and nothing is freed."""
     measured = yardstick or SavingsBaseline()
+    fields = {"findings": (), "workload": None, "time_ratio": None, "rejected": (), "freed_gpu_hours_per_month": 0.0}
     return Recommendation(
         id=stable_id("r", identity[0], action, *identity[1:]),
-        findings=findings,
-        workload=workload,
         action=action,
-        source=source,
-        target=target,
-        time_ratio=time_ratio,
-        saving_usd_per_month=saving.interval if saving else None,
-        freed_gpu_hours_per_month=freed_gpu_hours_per_month,
-        energy_saving_kwh_per_month=energy_saving_kwh_per_month,
-        observed_hours=observed_hours,
+        saving_usd_per_month=saving and saving.interval,
         realisation=saving.realisation if saving else realisation,
-        risk=risk,
         blocked_by=tuple(blocked_by),
-        rejected=rejected,
-        changes=changes,
-        would_change_if=would_change_if,
         prices=tuple(p.id for p in saving.prices if p is not None) if saving else (),
         text=text.strip(),
-        break_even=break_even,
-        available_from=saving.date if saving else None,
+        available_from=saving and saving.date,
         yardstick=replace(measured, usd_per_month=saving.paid_usd) if saving else measured,
-        draws=saving.draws if saving else None,
+        draws=saving and saving.draws,
         claims=tuple(claims),
-        needs=needs,
+        **fields | parts,
     )
 
 
@@ -220,14 +188,10 @@ def recommend_for(
     **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
-    group = series.group
+    group, here = series.group, series.base.configuration
     known = {
-        "findings": series.reasons(action),
-        "source": series.base.configuration,
-        "target": series.base.configuration,
-        "observed_hours": series.fleet.hours_of(group),
-    }
-    return recommend(
-        action, group.identity, group.lead.node_sku, *to, workload=group.lead.id,
-        claims=(f"{place}:{group.series_id}",), **{**known, **parts},
-    )  # fmt: skip
+        "findings": series.reasons(action), "source": here, "target": here,
+        "observed_hours": series.fleet.hours_of(group), "workload": group.lead.id,
+        "claims": (f"{place}:{group.series_id}",),
+    }  # fmt: skip
+    return recommend(action, group.identity, group.lead.node_sku, *to, **known | parts)

@@ -10,7 +10,7 @@ from ..finding import ClockChange, series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..move import Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Prediction
-from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, Place, PredictionSnapshot, hours, measure
+from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, measure
 
 
 class LowerClock(Move):
@@ -25,11 +25,10 @@ class LowerClock(Move):
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         told = {key: value for one in r.changes for key, value in one.fields.items()}
+        watts, share = told.get("watts"), told.get("share")
         if r.action == "power-cap":
-            watts = told.get("watts")
             to = f" to {watts:.0f} W per GPU" if isinstance(watts, float | int) else ""
             return f"Lower the power limit of {of.name}{to}"
-        share = told.get("share")
         to = f" to {share * 100:.0f} %" if isinstance(share, float | int) else ""
         return f"Lower the SM clock of {of.name}{to}"
 
@@ -37,26 +36,20 @@ class LowerClock(Move):
         return "lower SM clock" if r.action == "lower-clock" else "lower power limit"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        """By the clock at work: past half of the way down is done. Figures are of whole runs, so this lags."""
-        share, before = snapshot.yardstick.clock_share, snapshot.before
-        now = seen.now(snapshot.series_id)
-        told = [w.features["clock_ratio"] for w in now if "clock_ratio" in w.features]
-        if share is None or before is None or before.clock_ratio is None or not told or share >= 1:
-            return None
-        ratio = sum(told) / len(told)
-        place: Place = "target" if ratio <= before.clock_ratio * (1 + share) / 2 else "source"
-        words = f"Its SM clock while busy is {ratio / before.clock_ratio:.2f}x the earlier clock."
-        return MoveState(place, seen.end, hours(now), words)
+        before, share = snapshot.before and snapshot.before.clock_ratio, snapshot.yardstick.clock_share
+        target = None if before is None or share is None else before * share
+        words = "Its SM clock while busy is {ratio:.2f}x the earlier clock."
+        return by_level(snapshot, seen, "clock_ratio", before=before, target=target, words=words)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         if seen.start < state.since - SLACK_SECONDS:
-            return MoveCost(None, "the window still includes days before the change")
-        after = measure(seen.series(snapshot.series_id), seen.start, seen.end)
-        watts = (snapshot.before and snapshot.before.watts, after and after.watts)
+            return MIXED
+        before, after = snapshot.before, measure(seen.series(snapshot.series_id), seen.start, seen.end)
         price, paid = snapshot.yardstick.usd_per_kwh, snapshot.yardstick.usd_per_month
-        if price is None or paid is None or after is None or watts[0] is None or watts[1] is None:
+        then, now = before and before.watts, after and after.watts
+        if price is None or paid is None or after is None or then is None or now is None:
             return MoveCost(None, "no power data")
-        return MoveCost(paid - (watts[0] - watts[1]) / 1000 * after.gpu_hours_per_month * price)
+        return MoveCost(paid - (then - now) / 1000 * after.gpu_hours_per_month * price)
 
 
 def _recommendation(series: Series, change: ClockChange) -> Recommendation:
@@ -90,6 +83,6 @@ def _recommendation(series: Series, change: ClockChange) -> Recommendation:
             coded("latency-target", "latency targets leave no room for the slowdown"),
             coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),
         ),
-        yardstick=SavingsBaseline(clock_share=share, usd_per_kwh=price.usd_per_kwh if price is not None else None),
+        yardstick=SavingsBaseline(clock_share=share, usd_per_kwh=price and price.usd_per_kwh),
         needs=series.base.claim(whole=False),
     )  # fmt: skip

@@ -17,7 +17,7 @@ from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH
 from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
 from ..prediction import percentiles, risk_of
-from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, price_then, spans
+from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
@@ -58,32 +58,28 @@ class ScheduleOff(Move):
         quiet, runs = snapshot.yardstick.off_hours, seen.series(snapshot.series_id)
         if quiet is None or not seen.now(snapshot.series_id):
             return None
-        length = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0
-        past = (seen.end - length - quiet[0] * 3600.0) // DAY_SECONDS * DAY_SECONDS
-        latest = begin = past + quiet[0] * 3600.0
-        nights, off = 0, False
-        while begin >= seen.start:
-            held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
-            if nights and off != (held <= OFF_SHARE_MAX):
-                break
-            off, nights, begin = held <= OFF_SHARE_MAX, nights + 1, begin - DAY_SECONDS
+        length, begin = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0, quiet[0] * 3600.0
+        latest = (seen.end - length - begin) // DAY_SECONDS * DAY_SECONDS + begin
+        begins = np.arange(latest, seen.start - 1e-6, -DAY_SECONDS).tolist()
+        off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
+        nights = next((n for n, one in enumerate(off) if one != off[0]), len(off))
         if nights < NIGHTS_MIN:
             return MoveState("between", seen.end, 0.0, "Its use at night varies.")
-        since = latest - (nights - 1) * DAY_SECONDS
-        told = f"It held {'no GPUs during quiet hours' if off else 'its GPUs'} for {nights} consecutive nights."
-        return MoveState("target" if off else "source", since, nights * 24.0, told)
+        told = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
+        return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, told)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         if seen.start < state.since - SLACK_SECONDS:
-            return MoveCost(None, "the window still includes days before the change")
+            return MIXED
         known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
         prices = [price_then(snapshot, seen, n.node) for n in known]
         span = (seen.end - seen.start) / 3600
         if not known or any(p is None for p in prices) or span <= 0:
             return MoveCost(None, "no price for its nodes")
         # A node that goes on reporting through the night is on, and paid for.
-        usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
-        return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
+        hourly = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
+        usd = hourly * HOURS_PER_MONTH
+        return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +110,7 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         return None
     most = usage["g_max"].to_numpy(float)
     known = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
-    hours = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
-    of_day, day = hours % 24, hours // 24
+    day, of_day = np.divmod(np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1, 24)
     used = np.zeros(24, dtype=bool)
     np.logical_or.at(used, of_day, most[known] > OFF_ENGINE_MAX)
     if used.all() or not used.any():
