@@ -47,9 +47,11 @@ WORK = REST | {"tensor_active", "dram_active"}
 
 @dataclass(frozen=True)
 class EvidenceGate:
-    """The evidence of a window, with which claims are compared. `floor_hours`: least observed hours of a GPU."""
+    """The evidence of a window, with which claims are compared. `free`: node -> its GPUs with hours that no workload
+    accounts for; `floor_hours`: least observed hours of a GPU."""
 
     verdicts: Verdicts
+    free: Mapping[str, Sequence[BareGpu]]
     floor_hours: float
 
     def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
@@ -103,7 +105,7 @@ class EvidenceGate:
             yield CodedText("pods-not-named", told, {"node": name, "pods": ", ".join(pods)})
         if claim.whole:
             # Every GPU of the node is the claim's or nobody's.
-            bare, most = self._bare.get(name, ()), GAP_MAX * self.verdicts.inventory.hours
+            bare, most = self.free.get(name, ()), GAP_MAX * self.verdicts.inventory.hours
             held = sum(one.held_hours > most for one in bare)
             if any(one.busy_hours > most for one in bare):
                 yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
@@ -167,13 +169,6 @@ class EvidenceGate:
         """Nodes on which work spans nodes: by its allocation, or as a part of a job of several nodes."""
         spanning = (w for w in self.verdicts.workloads if len(w.nodes) > 1 or PART.search(w.name) is not None)
         return frozenset(node for w in spanning for node in w.nodes)
-
-    @cached_property
-    def _bare(self) -> Mapping[str, list[BareGpu]]:
-        found: dict[str, list[BareGpu]] = {}
-        for one in self.verdicts.bare:
-            found.setdefault(one.node, []).append(one)
-        return found
 
 
 def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:

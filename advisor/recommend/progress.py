@@ -202,22 +202,13 @@ def source_words(advice: Advice) -> str:
     return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
 
 
-def spans(
-    runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf
-) -> list[tuple[float, float]]:
-    """When any of these runs was there, from `start` to `end`: joined where they touch."""
-    found: list[tuple[float, float]] = []
-    for a, b in sorted((max(w.start, start), min(w.end, end)) for w in runs):
-        if b > a and found and a <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], b))
-        elif b > a:
-            found.append((a, b))
-    return found
-
-
 def hours(runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf) -> float:
-    """Hours in which any of these runs was there."""
-    return sum(b - a for a, b in spans(runs, start, end)) / 3600
+    """Hours from `start` to `end` in which any of these runs was there."""
+    seconds, until = 0.0, start
+    for begin, last in sorted((w.start, min(w.end, end)) for w in runs):
+        seconds += max(last - max(begin, until), 0.0)
+        until = max(until, last)
+    return seconds / 3600
 
 
 def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measure | None:

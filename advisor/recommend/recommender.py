@@ -39,7 +39,10 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
     unnamed owner waits until somebody was asked; what was not observed is not claimed; no service's latency class
     breaks unseen."""
     options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
-    gate, bases = EvidenceGate(fleet.verdicts, fleet.floor_hours), {s.group.lead.id: s.base for s in fleet.series}
+    gate, bases = (
+        EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours),
+        {s.group.lead.id: s.base for s in fleet.series},
+    )
     held = []
     for asked in _ask_owners(options, fleet.groups):
         move, base = BY_ACTION[asked.action], bases.get(asked.workload or "")

@@ -60,31 +60,25 @@ def per_gpu(fit: SliceFit) -> int:
     return min(7 // fit.profile.compute_slices, 8 // fit.profile.memory_slices)
 
 
-def chosen(fits: Sequence[SliceFit]) -> SliceFit | None:
-    """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least."""
-    open_ = [f for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
-    sure = [f for f in open_ if f.prediction is not None and f.prediction.risk in COUNTED_RISKS]
-    return next(iter(sure or reversed(open_)), None)
-
-
 def _recommendation(series: Series, fits: Sequence[SliceFit]) -> Recommendation:
-    """The instance to take for each replica of a group."""
+    """The instance to take for each replica of a group: the smallest that nothing forbids and that is not too risky;
+    else the one that slows it least."""
     base, group = series.base, series.group
-    fit = chosen(fits)
-    time = fit.prediction if fit is not None else None
+    open_ = [(f, f.prediction) for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
+    sure = [(f, time) for f, time in open_ if time.risk in COUNTED_RISKS]
+    fit, time = next(iter(sure or reversed(open_)), (None, None))
     # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
     gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
     blocked = [] if fit is not None else [_none_fits(fits)]
     if base.mixed:
         blocked.append(WHICH_NODES)
     blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
-    # Credited beyond the same GPU at its right-sized count, as every move is.
-    freed = 0.0 if fit is None else max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
-    left = int(nodes_for(gpus, base.gpus_per_node)) if base.whole and not base.mixed else base.nodes
-    saving = None
-    if blocked or fit is None or time is None:
-        text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {blocked[0]}."
-    else:
+    freed, saving = 0.0, None
+    text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {(*blocked, '')[0]}."
+    if fit is not None and time is not None and not blocked:
+        # Credited beyond the same GPU at its right-sized count, as every move is.
+        freed = max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
+        left = int(nodes_for(gpus, base.gpus_per_node)) if base.whole else base.nodes
         draws = np.maximum(base.right_nodes_draws - left, 0.0)
         saving = Saving.of_nodes(base.price, base.nodes - left, series.fleet.at, draws, base.right_nodes)
         then = f"This frees {freed:.1f} GPUs for other work. No cash savings: no whole node becomes free."
@@ -97,15 +91,14 @@ def _recommendation(series: Series, fits: Sequence[SliceFit]) -> Recommendation:
     return recommend_for(
         series, "mig-slice",
         target=Configuration(group.lead.gpu_sku, group.lead.node_sku, gpus),
-        text=text, saving=saving, time_ratio=time.interval if time else None, risk=time.risk if time else "high",
-        freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
-        blocked_by=blocked,
+        text=text, saving=saving, time_ratio=time and time.interval, risk=time.risk if time else "high",
+        freed_gpu_hours_per_month=freed * HOURS_PER_MONTH, blocked_by=blocked,
         rejected=tuple(Rejected(f.name, all_of(f.blocked_by)) for f in fits if f.blocked_by),
         would_change_if=(
             coded("instance-outgrown", "its demand or memory exceeds the instance"),
             coded("rest-not-taken", "no other work uses the rest of the GPU"),
         ),
-        yardstick=SavingsBaseline(mig_profile=fit.name if fit is not None else None),
+        yardstick=SavingsBaseline(mig_profile=fit and fit.name),
         needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
     )  # fmt: skip
 
