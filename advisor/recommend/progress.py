@@ -31,7 +31,7 @@ SLACK_SECONDS = 3600.0
 # Jobs follow the week.
 JOB_SECONDS = 7 * 86400.0
 
-Place = Literal["source", "target", "between"]
+Place = Literal["source", "target"]
 Fits = Callable[[WorkloadVerdict], bool]
 
 
@@ -252,23 +252,17 @@ def stands_on(there: Configuration) -> Fits:
 
 
 def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: Fits, name: str) -> MoveState | None:
-    """By where the runs of its series are. `name`: of what is at the target, in words."""
+    """By where the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-
-    def only(place: Place, fits: Fits, where: str) -> MoveState:
-        own = [w for w in runs if fits(w)]
-        since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if not fits(w))])
-        return MoveState(place, since, hours(own, since), f"It has run {where} since {minute(since)}.")
-
-    if not now:
-        return None
-    arrived = [w for w in now if there(w)]
-    if len(arrived) == len(now):
-        return only("target", there, f"only on {name}")
-    if all(here(w) for w in now):
-        return only("source", here, "on its original nodes")
-    since = min((w.start for w in arrived), default=seen.end)
-    return MoveState("between", since, hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
+    ways: tuple[tuple[Place, Fits, str], ...] = (
+        ("target", there, f"only on {name}"), ("source", here, "on its original nodes"),
+    )  # fmt: skip
+    for place, fits, where in ways:
+        if now and all(map(fits, now)):
+            own = [w for w in runs if fits(w)]
+            since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if not fits(w))])
+            return MoveState(place, since, hours(own, since), f"It has run {where} since {minute(since)}.")
+    return None
 
 
 def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -346,7 +340,7 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
     always = serves(runs)  # a service holds its nodes between two runs, a job does not
     if not always and seen.end - begin < JOB_SECONDS:
         return MoveCost(None, "a job needs at least a week of data")
-    usd, said = 0.0, []
+    usd, said = 0.0, list[str]()
     for name in sorted(now if always else {node for w in runs for node in w.nodes}):
         price = price_then(snapshot, seen, name)
         if price is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,7 +12,6 @@ from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.timestamps import minute
-from ...core.verdict_types import WorkloadVerdict
 from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Fleet, Series, load_words
@@ -45,35 +44,23 @@ class ReduceGpus(Move):
         if not now or not all(stands_on(snapshot.source)(w) for w in now):
             return None  # on other hardware its count says nothing
         least, most = snapshot.target.gpu_count, snapshot.source.gpu_count
-        count = len({gpu for w in now for gpu in w.gpus})
+        count, since = len({gpu for w in now for gpu in w.gpus}), seen.start
         if least < count < most:
-            return MoveState("between", seen.end, 0.0, f"It holds {count} GPUs.")
-        fewer = count <= least
-        since = seen.start
-        for end, held in _counts(runs):
+            return None
+        fewer, moments = count <= least, sorted({at for w in runs for at in (w.start, w.end)}, reverse=True)
+        for end, start in pairwise(moments):
+            held = len({gpu for w in runs if w.start <= start and end <= w.end for gpu in w.gpus})
             if held > least if fewer else 0 < held < most:
                 since = max(since, end)
+                break
         told = f"It holds {count} GPUs since {minute(since)} (before: {most})."
         return MoveState("target" if fewer else "source", since, hours(runs, since), told)
-
-
-def _counts(runs: Sequence[WorkloadVerdict]) -> Iterator[tuple[float, int]]:
-    """How many GPUs were held up to each moment (Unix seconds) since the one before."""
-    changes = sorted([(w.start, 1, w.gpus) for w in runs] + [(w.end, -1, w.gpus) for w in runs], key=lambda c: c[:2])
-    held: Counter[str] = Counter()
-    for n, (at, by, gpus) in enumerate(changes):
-        if n and at > changes[n - 1][0]:
-            yield at, sum(1 for count in held.values() if count > 0)
-        for gpu in gpus:
-            held[gpu] += by
 
 
 def _recommendation(series: Series) -> Recommendation:
     base, group = series.base, series.group
     sku, freed = group.lead.gpu_sku or "GPUs", base.gpus - base.right_gpus
-    blocked = list(fewer_gpus_gates(group, base.right_gpus))
-    if base.mixed:
-        blocked.append(WHICH_NODES)
+    blocked = [*fewer_gpus_gates(group, base.right_gpus), *([WHICH_NODES] if base.mixed else [])]
     if freed <= 0 and not blocked:
         blocked.append(_nothing_to_take(base))
     saving, limit, risk = None, None, "high"
@@ -112,13 +99,15 @@ def _recommendation(series: Series) -> Recommendation:
 
 
 def _nothing_to_take(base: Baseline) -> CodedText:
-    load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs"
     fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is None or base.demand * base.gpus > base.headroom * (base.gpus - 1):
-        told = f"{load} sustain (limit for fewer GPUs: {load_words(base.headroom)})"
-        return CodedText("load-too-high", told, {**fields, "headroom": base.headroom})
-    if base.unit > 1 and base.floor < base.gpus:
-        told = f"{load} sustain, and replicas of {base.unit} GPUs are not split"
-        return CodedText("replicas-not-split", told, {**fields, "replica_gpus": base.unit})
-    told = f"{load} sustain, but the service needs at least {base.floor}"
-    return CodedText("least-gpus-held", told, {**fields, "least_gpus": base.floor})
+        code, why = "load-too-high", f" (limit for fewer GPUs: {load_words(base.headroom)})"
+        fields["headroom"] = base.headroom
+    elif base.unit > 1 and base.floor < base.gpus:
+        code, why = "replicas-not-split", f", and replicas of {base.unit} GPUs are not split"
+        fields["replica_gpus"] = base.unit
+    else:
+        code, why = "least-gpus-held", f", but the service needs at least {base.floor}"
+        fields["least_gpus"] = base.floor
+    load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs sustain"
+    return CodedText(code, f"{load}{why}", fields)

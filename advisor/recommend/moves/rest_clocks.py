@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
-from ...classify.types import RestLevel
+from ...classify.types import NodeFacts, RestLevel
 from ...core.advice_types import Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
@@ -163,18 +163,17 @@ def _blocked(group: Group, *, free_known: bool, clocks_known: bool) -> list[Code
         told = "no SM clock data of its idle GPUs; the clock may be low already"
         blocked.append(coded("rest-clock-not-measured", told))
     needed = {"variable": VARIABLE, "needed": "{}.{}.{:02d}".format(*KNOWN_SINCE)}
-    told = [(version_of(node.driver_version), node) for node in group.nodes]
-    oldest, node = min(told, key=lambda one: one[0] or ())
-    if oldest is None:
+
+    def version(node: NodeFacts) -> tuple[int, ...]:
+        """The driver's, as numbers; empty: not told, or no version."""
+        told = (node.driver_version or "").strip()
+        return tuple(map(int, told.split("."))) if _VERSION.fullmatch(told) else ()
+
+    node = min(group.nodes, key=version)
+    if not version(node):
         said = "driver version of {node} unknown; {variable} needs {needed} or later"
         blocked.append(coded("driver-unknown", said, node=node.node, **needed))
-    elif oldest < KNOWN_SINCE:
+    elif version(node) < KNOWN_SINCE:
         said = "driver of {node} is {driver_version}; {variable} needs {needed} or later"
         blocked.append(coded("driver-too-old", said, node=node.node, driver_version=node.driver_version, **needed))
     return blocked
-
-
-def version_of(text: str | None) -> tuple[int, ...] | None:
-    """A driver's version as numbers; None: not told, or no version."""
-    told = text.strip() if text is not None else ""
-    return tuple(map(int, told.split("."))) if _VERSION.fullmatch(told) else None

@@ -64,7 +64,7 @@ class ScheduleOff(Move):
         off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
         nights = next((n for n, one in enumerate(off) if one != off[0]), len(off))
         if nights < NIGHTS_MIN:
-            return MoveState("between", seen.end, 0.0, "Its use at night varies.")
+            return None
         told = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
         return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, told)
 
