@@ -69,10 +69,14 @@ class Move(ABC):
     calibrates: ClassVar[bool] = False
     of_another: ClassVar[bool] = False
 
-    @abstractmethod
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """All of them in a fleet: for what was found (`fleet.found`), and for series (`fleet.series`) that gain by it
-        without a finding."""
+        """All of them in a fleet: of each of its series, where a kind rests on no other findings."""
+        for series in fleet.series:
+            yield from self.of(series)
+
+    def of(self, series: Series) -> Iterator[Recommendation]:  # noqa: ARG002
+        """Those of one series, with a finding or without."""
+        return iter(())
 
     @abstractmethod
     def title(self, r: Recommendation, of: TitleSubject) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
-from ..finding import ClockChange, series_label
-from ..fleet import DRAWS, Fleet, Series
+from ..finding import series_label
+from ..fleet import DRAWS, Series
 from ..move import Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import Prediction
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, measure
@@ -17,11 +17,41 @@ class LowerClock(Move):
     actions = ("lower-clock", "power-cap")
     subject = "A lower clock"
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        for series in fleet.series:
-            for found in series.asking("lower-clock"):
-                if found.clock is not None:
-                    yield _recommendation(series, found.clock)
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        """The change that a finding carries. Dollars only where the team pays for the power."""
+        for change in (found.clock for found in series.asking("lower-clock") if found.clock is not None):
+            group, move, interval = series.group, change.move, change.move.prediction.interval
+            share, joules, drawn = move.clock_share, move.joules, change.drawn_kwh_per_month
+            rng = series.fleet.draws("clock", group.series_id)
+            drawn_ratio = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(rng, DRAWS)
+            price = series.fleet.book.power_of(group.nodes[0])
+            saving, then = at_power_price(price, (1 - drawn_ratio) * drawn, drawn)
+            if change.cap_watts is None:
+                how = f"an SM clock at {share * 100:.0f} % of the current one"
+                changed = coded("sm-clock", "SM clock at {share:.0%} of today's", share=share)
+            else:
+                how = f"a power cap of {change.cap_watts:.0f} W per GPU"
+                changed = coded("power-limit", "power limit {watts:.0f} W per GPU", watts=change.cap_watts)
+                if not move.shown:
+                    then = f"The interval is wide because no capped run was measured on this architecture. {then}"
+            yield recommend_for(
+                series, "lower-clock" if change.cap_watts is None else "power-cap", place="clock",
+                text=(
+                    f"{series_label(group)} with {how}: {interval.p50:.2f}x the time ({interval.p10:.2f} to "
+                    f"{interval.p90:.2f}), {move.watts_after:.0f} W per busy GPU instead of {move.watts_before:.0f} W. "
+                    f"Saves {change.kwh_per_month:,.0f} kWh/month ({(1 - joules.p90) * 100:.0f} to "
+                    f"{(1 - joules.p10) * 100:.0f} % of its energy). {then}"
+                ),
+                changes=(changed,),
+                saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
+                energy_saving_kwh_per_month=Interval(*((1 - j) * drawn for j in (joules.p90, joules.p50, joules.p10))),
+                would_change_if=(
+                    coded("latency-target", "latency targets leave no room for the slowdown"),
+                    coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),
+                ),
+                yardstick=SavingsBaseline(clock_share=share, usd_per_kwh=price and price.usd_per_kwh),
+                needs=series.base.claim(whole=False),
+            )  # fmt: skip
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         told = {key: value for one in r.changes for key, value in one.fields.items()}
@@ -50,39 +80,3 @@ class LowerClock(Move):
         if price is None or paid is None or after is None or then is None or now is None:
             return MoveCost(None, "no power data")
         return MoveCost(paid - (then - now) / 1000 * after.gpu_hours_per_month * price)
-
-
-def _recommendation(series: Series, change: ClockChange) -> Recommendation:
-    """The change that a finding carries. Dollars only where the team pays for the power."""
-    group, move, interval = series.group, change.move, change.move.prediction.interval
-    share, joules, drawn = move.clock_share, move.joules, change.drawn_kwh_per_month
-    rng = series.fleet.draws("clock", group.series_id)
-    drawn_ratio = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(rng, DRAWS)
-    price = series.fleet.book.power_of(group.nodes[0])
-    saving, then = at_power_price(price, (1 - drawn_ratio) * drawn, drawn)
-    if change.cap_watts is None:
-        how = f"an SM clock at {share * 100:.0f} % of the current one"
-        changed = coded("sm-clock", "SM clock at {share:.0%} of today's", share=share)
-    else:
-        how = f"a power cap of {change.cap_watts:.0f} W per GPU"
-        changed = coded("power-limit", "power limit {watts:.0f} W per GPU", watts=change.cap_watts)
-        if not move.shown:
-            then = f"The interval is wide because no capped run was measured on this architecture. {then}"
-    return recommend_for(
-        series, "lower-clock" if change.cap_watts is None else "power-cap", place="clock",
-        text=(
-            f"{series_label(group)} with {how}: {interval.p50:.2f}x the time "
-            f"({interval.p10:.2f} to {interval.p90:.2f}), {move.watts_after:.0f} W per busy GPU instead of "
-            f"{move.watts_before:.0f} W. Saves {change.kwh_per_month:,.0f} kWh/month ({(1 - joules.p90) * 100:.0f} to "
-            f"{(1 - joules.p10) * 100:.0f} % of its energy). {then}"
-        ),
-        changes=(changed,),
-        saving=saving, time_ratio=interval, realisation="energy", risk=move.prediction.risk,
-        energy_saving_kwh_per_month=Interval(*((1 - j) * drawn for j in (joules.p90, joules.p50, joules.p10))),
-        would_change_if=(
-            coded("latency-target", "latency targets leave no room for the slowdown"),
-            coded("clocks-reset", "the driver or the scheduler resets clocks at every start"),
-        ),
-        yardstick=SavingsBaseline(clock_share=share, usd_per_kwh=price and price.usd_per_kwh),
-        needs=series.base.claim(whole=False),
-    )  # fmt: skip

@@ -15,7 +15,7 @@ from ..candidates import Candidate, break_even, candidates, job_hours
 from ..constraints import NODES_MIXED, NODES_SHARED
 from ..evidence import WORK
 from ..finding import Found, series_label
-from ..fleet import Baseline, Fleet, Series
+from ..fleet import Baseline, Series
 from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, Move, Saving, TitleSubject, recommend_for
 from ..pricing import cash_of
@@ -35,19 +35,18 @@ class MoveSku(Move):
     subject = "A move to other nodes"
     calibrates = True
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        for series in fleet.series:
-            twins: Sequence[NodeSku] = ()
-            for found in series.asking("move-sku"):
-                if found.waste == "fabric":
-                    twins = twins_without_fabric(fleet.catalog, series.base.sku) if series.base.sku else ()
-                    yield _without_fabric(series, found, twins)
-            other, rejected = _other_gpu(series, {twin.name for twin in twins})
-            if other is not None and (other.findings or other.worth_telling):
-                yield other
-            # A weak reason alone is none to list every GPU that does not fit either.
-            if rejected and series.has_reason("move-sku"):
-                yield _no_other_gpu(series, rejected)
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        twins: Sequence[NodeSku] = ()
+        for found in series.asking("move-sku"):
+            if found.waste == "fabric":
+                twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
+                yield _without_fabric(series, found, twins)
+        other, rejected = _other_gpu(series, {twin.name for twin in twins})
+        if other is not None and (other.findings or other.worth_telling):
+            yield other
+        # A weak reason alone is none to list every GPU that does not fit either.
+        if rejected and series.has_reason("move-sku"):
+            yield _no_other_gpu(series, rejected)
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""

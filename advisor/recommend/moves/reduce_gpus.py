@@ -14,7 +14,7 @@ from ...core.formatting import gpus as gpus_words
 from ...core.timestamps import minute
 from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
-from ..fleet import Baseline, Fleet, Series, load_words
+from ..fleet import Baseline, Series, load_words
 from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
 from ..prediction import risk_of
@@ -28,11 +28,49 @@ class ReduceGpus(Move):
     unasked_hours = WEEK_HOURS
     frees = True
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        for series in fleet.series:
-            r = _recommendation(series)
-            if r.findings or not r.blocked_by:
-                yield r
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        base, group = series.base, series.group
+        sku, freed = group.lead.gpu_sku or "GPUs", base.gpus - base.right_gpus
+        blocked = [*fewer_gpus_gates(group, base.right_gpus), *([WHICH_NODES] if base.mixed else [])]
+        if freed <= 0 and not blocked:
+            blocked.append(_nothing_to_take(base))
+        saving, limit, risk = None, None, "high"
+        if base.demand is not None and freed > 0:
+            # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can
+            # be spared, whoever took one would run that risk.
+            risk = risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))
+        if blocked:
+            text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
+        else:
+            whole = base.nodes - base.right_nodes if base.whole else 0
+            saving = Saving.of_nodes(
+                base.price, whole, series.fleet.at, base.nodes - base.right_nodes_draws, base.nodes
+            )
+            then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
+            load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
+            text = (
+                f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of "
+                f"demand, load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
+                f"{saving.sentence if saving else then}"
+            )
+            if base.demand:
+                # The growth of peak demand at which as many GPUs are needed again as are held now.
+                growth = base.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
+                limit = f"stops saving above {growth:.2f}x the current peak demand" if math.isfinite(growth) else None
+        r = recommend_for(
+            series, "reduce-gpus", place="count",
+            target=Configuration(group.lead.gpu_sku, group.lead.node_sku, base.right_gpus),
+            text=text, saving=saving, risk=risk, blocked_by=blocked,
+            time_ratio=None if blocked else SAME_SPEED.interval, break_even=limit,
+            freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
+            would_change_if=(
+                coded("peaks-hidden", "demand peaks last minutes and are invisible in hourly means"),
+                coded("replicas-apart", "replicas are separated for availability or tenants"),
+            ),
+            needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
+        )  # fmt: skip
+        if r.findings or not r.blocked_by:
+            yield r
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         if r.target.gpu_count >= r.source.gpu_count:
@@ -55,47 +93,6 @@ class ReduceGpus(Move):
                 break
         told = f"It holds {count} GPUs since {minute(since)} (before: {most})."
         return MoveState("target" if fewer else "source", since, hours(runs, since), told)
-
-
-def _recommendation(series: Series) -> Recommendation:
-    base, group = series.base, series.group
-    sku, freed = group.lead.gpu_sku or "GPUs", base.gpus - base.right_gpus
-    blocked = [*fewer_gpus_gates(group, base.right_gpus), *([WHICH_NODES] if base.mixed else [])]
-    if freed <= 0 and not blocked:
-        blocked.append(_nothing_to_take(base))
-    saving, limit, risk = None, None, "high"
-    if base.demand is not None and freed > 0:
-        # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can be
-        # spared, whoever took one would run that risk.
-        risk = risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))
-    if blocked:
-        text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
-    else:
-        whole = base.nodes - base.right_nodes if base.whole else 0
-        saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.nodes - base.right_nodes_draws, base.nodes)
-        then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
-        load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
-        text = (
-            f"{series_label(group)} needs {base.right_gpus} of its {base.gpus} {sku}. At the 95th percentile of "
-            f"demand, load rises from {load_words(base.demand)} to {load_words(load)} of what they sustain. "
-            f"{saving.sentence if saving else then}"
-        )
-        if base.demand:
-            # The growth of peak demand at which as many GPUs are needed again as are held now.
-            growth = base.headroom * (base.gpus - base.unit) / (base.gpus * base.demand)
-            limit = f"stops saving above {growth:.2f}x the current peak demand" if math.isfinite(growth) else None
-    return recommend_for(
-        series, "reduce-gpus", place="count",
-        target=Configuration(group.lead.gpu_sku, group.lead.node_sku, base.right_gpus),
-        text=text, saving=saving, risk=risk, blocked_by=blocked,
-        time_ratio=None if blocked else SAME_SPEED.interval, break_even=limit,
-        freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
-        would_change_if=(
-            coded("peaks-hidden", "demand peaks last minutes and are invisible in hourly means"),
-            coded("replicas-apart", "replicas are separated for availability or tenants"),
-        ),
-        needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
-    )  # fmt: skip
 
 
 def _nothing_to_take(base: Baseline) -> CodedText:

@@ -18,7 +18,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
 from ..evidence import REST
 from ..finding import series_label
-from ..fleet import DRAWS, Fleet, Series
+from ..fleet import DRAWS, Series
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import WEEK_HOURS, Move, TitleSubject, at_power_price, recommend_for
 from ..prediction import percentiles
@@ -54,14 +54,67 @@ class RestClocks(Move):
     brief = "lower idle clocks"
     unasked_hours = WEEK_HOURS
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        """None where it works more than it rests, its power at rest was not seen, its clocks are down already, or it
+        saves next to nothing."""
+        fleet, group = series.fleet, series.group
+        if group.kind not in SERVERS or not group.current or group.shared or group.sliced:
+            return
+        usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
+        idle, seconds = usage["bottleneck"].to_numpy() == "idle", usage["seconds"].to_numpy(float)
+        at_rest, total = float(seconds[idle].sum()), float(seconds.sum())
+        if total <= 0 or at_rest < REST_SHARE_MIN * total:
+            return
+        keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
         levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
-        for series in fleet.series:
-            group = series.group
-            if group.kind in SERVERS and group.current and not group.shared and not group.sliced:
-                r = _recommendation(series, levels)
-                if r is not None:
-                    yield r
+        own = [levels[key] for key in keys if key in levels]
+        watts = np.array([one.held_watts for one in own if one.held_watts is not None])
+        clocks = [one.held_clock_ratio for one in own if one.held_clock_ratio is not None]
+        if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
+            return
+        free = [seen for one in own if (seen := _free(one, levels)) is not None]
+        known, gpu_hours, held = len(free) == len(own), fleet.monthly(group, at_rest / 3600), float(watts.mean())
+        blocked = _blocked(group, free_known=known, clocks_known=len(clocks) == len(own))
+        price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
+        told = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
+        if known:
+            free_watts, bases = np.array([w for w, _ in free]), np.array([basis for _, basis in free])
+            rest_watts = float(free_watts.mean())
+            # What the clocks take at rest, in joint draws; a GPU's own level is exact.
+            rng = fleet.draws("rest-clocks", group.series_id)
+            off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(free))) * (bases > 0)
+            each = np.maximum(watts - free_watts * (1 + off), 0.0).mean(axis=1)
+            drawn = each * rng.uniform(*RECOVERED, DRAWS) * gpu_hours / 1000
+            lost = percentiles(drawn)
+            if lost.p50 < WATTS_MIN * HOURS_PER_MONTH / 1000:
+                return
+            told = (
+                f"It draws {held:.0f} W per idle GPU, {rest_watts:.0f} W without a process ({_BASES[bases.max()]}). "
+                f"The idle clocks cost {lost.p50:,.0f} kWh/month ({lost.p10:,.0f} to {lost.p90:,.0f})."
+            )
+            if not blocked:
+                kwh = lost
+                saving, then = at_power_price(price, drawn, held * gpu_hours / 1000)
+        low, high = FIRST_REQUEST_SECONDS
+        longer = f"requests after an idle period must not wait {low:.2f} to {high:.2f} s longer"
+        yield recommend_for(
+            series, "rest-clocks", "clocks-by-load", place="rest",
+            text=(
+                f"{series_label(group)} is idle in {percent(at_rest / total)} of its time. {told} Set {VARIABLE}=1 in "
+                f"its environment, so that its clocks follow the load. The first request after an idle period takes "
+                f"{low:.2f} to {high:.2f} s longer (measured on H100 and A100). {then}"
+            ),
+            saving=saving, energy_saving_kwh_per_month=kwh, realisation="energy",
+            risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
+            would_change_if=(
+                CodedText(
+                    "first-request-after-rest", longer, {"extra_seconds_low": low, "extra_seconds_high": high}
+                ),
+                coded("context-kept-up", "another process on the same GPU keeps its clocks up"),
+            ),
+            yardstick=SavingsBaseline(rest_watts=rest_watts, usd_per_kwh=price and price.usd_per_kwh),
+            needs=series.base.claim(whole=False, measures=REST),
+        )  # fmt: skip
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
@@ -79,66 +132,6 @@ class RestClocks(Move):
         if price is None or paid is None or not before or now is None:
             return MoveCost(None, "idle power or power price unknown")
         return MoveCost(paid * now / before)
-
-
-def _recommendation(series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> Recommendation | None:
-    """None: it works more than it rests, its power at rest was not seen, its clocks are down already, or it saves next
-    to nothing."""
-    fleet, group = series.fleet, series.group
-    usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
-    idle, seconds = usage["bottleneck"].to_numpy() == "idle", usage["seconds"].to_numpy(float)
-    at_rest, total = float(seconds[idle].sum()), float(seconds.sum())
-    if total <= 0 or at_rest < REST_SHARE_MIN * total:
-        return None
-    keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
-    own = [levels[key] for key in keys if key in levels]
-    watts = np.array([one.held_watts for one in own if one.held_watts is not None])
-    clocks = [one.held_clock_ratio for one in own if one.held_clock_ratio is not None]
-    if len(watts) < len(keys) or (clocks and max(clocks) < CLOCKS_UP):
-        return None
-    free = [seen for one in own if (seen := _free(one, levels)) is not None]
-    known, gpu_hours, held = len(free) == len(own), fleet.monthly(group, at_rest / 3600), float(watts.mean())
-    blocked = _blocked(group, free_known=known, clocks_known=len(clocks) == len(own))
-    price, rest_watts, kwh, saving, then = fleet.book.power_of(group.nodes[0]), None, None, None, ""
-    told = f"It draws {held:.0f} W per idle GPU. Savings unknown: no data on idle power at lower clocks."
-    if known:
-        free_watts, bases = np.array([w for w, _ in free]), np.array([basis for _, basis in free])
-        rest_watts = float(free_watts.mean())
-        # What the clocks take at rest, in joint draws; a GPU's own level is exact.
-        rng = fleet.draws("rest-clocks", group.series_id)
-        off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(free))) * (bases > 0)
-        each = np.maximum(watts - free_watts * (1 + off), 0.0).mean(axis=1)
-        drawn = each * rng.uniform(*RECOVERED, DRAWS) * gpu_hours / 1000
-        lost = percentiles(drawn)
-        if lost.p50 < WATTS_MIN * HOURS_PER_MONTH / 1000:
-            return None
-        told = (
-            f"It draws {held:.0f} W per idle GPU, {rest_watts:.0f} W without a process ({_BASES[bases.max()]}). The "
-            f"idle clocks cost {lost.p50:,.0f} kWh/month ({lost.p10:,.0f} to {lost.p90:,.0f})."
-        )
-        if not blocked:
-            kwh = lost
-            saving, then = at_power_price(price, drawn, held * gpu_hours / 1000)
-    low, high = FIRST_REQUEST_SECONDS
-    longer = f"requests after an idle period must not wait {low:.2f} to {high:.2f} s longer"
-    return recommend_for(
-        series, "rest-clocks", "clocks-by-load", place="rest",
-        text=(
-            f"{series_label(group)} is idle in {percent(at_rest / total)} of its time. {told} Set {VARIABLE}=1 in its "
-            f"environment, so that its clocks follow the load. The first request after an idle period takes {low:.2f} "
-            f"to {high:.2f} s longer (measured on H100 and A100). {then}"
-        ),
-        saving=saving, energy_saving_kwh_per_month=kwh, realisation="energy",
-        risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
-        would_change_if=(
-            CodedText(
-                "first-request-after-rest", longer, {"extra_seconds_low": low, "extra_seconds_high": high}
-            ),
-            coded("context-kept-up", "another process on the same GPU keeps its clocks up"),
-        ),
-        yardstick=SavingsBaseline(rest_watts=rest_watts, usd_per_kwh=price and price.usd_per_kwh),
-        needs=series.base.claim(whole=False, measures=REST),
-    )  # fmt: skip
 
 
 def _free(one: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:

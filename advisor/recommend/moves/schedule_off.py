@@ -13,7 +13,7 @@ from ...core.advice_types import Interval, Recommendation, Risk, SavingsBaseline
 from ...core.coded_text import coded
 from ..evidence import REST, all_seen
 from ..finding import series_label
-from ..fleet import DRAWS, Fleet, Series
+from ..fleet import DRAWS, Series
 from ..groups import HOURS_PER_MONTH
 from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
 from ..prediction import percentiles, risk_of
@@ -39,14 +39,40 @@ class ScheduleOff(Move):
     unasked_hours = WEEK_HOURS
     frees = True
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        for series in fleet.series:
-            group = series.group
-            if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
-                continue
-            quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
-            if quiet is not None:
-                yield _recommendation(series, quiet)
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        """Its nodes off in its quiet hours, whole nodes for cash."""
+        fleet, base, group = series.fleet, series.base, series.group
+        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
+            return
+        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
+        if quiet is None:
+            return
+        share, at = quiet.length / 24, {"begin": quiet.begin, "end": quiet.end}
+        kwh = _not_drawn(series, quiet)
+        whole = base.right_nodes if base.whole and not base.mixed else 0
+        saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
+        then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
+        if saving is not None:
+            then = f"its nodes cost nothing. {saving.sentence}"
+        if kwh is not None:
+            then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
+        yield recommend_for(
+            series, "schedule-off",
+            text=(
+                f"{series_label(group)} was unused between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
+                f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
+                f"daily shutdown of {quiet.length} hours, {then}"
+            ),
+            energy_saving_kwh_per_month=kwh,
+            changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", **at),),
+            saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
+            would_change_if=(
+                coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
+                coded("memory-lost", "it must not lose its memory contents at shutdown"),
+            ),
+            yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
+            needs=base.claim(whole=saving is not None, measures=REST),
+        )  # fmt: skip
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
@@ -127,36 +153,6 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         return None
     stretch = [(begin + n) % 24 for n in range(length)]
     return OffHours(begin, (begin + length) % 24, int(seen[stretch].min()))
-
-
-def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
-    """Its nodes off in its quiet hours, whole nodes for cash."""
-    base, share, hours = series.base, quiet.length / 24, {"begin": quiet.begin, "end": quiet.end}
-    kwh = _not_drawn(series, quiet)
-    whole = base.right_nodes if base.whole and not base.mixed else 0
-    saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.right_nodes_draws * share, base.right_nodes)
-    then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
-    if saving is not None:
-        then = f"its nodes cost nothing. {saving.sentence}"
-    if kwh is not None:
-        then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
-    return recommend_for(
-        series, "schedule-off",
-        text=(
-            f"{series_label(series.group)} was unused between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
-            f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a daily "
-            f"shutdown of {quiet.length} hours, {then}"
-        ),
-        energy_saving_kwh_per_month=kwh,
-        changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", **hours),),
-        saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
-        would_change_if=(
-            coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
-            coded("memory-lost", "it must not lose its memory contents at shutdown"),
-        ),
-        yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
-        needs=base.claim(whole=saving is not None, measures=REST),
-    )  # fmt: skip
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
