@@ -39,10 +39,8 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
     unnamed owner waits until somebody was asked; what was not observed is not claimed; no service's latency class
     breaks unseen."""
     options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
-    gate, bases = (
-        EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours),
-        {s.group.lead.id: s.base for s in fleet.series},
-    )
+    gate = EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours)
+    bases = {s.group.lead.id: s.base for s in fleet.series}
     held = []
     for asked in _ask_owners(options, fleet.groups):
         move, base = BY_ACTION[asked.action], bases.get(asked.workload or "")
@@ -56,15 +54,12 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
     found = {one.group.series_id for one in fleet.found if one.group is not None}
     faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
+    over = [group for group in fleet.groups if not group.recurs and group.series_id in found - faulty]
+    told, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
     return tuple(
-        coded(
-            "work-is-over", "{workload} {ended}; its past waste there is not recoverable.",
-            workload=group.lead.name,
-            ended="moved to other nodes" if group.moved else "ended and did not recur",
-        )
-        for group in fleet.groups
-        if not group.recurs and group.series_id in found - faulty
-    )  # fmt: skip
+        coded("work-is-over", told, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
+        for group in over
+    )
 
 
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
