@@ -47,7 +47,12 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
         missing = move.missing_evidence(gate, asked)
         r = without_claim(asked, move.subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
         held.append(r if base is None else held_to_class(r, base))
-    return _exclusive(held)
+    holders: dict[str, list[str]] = {}
+    for r in held:
+        for key in r.claims:
+            holders.setdefault(key, []).append(r.id)
+    rivals = [dict.fromkeys(rival for key in sorted(r.claims) for rival in holders[key]) for r in held]
+    return tuple(replace(r, excludes=tuple(i for i in of if i != r.id)) for r, of in zip(held, rivals, strict=True))
 
 
 def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
@@ -83,18 +88,6 @@ def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> I
             r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
             text=f"{r.text.rstrip()}{ask}",
         )  # fmt: skip
-
-
-def _exclusive(options: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Each option with the ids of those it cannot be combined with."""
-    by_key: dict[str, list[str]] = {}
-    for r in options:
-        for key in r.claims:
-            by_key.setdefault(key, []).append(r.id)
-    return tuple(
-        replace(r, excludes=tuple(dict.fromkeys(one for key in sorted(r.claims) for one in by_key[key] if one != r.id)))
-        for r in options
-    )
 
 
 def decided(options: Iterable[Recommendation], decisions: Mapping[str, Decision]) -> tuple[Recommendation, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -39,7 +39,13 @@ class MigSlice(Move):
         fit, time = next(iter(sure or reversed(open_)), (None, None))
         # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
         gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
-        blocked = [] if fit is not None else [_none_fits(fits)]
+        blocked = list[CodedText]()
+        if fit is None:
+            # Why the largest instance that is less than the GPU does not do.
+            last = next((f for f in reversed(fits) if per_gpu(f) > 1), fits[-1])
+            why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
+            fields = {"instance": last.name, "because": str(why.fields.get("codes", why.code))}
+            blocked.append(CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields))
         if base.mixed:
             blocked.append(WHICH_NODES)
         blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
@@ -100,11 +106,3 @@ def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit
 def per_gpu(fit: SliceFit) -> int:
     """How many instances of this profile one GPU holds: seven compute slices, eight memory slices."""
     return min(7 // fit.profile.compute_slices, 8 // fit.profile.memory_slices)
-
-
-def _none_fits(fits: Sequence[SliceFit]) -> CodedText:
-    """Why the largest instance that is less than the GPU does not do."""
-    last = next((f for f in reversed(fits) if per_gpu(f) > 1), fits[-1])
-    why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
-    fields = {"instance": last.name, "because": str(why.fields.get("codes", why.code))}
-    return CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields)

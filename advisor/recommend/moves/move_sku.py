@@ -46,7 +46,15 @@ class MoveSku(Move):
             yield other
         # A weak reason alone is none to list every GPU that does not fit either.
         if rejected and series.has_reason("move-sku"):
-            yield _no_other_gpu(series, rejected)
+            node, told = series.group.nodes[0], "no other GPU at {where} fits, or its speed or price is unknown"
+            place = f"{node.provider} in {node.region or 'an unknown region'}"
+            why = coded("no-other-gpu", told, where=place if node.provider else "an unknown provider")
+            unknown = "the required memory and precision, or another missing value, become known"
+            yield recommend_for(
+                series, "move-sku", "another-gpu", target=Configuration(None, None, series.base.right_gpus),
+                text=f"Another GPU is not recommended: {why}.", risk="high", blocked_by=(why,), rejected=rejected,
+                would_change_if=(coded("needs-become-known", unknown),),
+            )  # fmt: skip
 
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
@@ -130,13 +138,14 @@ def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | 
     another recommendation covers. None where no candidate could be predicted and priced; where the best one saves
     nothing, it has what it would cost and is blocked."""
     fleet, base, node = series.fleet, series.base, series.group.nodes[0]
-    source = fleet.gpu_of(series.group)
+    source, why = fleet.gpu_of(series.group), NODES_MIXED if base.mixed else None
     if source is None:
         return None, ()
-    if not node.provider or base.price is None or base.mixed:
-        why = PRICE_UNKNOWN if base.price is None else NODES_MIXED
-        if not node.provider:
-            why = coded("provider-unknown", "provider of its nodes unknown")
+    if not node.provider:
+        why = coded("provider-unknown", "provider of its nodes unknown")
+    elif base.price is None:
+        why = PRICE_UNKNOWN
+    if why is not None:
         return None, (Rejected("any other GPU", why),)
     sold = [
         (n, fleet.book.beside(node, n.name))
@@ -219,19 +228,6 @@ def move_to(
         ),
         yardstick=SavingsBaseline(site_factor=fleet.site.factor),
         needs=replace(needs, host=base.sku is not None and bool(base.sku.vcpus)),
-    )  # fmt: skip
-
-
-def _no_other_gpu(series: Series, rejected: tuple[Rejected, ...]) -> Recommendation:
-    """Why none of the other GPUs fits."""
-    node = series.group.nodes[0]
-    where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
-    why = coded("no-other-gpu", "no other GPU at {where} fits, or its speed or price is unknown", where=where)
-    unknown = "the required memory and precision, or another missing value, become known"
-    return recommend_for(
-        series, "move-sku", "another-gpu",
-        target=Configuration(None, None, series.base.right_gpus), text=f"Another GPU is not recommended: {why}.",
-        risk="high", blocked_by=(why,), rejected=rejected, would_change_if=(coded("needs-become-known", unknown),),
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
-from ...core.advice_types import Interval, Recommendation, Risk, SavingsBaseline
+from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ..evidence import REST, all_seen
 from ..finding import series_label
@@ -47,7 +47,7 @@ class ScheduleOff(Move):
         quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
         if quiet is None:
             return
-        share, at = quiet.length / 24, {"begin": quiet.begin, "end": quiet.end}
+        share, begin, end = quiet.length / 24, quiet.begin, (quiet.begin + quiet.length) % 24
         kwh = _not_drawn(series, quiet)
         whole = base.right_nodes if base.whole and not base.mixed else 0
         saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
@@ -59,18 +59,20 @@ class ScheduleOff(Move):
         yield recommend_for(
             series, "schedule-off",
             text=(
-                f"{series_label(group)} was unused between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
+                f"{series_label(group)} was unused between {begin:02d}:00 and {end:02d}:00 UTC on "
                 f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
                 f"daily shutdown of {quiet.length} hours, {then}"
             ),
             energy_saving_kwh_per_month=kwh,
-            changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", **at),),
-            saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
+            changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=begin, end=end),),
+            saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share,
+            # How likely it is that a new day differs, by the rule of succession.
+            risk=risk_of(1 / (quiet.days + 2)),
             would_change_if=(
                 coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
                 coded("memory-lost", "it must not lose its memory contents at shutdown"),
             ),
-            yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
+            yardstick=SavingsBaseline(off_hours=(begin, end)),
             needs=base.claim(whole=saving is not None, measures=REST),
         )  # fmt: skip
 
@@ -110,21 +112,11 @@ class ScheduleOff(Move):
 
 @dataclass(frozen=True, slots=True)
 class OffHours:
-    """A stretch of the day (UTC hours `begin` to `end`, over midnight where `end` is smaller) that was quiet on every
-    one of `days` days."""
+    """`length` hours of the day from `begin` (UTC), over midnight or not, that were quiet on each of `days` days."""
 
     begin: int
-    end: int
+    length: int
     days: int
-
-    @property
-    def length(self) -> int:
-        return (self.end - self.begin) % 24 or 24
-
-    @property
-    def risk(self) -> Risk:
-        """How likely it is that a new day differs, by the rule of succession: 1 in (days + 2)."""
-        return risk_of(1 / (self.days + 2))
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
@@ -136,23 +128,19 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         return None
     most = usage["g_max"].to_numpy(float)
     known = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
-    day, of_day = np.divmod(np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1, 24)
-    used = np.zeros(24, dtype=bool)
-    np.logical_or.at(used, of_day, most[known] > OFF_ENGINE_MAX)
+    hour = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
+    seen = np.bincount(np.unique(hour) % 24, minlength=24)
+    used = np.bincount(hour[most[known] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
+    quiet = ~used & (seen >= OFF_DAYS_MIN)
     if used.all() or not used.any():
         return None
-    pairs = np.unique(np.stack([of_day, day]), axis=1)
-    seen = np.bincount(pairs[0], minlength=24)
-    quiet = ~used & (seen >= OFF_DAYS_MIN)
     begin, length, run = 0, 0, 0
     for n in range(48):  # twice around the clock: a stretch may go over midnight
         run = run + 1 if quiet[n % 24] else 0
         if length < run <= 24:
             begin, length = (n - run + 1) % 24, run
-    if length < OFF_HOURS_MIN:
-        return None
-    stretch = [(begin + n) % 24 for n in range(length)]
-    return OffHours(begin, (begin + length) % 24, int(seen[stretch].min()))
+    days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
+    return OffHours(begin, length, days) if length >= OFF_HOURS_MIN else None
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:

@@ -122,21 +122,17 @@ def _fabric_rate(fleet: Fleet, node: NodeFacts) -> float | None:
     return sku.fabric.bytes_per_second if sku else None
 
 
-def _predicted(fleet: Fleet, serving: Group, training: Group) -> Prediction | None:
+def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
     now, then = _fabric_rate(fleet, training.nodes[0]), _fabric_rate(fleet, serving.nodes[0])
     busy = training.use.u_i[np.isfinite(training.use.u_i)]
-    if not now or not then or not busy.size or float(busy.mean()) < 0.01:
-        return None
-    # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the rates.
-    waits = min(float(busy.mean()), _share_waited(training))
-    ratio = 1.0 - waits * max(1.0 - now / then, 0.0)
-    return Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
-
-
-def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
-    prediction, count = _predicted(fleet, serving, training), len(training.nodes)
+    mean, prediction = float(busy.mean()) if busy.size else 0.0, None
+    if now and then and mean >= 0.01:
+        # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the
+        # rates.
+        ratio = 1.0 - min(mean, _share_waited(training)) * max(1.0 - now / then, 0.0)
+        prediction = Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
+    names, count = {n.node for n in training.nodes}, len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
-    names = {n.node for n in training.nodes}
     # The training on these nodes that waited for the network, this and other, each run with its GPU-hours.
     starving = [
         (group, w.gpu_hours)
