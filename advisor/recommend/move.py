@@ -20,7 +20,7 @@ from .fleet import DRAWS, Fleet, Series
 from .groups import HOURS_PER_MONTH
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from .pricing import Cash, cash_of
-from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_after
+from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
@@ -86,9 +86,10 @@ class Move(ABC):
         """One in a few words, for a narrow column."""
         return self.brief
 
-    @abstractmethod
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
+        """Where it stands by what was seen, a series by the kind of its nodes; None: that does not tell. `proposed`: it
+        is recommended there again."""
+        return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else by_nodes(snapshot, seen)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         """What its nodes cost since."""

@@ -15,7 +15,6 @@ from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend
 from ..predict.mig_model import COVERAGE_HOURS, pack
-from ..progress import MoveState, Observation, PredictionSnapshot, by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6
@@ -39,9 +38,6 @@ class Consolidate(Move):
             return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the work{of.place} onto other nodes to empty {freed}"
-
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        return by_freed_nodes(snapshot, seen)
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:

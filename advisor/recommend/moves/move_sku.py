@@ -19,7 +19,6 @@ from ..fleet import Baseline, Series
 from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, Move, Saving, TitleSubject, recommend_for
 from ..pricing import cash_of
-from ..progress import MoveState, Observation, PredictionSnapshot, by_nodes
 
 _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",
@@ -74,9 +73,6 @@ class MoveSku(Move):
 
     def words(self, r: Recommendation) -> str:
         return "move to other nodes" if r.target.gpu_sku == r.source.gpu_sku else "move to other GPUs"
-
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        return by_nodes(snapshot, seen)
 
 
 def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> tuple[CodedText, ...]:

@@ -13,7 +13,7 @@ from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend
-from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, cost_of_nodes_left, hours
+from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_of_nodes_left, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
@@ -43,7 +43,7 @@ class Release(Move):
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:
-            return by_freed_nodes(snapshot, seen)
+            return super().progress(snapshot, seen, proposed)
         now = seen.now(snapshot.series_id)
         if now:
             since, held = max(min(w.start for w in now), seen.start), len({g for w in now for g in w.gpus})

@@ -17,7 +17,6 @@ from ..fleet import Fleet
 from ..groups import Group
 from ..move import Move, TitleSubject, recommend
 from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
-from ..progress import MoveState, Observation, PredictionSnapshot, by_nodes
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")
@@ -49,9 +48,6 @@ class SwapPlacement(Move):
     def title(self, r: Recommendation, of: TitleSubject) -> str:
         partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
         return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
-
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        return by_nodes(snapshot, seen)
 
 
 def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[str, Recommendation]:
