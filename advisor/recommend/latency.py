@@ -70,14 +70,14 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
         return replace(r, blocked_by=(*r.blocked_by, *broken), text=text)
     if not slowdown.slower:
         return r
-    predicted, said = outlook(latency, slowdown)
-    if not predicted:
+    said = unpredicted_words(latency)
+    if said is not None:
         # A move is credited beyond the right-sized present, and so is its risk: fewer GPUs of today's kind are a
         # recommendation of its own, which carries what that risks.
         own = slowdown if fewer else slowdown_of(time, base, gpus, held=base.right_gpus)
         r = replace(r, risk=raised_risk(r.risk)) if own is not None and own.slower else r
         r = r if r.blocked_by else replace(r, would_change_if=(*r.would_change_if, _MEASURE))
-    return r if r.blocked_by else replace(r, text=f"{r.text} {said}")
+    return r if r.blocked_by else replace(r, text=f"{r.text} {said or kept_words(latency, slowdown)}")
 
 
 def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | None = None) -> Slowdown | None:
@@ -139,20 +139,21 @@ def broken_limits(latency: Latency, slowdown: Slowdown) -> tuple[CodedText, ...]
     return tuple(found)
 
 
-def outlook(latency: Latency, slowdown: Slowdown) -> tuple[bool, str]:
-    """Whether all that its class limits was measured, with the predicted figures of a move that keeps them; else what
-    would tell whether the class holds."""
-    limits = _limits(latency)
-    lacking = dict.fromkeys(MEASURES[measure] for measure, _, _, value in limits if value is None)
-    if lacking:
-        said = f"Risk: no prediction for its latency class {latency.label}. Scrape the engine's histogram of "
-        return False, f"{said}{' and '.join(lacking)}."
+def kept_words(latency: Latency, slowdown: Slowdown) -> str:
+    """The predicted figures within their limits, for the text of a move that keeps them; empty where none is known."""
     parts = [
         f"{MEASURES[measure]} {seconds_words(value * slowdown.at_most)} of {seconds_words(limit)} at p{share * 100:.0f}"
-        for measure, share, limit, value in limits
+        for measure, share, limit, value in _limits(latency)
         if value is not None
     ]
-    return True, f"Latency class {latency.label} is met: {', '.join(parts)}."
+    return f"Latency class {latency.label} is met: {', '.join(parts)}." if parts else ""
+
+
+def unpredicted_words(latency: Latency) -> str | None:
+    """That nobody knows whether the class holds, and what would tell; None: all that it limits was measured."""
+    lacking = dict.fromkeys(MEASURES[measure] for measure, _, _, measured in _limits(latency) if measured is None)
+    said = f"Risk: no prediction for its latency class {latency.label}. Scrape the engine's histogram of "
+    return f"{said}{' and '.join(lacking)}." if lacking else None
 
 
 def raised_risk(risk: Risk) -> Risk:

@@ -24,7 +24,7 @@ from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
 from .finding import ClockChange
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
 from .groups import HOURS_PER_MONTH
-from .latency import broken_limits, outlook, slowdown_of
+from .latency import broken_limits, kept_words, slowdown_of, unpredicted_words
 from .market import ELSEWHERE
 from .move import Saving
 from .moves.mig_slice import fitting, per_gpu
@@ -463,6 +463,7 @@ def _with_latency(result: WhatIfResult, base: Baseline) -> WhatIfResult:
     broken = broken_limits(latency, slowdown)
     if broken or not slowdown.slower:
         return replace(result, blocked_by=(*result.blocked_by, *broken))
-    predicted, said = outlook(latency, slowdown)
-    code = "latency-kept" if predicted else "latency-in-question"
+    said, code = unpredicted_words(latency), "latency-in-question"
+    if said is None:
+        said, code = kept_words(latency, slowdown), "latency-kept"
     return replace(result, notes=(*result.notes, coded(code, "{said}", said=said)))
