@@ -13,7 +13,7 @@ import numpy as np
 from ...rules.catalog.types import PowerPrice, Price
 from ..core.advice_types import Action, Interval, Realisation, Recommendation, SavingsBaseline
 from ..core.coded_text import CodedText
-from ..core.formatting import dated, listed, spread, usd
+from ..core.formatting import dated, spread, usd
 from ..core.ids import stable_id
 from .evidence import EvidenceGate
 from .fleet import DRAWS, Fleet, Series
@@ -28,25 +28,6 @@ SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 DONE_HOURS = 24.0
 # Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
 WEEK_HOURS = 7 * 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class TitleSubject:
-    """What a recommendation is about, as its title names it: the workload's name (None: no workload), and the nodes
-    that its findings name."""
-
-    workload: str | None = None
-    nodes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The workload, else the nodes, else the fleet."""
-        return self.workload or listed(self.nodes) or "the fleet"
-
-    @property
-    def place(self) -> str:
-        """`` on gpu-009``; empty where no node is known."""
-        return f" on {listed(self.nodes)}" if self.nodes else ""
 
 
 class Move(ABC):
@@ -79,8 +60,8 @@ class Move(ABC):
         return iter(())
 
     @abstractmethod
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
-        """One as an action with its object."""
+    def title(self, r: Recommendation, of: str, at: str) -> str:
+        """One as an action with its object. `of`: the workload, else the nodes; `at`: `` on gpu-009``, or empty."""
 
     def words(self, r: Recommendation) -> str:  # noqa: ARG002
         """One in a few words, for a narrow column."""

@@ -13,7 +13,7 @@ from ...core.verdict_types import WorkloadVerdict
 from ..evidence import WORK
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend
 from ..predict.mig_model import COVERAGE_HOURS, pack
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
@@ -31,13 +31,13 @@ class Consolidate(Move):
         yield from _pools(fleet)
         yield from _repacked(fleet.verdicts)
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
         if node is not None:
             kept = gpus(r.target.gpu_count, r.source.gpu_sku)
             return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
-        return f"Pack the work{of.place} onto other nodes to empty {freed}"
+        return f"Pack the work{at} onto other nodes to empty {freed}"
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:

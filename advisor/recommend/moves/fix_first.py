@@ -9,7 +9,7 @@ from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
 from ..finding import Found, series_label
 from ..fleet import Fleet, Series
-from ..move import Move, TitleSubject, recommend
+from ..move import Move, recommend
 from ..progress import MoveState, Observation, PredictionSnapshot, hours
 from ..rules.fix_first import REMEDIES
 
@@ -38,9 +38,9 @@ class FixFirst(Move):
         for found in (*counters, *(f for series in fleet.series for f in _faults(series))):
             yield _recommendation(fleet, found)
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
-        return _TITLES.get(fault, "Fix {} first").format(of.name)
+        return _TITLES.get(fault, "Fix {} first").format(of)
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now = seen.now(snapshot.series_id)

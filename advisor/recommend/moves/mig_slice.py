@@ -16,7 +16,7 @@ from ..constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Series, nodes_for
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import Move, Saving, TitleSubject, recommend_for
+from ..move import Move, Saving, recommend_for
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..progress import MoveState, Observation, PredictionSnapshot, by_runs
 
@@ -82,9 +82,9 @@ class MigSlice(Move):
         if r.findings or r.worth_telling:
             yield r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
-        return f"Run {of.name} on MIG instances of {kept} instead of {held}"
+        return f"Run {of} on MIG instances of {kept} instead of {held}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         def sliced(w: WorkloadVerdict) -> bool:

@@ -17,7 +17,7 @@ from ..evidence import WORK
 from ..finding import Found, series_label
 from ..fleet import Baseline, Series
 from ..groups import HOURS_PER_MONTH
-from ..move import SAME_SPEED, Move, Saving, TitleSubject, recommend_for
+from ..move import SAME_SPEED, Move, Saving, recommend_for
 from ..pricing import cash_of
 
 _KINDS = {
@@ -55,13 +55,13 @@ class MoveSku(Move):
                 would_change_if=(coded("needs-become-known", unknown),),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
         here, there = r.source, r.target
         same = there.gpu_sku == here.gpu_sku
         if there.node_sku is None:
             known = same and there.gpu_sku is not None
-            return f"Move {of.name} to {'a node without the fabric' if known else 'another GPU type'}"
+            return f"Move {of} to {'a node without the fabric' if known else 'another GPU type'}"
         differs = [one.text for one in r.changes if one.code not in FABRIC_REASONS]
         reasons = [f". Reason: {one.text}" for one in r.changes if one.code in FABRIC_REASONS]
         if here.gpu_count != there.gpu_count:
@@ -69,7 +69,7 @@ class MoveSku(Move):
         elif not differs:
             differs.append("same GPU" if same else f"{there.gpu_sku} instead of {here.gpu_sku}")
         why = f" ({', '.join(differs)}){''.join(reasons)}"
-        return f"Move {of.name} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
+        return f"Move {of} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
 
     def words(self, r: Recommendation) -> str:
         return "move to other nodes" if r.target.gpu_sku == r.source.gpu_sku else "move to other GPUs"

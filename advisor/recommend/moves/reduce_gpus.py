@@ -16,7 +16,7 @@ from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Series, load_words
 from ..groups import HOURS_PER_MONTH
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend_for
 from ..prediction import risk_of
 from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 
@@ -72,10 +72,10 @@ class ReduceGpus(Move):
         if r.findings or not r.blocked_by:
             yield r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         if r.target.gpu_count >= r.source.gpu_count:
-            return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of.name}"
-        return f"Reduce {of.name} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
+            return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of}"
+        return f"Reduce {of} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)

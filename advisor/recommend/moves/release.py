@@ -12,7 +12,7 @@ from ..evidence import GAP_MAX, REST, all_seen
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend
+from ..move import WEEK_HOURS, Move, Saving, recommend
 from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_of_nodes_left, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
@@ -37,9 +37,9 @@ class Release(Move):
                 if r is not None:
                     yield r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
-        held = f" held by {of.workload}" if of.workload is not None else ""
-        return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
+    def title(self, r: Recommendation, of: str, at: str) -> str:
+        held = f" held by {of}" if r.workload is not None else ""
+        return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{at}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:

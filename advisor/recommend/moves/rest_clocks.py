@@ -20,7 +20,7 @@ from ..evidence import REST
 from ..finding import series_label
 from ..fleet import DRAWS, Series
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import WEEK_HOURS, Move, TitleSubject, at_power_price, recommend_for
+from ..move import WEEK_HOURS, Move, at_power_price, recommend_for
 from ..prediction import percentiles
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level
 
@@ -116,8 +116,8 @@ class RestClocks(Move):
             needs=series.base.claim(whole=False, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
-        return f"Lower the clocks of {of.name} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
+    def title(self, r: Recommendation, of: str, at: str) -> str:
+        return f"Lower the clocks of {of} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         before, target = snapshot.before and snapshot.before.rest_watts, snapshot.yardstick.rest_watts

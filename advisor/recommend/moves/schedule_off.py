@@ -15,7 +15,7 @@ from ..evidence import REST, all_seen
 from ..finding import series_label
 from ..fleet import DRAWS, Series
 from ..groups import HOURS_PER_MONTH
-from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..move import WEEK_HOURS, Move, Saving, recommend_for
 from ..prediction import percentiles, risk_of
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
@@ -76,10 +76,10 @@ class ScheduleOff(Move):
             needs=base.claim(whole=saving is not None, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
         when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
-        return f"Switch off the nodes of {of.name} {when}"
+        return f"Switch off the nodes of {of} {when}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By the latest nights in a row that were alike: off, or held."""

@@ -15,7 +15,7 @@ from ..evidence import WORK
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import Move, TitleSubject, recommend
+from ..move import Move, recommend
 from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
@@ -45,9 +45,9 @@ class SwapPlacement(Move):
                     taken.add(partner)
                     yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
-        return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
+        return f"Swap the nodes of {of} and " + (f"the training {partner}" if partner else "a training")
 
 
 def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[str, Recommendation]:
