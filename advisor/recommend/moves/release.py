@@ -78,10 +78,7 @@ def _bare(fleet: Fleet, found: Found) -> Recommendation | None:
     counts = [counted(n, of) for n, of in ((len(free) - cut, "GPU"), (cut, "MIG instance")) if n]
     who = node.node if whole else f"{' and '.join(counts)} of {node.node}"
     what = f"{who} idle for {node.span_hours / 24:.0f} days."
-    watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
-    drawn = sum(watts) if watts and len(watts) == len(found.bare) else None
-    uuids, parts = [b.gpu_uuid for b in free], sum(b.part for b in free)
-    return _released(fleet, found, uuids=uuids, free=parts, whole=int(whole), what=what, drawn=drawn)
+    return _released(fleet, found, [b.gpu_uuid for b in free], sum(b.part for b in free), whole=int(whole), what=what)
 
 
 def _held(fleet: Fleet, found: Found, group: Group) -> Recommendation | None:
@@ -96,20 +93,14 @@ def _held(fleet: Fleet, found: Found, group: Group) -> Recommendation | None:
     free = float(count)
     if group.sliced:
         free = sum(len(w.gpus) * w.gpu_part for w in group.now if released.issuperset(w.gpus))
-    usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")
-    rows = usage[usage["bottleneck"] == "idle"]
-    each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
-    # Instances have no power of their own.
-    told = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced
-    drawn = float(each.sum()) if told else None
-    return _released(fleet, found, uuids=released, free=free, whole=whole, what=what, drawn=drawn)
+    return _released(fleet, found, released, free, whole=whole, what=what)
 
 
 def _released(
-    fleet: Fleet, found: Found, *, uuids: Collection[str], free: float, whole: int, what: str, drawn: float | None
+    fleet: Fleet, found: Found, uuids: Collection[str], free: float, *, whole: int, what: str
 ) -> Recommendation:
     """`uuids`: of the GPUs or instances, `free` GPUs in all; `whole`: nodes that fall free with them; `what`: a
-    sentence; `drawn`: watts at rest in the mean over the window, None: not measured of each of them."""
+    sentence."""
     group, nodes, node = found.group, found.nodes, found.nodes[0]
     names, price = tuple(n.node for n in nodes), fleet.book.saving_price(node)
     saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
@@ -126,7 +117,7 @@ def _released(
     kwh = None
     # A node is switched off, or given back, as a whole: with every GPU of it.
     off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
-    if off and drawn is not None:
+    if off and (drawn := _drawn(fleet, found)) is not None:
         kwh = drawn * HOURS_PER_MONTH / 1000
         also = "This also" if saving is not None else "A shutdown until then"
         then += f" {also} saves {kwh:,.0f} kWh/month (measured idle power of the GPUs)."
@@ -143,3 +134,17 @@ def _released(
         yardstick=SavingsBaseline(nodes=tuple(sorted(names))), claims=(f"release:{key}",),
         needs=EvidenceClaim(names, REST, frozenset(uuids), whole=saving is not None, unheld=group is None),
     )  # fmt: skip
+
+
+def _drawn(fleet: Fleet, found: Found) -> float | None:
+    """Watts that the GPUs drew at rest in the mean over the window, all together; None: not measured of each of them.
+    Instances have no power of their own."""
+    group = found.group
+    if group is None:
+        watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
+        return sum(watts) if watts and len(watts) == len(found.bare) else None
+    usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")
+    rows = usage[usage["bottleneck"] == "idle"]
+    each = rows.groupby(["node", "gpu_uuid"])["power_watts"].mean()
+    told = len(each) == group.gpu_count and not rows["power_watts"].isna().any() and not group.sliced
+    return float(each.sum()) if told else None

@@ -18,7 +18,7 @@ from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
 from ..evidence import REST
 from ..finding import series_label
-from ..fleet import DRAWS, Series
+from ..fleet import DRAWS, Fleet, Series
 from ..groups import HOURS_PER_MONTH, Group
 from ..move import WEEK_HOURS, Move, at_power_price, recommend_for
 from ..prediction import percentiles
@@ -54,7 +54,12 @@ class RestClocks(Move):
     brief = "lower idle clocks"
     unasked_hours = WEEK_HOURS
 
-    def of(self, series: Series) -> Iterator[Recommendation]:
+    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
+        levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
+        for series in fleet.series:
+            yield from self._of(series, levels)
+
+    def _of(self, series: Series, levels: Mapping[tuple[str, str], RestLevel]) -> Iterator[Recommendation]:
         """None where it works more than it rests, its power at rest was not seen, its clocks are down already, or it
         saves next to nothing."""
         fleet, group = series.fleet, series.group
@@ -66,7 +71,6 @@ class RestClocks(Move):
         if total <= 0 or at_rest < REST_SHARE_MIN * total:
             return
         keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
-        levels = {(one.node, one.gpu_uuid): one for one in fleet.verdicts.rest_levels}
         own = [levels[key] for key in keys if key in levels]
         watts = np.array([one.held_watts for one in own if one.held_watts is not None])
         clocks = [one.held_clock_ratio for one in own if one.held_clock_ratio is not None]
