@@ -15,7 +15,7 @@ from functools import cached_property
 
 from ..classify.bottlenecks.links import PART
 from ..classify.types import BareGpu, Verdicts
-from ..classify.workloads.inventory import GpuCoverage, NodeInventory
+from ..classify.workloads.inventory import GpuCoverage
 from ..core.advice_types import EvidenceClaim, Recommendation, SavingsBaseline
 from ..core.coded_text import CodedText, all_of, coded
 from ..core.formatting import listed
@@ -56,13 +56,7 @@ class EvidenceGate:
 
     def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
         """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
-        reasons: list[CodedText] = []
-        for name in claim.nodes:
-            node = self.verdicts.inventory.nodes.get(name)
-            reasons += (
-                [coded("node-unknown", "no data for {node}", node=name)] if node is None else self._of(node, claim)
-            )
-        return tuple(dict.fromkeys(reasons))
+        return tuple(dict.fromkeys(reason for name in claim.nodes for reason in self._of(name, claim)))
 
     def gap(self, claim: EvidenceClaim | None) -> float:
         """Share of the window of which the claim's least observed GPU tells nothing; 0 of what claims nothing."""
@@ -86,8 +80,11 @@ class EvidenceGate:
         all_ = claim.whole or not asked
         return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
 
-    def _of(self, node: NodeInventory, claim: EvidenceClaim) -> Iterator[CodedText]:
-        name = node.node
+    def _of(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
+        node = self.verdicts.inventory.nodes.get(name)
+        if node is None:
+            yield coded("node-unknown", "no data for {node}", node=name)
+            return
         if claim.whole and node.unobserved:
             one = node.unobserved[0]
             why = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
@@ -97,7 +94,7 @@ class EvidenceGate:
         if claim.whole and node.surplus:
             told = "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful"
             yield coded("sku-in-doubt", told, node=name, surplus=node.surplus)
-        yield from self._observed(node, claim)
+        yield from self._observed(name, claim)
         pods = node.unaccounted_pods
         if pods and (claim.whole or claim.unheld):
             them = "it" if len(pods) == 1 else "them"
@@ -121,8 +118,8 @@ class EvidenceGate:
         """Hours that must have been observed; the sum of many is not exact to the last digit."""
         return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
 
-    def _observed(self, node: NodeInventory, claim: EvidenceClaim) -> Iterator[CodedText]:
-        own, name = self._gpus(node.node, claim), node.node
+    def _observed(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
+        own = self._gpus(name, claim)
         if not own:
             yield coded("no-gpu-observed", "no data for any GPU of {node}", node=name)
             return

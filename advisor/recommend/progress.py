@@ -254,13 +254,11 @@ def stands_on(there: Configuration) -> Fits:
 def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: Fits, name: str) -> MoveState | None:
     """By where the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    ways: tuple[tuple[Place, Fits, str], ...] = (
-        ("target", there, f"only on {name}"), ("source", here, "on its original nodes"),
-    )  # fmt: skip
-    for place, fits, where in ways:
+    for fits, where in ((there, f"only on {name}"), (here, "on its original nodes")):
         if now and all(map(fits, now)):
             own = [w for w in runs if fits(w)]
             since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if not fits(w))])
+            place: Place = "target" if fits is there else "source"
             return MoveState(place, since, hours(own, since), f"It has run {where} since {minute(since)}.")
     return None
 
@@ -280,19 +278,13 @@ def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float |
 
 
 def by_level(
-    snapshot: PredictionSnapshot,
-    seen: Observation,
-    name: str,
-    *,
-    before: float | None,
-    target: float | None,
-    words: str,
+    snapshot: PredictionSnapshot, seen: Observation, of: str, *, before: float | None, target: float | None, words: str
 ) -> MoveState | None:
     """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags.
 
     `words`: a template of the evidence, with `now`, `before` and `ratio`.
     """
-    now = level(snapshot, seen, name)
+    now = level(snapshot, seen, of)
     if now is None or before is None or target is None or before <= target:
         return None
     told = words.format(now=now, before=before, ratio=now / before)

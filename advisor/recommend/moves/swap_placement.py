@@ -123,8 +123,7 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
     busy = training.use.u_i[np.isfinite(training.use.u_i)]
     mean, prediction = float(busy.mean()) if busy.size else 0.0, None
     if now and then and mean >= 0.01:
-        # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the
-        # rates.
+        # The mean use of the line is the least share of the time that the network takes; only that shrinks.
         ratio = 1.0 - min(mean, _share_waited(training)) * max(1.0 - now / then, 0.0)
         prediction = Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
     names, count = {n.node for n in training.nodes}, len(training.nodes)

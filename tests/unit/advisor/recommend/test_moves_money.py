@@ -70,39 +70,30 @@ HALF = verdicts([node()], [HELD, BUSY], uses=[usage(HELD, u_c=0, u_m=0, g=0, lab
 FREE = verdicts([node()], [], bare_gpus=[made.bare("n1", i) for i in range(8)])
 
 
+BOUND = made.price_of(basis="committed", until="2099-01-01")
+ENDED = made.price_of(basis="committed", until="2026-09-15")  # within the window
+
+
 @pytest.mark.parametrize(
-    ("given", "prices", "told", "gpus"),
+    ("given", "prices", "realisation", "usd"),
     [
-        (HALF, (), ("capacity-freed", None), 4),
-        (FREE, (made.price_of(basis="committed", until="2099-01-01"),), ("cash-at", "2099-01-01"), 8),
+        (HALF, [], "capacity-freed", None),
+        (FREE, [BOUND], "cash-at", 50.0),
+        (FREE, [ENDED], "cash-now", 50.0),
+        # Two prices of one node: the lower one, so that no saving rests on the higher.
+        (FREE, [made.price_of(usd=50.0), replace(made.price_of(usd=40.0), id="other")], "cash-now", 40.0),
+        (FREE, [made.price_of(usd=50.0), made.price_of(usd=40.0, basis="owned")], "capacity-freed", None),
     ],
 )
-def test_part_of_a_node_and_what_a_commitment_binds_are_no_cash_now(given, prices, told, gpus):
+def test_what_is_released_is_cash_where_whole_nodes_fall_free_and_nothing_binds_them(given, prices, realisation, usd):
     advice = advice_of(given, prices)
     (released,) = made.ways(advice, "release")
-    assert (released.realisation, released.available_from) == told
-    assert (released.saving_usd_per_month is None) == (told[1] is None)
-    assert released.freed_gpu_hours_per_month == gpus * 730
-    assert advice.summary.recoverable_usd_per_month == 0.0
-
-
-@pytest.mark.parametrize(
-    ("prices", "realisation", "usd"),
-    [
-        # A commitment that ended within the window binds nobody any more; one that ends later does until then.
-        ([made.price_of(basis="committed", until="2026-09-15")], "cash-now", 50.0),
-        ([made.price_of(basis="committed", until="2099-01-01")], "cash-at", 50.0),
-        # Two prices of one node: the lower one, so that no saving rests on the higher.
-        ([made.price_of(usd=50.0), replace(made.price_of(usd=40.0), id="other")], "cash-now", 40.0),
-        ([made.price_of(usd=50.0), made.price_of(usd=40.0, basis="owned")], None, None),
-    ],
-)
-def test_free_nodes_at_prices_that_end_or_contradict_each_other(prices, realisation, usd):
-    advice = advice_of(FREE, prices)
-    (released,) = made.ways(advice, "release")
     saving = released.saving_usd_per_month
-    assert (saving and saving.p50) == (usd and pytest.approx(usd * 730))
-    assert released.realisation == (realisation or "capacity-freed")
+    assert (released.realisation, saving and saving.p50) == (realisation, usd and pytest.approx(usd * 730))
+    assert released.available_from == ("2099-01-01" if realisation == "cash-at" else None)
+    assert released.freed_gpu_hours_per_month == len(released.findings) * (4 if given is HALF else 8) * 730
+    recoverable = usd * 730 if realisation == "cash-now" else 0.0
+    assert advice.summary.recoverable_usd_per_month == pytest.approx(recoverable)
 
 
 def test_a_fleet_of_one_gpu():
