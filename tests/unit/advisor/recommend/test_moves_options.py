@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportAttributeAccessIssue=false
 """Options of a workload: which are told, and those that keep its GPU."""
 
 from dataclasses import replace
