@@ -60,7 +60,7 @@ def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, no
 def _looks_there(source: str, ground: PredictionSnapshot, seen: Observation) -> bool:
     """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
     unknown = set(ground.yardstick.nodes).difference(seen.nodes)
-    if not seen.shows_part_of(source) or (unknown and not seen.shows_all_of(source)):
+    if not seen.shows(source, part=not unknown):
         return False
     staying = ground.fleet - len(ground.yardstick.nodes)
     return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -49,12 +49,41 @@ def candidates(
 ) -> tuple[list[Candidate], dict[str, Rejected]]:
     """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are out of the
     question."""
-    # What is known already of a GPU behind a link, for nodes that differ in neither.
-    predicted: dict[tuple[str, Link], Prediction | Refusal] = {}
+    group, today = base.group, base.price
+    assert today is not None
+
+    @cache  # nodes that differ in neither have one answer
+    def predicted(gpu: str, link: Link) -> Prediction | Refusal:
+        return fleet.predicted(source, fleet.catalog.gpus[gpu], group, (link_of(base.sku), link))
+
+    def weighed(node: NodeSku, price: Price | None) -> Candidate | tuple[CodedText, ...]:
+        """The candidate, or every reason against it."""
+        gpu = fleet.catalog.gpu(node.gpu)
+        if gpu is None:
+            return (no_figures(node.gpu),)
+        closed = gates(group, source, base.sku, gpu, node)
+        if closed or price is None:
+            return closed or (coded("no-price-in-region", "no price in this region"),)
+        prediction = predicted(gpu.name, link_of(node))
+        if isinstance(prediction, Refusal):
+            return (prediction.reason,)
+        ratio = prediction.draw(fleet.draws("move", group.series_id, node.name), len(base.demand_draws))
+        if group.phase == "training":
+            gpus, held, hours = base.gpus, base.nodes, job_hours(fleet, base)
+            there = nodes_for(gpus, node.gpu_count) * ratio
+        elif base.sized_demand is None:
+            return (coded("demand-not-measured", "no demand data"),)
+        else:
+            gpus = int(base.gpus_needed(np.array([base.sized_demand * prediction.median]))[0])
+            held, hours = base.right_nodes_draws, HOURS_PER_MONTH
+            there = nodes_for(base.gpus_needed(base.demand_draws * ratio), node.gpu_count)
+        draws = (held * today.usd_per_hour - there * price.usd_per_hour) * hours
+        return Candidate(node, price, prediction, gpus, int(nodes_for(gpus, node.gpu_count)), draws)
+
     rejected: dict[str, tuple[int, Rejected]] = {}
     kept: list[Candidate] = []
     for target, price in sold:
-        candidate = _weigh(fleet, base, source, (target, price), predicted)
+        candidate = weighed(target, price)
         if isinstance(candidate, Candidate):
             kept.append(candidate)
         # One line a GPU: the node of it that least speaks against.
@@ -62,44 +91,6 @@ def candidates(
             rejected[target.gpu] = (len(candidate), Rejected(target.name, all_of(candidate)))
     kept.sort(key=lambda c: (not c.safe, -c.saving, c.node.name))
     return kept, {gpu: one for gpu, (_, one) in rejected.items()}
-
-
-def _weigh(
-    fleet: Fleet,
-    base: Baseline,
-    source: GpuSku,
-    sold: tuple[NodeSku, Price | None],
-    predicted: dict[tuple[str, Link], Prediction | Refusal],
-) -> Candidate | tuple[CodedText, ...]:
-    """The candidate, or every reason against it."""
-    (target, price), group = sold, base.group
-    gpu = fleet.catalog.gpu(target.gpu)
-    if gpu is None:
-        return (no_figures(target.gpu),)
-    closed = gates(group, source, base.sku, gpu, target)
-    if closed:
-        return closed
-    if price is None:
-        return (coded("no-price-in-region", "no price in this region"),)
-    link = link_of(target)
-    if (gpu.name, link) not in predicted:
-        predicted[gpu.name, link] = fleet.predicted(source, gpu, group, (link_of(base.sku), link))
-    prediction = predicted[gpu.name, link]
-    if isinstance(prediction, Refusal):
-        return (prediction.reason,)
-    ratio = prediction.draw(fleet.draws("move", group.series_id, target.name), len(base.demand_draws))
-    assert base.price is not None
-    if group.phase == "training":
-        gpus, nodes = base.gpus, int(nodes_for(base.gpus, target.gpu_count))
-        draws = (base.nodes * base.price.usd_per_hour - nodes * price.usd_per_hour * ratio) * job_hours(fleet, base)
-    else:
-        if base.sized_demand is None:
-            return (coded("demand-not-measured", "no demand data"),)
-        gpus = int(base.gpus_needed(np.array([base.sized_demand * prediction.median]))[0])
-        nodes = int(nodes_for(gpus, target.gpu_count))
-        drawn = nodes_for(base.gpus_needed(base.demand_draws * ratio), target.gpu_count)
-        draws = (base.right_nodes_draws * base.price.usd_per_hour - drawn * price.usd_per_hour) * HOURS_PER_MONTH
-    return Candidate(target, price, prediction, gpus, nodes, draws)
 
 
 def job_hours(fleet: Fleet, base: Baseline) -> float:
@@ -127,15 +118,14 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     needed = base.gpus_needed(demands * candidate.prediction.median)
     there = nodes_for(needed, candidate.node.gpu_count) * candidate.price.usd_per_hour
     saves = dict(zip(DEMANDS, here - there > 1e-9, strict=True))
+    # Where it is otherwise than at today's demand, next to it.
+    below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
+    above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
     if saves[1.0]:
-        # From where it stops saving.
-        above = min((d for d in DEMANDS if d > 1.0 and not saves[d]), default=None)
-        below = max((d for d in DEMANDS if d < 1.0 and not saves[d]), default=None)
         told = [f"above {above:.2f}x" if above else "", f"at or below {below:.2f}x" if below else ""]
         limits = " and ".join(t for t in told if t)
         return f"stops saving {limits} the current peak demand" if limits else None
-    nearest = max((d for d in DEMANDS if d < 1.0 and saves[d]), default=None)
-    nearest = nearest or min((d for d in DEMANDS if d > 1.0 and saves[d]), default=None)
-    if nearest is not None:
-        return f"saves at {nearest:.2f}x the current peak demand"
-    return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
+    nearest = below or above
+    if nearest is None:
+        return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
+    return f"saves at {nearest:.2f}x the current peak demand"

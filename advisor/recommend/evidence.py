@@ -9,13 +9,13 @@ only ever lowers a claim: what a recommendation needs, its removal blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..classify.bottlenecks.links import PART
 from ..classify.types import BareGpu, Verdicts
-from ..classify.workloads.inventory import GpuCoverage, NodeInventory
+from ..classify.workloads.inventory import GpuCoverage
 from ..core.advice_types import EvidenceClaim, Recommendation, SavingsBaseline
 from ..core.coded_text import CodedText, all_of, coded
 from ..core.formatting import listed
@@ -47,10 +47,23 @@ WORK = REST | {"tensor_active", "dram_active"}
 
 @dataclass(frozen=True)
 class EvidenceGate:
-    """The evidence of a window, with which claims are compared. `floor_hours`: least observed hours of a GPU."""
+    """The evidence of a window, with which claims are compared. `free`: node -> its GPUs with hours that no workload
+    accounts for; `floor_hours`: least observed hours of a GPU."""
 
     verdicts: Verdicts
+    free: Mapping[str, Sequence[BareGpu]]
     floor_hours: float
+
+    def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
+        """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
+        return tuple(dict.fromkeys(reason for name in claim.nodes for reason in self._of(name, claim)))
+
+    def gap(self, claim: EvidenceClaim | None) -> float:
+        """Share of the window of which the claim's least observed GPU tells nothing; 0 of what claims nothing."""
+        names = claim.nodes if claim is not None else ()
+        hours = {name: self._hours(name) for name in names}
+        seen = [gpu.hours / hours[name] for name in names for gpu in self._gpus(name, claim) if hours[name] > 0]
+        return max(1.0 - min(seen), 0.0) if seen else 0.0
 
     def _hours(self, node: str) -> float:
         """Hours in which the node can have been observed: those of the window, for one that was first observed late may
@@ -58,181 +71,101 @@ class EvidenceGate:
         facts, hours = self.verdicts.node(node), self.verdicts.inventory.hours
         return hours if facts is None or not facts.pool_hours else min(hours, facts.span_hours)
 
-    def _enough_hours(self, node: str) -> float:
-        """What must have been observed; the sum of many hours is not exact to the last digit."""
-        return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
-
-    def missing(self, claim: EvidenceClaim) -> tuple[CodedText, ...]:
-        """Every reason why the claim does not stand, as clauses; empty: everything it needs was observed."""
-        reasons: list[CodedText] = []
-        for name in claim.nodes:
-            node = self.verdicts.inventory.nodes.get(name)
-            if node is None:
-                reasons.append(coded("node-unknown", "no data for {node}", node=name))
-                continue
-            reasons += self._node(node, claim)
-        return tuple(dict.fromkeys(reasons))
-
-    def gap(self, claim: EvidenceClaim | None) -> float:
-        """Share of the window of which the claim's least observed GPU tells nothing; 0 of what claims nothing."""
-        if claim is None:
-            return 0.0
-        hours = {name: self._hours(name) for name in claim.nodes}
-        seen = [gpu.hours / hours[name] for name in claim.nodes for gpu in self._gpus(name, claim) if hours[name] > 0]
-        return max(1.0 - min(seen), 0.0) if seen else 0.0
-
-    def _gpus(self, name: str, claim: EvidenceClaim) -> Sequence[GpuCoverage]:
-        node = self.verdicts.inventory.nodes.get(name)
-        if node is None:
+    def _gpus(self, name: str, claim: EvidenceClaim | None) -> Sequence[GpuCoverage]:
+        """The observed GPUs of a node that a claim is about."""
+        node, parents = self.verdicts.inventory.nodes.get(name), self.verdicts.inventory.parents
+        if node is None or claim is None:
             return ()
-        parents = self.verdicts.inventory.parents
         asked = {parents.get((name, uuid), (name, uuid))[1] for uuid in claim.gpus}
         all_ = claim.whole or not asked
         return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
 
-    def _node(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
-        reasons: list[CodedText] = []
+    def _of(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
+        node = self.verdicts.inventory.nodes.get(name)
+        if node is None:
+            yield coded("node-unknown", "no data for {node}", node=name)
+            return
         if claim.whole and node.unobserved:
             one = node.unobserved[0]
-            told = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
-            reasons.append(
-                CodedText(
-                    "gpus-not-observed",
-                    f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {node.node}: {told}",
-                    {"node": node.node, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code},
-                )
-            )
+            why = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
+            told = f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {name}: {why}"
+            fields = {"node": name, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code}
+            yield CodedText("gpus-not-observed", told, fields)
         if claim.whole and node.surplus:
-            reasons.append(
-                coded(
-                    "sku-in-doubt", "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful",
-                    node=node.node, surplus=node.surplus,
-                )
-            )  # fmt: skip
-        reasons += self._observed(node, claim)
-        if claim.whole or claim.unheld:
-            reasons += self._pods(node)
+            told = "{node} reports {surplus} more GPUs than its SKU has, so its SKU is doubtful"
+            yield coded("sku-in-doubt", told, node=name, surplus=node.surplus)
+        yield from self._observed(name, claim)
+        pods = node.unaccounted_pods
+        if pods and (claim.whole or claim.unheld):
+            them = "it" if len(pods) == 1 else "them"
+            told = f"{listed(list(pods))} requested GPUs of {name}, but no metric names {them}"
+            yield CodedText("pods-not-named", told, {"node": name, "pods": ", ".join(pods)})
         if claim.whole:
-            reasons += self._accounted(node)
-        if claim.host and node.host_hours < self._enough_hours(node.node):
-            reasons.append(
-                coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=node.node)
-            )
-        if node.node in claim.fabric:
-            reasons += self._fabric(node)
-        return reasons
+            # Every GPU of the node is the claim's or nobody's.
+            bare, most = self.free.get(name, ()), GAP_MAX * self.verdicts.inventory.hours
+            held = sum(one.held_hours > most for one in bare)
+            if any(one.busy_hours > most for one in bare):
+                yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
+            if held:
+                told = "memory of {gpus} GPUs of {node} is in use without a workload label"
+                yield coded("memory-held-by-nobody", told, gpus=held, node=name)
+        if claim.host and node.host_hours < self._enough(name):
+            yield coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=name)
+        if name in claim.fabric and (why := self._fabric(name)) is not None:
+            yield why
 
-    def _observed(self, node: NodeInventory, claim: EvidenceClaim) -> list[CodedText]:
-        own, inventory = self._gpus(node.node, claim), self.verdicts.inventory
+    def _enough(self, node: str) -> float:
+        """Hours that must have been observed; the sum of many is not exact to the last digit."""
+        return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
+
+    def _observed(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
+        own = self._gpus(name, claim)
         if not own:
-            return [coded("no-gpu-observed", "no data for any GPU of {node}", node=node.node)]
-        least = min(own, key=lambda gpu: gpu.hours)
-        if least.hours < self.floor_hours:
-            return [
-                coded(
-                    "observed-too-short", "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed",
-                    node=node.node, hours=least.hours, needed_hours=self.floor_hours,
-                )
-            ]  # fmt: skip
-        last = min(gpu.last_ts for gpu in own)
-        if last < inventory.end - END_TOLERANCE_SECONDS:
-            return [
-                CodedText(
-                    "not-observed-since",
-                    f"no data for {node.node} after {minute(last)}",
-                    {"node": node.node, "ts": last},
-                )
-            ]
-        if least.hours < self._enough_hours(node.node):
-            return [
-                coded(
-                    "observed-in-part",
-                    "{node} has data for {hours:.0f} of {window_hours:.0f} h",
-                    node=node.node, hours=least.hours, window_hours=self._hours(node.node),
-                )
-            ]  # fmt: skip
-        reasons: list[CodedText] = []
-        for measure in sorted(claim.measures):
-            lacking = [gpu for gpu in own if gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours]
-            if lacking:
-                which = "" if len(lacking) == len(own) else f"{len(lacking)} of {len(own)} GPUs of "
-                reasons.append(
-                    CodedText(
-                        "measure-missing",
-                        f"no {NAMES[measure]} data for {which}{node.node}",
-                        {"measure": measure, "node": node.node, "gpus": len(lacking), "of": len(own)},
-                    )
-                )
-        return reasons
+            yield coded("no-gpu-observed", "no data for any GPU of {node}", node=name)
+            return
+        least, last = min(gpu.hours for gpu in own), min(gpu.last_ts for gpu in own)
+        if least < self.floor_hours:
+            told = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
+            yield coded("observed-too-short", told, node=name, hours=least, needed_hours=self.floor_hours)
+        elif last < self.verdicts.inventory.end - END_TOLERANCE_SECONDS:
+            yield CodedText(
+                "not-observed-since", f"no data for {name} after {minute(last)}", {"node": name, "ts": last}
+            )
+        elif least < self._enough(name):
+            told = "{node} has data for {hours:.0f} of {window_hours:.0f} h"
+            yield coded("observed-in-part", told, node=name, hours=least, window_hours=self._hours(name))
+        else:
+            for measure in sorted(claim.measures):
+                lacking = sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in own)
+                if lacking:
+                    which = "" if lacking == len(own) else f"{lacking} of {len(own)} GPUs of "
+                    fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(own)}
+                    yield CodedText("measure-missing", f"no {NAMES[measure]} data for {which}{name}", fields)
 
-    @staticmethod
-    def _pods(node: NodeInventory) -> list[CodedText]:
-        """Pods that hold GPUs of the node, nobody knows which."""
-        if not node.unaccounted_pods:
-            return []
-        them = "it" if len(node.unaccounted_pods) == 1 else "them"
-        text = f"{listed(list(node.unaccounted_pods))} requested GPUs of {node.node}, but no metric names {them}"
-        return [CodedText("pods-not-named", text, {"node": node.node, "pods": ", ".join(node.unaccounted_pods)})]
-
-    def _accounted(self, node: NodeInventory) -> list[CodedText]:
-        """Whether every GPU of the node is the claim's or nobody's."""
-        reasons: list[CodedText] = []
-        inventory = self.verdicts.inventory
-        bare, most = self._bare.get(node.node, ()), GAP_MAX * inventory.hours
-        if any(one.busy_hours > most for one in bare):
-            reasons.append(coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=node.node))
-        held = [one for one in bare if one.held_hours > most]
-        if held:
-            reasons.append(
-                coded(
-                    "memory-held-by-nobody", "memory of {gpus} GPUs of {node} is in use without a workload label",
-                    gpus=len(held), node=node.node,
-                )
-            )  # fmt: skip
-        return reasons
-
-    def _fabric(self, node: NodeInventory) -> list[CodedText]:
-        facts = self.verdicts.node(node.node)
-        if facts is None or facts.fabric is None:
-            return [coded("fabric-not-observed", "no fabric data for {node}", node=node.node)]
-        if not facts.fabric.readable:
-            return [
-                coded(
-                    "fabric-unreadable", "fabric data of {node} not usable: {because}",
-                    node=node.node, because=(facts.fabric.reason or "not readable").rstrip("."),
-                )
-            ]  # fmt: skip
-        if facts.fabric.still_share > STILL_MAX and node.node in self._spanned:
-            return [
-                coded(
-                    "fabric-counters-still",
-                    "fabric counters of {node} did not change in {share:.0%} of the time although work there spans "
-                    "nodes; they may be stuck",
-                    node=node.node, share=facts.fabric.still_share,
-                )
-            ]  # fmt: skip
-        if facts.fabric.hours < self._enough_hours(node.node):
-            return [
-                coded(
-                    "fabric-observed-in-part",
-                    "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h",
-                    node=node.node, hours=facts.fabric.hours, window_hours=self._hours(node.node),
-                )
-            ]  # fmt: skip
-        return []
+    def _fabric(self, name: str) -> CodedText | None:
+        facts = self.verdicts.node(name)
+        fabric = facts.fabric if facts is not None else None
+        if fabric is None:
+            return coded("fabric-not-observed", "no fabric data for {node}", node=name)
+        if not fabric.readable:
+            why = (fabric.reason or "not readable").rstrip(".")
+            return coded("fabric-unreadable", "fabric data of {node} not usable: {because}", node=name, because=why)
+        if fabric.still_share > STILL_MAX and name in self._spanned:
+            told = (
+                "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes; "
+                "they may be stuck"
+            )
+            return coded("fabric-counters-still", told, node=name, share=fabric.still_share)
+        if fabric.hours < self._enough(name):
+            told, hours = "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h", self._hours(name)
+            return coded("fabric-observed-in-part", told, node=name, hours=fabric.hours, window_hours=hours)
+        return None
 
     @cached_property
     def _spanned(self) -> frozenset[str]:
         """Nodes on which work spans nodes: by its allocation, or as a part of a job of several nodes."""
         spanning = (w for w in self.verdicts.workloads if len(w.nodes) > 1 or PART.search(w.name) is not None)
         return frozenset(node for w in spanning for node in w.nodes)
-
-    @cached_property
-    def _bare(self) -> Mapping[str, tuple[BareGpu, ...]]:
-        found: dict[str, list[BareGpu]] = {}
-        for one in self.verdicts.bare:
-            found.setdefault(one.node, []).append(one)
-        return {name: tuple(own) for name, own in found.items()}
 
 
 def all_seen(verdicts: Verdicts, nodes: Iterable[str]) -> bool:

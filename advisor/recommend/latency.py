@@ -55,9 +55,9 @@ class Slowdown:
 
 def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
     """The recommendation as the class of its service leaves it. `base`: of that service."""
-    latency = base.group.lead.latency
+    latency, fewer = base.group.lead.latency, r.action == "reduce-gpus"
     # What is blocked predicts no time; fewer of the same GPUs still are as risky as if it did.
-    time = SAME_SPEED.interval if r.time_ratio is None and r.action == "reduce-gpus" else r.time_ratio
+    time = SAME_SPEED.interval if r.time_ratio is None and fewer else r.time_ratio
     if r.action in _OF_OTHERS or time is None or latency is None or not latency.limits:
         return r
     gpus = r.target.gpu_count if r.action in _COUNTED else None
@@ -71,15 +71,13 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
     if not slowdown.slower:
         return r
     said = unpredicted_words(latency)
-    if said is None:
-        return r if r.blocked_by else replace(r, text=f"{r.text} {kept_words(latency, slowdown)}")
-    # A move is credited beyond the right-sized present, and so is its risk: fewer GPUs of today's kind are a
-    # recommendation of its own, which carries what that risks.
-    own = slowdown if r.action == "reduce-gpus" else slowdown_of(time, base, gpus, held=base.right_gpus)
-    risk = raised_risk(r.risk) if own is not None and own.slower else r.risk
-    if r.blocked_by:
-        return replace(r, risk=risk)
-    return replace(r, risk=risk, would_change_if=(*r.would_change_if, _MEASURE), text=f"{r.text} {said}")
+    if said is not None:
+        # A move is credited beyond the right-sized present, and so is its risk: fewer GPUs of today's kind are a
+        # recommendation of its own, which carries what that risks.
+        own = slowdown if fewer else slowdown_of(time, base, gpus, held=base.right_gpus)
+        r = replace(r, risk=raised_risk(r.risk)) if own is not None and own.slower else r
+        r = r if r.blocked_by else replace(r, would_change_if=(*r.would_change_if, _MEASURE))
+    return r if r.blocked_by else replace(r, text=f"{r.text} {said or kept_words(latency, slowdown)}")
 
 
 def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | None = None) -> Slowdown | None:
@@ -127,18 +125,17 @@ def broken_limits(latency: Latency, slowdown: Slowdown) -> tuple[CodedText, ...]
             "class": latency.label, "measure": measure, "percentile": share, "measured_seconds": measured,
             "limit_seconds": limit, "time_ratio": slowdown.time.p90,
         }  # fmt: skip
-        where = f"its {MEASURES[measure]} at p{share * 100:.0f} of the busy hours"
-        bound = f"the {seconds_words(limit)} of its latency class {latency.label}"
-        if math.isinf(slowdown.queue):
-            text = f"{where} would grow without limit, above {bound}, because the remaining GPUs cannot keep up"
-            found.append(CodedText("latency-without-end", text, fields))
-            continue
+        endless = math.isinf(slowdown.queue)
+        would = "grow without limit" if endless else f"reach up to {seconds_words(predicted)}"
+        why = f" ({seconds_words(measured)} now, times {slowdown.at_most:.2f})"
         text = (
-            f"{where} would reach up to {seconds_words(predicted)}, above {bound} ({seconds_words(measured)} now, "
-            f"times {slowdown.at_most:.2f})"
+            f"its {MEASURES[measure]} at p{share * 100:.0f} of the busy hours would {would}, above the "
+            f"{seconds_words(limit)} of its latency class {latency.label}"
+            f"{', because the remaining GPUs cannot keep up' if endless else why}"
         )
-        fields |= {"predicted_seconds": predicted, "queue_factor": slowdown.queue}
-        found.append(CodedText("latency-class-broken", text, fields))
+        if not endless:
+            fields |= {"predicted_seconds": predicted, "queue_factor": slowdown.queue}
+        found.append(CodedText("latency-without-end" if endless else "latency-class-broken", text, fields))
     return tuple(found)
 
 
@@ -155,12 +152,8 @@ def kept_words(latency: Latency, slowdown: Slowdown) -> str:
 def unpredicted_words(latency: Latency) -> str | None:
     """That nobody knows whether the class holds, and what would tell; None: all that it limits was measured."""
     lacking = dict.fromkeys(MEASURES[measure] for measure, _, _, measured in _limits(latency) if measured is None)
-    if not lacking:
-        return None
-    return (
-        f"Risk: no prediction for its latency class {latency.label}. Scrape the engine's histogram of "
-        f"{' and '.join(lacking)}."
-    )
+    said = f"Risk: no prediction for its latency class {latency.label}. Scrape the engine's histogram of "
+    return f"{said}{' and '.join(lacking)}." if lacking else None
 
 
 def raised_risk(risk: Risk) -> Risk:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -11,26 +11,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...rules.catalog.types import PowerPrice, Price
-from ..core.advice_types import (
-    Action,
-    Configuration,
-    EvidenceClaim,
-    Interval,
-    Realisation,
-    Recommendation,
-    Rejected,
-    Risk,
-    SavingsBaseline,
-)
+from ..core.advice_types import Action, Interval, Realisation, Recommendation, SavingsBaseline
 from ..core.coded_text import CodedText
-from ..core.formatting import dated, listed, spread, usd
+from ..core.formatting import dated, spread, usd
 from ..core.ids import stable_id
 from .evidence import EvidenceGate
 from .fleet import DRAWS, Fleet, Series
 from .groups import HOURS_PER_MONTH
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from .pricing import Cash, cash_of
-from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_after
+from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
@@ -38,25 +28,6 @@ SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 DONE_HOURS = 24.0
 # Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
 WEEK_HOURS = 7 * 24.0
-
-
-@dataclass(frozen=True, slots=True)
-class TitleSubject:
-    """What a recommendation is about, as its title names it: the workload's name (None: no workload), and the nodes
-    that its findings name."""
-
-    workload: str | None = None
-    nodes: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The workload, else the nodes, else the fleet."""
-        return self.workload or listed(self.nodes) or "the fleet"
-
-    @property
-    def place(self) -> str:
-        """`` on gpu-009``; empty where no node is known."""
-        return f" on {listed(self.nodes)}" if self.nodes else ""
 
 
 class Move(ABC):
@@ -79,22 +50,27 @@ class Move(ABC):
     calibrates: ClassVar[bool] = False
     of_another: ClassVar[bool] = False
 
-    @abstractmethod
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """All of them in a fleet: for what was found (`fleet.found`), and for series (`fleet.series`) that gain by it
-        without a finding."""
+        """All of them in a fleet: of each of its series, where a kind rests on no other findings."""
+        for series in fleet.series:
+            yield from self.of(series)
+
+    def of(self, series: Series) -> Iterator[Recommendation]:  # noqa: ARG002
+        """Those of one series, with a finding or without."""
+        return iter(())
 
     @abstractmethod
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
-        """One as an action with its object."""
+    def title(self, r: Recommendation, of: str, at: str) -> str:
+        """One as an action with its object. `of`: the workload, else the nodes; `at`: `` on gpu-009``, or empty."""
 
     def words(self, r: Recommendation) -> str:  # noqa: ARG002
         """One in a few words, for a narrow column."""
         return self.brief
 
-    @abstractmethod
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""
+    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
+        """Where it stands by what was seen, a series by the kind of its nodes; None: that does not tell. `proposed`: it
+        is recommended there again."""
+        return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else by_nodes(snapshot, seen)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         """What its nodes cost since."""
@@ -129,7 +105,7 @@ class Saving:
         if cash is None:
             return None
         month = cash.price.usd_per_hour * HOURS_PER_MONTH
-        return cls.in_cash(cash, np.broadcast_to(np.asarray(draws, dtype=float), (DRAWS,)) * month, paid * month)
+        return cls.in_cash(cash, np.full(DRAWS, draws, dtype=float) * month, paid * month)
 
     @cached_property
     def interval(self) -> Interval:
@@ -149,8 +125,10 @@ class Saving:
 def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float) -> tuple[Saving | None, str]:
     """What energy saved a month is worth to a team, and that as a sentence. `drawn_kwh`: what it is taken off."""
     if price is None:
-        told = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
-        return None, told
+        return (
+            None,
+            "No dollar value: rented nodes include power, and no price file sets a power price for other nodes.",
+        )
     saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
     worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
     return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."
@@ -159,56 +137,32 @@ def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float)
 def recommend(
     action: Action,
     *identity: str | None,
+    claims: Iterable[str],
     text: str,
-    source: Configuration,
-    target: Configuration,
-    risk: Risk,
-    claims: Sequence[str],
-    would_change_if: tuple[CodedText, ...],
-    findings: tuple[str, ...] = (),
-    workload: str | None = None,
     saving: Saving | None = None,
-    time_ratio: Interval | None = None,
-    freed_gpu_hours_per_month: float = 0.0,
-    energy_saving_kwh_per_month: Interval | None = None,
     realisation: Realisation = "capacity-freed",
-    blocked_by: Sequence[CodedText] = (),
-    rejected: tuple[Rejected, ...] = (),
-    changes: tuple[CodedText, ...] = (),
-    break_even: str | None = None,
-    needs: EvidenceClaim | None = None,
+    blocked_by: Iterable[CodedText] = (),
     yardstick: SavingsBaseline | None = None,
-    observed_hours: float | None = None,
+    **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
     """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
-    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings."""
+    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`:
+    further fields; without a word they are empty, and nothing is freed."""
     measured = yardstick or SavingsBaseline()
+    fields = {"findings": (), "workload": None, "time_ratio": None, "rejected": (), "freed_gpu_hours_per_month": 0.0}
     return Recommendation(
         id=stable_id("r", identity[0], action, *identity[1:]),
-        findings=findings,
-        workload=workload,
         action=action,
-        source=source,
-        target=target,
-        time_ratio=time_ratio,
-        saving_usd_per_month=saving.interval if saving else None,
-        freed_gpu_hours_per_month=freed_gpu_hours_per_month,
-        energy_saving_kwh_per_month=energy_saving_kwh_per_month,
-        observed_hours=observed_hours,
+        saving_usd_per_month=saving and saving.interval,
         realisation=saving.realisation if saving else realisation,
-        risk=risk,
         blocked_by=tuple(blocked_by),
-        rejected=rejected,
-        changes=changes,
-        would_change_if=would_change_if,
         prices=tuple(p.id for p in saving.prices if p is not None) if saving else (),
         text=text.strip(),
-        break_even=break_even,
-        available_from=saving.date if saving else None,
+        available_from=saving and saving.date,
         yardstick=replace(measured, usd_per_month=saving.paid_usd) if saving else measured,
-        draws=saving.draws if saving else None,
+        draws=saving and saving.draws,
         claims=tuple(claims),
-        needs=needs,
+        **fields | parts,
     )
 
 
@@ -220,14 +174,10 @@ def recommend_for(
     **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
-    group = series.group
+    group, here = series.group, series.base.configuration
     known = {
-        "findings": series.reasons(action),
-        "source": series.base.configuration,
-        "target": series.base.configuration,
-        "observed_hours": series.fleet.hours_of(group),
-    }
-    return recommend(
-        action, group.identity, group.lead.node_sku, *to, workload=group.lead.id,
-        claims=(f"{place}:{group.series_id}",), **{**known, **parts},
-    )  # fmt: skip
+        "findings": series.reasons(action), "source": here, "target": here,
+        "observed_hours": series.fleet.hours_of(group), "workload": group.lead.id,
+        "claims": (f"{place}:{group.series_id}",),
+    }  # fmt: skip
+    return recommend(action, group.identity, group.lead.node_sku, *to, **known | parts)

@@ -31,7 +31,7 @@ SLACK_SECONDS = 3600.0
 # Jobs follow the week.
 JOB_SECONDS = 7 * 86400.0
 
-Place = Literal["source", "target", "between"]
+Place = Literal["source", "target"]
 Fits = Callable[[WorkloadVerdict], bool]
 
 
@@ -121,6 +121,9 @@ class MoveCost:
     said: tuple[str, ...] = ()
 
 
+MIXED = MoveCost(None, "the window still includes days before the change")
+
+
 @dataclass(frozen=True)
 class Observation:
     """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
@@ -178,24 +181,18 @@ class Observation:
         """Whether nothing came from a node lately, and not for so long, as far as the window tells, that it is gone."""
         return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - SILENT_SECONDS)
 
-    def shows_part_of(self, source: str) -> bool:
-        """Whether any of it lay where other telemetry did (`source` in words)."""
-        return not set(source.split(", ")).isdisjoint(self.source.split(", "))
-
-    def shows_all_of(self, source: str) -> bool:
-        """Whether all of the other telemetry's places were read: else what is not shown may lie in the rest."""
-        return set(source.split(", ")).issubset(self.source.split(", "))
+    def shows(self, source: str, part: bool) -> bool:
+        """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them: else what is
+        not shown may lie in the rest."""
+        return (any if part else all)(place in self.source.split(", ") for place in source.split(", "))
 
 
 def observation_of(advice: Advice) -> Observation:
+    proposed = frozenset(r.id for r in advice.recommendations)
+    blocked = frozenset(r.id for r in advice.recommendations if r.blocked_by)
+    nodes = {n.node: n for n in advice.standings}
     return Observation(
-        start=advice.start,
-        end=advice.end,
-        source=source_words(advice),
-        workloads=advice.workloads,
-        nodes={n.node: n for n in advice.standings},
-        proposed=frozenset(r.id for r in advice.recommendations),
-        open=frozenset(r.id for r in advice.recommendations if not r.blocked_by),
+        advice.start, advice.end, source_words(advice), advice.workloads, nodes, proposed, proposed - blocked
     )
 
 
@@ -205,22 +202,13 @@ def source_words(advice: Advice) -> str:
     return ", ".join(str(name) for name in databases) or str(advice.source.get("url", ""))  # type: ignore[union-attr]
 
 
-def spans(
-    runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf
-) -> list[tuple[float, float]]:
-    """When any of these runs was there, from `start` to `end`: joined where they touch."""
-    found: list[tuple[float, float]] = []
-    for a, b in sorted((max(w.start, start), min(w.end, end)) for w in runs):
-        if b > a and found and a <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], b))
-        elif b > a:
-            found.append((a, b))
-    return found
-
-
 def hours(runs: Iterable[WorkloadVerdict], start: float = -math.inf, end: float = math.inf) -> float:
-    """Hours in which any of these runs was there."""
-    return sum(b - a for a, b in spans(runs, start, end)) / 3600
+    """Hours from `start` to `end` in which any of these runs was there."""
+    seconds, until = 0.0, start
+    for begin, last in sorted((w.start, min(w.end, end)) for w in runs):
+        seconds += max(last - max(begin, until), 0.0)
+        until = max(until, last)
+    return seconds / 3600
 
 
 def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measure | None:
@@ -235,6 +223,7 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         weight = sum(h for _, h in told)
         return float(sum(value * h for value, h in told) / weight) if weight > 0 else None
 
+    stepping = [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
     telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
     tokens = sum(w.features["generated_tokens"] for w in telling)
     busy_seconds = sum(w.features["engine_active"] * w.gpu_hours * 3600 for w in telling)
@@ -243,9 +232,7 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         gpus=held / hours(runs, start, end),
         gpu_hours_per_month=held / ((end - start) / 3600) * HOURS_PER_MONTH,
         busy=mean("engine_active"),
-        period_seconds=mean(
-            "period_seconds", [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
-        ),
+        period_seconds=mean("period_seconds", stepping),
         busy_seconds_per_token=busy_seconds / tokens if tokens > 0 and busy_seconds > 0 else None,
         tokens_per_second=tokens / elapsed if tokens > 0 and elapsed > 0 else None,
         watts=mean("power_watts"),
@@ -259,32 +246,21 @@ def serves(runs: Sequence[WorkloadVerdict]) -> bool:
     return bool(runs) and runs[-1].kind.label in ON_DEMAND_KINDS
 
 
-def since_last(runs: Sequence[WorkloadVerdict], fits: Fits, start: float) -> tuple[float, list[WorkloadVerdict]]:
-    """From when on only runs that fit were there (Unix seconds, not before `start`), and those."""
-    own = [w for w in runs if fits(w)]
-    first = min((w.start for w in own), default=start)
-    return max([first, start, *(w.end for w in runs if not fits(w))]), own
-
-
 def stands_on(there: Configuration) -> Fits:
     """Tells whether a run is on these nodes and GPUs."""
     return lambda w: w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
 
 
 def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: Fits, name: str) -> MoveState | None:
-    """By where the runs of its series are. `name`: of what is at the target, in words."""
+    """By where the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    if not now:
-        return None
-    arrived = [w for w in now if there(w)]
-    if len(arrived) == len(now):
-        since, own = since_last(runs, there, seen.start)
-        return MoveState("target", since, hours(own, since), f"It has run only on {name} since {minute(since)}.")
-    if all(here(w) for w in now):
-        since, own = since_last(runs, here, seen.start)
-        return MoveState("source", since, hours(own, since), f"It has run on its original nodes since {minute(since)}.")
-    since = min((w.start for w in arrived), default=seen.end)
-    return MoveState("between", since, hours(arrived), f"{len(arrived)} of its {len(now)} runs are on {name}.")
+    for fits, where in ((there, f"only on {name}"), (here, "on its original nodes")):
+        if now and all(map(fits, now)):
+            own = [w for w in runs if fits(w)]
+            since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if not fits(w))])
+            place: Place = "target" if fits is there else "source"
+            return MoveState(place, since, hours(own, since), f"It has run {where} since {minute(since)}.")
+    return None
 
 
 def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -293,6 +269,27 @@ def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | Non
     if there.node_sku is None or there.node_sku == here.node_sku:
         return None
     return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
+
+
+def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float | None:
+    """The mean of a feature over the runs that hold GPUs now; None: none of them tells it."""
+    told = [w.features[name] for w in seen.now(snapshot.series_id) if name in w.features]
+    return sum(told) / len(told) if told else None
+
+
+def by_level(
+    snapshot: PredictionSnapshot, seen: Observation, of: str, *, before: float | None, target: float | None, words: str
+) -> MoveState | None:
+    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags.
+
+    `words`: a template of the evidence, with `now`, `before` and `ratio`.
+    """
+    now = level(snapshot, seen, of)
+    if now is None or before is None or target is None or before <= target:
+        return None
+    told = words.format(now=now, before=before, ratio=now / before)
+    place: Place = "target" if now <= (before + target) / 2 else "source"
+    return MoveState(place, seen.end, hours(seen.now(snapshot.series_id)), told)
 
 
 def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -317,29 +314,25 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
         unsure = [n for n in nodes if seen.silent(n) and (pooled or n not in seen.nodes)]
         if len(free) + len(unsure) >= wanted:
             return None
-        still = [n for n in nodes if not seen.gone(n)]
-        return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"No change: {listed(still)}.")
+        still = listed([n for n in nodes if not seen.gone(n)])
+        return MoveState("source", seen.start, (seen.end - seen.start) / 3600, f"No change: {still}.")
     free = sorted(free)[:wanted]
-    since = free[-1][0]
-    told = f"Since {minute(since)}: {listed([what for _, what in free])}."
-    return MoveState("target", since, (seen.end - since) / 3600, told)
-
-
-CostAfter = Callable[[PredictionSnapshot, MoveState, Observation], MoveCost]
+    since, told = free[-1][0], listed([what for _, what in free])
+    return MoveState("target", since, (seen.end - since) / 3600, f"Since {minute(since)}: {told}.")
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
     """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes what those
     that are left cost."""
     if snapshot.series_id is None:
-        return cost_of_nodes_left(snapshot, state, seen)
+        return cost_of_nodes_left(snapshot, seen)
     runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]
     begin = max(state.since, seen.start)
     now = {node for w in seen.now(snapshot.series_id) for node in w.nodes}
     always = serves(runs)  # a service holds its nodes between two runs, a job does not
     if not always and seen.end - begin < JOB_SECONDS:
         return MoveCost(None, "a job needs at least a week of data")
-    usd, said = 0.0, []
+    usd, said = 0.0, list[str]()
     for name in sorted(now if always else {node for w in runs for node in w.nodes}):
         price = price_then(snapshot, seen, name)
         if price is None:
@@ -359,21 +352,17 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
     # Of the nodes that it left, those that are still there and that the prediction counted.
     counted = round(before / (price * HOURS_PER_MONTH)) - len(now.intersection(snapshot.nodes))
     kept = [n for n in snapshot.nodes if n not in now and not seen.gone(n)][: max(counted, 0)]
-    unsure = [n for n in kept if seen.silent(n)]
-    if unsure:
-        return _unsure(unsure)
     if kept:
         said.append(f"{listed(kept)} {'is' if len(kept) == 1 else 'are'} still present after the move, and counted.")
-    return MoveCost(usd + len(kept) * price * HOURS_PER_MONTH, None, tuple(said))
+    return _unsure(kept, seen) or MoveCost(usd + len(kept) * price * HOURS_PER_MONTH, None, tuple(said))
 
 
-def cost_of_nodes_left(snapshot: PredictionSnapshot, _: MoveState, seen: Observation) -> MoveCost:
+def cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
     """What the nodes that were to fall free cost as long as they are there."""
     nodes = snapshot.yardstick.nodes
     still = [n for n in nodes if not seen.gone(n)]
-    unsure = [n for n in still if seen.silent(n)]
-    if unsure:
-        return _unsure(unsure)
+    if (unsure := _unsure(still, seen)) is not None:
+        return unsure
     prices = [price for n in still if (price := price_then(snapshot, seen, n)) is not None]
     if len(prices) < len(still):
         return MoveCost(None, f"no price for {listed(still)}")
@@ -384,10 +373,10 @@ def cost_of_nodes_left(snapshot: PredictionSnapshot, _: MoveState, seen: Observa
     return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd), None, said)
 
 
-def _unsure(nodes: Sequence[str]) -> MoveCost:
-    days = f"{GONE_SECONDS / 86400:.0f} days"
-    told = f"{listed(nodes)} stopped reporting recently; a node counts as returned after {days} without data"
-    return MoveCost(None, told)
+def _unsure(nodes: Sequence[str], seen: Observation) -> MoveCost | None:
+    silent = listed([n for n in nodes if seen.silent(n)])
+    why = f"{silent} stopped reporting recently; a node counts as returned after {GONE_SECONDS / 86400:.0f} days"
+    return MoveCost(None, f"{why} without data") if silent else None
 
 
 def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:

@@ -7,7 +7,7 @@ left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from .moves import BY_ACTION, MOVES
 from .moves.fix_first import block_until_fixed
 from .prediction import Array, percentiles
 
-# Options of one tangle that are compared in all combinations; beyond it the largest come first.
+# Options that hang together, compared in all combinations; beyond it the largest come first.
 MOST_COMPARED = 24
 _NAMED = 3
 _TELLS = coded(
@@ -39,71 +39,55 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
     unnamed owner waits until somebody was asked; what was not observed is not claimed; no service's latency class
     breaks unseen."""
     options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
-    gate, bases = EvidenceGate(fleet.verdicts, fleet.floor_hours), {s.group.lead.id: s.base for s in fleet.series}
+    gate = EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours)
+    bases = {s.group.lead.id: s.base for s in fleet.series}
     held = []
     for asked in _ask_owners(options, fleet.groups):
         move, base = BY_ACTION[asked.action], bases.get(asked.workload or "")
         missing = move.missing_evidence(gate, asked)
         r = without_claim(asked, move.subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
         held.append(r if base is None else held_to_class(r, base))
-    return _exclusive(held)
+    holders: dict[str, list[str]] = {}
+    for r in held:
+        for key in r.claims:
+            holders.setdefault(key, []).append(r.id)
+    rivals = [dict.fromkeys(rival for key in sorted(r.claims) for rival in holders[key]) for r in held]
+    return tuple(replace(r, excludes=tuple(i for i in of if i != r.id)) for r, of in zip(held, rivals, strict=True))
 
 
 def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
     found = {one.group.series_id for one in fleet.found if one.group is not None}
     faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
+    over = [group for group in fleet.groups if not group.recurs and group.series_id in found - faulty]
+    told, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
     return tuple(
-        coded(
-            "work-is-over", "{workload} {ended}; its past waste there is not recoverable.",
-            workload=group.lead.name,
-            ended="moved to other nodes" if group.moved else "ended and did not recur",
-        )
-        for group in fleet.groups
-        if not group.recurs and group.series_id in found - faulty
-    )  # fmt: skip
+        coded("work-is-over", told, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
+        for group in over
+    )
 
 
-def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> list[Recommendation]:
+def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
     """The options, with those that touch work without an owner blocked until somebody was asked, at a risk one step
     higher: its GPUs, kind and bottleneck were inferred from what the GPUs do."""
     unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}
-    by_workload = {w.id: group for group in unowned.values() for w in group.workloads}
-    asked = []
+    series_of = {w.id: group.series_id for group in unowned.values() for w in group.workloads}
     for r in options:
-        touched = {key.partition(":")[2] for key in r.claims} & unowned.keys()
-        own = by_workload.get(r.workload or "")
-        about = [unowned[key] for key in sorted(touched | ({own.series_id} if own is not None else set()))]
-        asked.append(_asked(r, about) if about else r)
-    return asked
-
-
-def _asked(r: Recommendation, groups: Sequence[Group]) -> Recommendation:
-    nodes = sorted({node for group in groups for w in group.now for node in w.nodes})
-    more = len(nodes) - _NAMED
-    who = ", ".join(nodes[:_NAMED]) + (f" and {counted(more, 'more node')}" if more > 0 else "")
-    why = CodedText(
-        "owner-unknown", f"the owner of this work is unknown; ask who uses {who} before you act",
-        {"nodes": ", ".join(nodes)},
-    )  # fmt: skip
-    # What is not advised anyway asks nothing of anybody.
-    ask = "" if r.blocked_by else f" First ask who uses {who}: no label or process names an owner."
-    return replace(
-        r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
-        text=f"{r.text.rstrip()}{ask}",
-    )  # fmt: skip
-
-
-def _exclusive(options: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Each option with the ids of those it cannot be combined with."""
-    by_key: dict[str, list[str]] = {}
-    for r in options:
-        for key in r.claims:
-            by_key.setdefault(key, []).append(r.id)
-    return tuple(
-        replace(r, excludes=tuple(dict.fromkeys(one for key in sorted(r.claims) for one in by_key[key] if one != r.id)))
-        for r in options
-    )
+        touched = {*(key.partition(":")[2] for key in r.claims), series_of.get(r.workload or "")} & unowned.keys()
+        if not touched:
+            yield r
+            continue
+        nodes = sorted({node for key in touched for w in unowned[key].now for node in w.nodes})
+        more = len(nodes) - _NAMED
+        who = ", ".join(nodes[:_NAMED]) + (f" and {counted(more, 'more node')}" if more > 0 else "")
+        told = f"the owner of this work is unknown; ask who uses {who} before you act"
+        why = CodedText("owner-unknown", told, {"nodes": ", ".join(nodes)})
+        # What is not advised anyway asks nothing of anybody.
+        ask = "" if r.blocked_by else f" First ask who uses {who}: no label or process names an owner."
+        yield replace(
+            r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
+            text=f"{r.text.rstrip()}{ask}",
+        )  # fmt: skip
 
 
 def decided(options: Iterable[Recommendation], decisions: Mapping[str, Decision]) -> tuple[Recommendation, ...]:
@@ -124,10 +108,45 @@ def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval
 
 def best_together(options: Iterable[Recommendation]) -> list[Recommendation]:
     """The options, no two of which claim the same, whose medians have the largest sum. Ties go to the smaller ids."""
+    ranked = sorted(options, key=lambda r: (-_p50(r), r.id))
+    holders: dict[str, list[int]] = {}
+    for n, r in enumerate(ranked):
+        for key in r.claims:
+            holders.setdefault(key, []).append(n)
     chosen: list[Recommendation] = []
-    for tangle in _tangles(sorted(options, key=lambda r: (-_p50(r), r.id))):
-        chosen += _best(tangle) if len(tangle) <= MOST_COMPARED else _largest_first(tangle)
+    left = dict.fromkeys(range(len(ranked)))
+    while left:
+        # All that hang together by their claims.
+        todo, tangle = [next(iter(left))], set[int]()
+        while todo:
+            n = todo.pop()
+            if n in left:
+                del left[n]
+                tangle.add(n)
+                todo += [o for key in ranked[n].claims for o in holders[key]]
+        rivals = [ranked[n] for n in sorted(tangle)]
+        while len(rivals) > MOST_COMPARED:
+            chosen.append(rivals[0])
+            rivals = _beside_first(rivals)
+        chosen += _best(rivals)
     return chosen
+
+
+def _beside_first(options: Sequence[Recommendation]) -> list[Recommendation]:
+    claimed = set(options[0].claims)
+    return [r for r in options[1:] if claimed.isdisjoint(r.claims)]
+
+
+def _best(options: Sequence[Recommendation]) -> list[Recommendation]:
+    """The best set of all: the first is in it, without what it excludes, or out of it where that could bring more."""
+    if not options:
+        return []
+    beside = _beside_first(options)
+    best, others = [options[0], *_best(beside)], options[1:]
+    if len(beside) == len(others) or _sum(others) <= _sum(best) + 1e-9:
+        return best
+    without = _best(others)
+    return without if _sum(without) > _sum(best) + 1e-9 else best
 
 
 def without_losers(draws: Sequence[Array]) -> list[Array]:
@@ -146,50 +165,8 @@ def without_losers(draws: Sequence[Array]) -> list[Array]:
     return left
 
 
-def _tangles(options: Iterable[Recommendation]) -> list[list[Recommendation]]:
-    """The options in sets that have no claim in common."""
-    tangles: list[tuple[set[str], list[Recommendation]]] = []
-    for r in options:
-        keys, own, apart = set(r.claims), [r], []
-        for other, members in tangles:
-            if other & keys:
-                keys, own = keys | other, [*members, *own]
-            else:
-                apart.append((other, members))
-        tangles = [*apart, (keys, own)]
-    return [own for _, own in tangles]
-
-
-def _best(options: Sequence[Recommendation]) -> list[Recommendation]:
-    """Branch and bound: each option is in or out, and a branch that cannot beat the best found is left."""
-    rest = [0.0] * (len(options) + 1)
-    for n in range(len(options) - 1, -1, -1):
-        rest[n] = rest[n + 1] + _p50(options[n])
-    best: tuple[float, tuple[Recommendation, ...]] = (0.0, ())
-
-    def branch(n: int, total: float, taken: tuple[Recommendation, ...], claimed: frozenset[str]) -> None:
-        nonlocal best
-        if total > best[0] + 1e-9:
-            best = (total, taken)
-        if n == len(options) or total + rest[n] <= best[0] + 1e-9:
-            return
-        r = options[n]
-        if claimed.isdisjoint(r.claims):
-            branch(n + 1, total + _p50(r), (*taken, r), claimed.union(r.claims))
-        branch(n + 1, total, taken, claimed)
-
-    branch(0, 0.0, (), frozenset())
-    return list(best[1])
-
-
-def _largest_first(options: Iterable[Recommendation]) -> list[Recommendation]:
-    chosen: list[Recommendation] = []
-    claimed: set[str] = set()
-    for r in options:
-        if claimed.isdisjoint(r.claims):
-            claimed.update(r.claims)
-            chosen.append(r)
-    return chosen
+def _sum(options: Iterable[Recommendation]) -> float:
+    return sum(map(_p50, options))
 
 
 def _p50(r: Recommendation) -> float:

@@ -18,9 +18,8 @@ def action_words(r: Recommendation) -> str:
 def recommendation_action(r: Recommendation, workload: str | None, nodes: tuple[str, ...]) -> str:
     """A recommendation as an action with its object: what to do, to which workload or nodes."""
     from ..recommend import moves  # noqa: PLC0415
-    from ..recommend.move import TitleSubject  # noqa: PLC0415
 
-    return moves.title(r, TitleSubject(workload, nodes))
+    return moves.title(r, workload, nodes)
 
 
 def fact_of(rule_id: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import get_args
 
 from ...core.advice_types import Action, Recommendation
-from ..move import Move, TitleSubject
+from ...core.formatting import listed
+from ..move import Move
 from .consolidate import Consolidate
 from .fix_first import FixFirst
 from .lower_clock import LowerClock
@@ -27,10 +28,12 @@ if sorted(action for move in MOVES for action in move.actions) != sorted(get_arg
     raise TypeError("Every label of advice_types.Action is the action of exactly one kind in recommend/moves.")
 
 
-def title(r: Recommendation, of: TitleSubject) -> str:
-    """The action with its object; of one that another version made, its action and what it is about."""
+def title(r: Recommendation, workload: str | None, nodes: Sequence[str]) -> str:
+    """The action with its object; of one that another version made, its action and what it is about. `workload`: its
+    name, None: it is about no workload; `nodes`: that its findings name."""
+    of, at = workload or listed(nodes) or "the fleet", f" on {listed(nodes)}" if nodes else ""
     move = BY_ACTION.get(r.action)
-    return move.title(r, of) if move is not None else f"{of.name}: {r.action}"
+    return move.title(r, of, at) if move is not None else f"{of}: {r.action}"
 
 
 def action_words(r: Recommendation) -> str:

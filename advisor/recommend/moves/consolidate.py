@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from ....rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
 from ...classify.types import NodeFacts, Verdicts
 from ...core.advice_types import Configuration, EvidenceClaim, Recommendation, SavingsBaseline
-from ...core.coded_text import all_of, coded
+from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
 from ...core.verdict_types import WorkloadVerdict
 from ..evidence import WORK
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, TitleSubject, recommend
+from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend
 from ..predict.mig_model import COVERAGE_HOURS, pack
-from ..progress import MoveState, Observation, PredictionSnapshot, by_freed_nodes
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
 CPU_MAX = 0.6
@@ -32,16 +31,13 @@ class Consolidate(Move):
         yield from _pools(fleet)
         yield from _repacked(fleet.verdicts)
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
         if node is not None:
             kept = gpus(r.target.gpu_count, r.source.gpu_sku)
             return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
-        return f"Pack the work{of.place} onto other nodes to empty {freed}"
-
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        return by_freed_nodes(snapshot, seen)
+        return f"Pack the work{at} onto other nodes to empty {freed}"
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:
@@ -49,8 +45,8 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
 
     Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
     """
-    pools: dict[tuple[str | None, ...], list[NodeFacts]] = {}
-    on: dict[str, list[tuple[Group, WorkloadVerdict]]] = {}
+    pools: dict[tuple[str | None, ...], dict[str, NodeFacts]] = {}
+    on: dict[str, list[WorkloadVerdict]] = {}
     unfit: set[str] = set()
     for group in fleet.groups:
         serves = group.kind in ON_DEMAND_KINDS and group.kind not in JOB_KINDS
@@ -60,45 +56,43 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
             if not settled or len(w.nodes) != 1:
                 unfit.update(w.nodes)
             elif w.id in now:
-                on.setdefault(w.nodes[0], []).append((group, w))
-    for name, node in {n.node: n for group in fleet.groups for n in group.nodes}.items():
-        if name not in unfit and on.get(name) and node.node_sku is not None:
-            pools.setdefault((node.cluster, node.provider, node.region, node.node_sku), []).append(node)
-    for nodes in pools.values():
-        freed = _freed(nodes, {n.node: [w for _, w in on[n.node]] for n in nodes})
+                on.setdefault(w.nodes[0], []).append(w)
+    for node in (n for group in fleet.groups for n in group.nodes):
+        if node.node in on and node.node not in unfit and node.node_sku is not None:
+            pools.setdefault((node.cluster, node.provider, node.region, node.node_sku), {})[node.node] = node
+    for pool in pools.values():
+        nodes = tuple(pool.values())
+        freed = _freed(nodes, on)
         if freed:
-            moved = {group.series_id: group for n in nodes for group, _ in on[n.node]}
-            yield _of_pool(fleet, nodes, freed, tuple(moved.values()))
+            moved = {w.series_id for n in nodes for w in on[n.node]}
+            yield _of_pool(fleet, nodes, freed, [g for g in fleet.groups if g.series_id in moved])
 
 
-def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdict]]) -> tuple[NodeFacts, ...]:
+def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdict]]) -> list[NodeFacts]:
     """The nodes that fall free: first fit, the largest first, onto the fullest nodes; nothing that stays is moved, and
     replicas of one series on different nodes stay on different nodes."""
-    size = {n.node: sum(len(w.gpus) for w in held[n.node]) for n in nodes}
-    order = sorted(nodes, key=lambda n: (-size[n.node], n.node))
+    order = sorted(nodes, key=lambda n: (-sum(len(w.gpus) for w in held[n.node]), n.node))
     keep = {n.node: list(held[n.node]) for n in order}
-    room = {n.node: n.gpu_count - size[n.node] for n in order}
     freed: list[NodeFacts] = []
     for node in reversed(order):
-        others = [n.node for n in order if n is not node and n not in freed]
-        trial = dict(room)
-        places: list[tuple[WorkloadVerdict, str]] = []
+        trial = {n.node: list(keep[n.node]) for n in order if n is not node and n not in freed}
+        if len(keep[node.node]) > len(held[node.node]):
+            continue  # it holds what was moved there by now
         for w in sorted(held[node.node], key=lambda w: (-len(w.gpus), w.id)):
-            fits = (n for n in others if trial[n] >= len(w.gpus) and all(w.series_id != o.series_id for o in keep[n]))
-            there = next(fits, None)
+            room = (
+                n.node
+                for n in order
+                if n.node in trial and n.gpu_count - sum(len(o.gpus) for o in trial[n.node]) >= len(w.gpus)
+                if all(w.series_id != o.series_id for o in keep[n.node])
+            )
+            there = next(room, None)
             if there is None:
                 break
-            trial[there] -= len(w.gpus)
-            places.append((w, there))
-        if len(places) < len(keep[node.node]):
-            # It holds what was moved there by now, or something fits nowhere.
-            continue
-        room = trial
-        for w, there in places:
-            keep[there].append(w)
-        keep[node.node] = []
-        freed.append(node)
-    return tuple(freed)
+            trial[there].append(w)
+        else:
+            keep = trial
+            freed.append(node)
+    return freed
 
 
 def _of_pool(
@@ -108,21 +102,20 @@ def _of_pool(
     left, names = count - len(freed), sorted(n.node for n in freed)
     busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
     after = sum(busy) / len(busy) * count / left if busy else 0.0
-    blocked, saving = [], None
+    saving = Saving.of_nodes(fleet.book.saving_price(first), len(freed), fleet.at, len(freed), count)
+    then = saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
+    blocked = ()
     if after > CPU_MAX:
         told = "host CPUs would be {busy:.0%} busy on average (limit {most:.0%})"
-        blocked = [coded("cores-too-busy", told, busy=after, most=CPU_MAX)]
-        then = f"Not possible now: {all_of(blocked).text}."
-    else:
-        saving = Saving.of_nodes(fleet.book.saving_price(first), len(freed), fleet.at, len(freed), count)
-        then = saving.sentence if saving else "No cash savings: the nodes are committed, or their price is unknown."
+        blocked, saving = (coded("cores-too-busy", told, busy=after, most=CPU_MAX),), None
+        then = f"Not possible now: {blocked[0]}."
     held, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
-    emptied = (f.finding for f in fleet.found if "consolidate" in f.answered_by)
+    asked = (f.finding for f in fleet.found if "consolidate" in f.answered_by and f.finding.node in names)
     every = sorted(n.node for n in nodes)
     return recommend(
         "consolidate", first.cluster, first.node_sku, *every,
-        findings=tuple(finding.id for finding in emptied if finding.node in names),
+        findings=tuple(finding.id for finding in asked),
         source=Configuration(sku, first.node_sku, held), target=Configuration(sku, first.node_sku, held - freed_gpus),
         text=(
             f"Move {listed(moved)} from {listed(names)} to the free GPUs of {counted(left, 'other node')} of the same "

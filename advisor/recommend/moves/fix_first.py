@@ -9,7 +9,7 @@ from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
 from ..finding import Found, series_label
 from ..fleet import Fleet, Series
-from ..move import Move, TitleSubject, recommend
+from ..move import Move, recommend
 from ..progress import MoveState, Observation, PredictionSnapshot, hours
 from ..rules.fix_first import REMEDIES
 
@@ -34,38 +34,34 @@ class FixFirst(Move):
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         """Faulty telemetry is fixed whatever runs there; a bottleneck only where the work goes on."""
-        for found in fleet.found:
-            if "fix-first" in found.answered_by and found.fault is None:
-                yield _recommendation(fleet, found)
-        for series in fleet.series:
-            for found in _faults(series):
-                yield _recommendation(fleet, found)
+        counters = (f for f in fleet.found if "fix-first" in f.answered_by and f.fault is None)
+        for found in (*counters, *(f for series in fleet.series for f in _faults(series))):
+            yield _recommendation(fleet, found)
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
-        return _TITLES.get(fault, "Fix {} first").format(of.name)
+        return _TITLES.get(fault, "Fix {} first").format(of)
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now = seen.now(snapshot.series_id)
         if not now:
             return None
-        if proposed:
-            return MoveState("source", seen.start, hours(now), "The fault is still present.")
-        return MoveState("target", seen.end, hours(now), "The fault is no longer present.")
+        place, since, still = ("source", seen.start, "still") if proposed else ("target", seen.end, "no longer")
+        return MoveState(place, since, hours(now), f"The fault is {still} present.")
 
 
 def block_until_fixed(options: Iterable[Recommendation], movable: Iterable[Series]) -> list[Recommendation]:
     """The moves of work that needs a fix first: shown, and blocked until then."""
     faults = {series.group.series_id: found.fault for series in movable for found in _faults(series)}
-    held = []
-    for r in options:
+    told = "fix its bottleneck first ({fault}): its GPU use changes with the fix"
+
+    def held(r: Recommendation) -> Recommendation:
         fault = faults.get(r.claims[0].partition(":")[2])
         if fault is None or r.action in FixFirst.actions:
-            held.append(r)
-            continue
-        told = "fix its bottleneck first ({fault}): its GPU use changes with the fix"
-        held.append(replace(r, blocked_by=(*r.blocked_by, coded("mend-first", told, fault=fault))))
-    return held
+            return r
+        return replace(r, blocked_by=(*r.blocked_by, coded("mend-first", told, fault=fault)))
+
+    return [held(r) for r in options]
 
 
 def _faults(series: Series) -> list[Found]:
@@ -80,12 +76,11 @@ def _recommendation(fleet: Fleet, found: Found) -> Recommendation:
         freed = fleet.monthly(group, found.finding.gpu_hours)
     if freed > 0:
         then = f"Recovers up to {freed:,.0f} GPU-hours/month; the actual gain is known once the fix is in place."
+    who, key = f"Free GPUs of {node.node}", f"{node.cluster}/{node.node}"
+    held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
     if group is not None:
         who, key = series_label(group), group.series_id
         held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
-    else:
-        who, key = f"Free GPUs of {node.node}", f"{node.cluster}/{node.node}"
-        held = Configuration(node.gpu_sku or node.gpu_name, node.node_sku, len(found.finding.gpus))
     return recommend(
         "fix-first", key, fault or _COUNTERS,
         findings=(found.finding.id,), workload=group.lead.id if group else None, source=held, target=held,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
 from ..constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
-from ..fleet import Fleet, Series, nodes_for
+from ..fleet import Series, nodes_for
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import Move, Saving, TitleSubject, recommend_for
+from ..move import Move, Saving, recommend_for
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..progress import MoveState, Observation, PredictionSnapshot, by_runs
 
@@ -27,16 +27,64 @@ class MigSlice(Move):
     brief = "use MIG instances"
     frees = True
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """None where a GPU has no instances, or a replica is no single GPU."""
-        for series in fleet.series:
-            fits = fitting(fleet.gpu_of(series.group), series.group, series.base.headroom)
-            if fits and ((r := _recommendation(series, fits)).findings or r.worth_telling):
-                yield r
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least. None
+        where a GPU has no instances, or a replica is no single GPU."""
+        fits = fitting(series.fleet.gpu_of(series.group), series.group, series.base.headroom)
+        if not fits:
+            return
+        base, group = series.base, series.group
+        open_ = [(f, f.prediction) for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
+        sure = [(f, time) for f, time in open_ if time.risk in COUNTED_RISKS]
+        fit, time = next(iter(sure or reversed(open_)), (None, None))
+        # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
+        gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
+        blocked = list[CodedText]()
+        if fit is None:
+            # Why the largest instance that is less than the GPU does not do.
+            last = next((f for f in reversed(fits) if per_gpu(f) > 1), fits[-1])
+            why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
+            fields = {"instance": last.name, "because": str(why.fields.get("codes", why.code))}
+            blocked.append(CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields))
+        if base.mixed:
+            blocked.append(WHICH_NODES)
+        blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
+        freed, saving = 0.0, None
+        text = (
+            f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {(*blocked, '')[0]}."
+        )
+        if fit is not None and time is not None and not blocked:
+            # Credited beyond the same GPU at its right-sized count, as every move is.
+            freed = max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
+            left = int(nodes_for(gpus, base.gpus_per_node)) if base.whole else base.nodes
+            draws = np.maximum(base.right_nodes_draws - left, 0.0)
+            saving = Saving.of_nodes(base.price, base.nodes - left, series.fleet.at, draws, base.right_nodes)
+            then = f"This frees {freed:.1f} GPUs for other work. No cash savings: no whole node becomes free."
+            whole = "a whole GPU" if base.gpus == 1 else f"each of its {base.gpus} GPUs"
+            text = (
+                f"{series_label(group)} fits on {fit.name} instead of {whole} ({per_gpu(fit)} instances "
+                f"per GPU). A step takes {time.median:.2f}x the time; the instance is "
+                f"{fit.load * 100:.0f} % busy at the 95th percentile. {saving.sentence if saving else then}"
+            )
+        r = recommend_for(
+            series, "mig-slice",
+            target=Configuration(group.lead.gpu_sku, group.lead.node_sku, gpus),
+            text=text, saving=saving, time_ratio=time and time.interval, risk=time.risk if time else "high",
+            freed_gpu_hours_per_month=freed * HOURS_PER_MONTH, blocked_by=blocked,
+            rejected=tuple(Rejected(f.name, all_of(f.blocked_by)) for f in fits if f.blocked_by),
+            would_change_if=(
+                coded("instance-outgrown", "its demand or memory exceeds the instance"),
+                coded("rest-not-taken", "no other work uses the rest of the GPU"),
+            ),
+            yardstick=SavingsBaseline(mig_profile=fit and fit.name),
+            needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
+        )  # fmt: skip
+        if r.findings or r.worth_telling:
+            yield r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
-        return f"Run {of.name} on MIG instances of {kept} instead of {held}"
+        return f"Run {of} on MIG instances of {kept} instead of {held}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         def sliced(w: WorkloadVerdict) -> bool:
@@ -58,61 +106,3 @@ def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit
 def per_gpu(fit: SliceFit) -> int:
     """How many instances of this profile one GPU holds: seven compute slices, eight memory slices."""
     return min(7 // fit.profile.compute_slices, 8 // fit.profile.memory_slices)
-
-
-def chosen(fits: Sequence[SliceFit]) -> SliceFit | None:
-    """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least."""
-    open_ = [f for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
-    sure = [f for f in open_ if f.prediction is not None and f.prediction.risk in COUNTED_RISKS]
-    return next(iter(sure or reversed(open_)), None)
-
-
-def _recommendation(series: Series, fits: Sequence[SliceFit]) -> Recommendation:
-    """The instance to take for each replica of a group."""
-    base, group = series.base, series.group
-    fit = chosen(fits)
-    time = fit.prediction if fit is not None else None
-    # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
-    gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
-    blocked = [] if fit is not None else [_none_fits(fits)]
-    if base.mixed:
-        blocked.append(WHICH_NODES)
-    blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
-    # Credited beyond the same GPU at its right-sized count, as every move is.
-    freed = 0.0 if fit is None else max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
-    left = int(nodes_for(gpus, base.gpus_per_node)) if base.whole and not base.mixed else base.nodes
-    saving = None
-    if blocked or fit is None or time is None:
-        text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {blocked[0]}."
-    else:
-        draws = np.maximum(base.right_nodes_draws - left, 0.0)
-        saving = Saving.of_nodes(base.price, base.nodes - left, series.fleet.at, draws, base.right_nodes)
-        then = f"This frees {freed:.1f} GPUs for other work. No cash savings: no whole node becomes free."
-        whole = "a whole GPU" if base.gpus == 1 else f"each of its {base.gpus} GPUs"
-        text = (
-            f"{series_label(group)} fits on {fit.name} instead of {whole} ({per_gpu(fit)} instances "
-            f"per GPU). A step takes {time.median:.2f}x the time; the instance is "
-            f"{fit.load * 100:.0f} % busy at the 95th percentile. {saving.sentence if saving else then}"
-        )
-    return recommend_for(
-        series, "mig-slice",
-        target=Configuration(group.lead.gpu_sku, group.lead.node_sku, gpus),
-        text=text, saving=saving, time_ratio=time.interval if time else None, risk=time.risk if time else "high",
-        freed_gpu_hours_per_month=0.0 if blocked else freed * HOURS_PER_MONTH,
-        blocked_by=blocked,
-        rejected=tuple(Rejected(f.name, all_of(f.blocked_by)) for f in fits if f.blocked_by),
-        would_change_if=(
-            coded("instance-outgrown", "its demand or memory exceeds the instance"),
-            coded("rest-not-taken", "no other work uses the rest of the GPU"),
-        ),
-        yardstick=SavingsBaseline(mig_profile=fit.name if fit is not None else None),
-        needs=base.claim(whole=saving is not None, fabric=base.has_fabric),
-    )  # fmt: skip
-
-
-def _none_fits(fits: Sequence[SliceFit]) -> CodedText:
-    """Why the largest instance that is less than the GPU does not do."""
-    last = next((f for f in reversed(fits) if per_gpu(f) > 1), fits[-1])
-    why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
-    fields = {"instance": last.name, "because": str(why.fields.get("codes", why.code))}
-    return CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields)

@@ -15,11 +15,10 @@ from ..candidates import Candidate, break_even, candidates, job_hours
 from ..constraints import NODES_MIXED, NODES_SHARED
 from ..evidence import WORK
 from ..finding import Found, series_label
-from ..fleet import Baseline, Fleet, Series
+from ..fleet import Baseline, Series
 from ..groups import HOURS_PER_MONTH
-from ..move import SAME_SPEED, Move, Saving, TitleSubject, recommend_for
+from ..move import SAME_SPEED, Move, Saving, recommend_for
 from ..pricing import cash_of
-from ..progress import MoveState, Observation, PredictionSnapshot, by_nodes
 
 _KINDS = {
     "infiniband": "InfiniBand", "ethernet": "Ethernet", "roce": "RoCE", "efa": "EFA", "tcpx": "TCPX",
@@ -35,27 +34,34 @@ class MoveSku(Move):
     subject = "A move to other nodes"
     calibrates = True
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        for series in fleet.series:
-            twins: Sequence[NodeSku] = ()
-            for found in series.asking("move-sku"):
-                if found.waste == "fabric":
-                    twins = twins_without_fabric(fleet.catalog, series.base.sku) if series.base.sku else ()
-                    yield _without_fabric(series, found, twins)
-            other, rejected = _other_gpu(series, {twin.name for twin in twins})
-            if other is not None and (other.findings or other.worth_telling):
-                yield other
-            # A weak reason alone is none to list every GPU that does not fit either.
-            if rejected and series.has_reason("move-sku"):
-                yield _no_other_gpu(series, rejected)
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        twins: Sequence[NodeSku] = ()
+        for found in series.asking("move-sku"):
+            if found.waste == "fabric":
+                twins = twins_without_fabric(series.fleet.catalog, series.base.sku) if series.base.sku else ()
+                yield _without_fabric(series, found, twins)
+        other, rejected = _other_gpu(series, {twin.name for twin in twins})
+        if other is not None and (other.findings or other.worth_telling):
+            yield other
+        # A weak reason alone is none to list every GPU that does not fit either.
+        if rejected and series.has_reason("move-sku"):
+            node, told = series.group.nodes[0], "no other GPU at {where} fits, or its speed or price is unknown"
+            place = f"{node.provider} in {node.region or 'an unknown region'}"
+            why = coded("no-other-gpu", told, where=place if node.provider else "an unknown provider")
+            unknown = "the required memory and precision, or another missing value, become known"
+            yield recommend_for(
+                series, "move-sku", "another-gpu", target=Configuration(None, None, series.base.right_gpus),
+                text=f"Another GPU is not recommended: {why}.", risk="high", blocked_by=(why,), rejected=rejected,
+                would_change_if=(coded("needs-become-known", unknown),),
+            )  # fmt: skip
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
         here, there = r.source, r.target
         same = there.gpu_sku == here.gpu_sku
         if there.node_sku is None:
             known = same and there.gpu_sku is not None
-            return f"Move {of.name} to {'a node without the fabric' if known else 'another GPU type'}"
+            return f"Move {of} to {'a node without the fabric' if known else 'another GPU type'}"
         differs = [one.text for one in r.changes if one.code not in FABRIC_REASONS]
         reasons = [f". Reason: {one.text}" for one in r.changes if one.code in FABRIC_REASONS]
         if here.gpu_count != there.gpu_count:
@@ -63,31 +69,28 @@ class MoveSku(Move):
         elif not differs:
             differs.append("same GPU" if same else f"{there.gpu_sku} instead of {here.gpu_sku}")
         why = f" ({', '.join(differs)}){''.join(reasons)}"
-        return f"Move {of.name} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
+        return f"Move {of} from {here.node_sku or here.gpu_sku or 'its nodes'} to {there.node_sku}{why}"
 
     def words(self, r: Recommendation) -> str:
         return "move to other nodes" if r.target.gpu_sku == r.source.gpu_sku else "move to other GPUs"
 
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        return by_nodes(snapshot, seen)
 
-
-def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> list[CodedText]:
+def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> tuple[CodedText, ...]:
     """What changes at `target`, the GPU first, then the fabric. `source` None: the present node's SKU is unknown."""
-    told = [coded("same-gpu", "same GPU")]
+    other = coded("same-gpu", "same GPU")
     if gpu != target.gpu:
-        told = [coded("other-gpu", "{gpu} instead of {of}", gpu=target.gpu, of=gpu)]
+        other = coded("other-gpu", "{gpu} instead of {of}", gpu=target.gpu, of=gpu)
     if source is None:
-        return told
+        return (other,)
     here, there = _kind(source), _kind(target)
     if source.fabric.rdma and not target.fabric.rdma:
-        told.append(coded("fabric-dropped", "no {fabric}", fabric=here))
-    elif _dearer_fabric(source, target):
+        return other, coded("fabric-dropped", "no {fabric}", fabric=here)
+    if _dearer_fabric(source, target):
         more = "with RDMA" if _rated(source) == _rated(target) else f"instead of {_rated(source)}"
-        told.append(coded("fabric-added", "fabric {to}", to=f"{_rated(target)} {more}"))
-    elif here != there:
-        told.append(coded("fabric-other", "{to} instead of {of}", to=there, of=here))
-    return told
+        return other, coded("fabric-added", "fabric {to}", to=f"{_rated(target)} {more}")
+    if here != there:
+        return other, coded("fabric-other", "{to} instead of {of}", to=there, of=here)
+    return (other,)
 
 
 def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
@@ -100,19 +103,21 @@ def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
 
 def _fabric_reason(
     source: NodeSku | None, target: NodeSku, sold: Collection[NodeSku], fits: Collection[NodeSku]
-) -> CodedText | None:
-    """Why a target with the dearer fabric is right. None: the target's fabric is not dearer.
+) -> tuple[CodedText, ...]:
+    """Why a target with the dearer fabric is right; empty: the target's fabric is not dearer.
 
     `sold`: the nodes with a known price at this provider and region; `fits`: those among them that nothing forbids.
     """
     if not _dearer_fabric(source, target):
-        return None
+        return ()
     plain = [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]
+    code, told = "fabric-needed", "the work needs {fabric}"
     if not plain:
-        return coded("fabric-included", "{gpu} is sold only with {fabric} here", gpu=target.gpu, fabric=_kind(target))
+        code, told = "fabric-included", "{gpu} is sold only with {fabric} here"
+        return (coded(code, told, gpu=target.gpu, fabric=_kind(target)),)
     if any(n in fits for n in plain):
-        return coded("fabric-cheaper", "{fabric} at no extra cost", fabric=_kind(target))
-    return coded("fabric-needed", "the work needs {fabric}", fabric=_kind(target))
+        code, told = "fabric-cheaper", "{fabric} at no extra cost"
+    return (coded(code, told, fabric=_kind(target)),)
 
 
 def _kind(node: NodeSku) -> str:
@@ -129,13 +134,14 @@ def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | 
     another recommendation covers. None where no candidate could be predicted and priced; where the best one saves
     nothing, it has what it would cost and is blocked."""
     fleet, base, node = series.fleet, series.base, series.group.nodes[0]
-    source = fleet.gpu_of(series.group)
+    source, why = fleet.gpu_of(series.group), NODES_MIXED if base.mixed else None
     if source is None:
         return None, ()
-    if not node.provider or base.price is None or base.mixed:
-        why = PRICE_UNKNOWN if base.price is None else NODES_MIXED
-        if not node.provider:
-            why = coded("provider-unknown", "provider of its nodes unknown")
+    if not node.provider:
+        why = coded("provider-unknown", "provider of its nodes unknown")
+    elif base.price is None:
+        why = PRICE_UNKNOWN
+    if why is not None:
         return None, (Rejected("any other GPU", why),)
     sold = [
         (n, fleet.book.beside(node, n.name))
@@ -161,28 +167,31 @@ def paid_on_top(base: Baseline) -> CodedText:
 
 
 def _worse(candidate: Candidate, best: Candidate) -> CodedText:
-    risk, saving = candidate.prediction.risk, candidate.saving
-    told = f"{candidate.prediction.median:.2f}x the time, {candidate.gpus} GPUs needed"
-    fields = {"time_ratio": candidate.prediction.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    prediction, saving = candidate.prediction, candidate.saving
+    told = f"{prediction.median:.2f}x the time, {candidate.gpus} GPUs needed"
+    fields = {"time_ratio": prediction.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
     if saving > best.saving:
-        code, more = "riskier", f"would save {usd(saving)}/month, {risk} risk of a slowdown above 10 %"
-        fields["risk"] = risk
-    elif saving <= 0:
-        code, more = "dearer", f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
-    else:
-        code, more = "saves-less", f"saves less ({usd(saving)}/month)"
-    return CodedText(code, f"{told}, {more}", fields)
+        more = f"would save {usd(saving)}/month, {prediction.risk} risk of a slowdown above 10 %"
+        return CodedText("riskier", f"{told}, {more}", {**fields, "risk": prediction.risk})
+    if saving <= 0:
+        more = f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
+        return CodedText("dearer", f"{told}, {more}", fields)
+    return CodedText("saves-less", f"{told}, saves less ({usd(saving)}/month)", fields)
 
 
 def move_to(
-    series: Series, best: Candidate, rejected: tuple[Rejected, ...] = (), fabric: CodedText | None = None
+    series: Series, best: Candidate, rejected: tuple[Rejected, ...] = (), fabric: tuple[CodedText, ...] = ()
 ) -> Recommendation:
     """The recommendation to move to a candidate; blocked where nothing is saved by it. `fabric`: why its fabric may be
     dearer than the present one."""
-    fleet, base, group = series.fleet, series.base, series.group
+    fleet, base, group, prediction = series.fleet, series.base, series.group, best.prediction
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
-    blocked: list[CodedText] = []
-    saving = None
+    speed = "the same time" if abs(prediction.median - 1) < 0.005 else f"{prediction.median:.2f}x the time"
+    text = (
+        f"{series_label(group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
+        f"{speed} ({prediction.basis}). Baseline: {counted(base.right_gpus, 'GPU')} now (right-sized)."
+    )
+    blocked, saving = [], None
     if not base.whole:
         blocked.append(NODES_SHARED)
     elif cash is None:
@@ -191,20 +200,13 @@ def move_to(
         training = group.phase == "training"
         paid = base.month_usd(base.nodes, job_hours(fleet, base)) if training else base.month_usd(base.right_nodes)
         saving = Saving.in_cash(cash, best.draws, paid, best.price)
+        text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
             told = "no savings: its price is not below that of the current GPUs after right-sizing"
             blocked.append(coded("nothing-saved", told))
-    ratio = best.prediction.median
-    speed = "the same time" if abs(ratio - 1) < 0.005 else f"{ratio:.2f}x the time"
-    text = (
-        f"{series_label(group)} on {best.gpus} {best.node.gpu} ({best.nodes} x {best.node.name}): a step takes "
-        f"{speed} ({best.prediction.basis}). Baseline: {counted(base.right_gpus, 'GPU')} now (right-sized)."
-    )
-    if saving is not None:
-        text += f" {saving.sentence}"
-    if fabric is not None:
-        text += f" Its fabric is faster than the current one: {fabric}."
-    if best.prediction.risk not in COUNTED_RISKS:
+    for why in fabric:
+        text += f" Its fabric is faster than the current one: {why}."
+    if prediction.risk not in COUNTED_RISKS:
         text += " This is an experiment, not a recommendation: the slowdown may exceed 10 %."
     # Every use that may rule a node out, or prefer another: where one is missing, which of them fits best is not
     # known, and none is claimed to.
@@ -213,9 +215,9 @@ def move_to(
     return recommend_for(
         series, "move-sku", best.node.name,
         target=Configuration(best.node.gpu, best.node.name, best.gpus),
-        text=text, saving=saving, time_ratio=best.prediction.interval, risk=best.prediction.risk,
+        text=text, saving=saving, time_ratio=prediction.interval, risk=prediction.risk,
         blocked_by=blocked, rejected=rejected, break_even=break_even(base, best),
-        changes=(*_differences(base.sku, group.lead.gpu_sku, best.node), *filter(None, (fabric,))),
+        changes=(*_differences(base.sku, group.lead.gpu_sku, best.node), *fabric),
         would_change_if=(
             coded("work-changes", "the batch size, precision or model changes"),
             coded("host-is-the-limit", "the host limits the faster GPU, which counters of the slower one do not show"),
@@ -225,58 +227,38 @@ def move_to(
     )  # fmt: skip
 
 
-def _no_other_gpu(series: Series, rejected: tuple[Rejected, ...]) -> Recommendation:
-    """Why none of the other GPUs fits."""
-    node = series.group.nodes[0]
-    where = f"{node.provider} in {node.region or 'an unknown region'}" if node.provider else "an unknown provider"
-    why = coded("no-other-gpu", "no other GPU at {where} fits, or its speed or price is unknown", where=where)
-    return recommend_for(
-        series, "move-sku", "another-gpu",
-        target=Configuration(None, None, series.base.right_gpus),
-        text=f"Another GPU is not recommended: {why}.",
-        risk="high", blocked_by=(why,), rejected=rejected,
-        would_change_if=(
-            coded("needs-become-known", "the required memory and precision, or another missing value, become known"),
-        ),
-    )  # fmt: skip
-
-
 def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> Recommendation:
     """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes, as far as the catalog
     knows."""
-    fleet, base, group, node = series.fleet, series.base, series.group, found.nodes[0]
-    gpu, saving = group.lead.gpu_sku, None
+    fleet, base, node = series.fleet, series.base, found.nodes[0]
+    gpu, saving, premium = series.group.lead.gpu_sku, None, found.premium
     priced = [(t, p) for t in twins if (p := fleet.book.beside(node, t.name)) is not None]
     twin, price = min(priced, key=lambda pair: (pair[1].usd_per_hour, pair[0].name), default=(None, None))
-    blocked = [NODES_MIXED] if base.mixed else []
-    if not base.whole:
-        blocked.append(NODES_SHARED)
-    if base.price is None:
-        blocked.append(PRICE_UNKNOWN)
+    against = ((NODES_MIXED, base.mixed), (NODES_SHARED, not base.whole), (PRICE_UNKNOWN, base.price is None))
+    blocked = [why for why, holds in against if holds]
+    where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
     if base.sku is None:
         told = "the node's SKU is unknown, so no equivalent node without the fabric can be found"
         blocked.append(coded("node-sku-unknown", told))
+    elif not twins:
+        told = "the catalog has no {gpu} node without the fabric at {where}"
+        blocked.append(coded("no-twin", told, where=where, gpu=gpu))
     elif twin is None:
-        where = f"{node.provider or 'this provider'} in {node.region or 'this region'}"
-        none = coded("no-twin", "the catalog has no {gpu} node without the fabric at {where}", where=where, gpu=gpu)
-        if twins:
-            told = "no price at {where} for {sku}, the same node without the fabric"
-            none = coded("twin-without-price", told, where=where, sku=twins[0].name)
-        blocked.append(none)
-    if twin is None or price is None:
-        text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
-        premium = found.premium
-        if premium is not None and premium.assumed:
-            text += (
-                f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
-                f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
-            )
-    else:
+        told = "no price at {where} for {sku}, the same node without the fabric"
+        blocked.append(coded("twin-without-price", told, where=where, sku=twins[0].name))
+    if twin is not None and price is not None:
         now = usd(base.price.usd_per_hour if base.price else None)
         text = (
             f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
             f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
         )
+    else:
+        text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
+        if premium is not None and premium.assumed:
+            text += (
+                f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
+                f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
+            )
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
     if price is not None and cash is not None and not blocked:
         draws = base.right_nodes_draws * (cash.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
@@ -292,7 +274,7 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
         findings=(found.finding.id,),
         target=Configuration(gpu, twin.name if twin else None, base.right_gpus),
         text=text, saving=saving, time_ratio=SAME_SPEED.interval, risk=SAME_SPEED.risk, blocked_by=blocked,
-        changes=tuple(_differences(base.sku, gpu, twin)) if twin is not None else (),
+        changes=_differences(base.sku, gpu, twin) if twin is not None else (),
         would_change_if=(
             coded("fabric-comes-to-use", "the service will share experts or key-value caches between nodes"),
             coded("twin-not-to-be-had", "the node without the fabric is not available in sufficient numbers"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 
-from ...classify.types import BareGpu
 from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
 from ...core.formatting import counted, gpus, listed
 from ...core.timestamps import minute
@@ -14,8 +12,8 @@ from ..evidence import GAP_MAX, REST, all_seen
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend
-from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, cost_of_nodes_left, hours
+from ..move import WEEK_HOURS, Move, Saving, recommend
+from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_of_nodes_left, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
@@ -35,17 +33,17 @@ class Release(Move):
         """None of GPUs that are used at other times, or no longer held."""
         for found in fleet.found:
             if "release" in found.answered_by:
-                free = _bare(fleet, found) if found.group is None else _held(found, found.group)
-                if free is not None:
-                    yield _recommendation(fleet, found, free)
+                r = _bare(fleet, found) if found.group is None else _held(fleet, found, found.group)
+                if r is not None:
+                    yield r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
-        held = f" held by {of.workload}" if of.workload is not None else ""
-        return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{of.place}"
+    def title(self, r: Recommendation, of: str, at: str) -> str:
+        held = f" held by {of}" if r.workload is not None else ""
+        return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{at}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:
-            return by_freed_nodes(snapshot, seen)
+            return super().progress(snapshot, seen, proposed)
         now = seen.now(snapshot.series_id)
         if now:
             since, held = max(min(w.start for w in now), seen.start), len({g for w in now for g in w.gpus})
@@ -59,67 +57,55 @@ class Release(Move):
         return MoveState("target", left, (seen.end - left) / 3600, f"It has held no GPU since {minute(left)}; {what}.")
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        return cost_of_nodes_left(snapshot, state, seen)
+        return cost_of_nodes_left(snapshot, seen)
 
 
-@dataclass(frozen=True, slots=True)
-class _Free:
-    """GPUs or instances by id, how many GPUs that is, how many whole nodes fall free with them, and a sentence."""
-
-    uuids: frozenset[str]
-    gpus: float
-    whole: int
-    what: str
-
-
-def _bare(fleet: Fleet, found: Found) -> _Free | None:
+def _bare(fleet: Fleet, found: Found) -> Recommendation | None:
     node = found.nodes[0]
-    if fleet.verdicts.inventory.nodes[node.node].end is not None:
-        return None  # it left
     day_ago = fleet.verdicts.window.end - 86400
     free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= day_ago]
-    if free_gpus(free) < node.gpu_count:
+    gpus_free: dict[str, float] = {}
+    for b in free:
+        gpus_free[b.parent_uuid or b.gpu_uuid] = gpus_free.get(b.parent_uuid or b.gpu_uuid, 0.0) + b.part
+    whole = sum(part >= WHOLE for part in gpus_free.values()) >= node.gpu_count
+    if not whole:
         # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.
         free = [b for b in free if b.held_hours <= GAP_MAX * b.hours]
-    if not free or not node.span_hours:
+    left = fleet.verdicts.inventory.nodes[node.node].end is not None
+    if left or not free or not node.span_hours:
         return None
-    whole, cut = free_gpus(free) >= node.gpu_count, sum(1 for b in free if b.part < 1)
-    parts = [counted(len(free) - cut, "GPU")] if len(free) > cut else []
-    parts += [counted(cut, "MIG instance")] if cut else []
-    who = node.node if whole else f"{' and '.join(parts)} of {node.node}"
+    cut = sum(1 for b in free if b.part < 1)
+    counts = [counted(n, of) for n, of in ((len(free) - cut, "GPU"), (cut, "MIG instance")) if n]
+    who = node.node if whole else f"{' and '.join(counts)} of {node.node}"
     what = f"{who} idle for {node.span_hours / 24:.0f} days."
-    return _Free(frozenset(b.gpu_uuid for b in free), sum(b.part for b in free), int(whole), what)
+    return _released(fleet, found, [b.gpu_uuid for b in free], sum(b.part for b in free), whole=int(whole), what=what)
 
 
-def free_gpus(free: Sequence[BareGpu]) -> int:
-    """How many GPUs are free as wholes: those that are no instances, and those whose instances are all of them free."""
-    parts: dict[str, float] = {}
-    for b in free:
-        if b.parent_uuid is not None:
-            parts[b.parent_uuid] = parts.get(b.parent_uuid, 0.0) + b.part
-    return sum(1 for b in free if b.parent_uuid is None) + sum(1 for part in parts.values() if part >= WHOLE)
-
-
-def _held(found: Found, group: Group) -> _Free | None:
+def _held(fleet: Fleet, found: Found, group: Group) -> Recommendation | None:
     if not group.current:
         return None
     released, count = frozenset(found.finding.gpus), len(found.finding.gpus)
     # Where another replica works on the same node, that stays.
     kept = {n for w in group.now if not released.issuperset(w.gpus) for n in w.nodes}
     whole = 0 if group.shared else sum(1 for n in found.nodes if n.node in group.alone - kept)
-    held = counted(count, "MIG instance" if group.sliced else "GPU")
-    what = f"{series_label(group)} holds {held} on {node_words(found.nodes)} and does not use "
-    parts = sum(len(w.gpus) * w.gpu_part for w in group.now if released.issuperset(w.gpus))
-    return _Free(released, parts if group.sliced else float(count), whole, f"{what}{'it' if count == 1 else 'them'}.")
+    held = f"{counted(count, 'MIG instance' if group.sliced else 'GPU')} on {node_words(found.nodes)}"
+    what = f"{series_label(group)} holds {held} and does not use {'it' if count == 1 else 'them'}."
+    free = float(count)
+    if group.sliced:
+        free = sum(len(w.gpus) * w.gpu_part for w in group.now if released.issuperset(w.gpus))
+    return _released(fleet, found, released, free, whole=whole, what=what)
 
 
-def _recommendation(fleet: Fleet, found: Found, free: _Free) -> Recommendation:
-    group, nodes, node, whole = found.group, found.nodes, found.nodes[0], free.whole
+def _released(
+    fleet: Fleet, found: Found, uuids: Collection[str], free: float, *, whole: int, what: str
+) -> Recommendation:
+    """`uuids`: of the GPUs or instances, `free` GPUs in all; `whole`: nodes that fall free with them; `what`: a
+    sentence."""
+    group, nodes, node = found.group, found.nodes, found.nodes[0]
     names, price = tuple(n.node for n in nodes), fleet.book.saving_price(node)
     saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
-    count = counted(round(free.gpus), "GPU")
-    if abs(free.gpus - round(free.gpus)) >= 0.005:
-        count = f"{free.gpus:.2f} GPUs (MIG instances)"
+    parted = abs(free - round(free)) >= 0.005
+    count = f"{free:.2f} GPUs (MIG instances)" if parted else counted(round(free), "GPU")
     if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
     elif price is None:
@@ -128,26 +114,25 @@ def _recommendation(fleet: Fleet, found: Found, free: _Free) -> Recommendation:
         why = f"the node is {price.basis} ({price.source}, {price.as_of})"
         why = why if whole else "nodes are rented as a whole, and none becomes free"
         then = f"Release {count} for other work. No cash savings: {why}."
+    kwh = None
     # A node is switched off, or given back, as a whole: with every GPU of it.
-    switched_off = whole == len(nodes) and free.gpus >= sum(n.gpu_count for n in nodes)
-    watts = _drawn(fleet, found) if switched_off and all_seen(fleet.verdicts, names) else None
-    kwh = None if watts is None else watts * HOURS_PER_MONTH / 1000
-    if kwh is not None:
-        off = "This also" if saving is not None else "A shutdown until then"
-        then += f" {off} saves {kwh:,.0f} kWh/month (measured idle power of the GPUs)."
+    off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
+    if off and (drawn := _drawn(fleet, found)) is not None:
+        kwh = drawn * HOURS_PER_MONTH / 1000
+        also = "This also" if saving is not None else "A shutdown until then"
+        then += f" {also} saves {kwh:,.0f} kWh/month (measured idle power of the GPUs)."
     key = group.identity if group else f"{node.cluster}/{node.node}"
     return recommend(
         "release", key, node.node_sku, "nothing",
         findings=(found.finding.id,), workload=group.lead.id if group else None,
         # Of instances, the GPUs that they are parts of.
-        source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(free.gpus - 1e-9)),
+        source=Configuration(node.gpu_sku or node.gpu_name, node.node_sku, math.ceil(free - 1e-9)),
         target=Configuration(None, None, 0),
-        text=f"{free.what} {then}", saving=saving, freed_gpu_hours_per_month=free.gpus * HOURS_PER_MONTH,
+        text=f"{what} {then}", saving=saving, freed_gpu_hours_per_month=free * HOURS_PER_MONTH,
         energy_saving_kwh_per_month=None if kwh is None else Interval(kwh, kwh, kwh),
         risk="low" if group else "very-low", would_change_if=found.finding.would_change_if,
-        yardstick=SavingsBaseline(nodes=tuple(sorted(names))),
-        claims=(f"release:{key}",),
-        needs=EvidenceClaim(names, REST, free.uuids, whole=saving is not None, unheld=group is None),
+        yardstick=SavingsBaseline(nodes=tuple(sorted(names))), claims=(f"release:{key}",),
+        needs=EvidenceClaim(names, REST, frozenset(uuids), whole=saving is not None, unheld=group is None),
     )  # fmt: skip
 
 

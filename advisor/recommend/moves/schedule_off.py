@@ -9,15 +9,15 @@ import numpy as np
 import pandas as pd
 
 from ....rules.policy.labels import ON_DEMAND_KINDS
-from ...core.advice_types import Interval, Recommendation, Risk, SavingsBaseline
+from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ..evidence import REST, all_seen
 from ..finding import series_label
-from ..fleet import DRAWS, Fleet, Series
+from ..fleet import DRAWS, Series
 from ..groups import HOURS_PER_MONTH
-from ..move import WEEK_HOURS, Move, Saving, TitleSubject, recommend_for
+from ..move import WEEK_HOURS, Move, Saving, recommend_for
 from ..prediction import percentiles, risk_of
-from ..progress import SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, price_then, spans
+from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
@@ -39,70 +39,84 @@ class ScheduleOff(Move):
     unasked_hours = WEEK_HOURS
     frees = True
 
-    def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        for series in fleet.series:
-            group = series.group
-            if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
-                continue
-            quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
-            if quiet is not None:
-                yield _recommendation(series, quiet)
+    def of(self, series: Series) -> Iterator[Recommendation]:
+        """Its nodes off in its quiet hours, whole nodes for cash."""
+        fleet, base, group = series.fleet, series.base, series.group
+        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
+            return
+        quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
+        if quiet is None:
+            return
+        share, begin, end = quiet.length / 24, quiet.begin, (quiet.begin + quiet.length) % 24
+        kwh = _not_drawn(series, quiet)
+        whole = base.right_nodes if base.whole and not base.mixed else 0
+        saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
+        then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
+        if saving is not None:
+            then = f"its nodes cost nothing. {saving.sentence}"
+        if kwh is not None:
+            then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
+        yield recommend_for(
+            series, "schedule-off",
+            text=(
+                f"{series_label(group)} was unused between {begin:02d}:00 and {end:02d}:00 UTC on "
+                f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
+                f"daily shutdown of {quiet.length} hours, {then}"
+            ),
+            energy_saving_kwh_per_month=kwh,
+            changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=begin, end=end),),
+            saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share,
+            # How likely it is that a new day differs, by the rule of succession.
+            risk=risk_of(1 / (quiet.days + 2)),
+            would_change_if=(
+                coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
+                coded("memory-lost", "it must not lose its memory contents at shutdown"),
+            ),
+            yardstick=SavingsBaseline(off_hours=(begin, end)),
+            needs=base.claim(whole=saving is not None, measures=REST),
+        )  # fmt: skip
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
         when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
-        return f"Switch off the nodes of {of.name} {when}"
+        return f"Switch off the nodes of {of} {when}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         """By the latest nights in a row that were alike: off, or held."""
         quiet, runs = snapshot.yardstick.off_hours, seen.series(snapshot.series_id)
         if quiet is None or not seen.now(snapshot.series_id):
             return None
-        length = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0
-        past = (seen.end - length - quiet[0] * 3600.0) // DAY_SECONDS * DAY_SECONDS
-        latest = begin = past + quiet[0] * 3600.0
-        nights, off = 0, False
-        while begin >= seen.start:
-            held = sum(b - a for a, b in spans(runs, begin, begin + length)) / length
-            if nights and off != (held <= OFF_SHARE_MAX):
-                break
-            off, nights, begin = held <= OFF_SHARE_MAX, nights + 1, begin - DAY_SECONDS
+        length, begin = ((quiet[1] - quiet[0]) % 24 or 24) * 3600.0, quiet[0] * 3600.0
+        latest = (seen.end - length - begin) // DAY_SECONDS * DAY_SECONDS + begin
+        begins = np.arange(latest, seen.start - 1e-6, -DAY_SECONDS).tolist()
+        off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
+        nights = next((n for n, one in enumerate(off) if one != off[0]), len(off))
         if nights < NIGHTS_MIN:
-            return MoveState("between", seen.end, 0.0, "Its use at night varies.")
-        since = latest - (nights - 1) * DAY_SECONDS
-        told = f"It held {'no GPUs during quiet hours' if off else 'its GPUs'} for {nights} consecutive nights."
-        return MoveState("target" if off else "source", since, nights * 24.0, told)
+            return None
+        told = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
+        return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, told)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         if seen.start < state.since - SLACK_SECONDS:
-            return MoveCost(None, "the window still includes days before the change")
+            return MIXED
         known = [seen.nodes[n] for n in snapshot.nodes if n in seen.nodes]
         prices = [price_then(snapshot, seen, n.node) for n in known]
         span = (seen.end - seen.start) / 3600
         if not known or any(p is None for p in prices) or span <= 0:
             return MoveCost(None, "no price for its nodes")
         # A node that goes on reporting through the night is on, and paid for.
-        usd = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
-        return MoveCost(min(usd * HOURS_PER_MONTH, snapshot.yardstick.usd_per_month or usd * HOURS_PER_MONTH))
+        hourly = sum((p or 0.0) * min(n.hours_observed / span, 1.0) for p, n in zip(prices, known, strict=True))
+        usd = hourly * HOURS_PER_MONTH
+        return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 
 
 @dataclass(frozen=True, slots=True)
 class OffHours:
-    """A stretch of the day (UTC hours `begin` to `end`, over midnight where `end` is smaller) that was quiet on every
-    one of `days` days."""
+    """`length` hours of the day from `begin` (UTC), over midnight or not, that were quiet on each of `days` days."""
 
     begin: int
-    end: int
+    length: int
     days: int
-
-    @property
-    def length(self) -> int:
-        return (self.end - self.begin) % 24 or 24
-
-    @property
-    def risk(self) -> Risk:
-        """How likely it is that a new day differs, by the rule of succession: 1 in (days + 2)."""
-        return risk_of(1 / (self.days + 2))
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
@@ -114,54 +128,19 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         return None
     most = usage["g_max"].to_numpy(float)
     known = np.isfinite(most) & (usage["seconds"].to_numpy(float) > 0)
-    hours = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
-    of_day, day = hours % 24, hours // 24
-    used = np.zeros(24, dtype=bool)
-    np.logical_or.at(used, of_day, most[known] > OFF_ENGINE_MAX)
+    hour = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
+    seen = np.bincount(np.unique(hour) % 24, minlength=24)
+    used = np.bincount(hour[most[known] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
+    quiet = ~used & (seen >= OFF_DAYS_MIN)
     if used.all() or not used.any():
         return None
-    pairs = np.unique(np.stack([of_day, day]), axis=1)
-    seen = np.bincount(pairs[0], minlength=24)
-    quiet = ~used & (seen >= OFF_DAYS_MIN)
     begin, length, run = 0, 0, 0
     for n in range(48):  # twice around the clock: a stretch may go over midnight
         run = run + 1 if quiet[n % 24] else 0
         if length < run <= 24:
             begin, length = (n - run + 1) % 24, run
-    if length < OFF_HOURS_MIN:
-        return None
-    stretch = [(begin + n) % 24 for n in range(length)]
-    return OffHours(begin, (begin + length) % 24, int(seen[stretch].min()))
-
-
-def _recommendation(series: Series, quiet: OffHours) -> Recommendation:
-    """Its nodes off in its quiet hours, whole nodes for cash."""
-    base, share, hours = series.base, quiet.length / 24, {"begin": quiet.begin, "end": quiet.end}
-    kwh = _not_drawn(series, quiet)
-    whole = base.right_nodes if base.whole and not base.mixed else 0
-    saving = Saving.of_nodes(base.price, whole, series.fleet.at, base.right_nodes_draws * share, base.right_nodes)
-    then = f"its {base.gpus} GPUs are free for other work. No cash savings: no whole node becomes free."
-    if saving is not None:
-        then = f"its nodes cost nothing. {saving.sentence}"
-    if kwh is not None:
-        then += f" This also saves {kwh.p50:,.0f} kWh/month (measured power of these hours)."
-    return recommend_for(
-        series, "schedule-off",
-        text=(
-            f"{series_label(series.group)} was unused between {quiet.begin:02d}:00 and {quiet.end:02d}:00 UTC on "
-            f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a daily "
-            f"shutdown of {quiet.length} hours, {then}"
-        ),
-        energy_saving_kwh_per_month=kwh,
-        changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", **hours),),
-        saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share, risk=quiet.risk,
-        would_change_if=(
-            coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
-            coded("memory-lost", "it must not lose its memory contents at shutdown"),
-        ),
-        yardstick=SavingsBaseline(off_hours=(quiet.begin, quiet.end)),
-        needs=base.claim(whole=saving is not None, measures=REST),
-    )  # fmt: skip
+    days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
+    return OffHours(begin, length, days) if length >= OFF_HOURS_MIN else None
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:

@@ -15,9 +15,8 @@ from ..evidence import WORK
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import Move, TitleSubject, recommend
+from ..move import Move, recommend
 from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
-from ..progress import MoveState, Observation, PredictionSnapshot, by_nodes
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")
@@ -34,29 +33,25 @@ class SwapPlacement(Move):
 
         A training changes places once: the largest service comes first, and takes the partner that gains most.
         """
-        starved = {
-            found.group.series_id: found.finding.id
-            for found in fleet.found
-            if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric"
-        }
+        starved: dict[str, str] = {}
+        for found in fleet.found:
+            if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric":
+                starved[found.group.series_id] = found.finding.id
         taken: set[str] = set()
         for series in fleet.series:
             for found in series.asking("swap-placement"):
                 if found.waste == "fabric":
                     partner, r = _best(fleet, series.group, found, taken)
-                    taken.add(partner or "")
+                    taken.add(partner)
                     yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
-    def title(self, r: Recommendation, of: TitleSubject) -> str:
+    def title(self, r: Recommendation, of: str, at: str) -> str:
         partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
-        return f"Swap the nodes of {of.name} and " + (f"the training {partner}" if partner else "a training")
-
-    def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        return by_nodes(snapshot, seen)
+        return f"Swap the nodes of {of} and " + (f"the training {partner}" if partner else "a training")
 
 
-def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[str | None, Recommendation]:
-    """The partner of the swap that frees most, and the swap; None with the reason where there is no partner."""
+def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[str, Recommendation]:
+    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
     reasons: list[tuple[str, CodedText]] = []
     open_: list[tuple[float, str, Recommendation]] = []
     for training in fleet.groups:
@@ -65,27 +60,24 @@ def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[st
         reason = _unfit(fleet, group, training)
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it is part of another swap")
-        if reason is not None:
+        if reason is None:
+            r = _swap(fleet, group, found, training)
+            open_.append((r.freed_gpu_hours_per_month, training.series_id, r))
+        else:
             reasons.append((training.lead.name, reason))
-            continue
-        r = _swap(fleet, group, found, training)
-        open_.append((r.freed_gpu_hours_per_month, training.series_id, r))
     if open_:
-        _, partner, r = max(open_, key=lambda one: one[:2])
-        return partner, r
+        return max(open_, key=lambda one: one[:2])[1:]
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
     told = f"no training workload in this fleet waits for a missing fabric{more}"
     why = CodedText("no-swap-partner", told, {"because": codes or None})
     held = Configuration(group.lead.gpu_sku, group.lead.node_sku, group.gpu_count)
-    return None, recommend(
+    comes = "multi-node training without a fabric will run at the same provider and region"
+    return "", recommend(
         "swap-placement", group.series_id, group.series_id, "nobody",
         findings=(found.finding.id,), workload=group.lead.id, source=held, target=held,
         text=f"No swap possible: {why}.", risk="very-low", blocked_by=(why,),
-        would_change_if=(
-            coded("training-comes", "multi-node training without a fabric will run at the same provider and region"),
-        ),
-        claims=(f"place:{group.series_id}",),
+        would_change_if=(coded("training-comes", comes),), claims=(f"place:{group.series_id}",),
     )  # fmt: skip
 
 
@@ -93,7 +85,7 @@ def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
     here, there = serving.nodes[0], training.nodes[0]
     if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
         return coded("has-a-fabric", "its nodes have a fabric")
-    waits = _waits(training)
+    waits = _share_waited(training)
     if waits < STARVES:
         return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
     if (here.provider, here.region) != (there.provider, there.region):
@@ -114,7 +106,7 @@ def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
     return None
 
 
-def _waits(training: Group) -> float:
+def _share_waited(training: Group) -> float:
     return sum(training.bottleneck_shares.get(label, 0.0) for label in _WAITS)
 
 
@@ -126,22 +118,16 @@ def _fabric_rate(fleet: Fleet, node: NodeFacts) -> float | None:
     return sku.fabric.bytes_per_second if sku else None
 
 
-def _predicted(fleet: Fleet, serving: Group, training: Group) -> Prediction | None:
+def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
     now, then = _fabric_rate(fleet, training.nodes[0]), _fabric_rate(fleet, serving.nodes[0])
     busy = training.use.u_i[np.isfinite(training.use.u_i)]
-    if not now or not then or not busy.size or float(busy.mean()) < 0.01:
-        return None
-    # The mean use of the line is the least share of the time that the network takes; only that shrinks, by the rates.
-    waits = min(float(busy.mean()), _waits(training))
-    ratio = 1.0 - waits * max(1.0 - now / then, 0.0)
-    return Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
-
-
-def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
-    prediction = _predicted(fleet, serving, training)
-    count = len(training.nodes)
+    mean, prediction = float(busy.mean()) if busy.size else 0.0, None
+    if now and then and mean >= 0.01:
+        # The mean use of the line is the least share of the time that the network takes; only that shrinks.
+        ratio = 1.0 - min(mean, _share_waited(training)) * max(1.0 - now / then, 0.0)
+        prediction = Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
+    names, count = {n.node for n in training.nodes}, len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
-    names = {n.node for n in training.nodes}
     # The training on these nodes that waited for the network, this and other, each run with its GPU-hours.
     starving = [
         (group, w.gpu_hours)
@@ -151,14 +137,12 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
     ]
     freed, told = 0.0, "the speed-up of the training is unknown because its network was not measured"
     if prediction is not None:
+        month = sum(fleet.monthly(group, gpu_hours) for group, gpu_hours in starving)
+        freed, ratio = month * max(1.0 - prediction.median, 0.0), prediction.interval
         others = sum(group is not training for group, _ in starving)
         more = f" (assumed for {others} more training workloads there)" if others else ""
-        month = sum(fleet.monthly(group, gpu_hours) for group, gpu_hours in starving)
-        freed, interval = month * max(1.0 - prediction.median, 0.0), prediction.interval
-        told = (
-            f"the training takes {prediction.median:.2f}x the time ({interval.p10:.2f} to {interval.p90:.2f}) where it "
-            f"waited for the network{more}"
-        )
+        told = f"the training takes {ratio.p50:.2f}x the time ({ratio.p10:.2f} to {ratio.p90:.2f}) where it waited"
+        told += f" for the network{more}"
     name = series_label(serving)
     return recommend(
         "swap-placement", serving.series_id, serving.series_id, training.series_id,
@@ -171,15 +155,14 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
             f"{node_words(found.nodes[:count])} with the fabric; the service gets {node_words(training.nodes)}. The "
             f"service keeps its speed (1.00x the time); {told}. The swap costs nothing and saves GPU-hours, not cash."
         ),
-        time_ratio=prediction.interval if prediction else None, freed_gpu_hours_per_month=freed,
+        time_ratio=prediction and prediction.interval, freed_gpu_hours_per_month=freed,
         observed_hours=min((fleet.hours_of(group) for group, _ in starving), default=None),
         risk=prediction.risk if prediction else "medium",
         would_change_if=(
             coded("training-ends", "the training ends and does not run again"),
             coded("places-apart", "the two may not share a tenant, a network zone or a data set's location"),
         ),
-        yardstick=SavingsBaseline(partner=training.lead.name),
-        claims=(f"place:{serving.series_id}",),
+        yardstick=SavingsBaseline(partner=training.lead.name), claims=(f"place:{serving.series_id}",),
         needs=EvidenceClaim(
             tuple(dict.fromkeys(n.node for n in (*serving.nodes, *training.nodes))), WORK, whole=True,
             fabric=frozenset(n.node for n in serving.nodes),

@@ -14,7 +14,7 @@ from skuwise.advisor.recommend.predict.sku_comparison import compare
 from skuwise.advisor.recommend.predict.typical_work import Question, parts_of
 from skuwise.advisor.recommend.prediction import percentiles
 from skuwise.advisor.recommend.pricing import PriceBook, cash_of, fabric_premium, price_notes, reconcile, with_costs
-from skuwise.advisor.recommend.recommender import recoverable_cash, without_losers
+from skuwise.advisor.recommend.recommender import best_together, recoverable_cash, without_losers
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.tests.support import moves_builders as made
@@ -70,30 +70,55 @@ HALF = verdicts([node()], [HELD, BUSY], uses=[usage(HELD, u_c=0, u_m=0, g=0, lab
 FREE = verdicts([node()], [], bare_gpus=[made.bare("n1", i) for i in range(8)])
 
 
+BOUND = made.price_of(basis="committed", until="2099-01-01")
+ENDED = made.price_of(basis="committed", until="2026-09-15")  # within the window
+
+
 @pytest.mark.parametrize(
-    ("given", "prices", "told", "gpus"),
+    ("given", "prices", "realisation", "usd"),
     [
-        (HALF, (), ("capacity-freed", None), 4),
-        (FREE, (made.price_of(basis="committed", until="2099-01-01"),), ("cash-at", "2099-01-01"), 8),
+        (HALF, [], "capacity-freed", None),
+        (FREE, [BOUND], "cash-at", 50.0),
+        (FREE, [ENDED], "cash-now", 50.0),
+        # Two prices of one node: the lower one, so that no saving rests on the higher.
+        (FREE, [made.price_of(usd=50.0), replace(made.price_of(usd=40.0), id="other")], "cash-now", 40.0),
+        (FREE, [made.price_of(usd=50.0), made.price_of(usd=40.0, basis="owned")], "capacity-freed", None),
     ],
 )
-def test_part_of_a_node_and_what_a_commitment_binds_are_no_cash_now(given, prices, told, gpus):
+def test_what_is_released_is_cash_where_whole_nodes_fall_free_and_nothing_binds_them(given, prices, realisation, usd):
     advice = advice_of(given, prices)
     (released,) = made.ways(advice, "release")
-    assert (released.realisation, released.available_from) == told
-    assert (released.saving_usd_per_month is None) == (told[1] is None)
-    assert released.freed_gpu_hours_per_month == gpus * 730
-    assert advice.summary.recoverable_usd_per_month == 0.0
+    saving = released.saving_usd_per_month
+    assert (released.realisation, saving and saving.p50) == (realisation, usd and pytest.approx(usd * 730))
+    assert released.available_from == ("2099-01-01" if realisation == "cash-at" else None)
+    assert released.freed_gpu_hours_per_month == len(released.findings) * (4 if given is HALF else 8) * 730
+    recoverable = usd * 730 if realisation == "cash-now" else 0.0
+    assert advice.summary.recoverable_usd_per_month == pytest.approx(recoverable)
+
+
+def test_a_fleet_of_one_gpu():
+    one = replace(node(sku=None), gpu_count=1, node_sku=None)
+    free = advice_of(verdicts([one], [], bare_gpus=[made.bare("n1")]))
+    (released,) = made.ways(free, "release")
+    assert (released.source.gpu_count, released.saving_usd_per_month) == (1, None)
+    assert released.freed_gpu_hours_per_month == 730
+    chat = workload(gpus=gpus_of("n1", 1), node_sku=None)
+    busy = advice_of(verdicts([one], [chat], uses=[usage(chat)]))
+    assert not [r for r in busy.recommendations if not r.blocked_by and r.saving_usd_per_month]
+    assert busy.summary.gpu_count == 1
+
+
+TEMPLATE = next(r for r in advice_of(made.founding()).recommendations if r.saving_usd_per_month is not None)
+
+
+def option(name, values, *claims):
+    values = np.broadcast_to(np.asarray(values, dtype=float), (500,))
+    return replace(TEMPLATE, id=name, saving_usd_per_month=percentiles(values), draws=values, claims=claims,
+                   blocked_by=(), realisation="cash-now")  # fmt: skip
 
 
 def test_moves_that_exclude_one_another_count_once():
     draws = np.random.default_rng(0).normal(100, 10, 500)
-    template = next(r for r in advice_of(made.founding()).recommendations if r.saving_usd_per_month is not None)
-
-    def option(name, values, key):
-        return replace(template, id=name, saving_usd_per_month=percentiles(values), draws=values, claims=(key,),
-                       blocked_by=(), realisation="cash-now")  # fmt: skip
-
     rivals = [option("a", draws, "place:x"), option("b", draws + 50, "place:x")]
     best, _ = recoverable_cash(rivals)
     assert best == pytest.approx(np.median(draws + 50))
@@ -101,6 +126,27 @@ def test_moves_that_exclude_one_another_count_once():
     assert both == pytest.approx(350)
     # Joint draws: what one loses the other gains, so the sum has no spread; adding percentiles would show one.
     assert spread.p90 - spread.p10 == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("usd", "best"),
+    [
+        ([10, 10, 10], "a"),
+        ([10, 10, 10, 10], "ac"),
+        ([30, 20, 30, 20, 30], "ac"),  # a and e exclude each other too
+        ([50, 60, 50, 60, 1], "bd"),
+        ([100, 60, 1, 60], "bd"),  # not the largest first
+        ([10] * 24, "acegikmoqsuw"),
+        ([10] * 30, "acegikmoqsuwy{}"),  # beyond what is compared: the first names first
+    ],
+)
+def test_recommendations_that_exclude_each_other_in_a_ring(usd, best):
+    names = [chr(97 + n) for n in range(len(usd))]
+    ring = [option(n, usd[i], f"k{i}", f"k{(i + 1) % len(usd)}") for i, n in enumerate(names)]
+    chosen = best_together(reversed(ring))
+    claims = [key for r in chosen for key in r.claims]
+    assert len(claims) == len(set(claims))
+    assert "".join(sorted(r.id for r in chosen)) == best
 
 
 MODEL = load_move_model()
