@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
 
 from ...rules.base.templates import fill, gaps
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
@@ -16,18 +15,7 @@ from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.ids import stable_id
-from ..core.verdict_types import WorkloadVerdict
-from .finding import (
-    Clean,
-    Found,
-    Outcome,
-    Unjudged,
-    Waste,
-    clamped_confidence,
-    node_words,
-    sampling_confidence,
-    series_label,
-)
+from .finding import Clean, Found, Outcome, Unjudged, Waste, node_words, series_label
 from .fleet import Fleet
 from .groups import Group
 
@@ -74,9 +62,83 @@ class Rule(ABC):
         rule = fleet.rules[self.id]
         return rule.of(group.lead.owner) if group is not None else rule
 
-    def found(self, finding: Finding, group: Group | None, nodes: Sequence[NodeFacts], **more: Any) -> Found:  # noqa: ANN401
-        """A finding with what answers it."""
-        return Found(finding, group, tuple(nodes), answered_by=self.answered_by, waste=self.waste, **more)
+    def found(
+        self,
+        fleet: Fleet,
+        about: Group | NodeFacts,
+        *,
+        evidence: Iterable[tuple[str, float | str | None, float | str | None, str]],
+        gpu_hours: float,
+        cost: float | None = None,
+        values: Mapping[str, object] | None = None,
+        sure: float = 1.0,
+        severity: Severity | None = None,
+        after: str | None = None,
+        nodes: Sequence[NodeFacts] = (),
+        gpus: Sequence[str] = (),
+        bare: Sequence[BareGpu] = (),
+        **more: Any,  # noqa: ANN401
+    ) -> Found:
+        """A finding about a group, or about free GPUs of a node, with what answers it.
+
+        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `gpu_hours`, `cost`
+        (US dollars; None: unknown): in the window. `values` fill the rule's texts, beside what is known of every group;
+        `after`: sentences that follow the text (None: what it costs). `sure`: how far the rule's own reasons are
+        trusted (0..1), beside a group's coverage. `nodes`, `gpus`: those it is about, where not all of the group's;
+        `bare`: free GPUs, or MIG instances of them. `more`: of `Found`.
+        """
+        group = about if isinstance(about, Group) else None
+        limits = self.limits(fleet, group)
+        own = group.nodes if group is not None else (about,)
+        nodes = nodes or own
+        gpus = tuple(gpus) or (group.gpus if group is not None else tuple(one.gpu_uuid for one in bare))
+        price = fleet.book.of(own[0])
+        filled = {
+            "nodes": node_words(nodes), "node": nodes[0].node, "node_count": len(nodes), "gpu_count": len(gpus),
+            "node_sku": own[0].node_sku, "gpu_sku": own[0].gpu_sku or own[0].gpu_name, "gpu_hours": f"{gpu_hours:,.0f}",
+        }  # fmt: skip
+        key, parts = (own[0].cluster, own[0].node), (sure,)
+        if group is not None:
+            coverage, key = group.lead.coverage, (group.series_id,)
+            # Coarse sampling is trusted less: 1 Hz wholly, half a minute at nine tenths.
+            seconds = coverage.resolution_seconds
+            parts = (coverage.fraction / 0.9, 1.0 if seconds <= 10 else 0.9 if seconds <= 60 else 0.8, sure)
+            filled |= {
+                "workload": series_label(group), "kind": group.kind, "node_sku": group.lead.node_sku,
+                "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name, "hours": f"{group.observed_hours:.0f}",
+            }  # fmt: skip
+        filled |= {name: threshold.value for name, threshold in limits.thresholds.items()} | dict(values or {})
+        told = fleet.cost_words(cost, own) if after is None else after
+        finding = Finding(
+            id=stable_id("f", limits.id, *key),
+            rule=limits.id,
+            severity=severity or limits.severity,  # type: ignore[arg-type]
+            workload=group.lead.id if group is not None else None,
+            node=nodes[0].node if len(nodes) == 1 else None,
+            gpus=gpus,
+            evidence=tuple(
+                Evidence(metric, value, limits.value(least) if isinstance(least, str) else least, unit)
+                for metric, value, least, unit in evidence
+            ),
+            gpu_hours=gpu_hours,
+            cost_usd=cost,
+            price=price.id if price and (group is not None or cost is not None) else None,
+            # The product of what it rests on; nothing is certain.
+            confidence=round(min(max(math.prod(min(max(part, 0.0), 1.0) for part in parts), 0.05), 0.99), 3),
+            # What would make it wrong, in the rule's order, by which the codes are numbered.
+            would_change_if=tuple(
+                CodedText(
+                    f"{limits.id.replace('/', '-')}-wrong-if-{n}",
+                    fill(text, filled),
+                    {gap: v if isinstance(v := filled.get(gap), Scalar) else str(v) for gap in gaps(text)},
+                )
+                for n, text in enumerate(limits.would_change_if, 1)
+            ),
+            text=f"{fill(limits.text, filled)} {told}".strip(),
+            nodes=tuple(n.node for n in nodes),
+            parts={one.gpu_uuid: one.part for one in bare if one.part < 1},
+        )
+        return Found(finding, group, tuple(nodes), tuple(bare), answered_by=self.answered_by, waste=self.waste, **more)
 
 
 class Why:
@@ -112,11 +174,7 @@ class WorkloadRule(Rule):
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         for group in self.scope(fleet):
             verdict = fleet.unfit(group, slices=self.judges_slices) or self.judge(fleet, group)
-            yield unjudged(group, verdict) if isinstance(verdict, CodedText) else verdict or Clean(group)
-
-
-def unjudged(group: Group, reason: CodedText, **more: Any) -> Unjudged:  # noqa: ANN401
-    return Unjudged(reason, group.nodes, group, **more)
+            yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or Clean(group)
 
 
 def seen_too_short(floor: float) -> CodedText:
@@ -152,125 +210,3 @@ def is_job(group: Group) -> bool:
     return group.kind in JOB_KINDS or (
         group.kind == "unknown" and kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
     )
-
-
-def busy_share(group: Group, label: str) -> float:
-    """Share of its busy time in which `label` held it back."""
-    shares = group.bottleneck_shares
-    busy = 1.0 - shares.get("idle", 0.0)
-    return shares.get(label, 0.0) / busy if busy > 0 else 0.0
-
-
-def finding_of(
-    fleet: Fleet,
-    limits: WasteRule,
-    group: Group,
-    *,
-    evidence: Sequence[Evidence],
-    gpu_hours: float,
-    cost: float | None,
-    values: Mapping[str, object] | None = None,
-    sure: float = 1.0,
-    severity: Severity | None = None,
-    after: str | None = None,
-    of: Sequence[WorkloadVerdict] = (),
-) -> Finding:
-    """A finding about a group, or `of` some of its runs. `sure`: how far the rule's own reasons are trusted (0..1),
-    beside kind and coverage.
-
-    `values`: fill the rule's texts, beside what is known of every group; `after`: sentences that follow the text (None:
-    what it costs).
-    """
-    price, coverage, gpus, nodes = fleet.book.of(group.nodes[0]), group.lead.coverage, group.gpus, group.nodes
-    if of:
-        gpus = tuple(sorted({gpu for w in of for gpu in w.gpus}))
-        nodes = tuple(n for n in nodes if any(n.node in w.nodes for w in of)) or nodes
-    filled = {
-        "workload": series_label(group),
-        "kind": group.kind,
-        "gpu_count": len(gpus),
-        "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name,
-        "node_sku": group.lead.node_sku,
-        "nodes": node_words(nodes),
-        "node": nodes[0].node,
-        "node_count": len(nodes),
-        "hours": f"{group.gpu_hours / max(group.gpu_count, 1):.0f}",
-        "gpu_hours": f"{gpu_hours:,.0f}",
-        **{name: threshold.value for name, threshold in limits.thresholds.items()},
-        **(values or {}),
-    }
-    told = fleet.cost_words(cost, group.nodes) if after is None else after
-    return Finding(
-        id=stable_id("f", limits.id, group.series_id),
-        rule=limits.id,
-        severity=severity or limits.severity,  # type: ignore[arg-type]
-        workload=group.lead.id,
-        node=nodes[0].node if len(nodes) == 1 else None,
-        gpus=gpus,
-        evidence=tuple(evidence),
-        gpu_hours=gpu_hours,
-        cost_usd=cost,
-        price=price.id if price else None,
-        confidence=clamped_confidence(coverage.fraction / 0.9, sampling_confidence(coverage.resolution_seconds), sure),
-        would_change_if=would_change_if(limits, filled),
-        text=f"{fill(limits.text, filled)} {told}".strip(),
-        nodes=tuple(n.node for n in nodes),
-    )
-
-
-def finding_of_node(
-    fleet: Fleet,
-    limits: WasteRule,
-    node: NodeFacts,
-    gpus: Sequence[BareGpu],
-    *,
-    evidence: Sequence[Evidence],
-    gpu_hours: float,
-    cost: float | None,
-    sure: Sequence[float],
-    values: Mapping[str, object],
-    after: str,
-    severity: Severity | None = None,
-) -> Finding:
-    """A finding about free GPUs of a node, or MIG instances of them (as `finding_of`). `sure`: what it rests on."""
-    filled = {**values, **{name: threshold.value for name, threshold in limits.thresholds.items()}}
-    price = fleet.book.of(node) if cost is not None else None
-    return Finding(
-        id=stable_id("f", limits.id, node.cluster, node.node),
-        rule=limits.id,
-        severity=severity or limits.severity,  # type: ignore[arg-type]
-        workload=None,
-        node=node.node,
-        gpus=tuple(one.gpu_uuid for one in gpus),
-        evidence=tuple(evidence),
-        gpu_hours=gpu_hours,
-        cost_usd=cost,
-        price=price.id if price else None,
-        confidence=clamped_confidence(*sure),
-        would_change_if=would_change_if(limits, filled),
-        text=f"{fill(limits.text, filled)} {after}",
-        nodes=(node.node,),
-        parts={one.gpu_uuid: one.part for one in gpus if one.part < 1},
-    )
-
-
-def would_change_if(limits: WasteRule, values: Mapping[str, object]) -> tuple[CodedText, ...]:
-    """What would make a finding of the rule wrong, in the rule's order, by which the codes are numbered."""
-
-    def scalar(value: object) -> Scalar:
-        return value if isinstance(value, Scalar) else str(value)
-
-    return tuple(
-        CodedText(
-            f"{limits.id.replace('/', '-')}-wrong-if-{n}",
-            fill(text, values),
-            {gap: scalar(values.get(gap)) for gap in gaps(text)},
-        )
-        for n, text in enumerate(limits.would_change_if, 1)
-    )
-
-
-def measured_percentile(values: np.ndarray, q: float) -> float | None:
-    """A percentile of what was measured; None where nothing was."""
-    finite = values[np.isfinite(values)]
-    return float(np.percentile(finite, q)) if finite.size else None

@@ -8,24 +8,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....rules.policy.labels import TRAINING_KINDS
-from ...core.advice_types import Evidence
+from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ...core.coded_text import coded
 from ..constraints import room_bytes
 from ..finding import as_percent
 from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
 from ..prediction import NORM, demand, not_measured
-from ..rule import (
-    MIN_SHARE,
-    Verdict,
-    Why,
-    WorkloadRule,
-    finding_of,
-    kind_chance,
-    measured_percentile,
-    too_short,
-)
+from ..rule import MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance, too_short
+
+_LINKS = (("NVLink", "u_n"), ("the network", "u_i"), ("PCIe", "u_p"))
 
 
 class TooManyGpus(WorkloadRule):
@@ -49,15 +41,12 @@ class TooManyGpus(WorkloadRule):
             return lacking.reason if lacking else coded("demand-unknown", "its demand is unknown")
         # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
         # known: they see the seconds that an hour's mean hides.
-        peaks = {
-            "compute": group.feature("tensor_of_sustained_p99") or measured_percentile(use.u_c, 99),
-            "memory bandwidth": group.feature("hbm_of_sustained_p99") or measured_percentile(use.u_m, 99),
-            "NVLink": measured_percentile(use.u_n, 99),
-            "the network": measured_percentile(use.u_i, 99),
-            "PCIe": measured_percentile(use.u_p, 99),
-        }
-        known = {name: value for name, value in peaks.items() if value is not None}
-        label, top = max(known.items(), key=lambda one: one[1])
+        peaks = (
+            ("compute", group.feature("tensor_of_sustained_p99") or group.use_percentile("u_c", 99)),
+            ("memory bandwidth", group.feature("hbm_of_sustained_p99") or group.use_percentile("u_m", 99)),
+            *((name, group.use_percentile(use_, 99)) for name, use_ in _LINKS),
+        )
+        label, top = max(((name, value) for name, value in peaks if value is not None), key=lambda one: one[1])
         if top >= limits.value("u_p99_max"):
             return None
         needed, load = _needed(fleet, group, asked, limits.value("headroom"))
@@ -78,12 +67,12 @@ class TooManyGpus(WorkloadRule):
         if trains > limits.value("training_chance_max"):
             return Why.KIND_UNKNOWN
         surplus = group.gpu_hours * (1 - needed / min(held, group.gpu_count))
-        finding = finding_of(
-            fleet, limits, group,
+        return self.found(
+            fleet, group,
             evidence=(
-                Evidence("use_p99", top, limits.value("u_p99_max"), "ratio of what the SKU sustains"),
-                Evidence("demand_p95", asked, limits.value("headroom"), "ratio of what the SKU sustains"),
-                Evidence("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
+                ("use_p99", top, "u_p99_max", "ratio of what the SKU sustains"),
+                ("demand_p95", asked, "headroom", "ratio of what the SKU sustains"),
+                ("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
             ),
             gpu_hours=surplus, cost=fleet.cost(surplus, group.nodes),
             values={
@@ -93,7 +82,6 @@ class TooManyGpus(WorkloadRule):
             # Rows are hours: minutes of a peak hide in them.
             sure=0.9 * (group.lead.kind.confidence if group.kind != "unknown" else 1 - trains),
         )  # fmt: skip
-        return self.found(finding, group, group.nodes)
 
 
 def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
@@ -104,24 +92,24 @@ def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> t
     read, and no more to exchange (an all-reduce sends 2 (N - 1) / N of its size); of links that were not measured the
     engine's time is the most that they take.
     """
-    # Each of several sessions is somebody's: none is given up for another.
-    whole = group.gpu_count if group.kind == "interactive" else group.right_size(demand_p95, headroom)
-    best = whole, demand_p95 * group.gpu_count / whole
-    size, sku = group.gpus_per_replica, fleet.gpu_of(group)
+    # Whole units, two at least where people wait. Each of several sessions is somebody's: none is given up for another.
+    held, unit, use = group.gpu_count, group.unit, group.use
+    floor = min(2, held // unit) if group.kind in ON_DEMAND_KINDS else 1
+    whole = max(math.ceil(round(held * demand_p95 / headroom / unit, 9)), floor, 1) * unit
+    whole = held if group.kind == "interactive" else whole
+    best = whole, demand_p95 * held / whole
+    size, replicas, sku = group.gpus_per_replica, len(group.now), fleet.gpu_of(group)
     # Replicas of different sizes are no plan.
-    alike = size > 1 and group.gpu_count == size * group.replicas
+    alike = size > 1 and held == size * replicas
     if not alike or sku is None or group.mem_needed_max is None:
         return best
-    use = group.use
     nothing, engine = np.zeros(len(use.g)), np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
     own = demand(replace(use, u_n=nothing, u_p=np.nan_to_num(use.u_p), u_i=use.of("u_i")))
     link = np.where(np.isfinite(use.of("u_n")), use.of("u_n"), engine)
     by_memory = math.ceil(size * group.mem_needed_max * sku.mem_bytes / max(room_bytes(sku.mem_bytes), 1.0))
-    for each in range(max(by_memory, 1), size):
-        if size % each:
-            continue
+    for each in (n for n in range(max(by_memory, 1), size) if not size % n):
         loads = ((own * size / each) ** NORM + (link if each > 1 else nothing) ** NORM) ** (1 / NORM)
         load = float(np.nanpercentile(loads, 95))
         if load <= headroom:
-            return (each * group.replicas, load) if each * group.replicas < whole else best
+            return (each * replicas, load) if each * replicas < whole else best
     return best
