@@ -19,7 +19,6 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts
 from ..core.advice_types import Action, Configuration, EvidenceClaim
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import dated, usd
 from .constraints import NVLINK, fewer_gpus_gates
 from .evidence import WORK
 from .finding import Found
@@ -118,12 +117,6 @@ class Fleet:
         rates = [self.book.per_gpu_hour(n) for n in nodes]
         known = [r for r in rates if r is not None]
         return gpu_hours * sum(known) / len(known) if known and len(known) == len(rates) else None
-
-    def cost_words(self, cost: float | None, nodes: Sequence[NodeFacts]) -> str:
-        price = self.book.of(nodes[0]) if nodes else None
-        if cost is None or price is None:
-            return "Cost unknown: no price for the node."
-        return f"Cost: {usd(cost)} in the window, {dated((price,))}."
 
     def sku_of(self, node: NodeFacts) -> NodeSku | None:
         return self.book.sku_of(node)

@@ -15,7 +15,6 @@ import numpy as np
 from ...rules.policy.exceptions import RuleException
 from ...rules.policy.labels import JOB_KINDS, TRAINING_KINDS
 from ..classify.types import NodeFacts, Verdicts
-from ..core.column_rows import ColumnRows
 from ..core.verdict_types import INFERRED, WorkloadVerdict
 from .prediction import EXPOSED, Array, Phase, Use, demand
 
@@ -29,6 +28,10 @@ EXCHANGE_MIN = 0.0005
 # Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
 # NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
 EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
+# Columns of `Verdicts.usage` that a `Use` is made of.
+_USES = (
+    "u_c", "u_m", "u_n", "u_i", "u_p", "g", "seconds", "tensor_nvlink_correlation", "tensor_fabric_correlation",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -232,25 +235,20 @@ def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
         others = ever_on if members[-1].kind.label in JOB_KINDS else current_on
         elsewhere = [start for other, start in began[members[0].series_id] if other != key]
-        found.append(_group(verdicts, key, members, others, elsewhere))
+        # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
+        moved = bool(elsewhere) and min(elsewhere) > max(w.start for w in members)
+        found.append(_group(verdicts, key, members, others, moved=moved))
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
 
 
 def _group(
-    verdicts: Verdicts,
-    key: str,
-    members: list[WorkloadVerdict],
-    others_on: dict[str, set[str]],
-    began_elsewhere: Sequence[float],
+    verdicts: Verdicts, key: str, members: list[WorkloadVerdict], others_on: dict[str, set[str]], *, moved: bool
 ) -> Group:
-    """`began_elsewhere`: when the runs of its series on other hardware began (Unix seconds)."""
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
     lead = members[-1]
     end = verdicts.window.end
     now = holding_now(members, end)
     live = now[-1].end >= end - CURRENT_SECONDS
-    # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
-    moved = bool(began_elsewhere) and min(began_elsewhere) > max(w.start for w in members)
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
     rows = verdicts.used(w.id for w in members)
@@ -262,7 +260,12 @@ def _group(
     if all(len(w.nodes) == 1 for w in members) and not any(n.fabric and n.fabric.ports_compute for n in nodes):
         apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
     seen = rows.where(rows.floats("seconds") > 0)
-    use = use_of(seen, frozenset(apart))
+    uses = {name: seen.floats(name) if name in seen else np.full(len(seen), math.nan) for name in _USES}
+    exposed_nvlink, exposed_network = uses.pop(_USES[-2]), uses.pop(_USES[-1])
+    # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
+    # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+    exposed = {"exposed_nvlink": exposed_nvlink < EXPOSED, "exposed_network": exposed_network < EXPOSED}
+    use = Use(**uses, **exposed, apart=frozenset(apart))
     # Load by moment, of the rows in which it is known.
     asked = demand(use)
     told = np.isfinite(asked)
@@ -305,25 +308,3 @@ def holding_now(members: Sequence[WorkloadVerdict], end: float) -> tuple[Workloa
     live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
     newest = members[-1]
     return tuple(w for w in live if w.end > newest.start or w is newest) or (newest,)
-
-
-def use_of(rows: ColumnRows, apart: frozenset[str] = frozenset()) -> Use:
-    """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`."""
-
-    def column(name: str) -> Array:
-        return rows.floats(name) if name in rows else np.full(len(rows), math.nan)
-
-    return Use(
-        u_c=column("u_c"),
-        u_m=column("u_m"),
-        u_n=column("u_n"),
-        u_i=column("u_i"),
-        u_p=column("u_p"),
-        g=column("g"),
-        seconds=column("seconds"),
-        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
-        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
-        exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
-        exposed_network=column("tensor_fabric_correlation") < EXPOSED,
-        apart=apart,
-    )

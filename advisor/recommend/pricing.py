@@ -120,7 +120,7 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
     usd = (rows["gpu_hours"] * rows["node"].map(rates).astype(float)).groupby(rows["class"]).sum()
     total = sum(price.usd_per_hour * n.span_hours for n in priced if (price := book.of(n)) is not None)
     labels = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
-    return Reconciliation(*(float(usd.get(label, 0.0)) for label in labels), total)
+    return Reconciliation(*(float(usd.get(label, 0.0)) for label in labels), total=total)
 
 
 @dataclass(frozen=True, slots=True)

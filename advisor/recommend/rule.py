@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...rules.base.templates import fill, gaps
@@ -14,6 +13,7 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
+from ..core.formatting import dated, usd
 from ..core.ids import stable_id
 from .finding import Clean, Found, Outcome, Unjudged, Waste, node_words, series_label
 from .fleet import Fleet
@@ -27,23 +27,15 @@ OF_WHOLE_GPUS = "power is measured only for the whole GPU"
 IDLE_SHARE = 0.95
 
 
-@dataclass(frozen=True, slots=True)
-class ReferenceLine:
-    """A threshold that a history is drawn with: `of` names the line that it is held against, as a share of what the GPU
-    or the node has of it; `words` stand before the share."""
-
-    of: str
-    threshold: str
-    words: str
-
-
 class Rule(ABC):
     """One kind of waste. Its thresholds and texts are in ``rules/waste/<id>.yaml``.
 
     `fact`: what it finds, in a title after what it is about ("gpu-009: idle GPUs"). `answered_by`: the recommendations
     that answer it, each with the place of this reason among others for the same (1 is the first). `waste`: what it is
     of the money, and so what an exception from it keeps. `judges_nodes`: it judges a node with all who work there in
-    sight, so whoever works there may be the one who is excepted. `line`: of a workload's history.
+    sight, so whoever works there may be the one who is excepted. `line`: which
+    line of a workload's history is held against which threshold, as a share of what the GPU or the node has of it, and
+    the words before the share.
     """
 
     id: ClassVar[str]
@@ -51,7 +43,7 @@ class Rule(ABC):
     answered_by: ClassVar[Mapping[Action, int]]
     waste: ClassVar[Waste] = "none"
     judges_nodes: ClassVar[bool] = False
-    line: ClassVar[ReferenceLine | None] = None
+    line: ClassVar[tuple[str, str, str] | None] = None
 
     @abstractmethod
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
@@ -73,6 +65,7 @@ class Rule(ABC):
         values: Mapping[str, object] | None = None,
         sure: float = 1.0,
         severity: Severity | None = None,
+        before: str = "",
         after: str | None = None,
         nodes: Sequence[NodeFacts] = (),
         gpus: Sequence[str] = (),
@@ -83,14 +76,12 @@ class Rule(ABC):
 
         `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `gpu_hours`, `cost`
         (US dollars; None: unknown): in the window. `values` fill the rule's texts, beside what is known of every group;
-        `after`: sentences that follow the text (None: what it costs). `sure`: how far the rule's own reasons are
-        trusted (0..1), beside a group's coverage. `nodes`, `gpus`: those it is about, where not all of the group's;
+        `before`, `after`: sentences that follow the text (None: what it costs). `sure`: how far the rule's own reasons
+        are trusted (0..1), beside a group's coverage. `nodes`, `gpus`: those it is about, where not all of the group's;
         `bare`: free GPUs, or MIG instances of them. `more`: of `Found`.
         """
-        group = about if isinstance(about, Group) else None
-        limits = self.limits(fleet, group)
-        own = group.nodes if group is not None else (about,)
-        nodes = nodes or own
+        group, own = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
+        limits, nodes = self.limits(fleet, group), nodes or own
         gpus = tuple(gpus) or (group.gpus if group is not None else tuple(one.gpu_uuid for one in bare))
         price = fleet.book.of(own[0])
         filled = {
@@ -108,7 +99,10 @@ class Rule(ABC):
                 "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name, "hours": f"{group.observed_hours:.0f}",
             }  # fmt: skip
         filled |= {name: threshold.value for name, threshold in limits.thresholds.items()} | dict(values or {})
-        told = fleet.cost_words(cost, own) if after is None else after
+        if after is None:
+            after = "Cost unknown: no price for the node."
+            if cost is not None and price is not None:
+                after = f"Cost: {usd(cost)} in the window, {dated((price,))}."
         finding = Finding(
             id=stable_id("f", limits.id, *key),
             rule=limits.id,
@@ -134,7 +128,7 @@ class Rule(ABC):
                 )
                 for n, text in enumerate(limits.would_change_if, 1)
             ),
-            text=f"{fill(limits.text, filled)} {told}".strip(),
+            text=" ".join(filter(None, (fill(limits.text, filled), before, after))),
             nodes=tuple(n.node for n in nodes),
             parts={one.gpu_uuid: one.part for one in bare if one.part < 1},
         )
@@ -159,13 +153,15 @@ Verdict = Found | Unjudged | CodedText | None
 
 
 class WorkloadRule(Rule):
-    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too."""
+    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too. `needs_coverage`:
+    nothing that it or its series was not seen for the rule's coverage floor."""
 
     judges_slices: ClassVar[bool] = False
+    needs_coverage: ClassVar[bool] = False
 
     @abstractmethod
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        """What it says of a group of its scope."""
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        """What it says of a group of its scope. `limits`: its thresholds, as the group's team has them."""
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         """The groups that it speaks of: those that are at work."""
@@ -173,19 +169,17 @@ class WorkloadRule(Rule):
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         for group in self.scope(fleet):
-            verdict = fleet.unfit(group, slices=self.judges_slices) or self.judge(fleet, group)
+            limits, verdict = self.limits(fleet, group), fleet.unfit(group, slices=self.judges_slices)
+            if verdict is None and self.needs_coverage:
+                floor = limits.value("coverage_hours")
+                enough = fleet.waste_ready(group) and group.observed_hours >= floor
+                verdict = None if enough else seen_too_short(floor)
+            verdict = verdict or self.judge(fleet, group, limits)
             yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or Clean(group)
 
 
 def seen_too_short(floor: float) -> CodedText:
     return coded("seen-too-short", "less than {needed_hours:g} h of data", needed_hours=floor)
-
-
-def too_short(fleet: Fleet, limits: WasteRule, group: Group) -> CodedText | None:
-    """That its hours, or those of its series, do not reach the rule's coverage floor; None: they do."""
-    floor = limits.value("coverage_hours")
-    enough = fleet.waste_ready(group) and group.observed_hours >= floor
-    return None if enough else seen_too_short(floor)
 
 
 def seen_at_work(group: Group, limits: WasteRule) -> bool:

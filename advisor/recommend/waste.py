@@ -57,7 +57,7 @@ class _OwnRule(WorkloadRule):
     def limits(self, fleet: Fleet, group: Group | None = None) -> WasteRule:
         return self._of(group)[0].rule if group is not None else super().limits(fleet)
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:  # noqa: ARG002
         (own,) = self._of(group)
         values: dict[Condition, float] = {}  # the value nearest to the threshold
         for condition in own.conditions:

@@ -14,7 +14,7 @@ from ..groups import HOURS_PER_MONTH, Group
 from ..predict.clock_model import Draw, best_cap, lower_clock, power_at_work
 from ..prediction import Refusal
 from ..price_book import PriceBook
-from ..rule import Verdict, Why, WorkloadRule, too_short
+from ..rule import Verdict, Why, WorkloadRule
 
 # How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
 # published point of power against clock.
@@ -27,14 +27,12 @@ class Energy(WorkloadRule):
     id = "energy"
     fact = "clock higher than the work needs"
     answered_by = {"lower-clock": 1, "power-cap": 1}
+    needs_coverage = True
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.current)
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
-        if short := too_short(fleet, limits, group):
-            return short
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         change = _change(fleet, limits, group)
         if change is None or isinstance(change, CodedText):
             return change

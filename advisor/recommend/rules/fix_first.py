@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ....rules.policy.labels import JOB_KINDS
+from ....rules.policy.thresholds import WasteRule
 from ...core.formatting import dated, usd
 from ..finding import as_percent
 from ..fleet import Fleet
@@ -43,8 +44,7 @@ class FixFirst(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.kind in (*JOB_KINDS, "unknown"))
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         # Its own floor is hours: what recurs in runs of a night each is a fault in each of them.
         if group.observed_hours < limits.value("hours_min"):
             return seen_too_short(limits.value("hours_min"))

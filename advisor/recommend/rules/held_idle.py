@@ -45,8 +45,8 @@ class HeldIdle(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return fleet.groups
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, gpus = self.limits(fleet, group), group.gpu_equivalents or 1
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        gpus = group.gpu_equivalents or 1
         held, left = _held(fleet, limits, group)
         share = held / group.gpu_hours if group.gpu_hours else 0.0
         # In a long window a rest of days may be a small share of what was held.
@@ -101,12 +101,10 @@ class HeldIdle(WorkloadRule):
             ("mem_used", memory, None, "ratio"),
             ("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
         ]
-        cost = fleet.cost(held, group.nodes)
-        told = fleet.cost_words(cost, group.nodes)
-        last = _last_worked(verdicts.used(w.id for w in group.now))
+        told, last = "", _last_worked(verdicts.used(w.id for w in group.now))
         if group.current and last is not None and last < verdicts.window.end:
             evidence.append(("last_worked", rfc3339(last), None, "time (UTC)"))
-            told = f"Last activity: {minute(last)}. {told}"
+            told = f"Last activity: {minute(last)}."
         values: dict[str, object] = {
             "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
@@ -119,11 +117,12 @@ class HeldIdle(WorkloadRule):
         sure = _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS
         resting = [w for w in group.now if w.id in left] or group.now
         return self.found(
-            fleet, group, evidence=evidence, gpu_hours=held, cost=cost, values=values, after=told, notes=notes,
+            fleet, group, evidence=evidence, gpu_hours=held, cost=fleet.cost(held, group.nodes), before=told,
+            values=values,
             sure=group.lead.kind.confidence if group.kind == "idle" else sure,
             severity=severity_for_share(share, limits),
             gpus=sorted({gpu for w in resting for gpu in w.gpus}),
-            nodes=[n for n in group.nodes if any(n.node in w.nodes for w in resting)],
+            nodes=[n for n in group.nodes if any(n.node in w.nodes for w in resting)], notes=notes,
         )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ....rules.catalog.fabric_premium import Premium
@@ -17,7 +18,7 @@ from ..finding import Clean, Found, Outcome, Unjudged, node_words, when_possible
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric
-from ..rule import ReferenceLine, Rule, seen_at_work, seen_too_short
+from ..rule import Rule, seen_at_work, seen_too_short
 
 # Work that trained, or may have, for less of a node's hours than this is a trace of them.
 TRACE_SHARE = 0.05
@@ -38,7 +39,7 @@ class IdleFabric(Rule):
     answered_by = {"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2}
     waste = "fabric"
     judges_nodes = True
-    line = ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to")
+    line = ("fabric sent", "util_p995_max", "idle fabric up to")
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         """One finding for each set of series that sit together on silent fabrics. Nobody works on a node without
@@ -181,18 +182,17 @@ class IdleFabric(Rule):
         return replace(found, finding=replace(found.finding, id=id_, price=price))
 
 
-def _hours_by_node(fleet: Fleet) -> dict[str, dict[str, float]]:
+def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
     """GPU-hours of every series on every node, shared hours included by presence."""
     series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
-    hours: dict[str, dict[str, float]] = {}
+    hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for w in fleet.verdicts.workloads:
         for node in w.nodes:
-            hours.setdefault(node, {}).setdefault(series[w.id], 0.0)
-    rows = fleet.verdicts.occupancy[fleet.verdicts.occupancy["workload_id"].notna()]
-    for workload, node, value in zip(rows["workload_id"], rows["node"], rows["gpu_hours"], strict=True):
-        if (key := series.get(str(workload))) is not None:
-            on_node = hours.setdefault(str(node), {})
-            on_node[key] = on_node.get(key, 0.0) + float(value)
+            hours[node][series[w.id]] += 0.0
+    held = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
+    for (node, workload), value in held.items():  # type: ignore[misc]
+        if workload in series:
+            hours[node][series[workload]] += float(value)
     return hours
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from ....rules.policy.labels import TRAINING_KINDS
+from ....rules.policy.thresholds import WasteRule
 from ...core.formatting import dated, usd
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
 from ..pricing import nvlink_premium
-from ..rule import ReferenceLine, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
+from ..rule import Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
 # What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
 # for half a per cent of the seconds at most.
@@ -27,7 +28,7 @@ class IdleNvlink(WorkloadRule):
     fact = "NVLink unused"
     answered_by = {"move-sku": 2}
     waste = "nvlink"
-    line = ReferenceLine("NVLink sent", "util_p995_max", "idle NVLink up to")
+    line = ("NVLink sent", "util_p995_max", "idle NVLink up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (
@@ -37,8 +38,7 @@ class IdleNvlink(WorkloadRule):
             and not (group.kind in TRAINING_KINDS and group.gpus_per_replica > 1)
         )
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")
         peaks = [n.nvlink_util_p995 for n in group.nodes]
         known = [p for p in peaks if p is not None]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ....rules.policy.thresholds import WasteRule
 from ..finding import as_percent
 from ..fleet import WEAK, Fleet
 from ..groups import Group
-from ..rule import ReferenceLine, Verdict, Why, WorkloadRule, is_job, seen_at_work, seen_too_short
+from ..rule import Verdict, Why, WorkloadRule, is_job, seen_at_work, seen_too_short
 
 # What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
 _SURE_OF_ANY = 0.8
@@ -20,13 +21,13 @@ class MemoryUnused(WorkloadRule):
     id = "memory-unused"
     fact = "GPU memory mostly unused"
     answered_by = {"mig-slice": 2, "move-sku": WEAK}
-    line = ReferenceLine("memory used", "mem_max", "memory unused up to")
+    line = ("memory used", "mem_max", "memory unused up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if not group.preallocates)
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, most = self.limits(fleet, group), group.mem_needed_max
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        most = group.mem_needed_max
         if most is None:
             return Why.MEMORY_NOT_MEASURED
         if most >= limits.value("mem_max"):

@@ -13,7 +13,7 @@ from ..constraints import gates
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import Verdict, Why, WorkloadRule, too_short
+from ..rule import Verdict, Why, WorkloadRule
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
@@ -47,11 +47,9 @@ class OverTier(WorkloadRule):
     fact = "a cheaper GPU is enough"
     answered_by = {"move-sku": 3}
     waste = "tier"
+    needs_coverage = True
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
-        if short := too_short(fleet, limits, group):
-            return short
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         compute, bound, least = group.compute_p95, group.busy_share("hbm-bandwidth"), limits.value("hbm_share_min")
         uses_compute = compute is not None and compute >= limits.value("u_c_p95_max")
         if uses_compute or bound + group.busy_share("unknown") < least:

@@ -9,13 +9,14 @@ from dataclasses import replace
 import numpy as np
 
 from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
+from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import coded
 from ..constraints import room_bytes
 from ..finding import as_percent
 from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
 from ..prediction import NORM, demand, not_measured
-from ..rule import MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance, too_short
+from ..rule import MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance
 
 _LINKS = (("NVLink", "u_n"), ("the network", "u_i"), ("PCIe", "u_p"))
 
@@ -28,14 +29,13 @@ class TooManyGpus(WorkloadRule):
     fact = "more GPUs than the load needs"
     answered_by = {"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5}
     waste = "surplus"
+    needs_coverage = True
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (g for g in super().scope(fleet) if g.kind not in TRAINING_KINDS and (g.gpu_count > 1 or not g.nodes))
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, asked, use = self.limits(fleet, group), group.demand_p95, group.use
-        if short := too_short(fleet, limits, group):
-            return short
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        asked, use = group.demand_p95, group.use
         if asked is None:
             lacking = not_measured(use, "u_c", "u_m")
             return lacking.reason if lacking else coded("demand-unknown", "its demand is unknown")

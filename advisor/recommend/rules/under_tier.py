@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
+from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import coded
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import Verdict, Why, WorkloadRule, kind_chance, too_short
+from ..rule import Verdict, Why, WorkloadRule, kind_chance
 
 
 class UnderTier(WorkloadRule):
@@ -18,14 +19,13 @@ class UnderTier(WorkloadRule):
     id = "under-tier"
     fact = "waits for a slow link"
     answered_by = {"swap-placement": 2, "move-sku": 4}
+    needs_coverage = True
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.kind in (*TRAINING_KINDS, "unknown"))
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, node = self.limits(fleet, group), group.nodes[0]
-        if short := too_short(fleet, limits, group):
-            return short
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        node = group.nodes[0]
         least, sku, nvlink = limits.value("share_min"), fleet.sku_of(node), fleet.nvlink(node)
         network, inside = group.busy_share("network"), group.busy_share("pcie", "nvlink")
         slow_network, slow_inside = fleet.without_rdma(node), nvlink is False
