@@ -25,6 +25,10 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power is measured only for the whole GPU"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
+# A limit that rules this much of the busy time is no stray row of it.
+LIMIT_SHARE = 0.1
+# Evidence that an engine was asked for all that it can hold.
+AT_CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 
 
 class Rule(ABC):
@@ -33,8 +37,9 @@ class Rule(ABC):
     `fact`: what it finds, in a title after what it is about ("gpu-009: idle GPUs"). `answered_by`: the recommendations
     that answer it, each with the place of this reason among others for the same (1 is the first). `waste`: what it is
     of the money, and so what an exception from it keeps. `judges_nodes`: it judges a node with all who work there in
-    sight, so whoever works there may be the one who is excepted. `line`: which
-    line of a workload's history is held against which threshold, as a share of what the GPU or the node has of it, and
+    sight, so whoever works there may be the one who is excepted. `contradicted_by`: codes of evidence of a workload's
+    kind or bottleneck beside which a finding cannot stand; `asks_neighbours`: of whoever works on its nodes. `line`: of
+    a workload's history, the threshold that it is held against, as a share of what the GPU or the node has of it, and
     the words before the share.
     """
 
@@ -43,11 +48,17 @@ class Rule(ABC):
     answered_by: ClassVar[Mapping[Action, int]]
     waste: ClassVar[Waste] = "none"
     judges_nodes: ClassVar[bool] = False
+    contradicted_by: ClassVar[frozenset[str]] = frozenset()
+    asks_neighbours: ClassVar[bool] = False
     line: ClassVar[tuple[str, str, str] | None] = None
 
     @abstractmethod
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         """What it says of every node or workload in its scope: found, clean, or not judged with the reason."""
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
+        """The code of what a group's data themselves say against a finding; None: nothing."""
+        return None
 
     def limits(self, fleet: Fleet, group: Group | None = None) -> WasteRule:
         """Its thresholds, as the group's team has them."""

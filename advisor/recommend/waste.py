@@ -14,7 +14,6 @@ from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
 from ..core.timestamps import day, span
-from .consistency import contradicted
 from .finding import Found, Outcome, Unjudged, Waste, as_percent, node_words, series_label
 from .fleet import SIZING_RULE, Fleet
 from .groups import Group
@@ -118,7 +117,7 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None 
             one: Outcome = said
             if isinstance(said, Found):
                 notes += said.notes
-                one = contradicted(fleet, said) or said
+                one = _contradicted(fleet, rule, said) or said
             place, subjects = 1, 1
             if isinstance(one, Unjudged):
                 place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
@@ -165,6 +164,34 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
         gpu_count=len({gpu for group in groups for gpu in group.gpus}) + sum(whole.values()),
         usd_per_month=sum(known) if known else None,
     )
+
+
+def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
+    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does.
+
+    A rule judges by its thresholds; a verdict by shapes, shares of time and the words of engines. The two may rest on
+    other statistics of the same data, and where they disagree one of them is wrong, but not known which.
+    """
+    asked = [one.group] if one.group is not None else []
+    # What its own GPUs carried is no matter of who else is there.
+    if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in one.finding.evidence):
+        nodes = {n.node for n in one.nodes}
+        # Of one node of several that a group is on, nobody knows which carried what its evidence speaks of.
+        others = (g for g in fleet.groups_on(one.nodes) if g is not one.group)
+        asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
+    for group in asked:
+        told = {e.code for w in group.now for e in (*w.kind.evidence, *w.bottleneck.evidence)}
+        code = min(told & rule.contradicted_by, default=None) or rule.refuted(fleet, group, one.finding)
+        if code is not None:
+            of = series_label(one.group) if one.group is not None else node_words(one.nodes)
+            note = CodedText(
+                "finding-contradicted",
+                f"No {rule.id} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it ({code}).",
+                {"rule": rule.id, "workload": group.lead.id, "evidence": code},
+            )
+            reason = coded("finding-contradicted", "its own data contradict the finding")
+            return Unjudged(reason, one.nodes, one.group, note=note)
+    return None
 
 
 def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:

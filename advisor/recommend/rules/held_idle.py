@@ -16,6 +16,7 @@ import numpy as np
 from ....rules.policy.labels import JOB_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.kinds.kinds import NOT_CONFIRMED
+from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
 from ...core.column_rows import ColumnRows
 from ...core.formatting import listed
@@ -29,6 +30,8 @@ from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, seen_to
 OBSERVED_MIN = 0.95
 # A row that shows so many times what rows at rest show is no noise of theirs.
 _TIMES_THE_FLOOR = 3.0
+# GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
+_REST_TOLERANCE = 1.05
 # How sure a rest is the end of work: of a job, of what people or requests may come back to, of what has no name.
 _SURE_OF_JOB, _SURE_OF_OTHERS = 0.9, 0.8
 
@@ -44,6 +47,14 @@ class HeldIdle(WorkloadRule):
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return fleet.groups
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
+        """More GPU-hours held without use than rested at all. By its hours: what is said of its kind is said of the
+        hours in which it worked."""
+        usage = [(w.gpu_part, fleet.verdicts.used((w.id,))) for w in group.workloads]
+        rested = sum(part * float(rows.floats("seconds")[rows["bottleneck"] == "idle"].sum()) for part, rows in usage)
+        seen = any(len(rows) for _, rows in usage)
+        return "worked-meanwhile" if seen and finding.gpu_hours > _REST_TOLERANCE * rested / 3600 + 0.1 else None
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         gpus = group.gpu_equivalents or 1

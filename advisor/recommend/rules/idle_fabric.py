@@ -38,7 +38,8 @@ class IdleFabric(Rule):
     fact = "network fabric unused"
     answered_by = {"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2}
     waste = "fabric"
-    judges_nodes = True
+    judges_nodes = asks_neighbours = True
+    contradicted_by = frozenset({"shape-fabric-busy", "fabric-use", "communication-fabric"})
     line = ("fabric sent", "util_p995_max", "idle fabric up to")
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:

@@ -8,12 +8,13 @@ import numpy as np
 
 from ....rules.policy.labels import TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Finding
 from ...core.formatting import dated, usd
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
 from ..pricing import nvlink_premium
-from ..rule import Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
+from ..rule import LIMIT_SHARE, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
 # What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
 # for half a per cent of the seconds at most.
@@ -28,6 +29,11 @@ class IdleNvlink(WorkloadRule):
     fact = "NVLink unused"
     answered_by = {"move-sku": 2}
     waste = "nvlink"
+    asks_neighbours = True
+    contradicted_by = frozenset({
+        "shape-collectives", "shape-links-with-compute", "shape-links-against-compute", "nvlink-use",
+        "limited-by-nvlink", "communication-nvlink",
+    })  # fmt: skip
     line = ("NVLink sent", "util_p995_max", "idle NVLink up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
@@ -37,6 +43,11 @@ class IdleNvlink(WorkloadRule):
             if all(fleet.nvlink(n) for n in group.nodes)
             and not (group.kind in TRAINING_KINDS and group.gpus_per_replica > 1)
         )
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
+        if group.busy_share("nvlink") >= LIMIT_SHARE:
+            return "limited-by-nvlink"
+        return "nvlink-carries-its-work" if group.exchanges else None
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")

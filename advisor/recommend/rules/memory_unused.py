@@ -8,7 +8,7 @@ from ....rules.policy.thresholds import WasteRule
 from ..finding import as_percent
 from ..fleet import WEAK, Fleet
 from ..groups import Group
-from ..rule import Verdict, Why, WorkloadRule, is_job, seen_at_work, seen_too_short
+from ..rule import AT_CAPACITY, Verdict, Why, WorkloadRule, is_job, seen_at_work, seen_too_short
 
 # What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
 _SURE_OF_ANY = 0.8
@@ -21,6 +21,7 @@ class MemoryUnused(WorkloadRule):
     id = "memory-unused"
     fact = "GPU memory mostly unused"
     answered_by = {"mig-slice": 2, "move-sku": WEAK}
+    contradicted_by = AT_CAPACITY | {"shape-memory-pool"}
     line = ("memory used", "mem_max", "memory unused up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:

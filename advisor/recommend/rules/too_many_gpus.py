@@ -10,14 +10,18 @@ import numpy as np
 
 from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
 from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Finding
 from ...core.coded_text import coded
 from ..constraints import room_bytes
 from ..finding import as_percent
 from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
-from ..prediction import NORM, demand, not_measured
-from ..rule import MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance
+from ..prediction import NORM, USE_NAMES, demand, not_measured
+from ..rule import AT_CAPACITY, MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance
 
+# Share of the rows above a rule's level that its own percentile leaves room for, and as much again.
+_ABOVE_SHARE = 0.02
+_LIMITS = ("compute", "hbm-bandwidth", "mixed", "nvlink", "network", "pcie")
 _LINKS = (("NVLink", "u_n"), ("the network", "u_i"), ("PCIe", "u_p"))
 
 
@@ -30,9 +34,21 @@ class TooManyGpus(WorkloadRule):
     answered_by = {"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5}
     waste = "surplus"
     needs_coverage = True
+    contradicted_by = AT_CAPACITY
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (g for g in super().scope(fleet) if g.kind not in TRAINING_KINDS and (g.gpu_count > 1 or not g.nodes))
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
+        """Rows with a limit and a use above what the finding calls the most, or a phase of training."""
+        most = next(e.threshold for e in finding.evidence if e.metric == "use_p99")
+        rows = fleet.verdicts.used(w.id for w in group.workloads)
+        seconds, used = rows.floats("seconds"), np.fmax.reduce([rows.floats(name) for name in USE_NAMES])
+        above = (used >= most) & np.isin(rows["bottleneck"].astype(str), _LIMITS)
+        if float(seconds[above].sum()) > _ABOVE_SHARE * float(seconds.sum()):
+            return "uses-more-at-times"
+        trains = any(p.kind in TRAINING_KINDS for w in group.now for p in w.phases)
+        return "phase-of-training" if trains else None
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         asked, use = group.demand_p95, group.use
