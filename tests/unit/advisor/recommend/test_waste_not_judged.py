@@ -79,11 +79,9 @@ def code(given, rule) -> list[str]:
         ("fix-first", seen(kind="training", hours=2, label="latency"), ["seen-too-short"]),
         ("fix-first", seen(kind="training", label="unknown", share=0.6), ["bottleneck-unknown"]),
         ("fix-first", seen(kind=PERHAPS, label="latency"), ["kind-unknown"]),
-        ("fix-first", seen(label="latency"), []),
         ("under-tier", seen(kind="training", ready=False), ["seen-too-short"]),
         ("under-tier", seen(kind="training", label="unknown", host={"sku": None}), ["bottleneck-unknown"]),
         ("under-tier", seen(kind="training", label="network", host={"sku": None}), ["links-unknown"]),
-        ("under-tier", seen(kind="training", label="network"), []),
         ("over-tier", seen(use={"u_c": math.nan}), ["compute-not-measured"]),
         ("over-tier", seen(label="unknown", share=0.6), ["bottleneck-unknown"]),
         ("over-tier", seen(gpu_sku="a GPU of tomorrow"), ["gpu-unknown"]),
@@ -95,7 +93,6 @@ def code(given, rule) -> list[str]:
         ("idle-nvlink", seen(kind=PERHAPS, host={"nvlink_util_p995": 0.0}), ["kind-unknown"]),
         ("idle-nvlink", seen(features=STANDBY, host={"nvlink_util_p995": 0.0}), ["on-standby"]),
         ("idle-nvlink", seen(hours=20, ready=False, host={"nvlink_util_p995": 0.0}), ["seen-too-short"]),
-        ("idle-nvlink", seen(host={"nvlink_util_p995": 0.5}, use={"u_n": 0.4}), []),
         ("memory-unused", seen(use={"memory": math.nan}), ["memory-not-measured"]),
         ("memory-unused", seen(features=STANDBY, use={"memory": 0.1}), ["on-standby"]),
         ("memory-unused", seen(hours=20, use={"memory": 0.1}), ["seen-too-short"]),
@@ -132,7 +129,7 @@ SHARES = st.one_of(st.just(math.nan), st.floats(0.0, 1.0))
 
 @st.composite
 def fleets(draw):
-    nodes, runs, uses, free, idle = [], [], [], [], {}
+    nodes, runs, free, idle = [], [], [], {}
     for n in range(draw(st.integers(1, 3))):
         name, hours = f"n{n}", draw(st.sampled_from([0.0, 20.0, 336.0]))
         changes = {"nvlink_util_p995": draw(st.sampled_from([None, 0.0, 0.5]))}
@@ -151,14 +148,12 @@ def fleets(draw):
                 bottleneck=BottleneckVerdict("x", 0.9, {draw(LABELS): 1.0}),
             )  # fmt: skip
             runs.append(w)
-            shares = {name: draw(SHARES) for name in ("u_c", "u_m", "u_n", "memory")}
-            uses.append(usage(w, label=draw(LABELS), **shares))
             if draw(st.booleans()):
                 idle[w.id] = w.gpu_hours * draw(st.floats(0.0, 1.0))
-        if draw(st.booleans()):
-            fault = draw(st.sampled_from([None, "one of the two signals is wrong"]))
-            still = draw(st.floats(0.0, 1.0)) * hours
-            free.append(bare(name, hours=max(hours, 0.1), idle_hours=still, telemetry_fault=fault))
+        fault = draw(st.sampled_from([None, "one of the two signals is wrong"]))
+        still = draw(st.floats(0.0, 1.0)) * hours
+        free.append(bare(name, hours=max(hours, 0.1), idle_hours=still, telemetry_fault=fault))
+    uses = [usage(w, u_c=draw(SHARES), u_m=draw(SHARES), label=draw(LABELS)) for w in runs]
     return verdicts(nodes, runs, uses=uses or None, bare_gpus=free, idle_hours=idle, ready=draw(st.booleans()))
 
 

@@ -72,7 +72,6 @@ def test_a_custom_rule_tells_its_evidence_with_unit_and_threshold_and_claims_no_
         train(shared=True),
         workload("job", kind="unknown", features=SLOW),
     ],
-    ids=["not-told", "not-above", "faulty", "shared", "kind-unknown"],
 )
 def test_a_custom_rule_is_silent_where_it_cannot_hold(tmp_path, w):
     assert "custom/slow-input" not in fired(advice(one(w), tmp_path, {"custom/a.yaml": RULE}))
