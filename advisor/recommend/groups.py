@@ -16,7 +16,7 @@ from ...rules.policy.exceptions import RuleException
 from ...rules.policy.labels import JOB_KINDS, TRAINING_KINDS
 from ..classify.types import NodeFacts, Verdicts
 from ..core.verdict_types import INFERRED, WorkloadVerdict
-from .prediction import EXPOSED, Array, Phase, Use, demand
+from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 HOURS_PER_MONTH = 730.0
@@ -28,10 +28,6 @@ EXCHANGE_MIN = 0.0005
 # Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
 # NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
 EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
-# Columns of `Verdicts.usage` that a `Use` is made of.
-_USES = (
-    "u_c", "u_m", "u_n", "u_i", "u_p", "g", "seconds", "tensor_nvlink_correlation", "tensor_fabric_correlation",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -260,12 +256,18 @@ def _group(
     if all(len(w.nodes) == 1 for w in members) and not any(n.fabric and n.fabric.ports_compute for n in nodes):
         apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
     seen = rows.where(rows.floats("seconds") > 0)
-    uses = {name: seen.floats(name) if name in seen else np.full(len(seen), math.nan) for name in _USES}
-    exposed_nvlink, exposed_network = uses.pop(_USES[-2]), uses.pop(_USES[-1])
-    # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
-    # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
-    exposed = {"exposed_nvlink": exposed_nvlink < EXPOSED, "exposed_network": exposed_network < EXPOSED}
-    use = Use(**uses, **exposed, apart=frozenset(apart))
+
+    def column(name: str) -> Array:
+        return seen.floats(name) if name in seen else np.full(len(seen), math.nan)
+
+    use = Use(
+        **{name: column(name) for name in (*USE_NAMES, "g", "seconds")},
+        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
+        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+        exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
+        exposed_network=column("tensor_fabric_correlation") < EXPOSED,
+        apart=frozenset(apart),
+    )
     # Load by moment, of the rows in which it is known.
     asked = demand(use)
     told = np.isfinite(asked)
