@@ -139,10 +139,7 @@ def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
     if not price.committed_until:
         # A reservation without a date binds for a time nobody told us.
         return Cash(price, "cash-now") if price.basis in UNBOUND else None
-    try:
-        until = date.fromisoformat(price.committed_until[:10])
-    except ValueError:
-        return None
+    until = date.fromisoformat(price.committed_until[:10])
     later = until > datetime.fromtimestamp(at, UTC).date()
     return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
 

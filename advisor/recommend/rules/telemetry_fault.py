@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from ...classify.doubts import Doubt
 from ...classify.features.soundness import CONTRADICTIONS
 from ...classify.types import BareGpu, NodeFacts
 from ...core.coded_text import CodedText
 from ...core.timestamps import rfc3339
-from ...core.verdict_types import WorkloadVerdict
 from ..finding import Clean, Found, Outcome, Unjudged, as_percent, watts
 from ..fleet import FAULT_RULE, NODES_UNKNOWN, Fleet
 from ..groups import Group
@@ -36,25 +36,29 @@ class TelemetryFault(Rule):
                 faulty.setdefault(tuple(n.node for n in group.nodes), []).append(group)
             else:
                 yield Clean(group)
+        doubts: dict[str, list[Doubt]] = {}
+        for doubt in fleet.verdicts.doubts:
+            if doubt.code in CONTRADICTIONS:
+                doubts.setdefault(doubt.gpu_uuid, []).append(doubt)
         for groups in faulty.values():
-            yield self._of_groups(fleet, groups)
+            yield self._of_groups(fleet, groups, doubts)
         for node in fleet.verdicts.nodes:
             own = fleet.free.get(node.node, [])
             faults = [gpu for gpu in own if gpu.telemetry_fault]
             if max((gpu.hours for gpu in faults or own), default=0.0) >= least:
                 yield self._of_node(fleet, node, faults) if faults else Clean(node)
 
-    def _of_groups(self, fleet: Fleet, groups: Sequence[Group]) -> Found:
-        """`groups`: on the same nodes, the largest first."""
+    def _of_groups(self, fleet: Fleet, groups: Sequence[Group], doubts: Mapping[str, Sequence[Doubt]]) -> Found:
+        """`groups`: on the same nodes, the largest first. `doubts`: the contradictions of every GPU."""
         group, share = groups[0], max(g.fault_share for g in groups)
-        held: dict[str, list[WorkloadVerdict]] = {}
-        for w in (w for one in groups for w in one.workloads):
-            for uuid in w.gpus:
-                held.setdefault(uuid, []).append(w)
-        # The contradictions of GPUs of these groups, while they held them; the longest first.
-        doubts = [d for d in fleet.verdicts.doubts if d.code in CONTRADICTIONS and any(
-            d.node in w.nodes and w.start < d.end and d.start < w.end for w in held.get(d.gpu_uuid, ())
-        )]  # fmt: skip
+        # Of their GPUs while they held them; the longest first.
+        own = [
+            d
+            for w in (w for one in groups for w in one.workloads)
+            for uuid in w.gpus
+            for d in doubts.get(uuid, ())
+            if d.node in w.nodes and w.start < d.end and d.start < w.end
+        ]
         evidence = [
             ("contradiction", share, "share_min", "ratio of observed time"),
             ("engine_active", group.feature("engine_active"), None, "ratio"),
@@ -62,9 +66,9 @@ class TelemetryFault(Rule):
             ("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
         ]
         told: list[str] = []
-        if doubts:
-            first = min(doubts, key=lambda d: (-d.hours, d.node, d.gpu_uuid))
-            others = len({(d.node, d.gpu_uuid) for d in doubts}) - 1
+        if own:
+            first = min(own, key=lambda d: (-d.hours, d.node, d.gpu_uuid))
+            others = len({(d.node, d.gpu_uuid) for d in own}) - 1
             evidence += [
                 ("contradiction_hours", first.hours, None, "hours"),
                 ("contradiction_since", rfc3339(first.start), None, "time (UTC)"),
