@@ -38,9 +38,10 @@ class Rule(ABC):
     that answer it, each with the place of this reason among others for the same (1 is the first). `waste`: what it is
     of the money, and so what an exception from it keeps. `judges_nodes`: it judges a node with all who work there in
     sight, so whoever works there may be the one who is excepted. `contradicted_by`: codes of evidence of a workload's
-    kind or bottleneck beside which a finding cannot stand; `asks_neighbours`: of whoever works on its nodes. `line`: of
-    a workload's history, the threshold that it is held against, as a share of what the GPU or the node has of it, and
-    the words before the share.
+    kind or bottleneck beside which a finding cannot stand; `contradicting_limit`: a bottleneck beside which it cannot,
+    from `LIMIT_SHARE` of the busy time on; `asks_neighbours`: of whoever works on its nodes. `line`: of a workload's
+    history, the threshold that it is held against, as a share of what the GPU or the node has of it, and the words
+    before the share.
     """
 
     id: ClassVar[str]
@@ -49,6 +50,7 @@ class Rule(ABC):
     waste: ClassVar[Waste] = "none"
     judges_nodes: ClassVar[bool] = False
     contradicted_by: ClassVar[frozenset[str]] = frozenset()
+    contradicting_limit: ClassVar[str | None] = None
     asks_neighbours: ClassVar[bool] = False
     line: ClassVar[tuple[str, str, str] | None] = None
 

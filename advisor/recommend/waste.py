@@ -17,7 +17,7 @@ from ..core.timestamps import day, span
 from .finding import Found, Outcome, Unjudged, Waste, as_percent, node_words, series_label
 from .fleet import SIZING_RULE, Fleet
 from .groups import Group
-from .rule import Rule, Verdict, WorkloadRule, seen_too_short
+from .rule import LIMIT_SHARE, Rule, Verdict, WorkloadRule, seen_too_short
 from .rules import RULES
 
 # GPU-hours without use count whole, and links that carried nothing by what they add to the price.
@@ -181,7 +181,10 @@ def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
         asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
     for group in asked:
         told = {e.code for w in group.now for e in (*w.kind.evidence, *w.bottleneck.evidence)}
-        code = min(told & rule.contradicted_by, default=None) or rule.refuted(fleet, group, one.finding)
+        code, limit = min(told & rule.contradicted_by, default=None), rule.contradicting_limit
+        if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
+            code = f"limited-by-{limit}"
+        code = code or rule.refuted(fleet, group, one.finding)
         if code is not None:
             of = series_label(one.group) if one.group is not None else node_words(one.nodes)
             note = CodedText(

@@ -14,7 +14,7 @@ from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
 from ..pricing import nvlink_premium
-from ..rule import LIMIT_SHARE, Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
+from ..rule import Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
 # What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
 # for half a per cent of the seconds at most.
@@ -29,7 +29,7 @@ class IdleNvlink(WorkloadRule):
     fact = "NVLink unused"
     answered_by = {"move-sku": 2}
     waste = "nvlink"
-    asks_neighbours = True
+    asks_neighbours, contradicting_limit = True, "nvlink"
     contradicted_by = frozenset({
         "shape-collectives", "shape-links-with-compute", "shape-links-against-compute", "nvlink-use",
         "limited-by-nvlink", "communication-nvlink",
@@ -45,8 +45,6 @@ class IdleNvlink(WorkloadRule):
         )
 
     def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
-        if group.busy_share("nvlink") >= LIMIT_SHARE:
-            return "limited-by-nvlink"
         return "nvlink-carries-its-work" if group.exchanges else None
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ..constraints import gates
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import LIMIT_SHARE, Verdict, Why, WorkloadRule
+from ..rule import Verdict, Why, WorkloadRule
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
@@ -50,9 +49,7 @@ class OverTier(WorkloadRule):
     waste = "tier"
     needs_coverage = True
     contradicted_by = frozenset({"shape-compute-bound", "limited-by-compute"})
-
-    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
-        return "limited-by-compute" if group.busy_share("compute") >= LIMIT_SHARE else None
+    contradicting_limit = "compute"
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         compute, bound, least = group.compute_p95, group.busy_share("hbm-bandwidth"), limits.value("hbm_share_min")
