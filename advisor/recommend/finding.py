@@ -101,11 +101,11 @@ def node_words(nodes: Sequence[NodeFacts]) -> str:
 def series_label(group: Group) -> str:
     """A series as a person would name it: its kind, its name, and whose it is."""
     lead = group.lead
-    kind = {"online-inference": "online inference service", "batch-inference": "batch inference job"}.get(
-        group.kind, f"{group.kind} job"
-    )
-    if kind.endswith(" job") and lead.name.startswith("job "):  # a job that has a number alone
-        kind = kind.removesuffix(" job")
+    kind = group.kind.replace("-inference", " inference")
+    if group.kind == "online-inference":
+        kind += " service"
+    elif not lead.name.startswith("job "):  # a job that has a number alone
+        kind += " job"
     others = len({w.name for w in group.now} - {lead.name})
     owner = lead.owner.team or lead.owner.namespace or lead.owner.account or lead.owner.user
     about = ", ".join(filter(None, (owner, f"{others} similar" if others else None)))
@@ -118,12 +118,12 @@ def when_possible(hours: float, floor: float, window: Window, at: float, node: N
     Another window, where the node was seen for long enough outside this one; else the hours that are missing, counted
     from `at` (Unix seconds), the moment of the advice: what was not sampled while an agent stood still is lost.
     """
+    ready = ready_at(hours, floor, window, at, node)
+    if ready is not None:
+        return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."
     if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
         return f"For a verdict, use a longer window: --since {floor:g}h or more."
-    ready = ready_at(hours, floor, window, at, node)
-    if ready is None:
-        return "For a verdict, use a later window (--until); newer data are available."
-    return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."
+    return "For a verdict, use a later window (--until); newer data are available."
 
 
 def ready_at(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> float | None:
@@ -139,19 +139,6 @@ def severity_for_share(share: float, rule: WasteRule) -> Severity:
     order: tuple[Severity, ...] = ("low", "medium", "high")
     top = order.index(rule.severity) if rule.severity in order else 1  # type: ignore[arg-type]
     return order[top if share >= 0.5 else max(top - 1, 0) if share >= 0.1 else 0]
-
-
-def clamped_confidence(*parts: float) -> float:
-    """The product of what a verdict rests on, within 0.05 and 0.99: nothing is certain."""
-    product = 1.0
-    for part in parts:
-        product *= min(max(part, 0.0), 1.0)
-    return round(min(max(product, 0.05), 0.99), 3)
-
-
-def sampling_confidence(resolution_seconds: float) -> float:
-    """How far coarse sampling is trusted: 1 Hz wholly, half a minute at nine tenths, beyond it less."""
-    return 1.0 if resolution_seconds <= 10 else 0.9 if resolution_seconds <= 60 else 0.8
 
 
 def as_percent(value: float | None) -> str | None:

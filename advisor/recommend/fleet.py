@@ -19,7 +19,6 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts
 from ..core.advice_types import Action, Configuration, EvidenceClaim
 from ..core.coded_text import CodedText, coded
-from ..core.formatting import dated, usd
 from .constraints import NVLINK, fewer_gpus_gates
 from .evidence import WORK
 from .finding import Found
@@ -38,8 +37,6 @@ NODES_UNKNOWN = coded("nodes-unknown", "its nodes are unknown")
 SIZING_RULE, FAULT_RULE = "too-many-gpus", "telemetry-fault"
 # Jobs follow the week: one that began within it is projected from no less.
 WEEK_SECONDS = 7 * 86400.0
-# In the names of GPUs that are modules of a board with NVLink, not cards.
-_ON_A_BOARD = "SXM"
 # A reason so weak that what it asks for is named among the reasons and not told for it alone.
 WEAK = 9
 
@@ -121,12 +118,6 @@ class Fleet:
         known = [r for r in rates if r is not None]
         return gpu_hours * sum(known) / len(known) if known and len(known) == len(rates) else None
 
-    def cost_words(self, cost: float | None, nodes: Sequence[NodeFacts]) -> str:
-        price = self.book.of(nodes[0]) if nodes else None
-        if cost is None or price is None:
-            return "Cost unknown: no price for the node."
-        return f"Cost: {usd(cost)} in the window, {dated((price,))}."
-
     def sku_of(self, node: NodeFacts) -> NodeSku | None:
         return self.book.sku_of(node)
 
@@ -140,25 +131,19 @@ class Fleet:
             return not sku.fabric.rdma
         return node.fabric is not None and node.fabric.link_layer == "Ethernet"
 
-    def without_nvlink(self, node: NodeFacts) -> bool:
-        """Whether the catalog says that a node joins its GPUs by PCIe only, or that its GPUs have no other link."""
+    def nvlink(self, node: NodeFacts) -> bool | None:
+        """Whether a node joins its GPUs by NVLink (True) or by PCIe alone (False), by the catalog; None: not known."""
         sku = self.sku_of(node)
         if sku is not None:
-            return sku.intra_node_link == "pcie"
-        # Where nobody told which node it is, a GPU that is made without NVLink has none in any.
+            joined = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
+            return True if joined else False if sku.intra_node_link == "pcie" else None
+        # Where nobody told which node it is: a GPU that is made without NVLink has none in any, modules of several on a
+        # board are always joined, and cards may have a bridge or none.
         gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
-        return gpu is not None and gpu.link_bytes_per_second is None
-
-    def has_nvlink(self, node: NodeFacts) -> bool:
-        """Whether the catalog says that a node joins several GPUs by NVLink, or that its GPUs come on such boards
-        alone."""
-        sku = self.sku_of(node)
-        if sku is not None:
-            return sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
-        # Cards may have a bridge or none; modules of several on a board are always joined.
-        gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
-        joined = gpu is not None and gpu.nvlink_bytes_per_second is not None and _ON_A_BOARD in gpu.name
-        return joined and node.gpu_count > 1
+        if gpu is None or gpu.link_bytes_per_second is None:
+            return None if gpu is None else False
+        joined = gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name and node.gpu_count > 1
+        return True if joined else None
 
     @cached_property
     def free(self) -> Mapping[str, list[BareGpu]]:

@@ -6,18 +6,17 @@ Advice is about next month, so it is about the series (a service with its replic
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from ...rules.policy.exceptions import RuleException
-from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS, TRAINING_KINDS
+from ...rules.policy.labels import JOB_KINDS, TRAINING_KINDS
 from ..classify.types import NodeFacts, Verdicts
-from ..core.column_rows import ColumnRows
 from ..core.verdict_types import INFERRED, WorkloadVerdict
-from .prediction import EXPOSED, Array, Phase, Use, demand
+from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 HOURS_PER_MONTH = 730.0
@@ -83,20 +82,6 @@ class Group:
         return self.lead.kind.label
 
     @property
-    def kind_shares(self) -> dict[str, float]:
-        """Kind -> share of its GPU-hours, phase by phase; a run without phases is its kind all along."""
-        hours: dict[str, float] = {}
-        for w in self.workloads:
-            # A run that held nothing yet still counts, a little.
-            held = max(w.gpu_hours, 1e-6)
-            spans = [(p.kind, p.end - p.start) for p in w.phases] or [(w.kind.label, 1.0)]
-            length = sum(seconds for _, seconds in spans)
-            for kind, seconds in spans:
-                hours[kind] = hours.get(kind, 0.0) + held * seconds / length
-        total = sum(hours.values())
-        return {kind: value / total for kind, value in hours.items()}
-
-    @property
     def phase(self) -> Phase:
         return "training" if self.kind in TRAINING_KINDS else "serving"
 
@@ -112,10 +97,6 @@ class Group:
     @property
     def gpu_hours(self) -> float:
         return sum(w.gpu_hours for w in self.workloads)
-
-    @property
-    def replicas(self) -> int:
-        return len(self.now)
 
     @property
     def gpus_per_replica(self) -> int:
@@ -157,14 +138,6 @@ class Group:
         by_pcie = bool(self.nodes) and all(n.without_nvlink for n in self.nodes) and self.use.may_matter("p")
         return max(self.gpus_per_replica, 1) if self.may_use_nvlink or by_pcie else 1
 
-    def right_size(self, demand: float, headroom: float) -> int:
-        """GPUs that carry the 95th percentile of demand at `headroom`, in whole replicas, two at least where people
-        wait. GPUs that do not talk to one another count singly.
-        """
-        needed = math.ceil(round(self.gpu_count * demand / headroom / self.unit, 9))
-        floor = min(2, self.gpu_count // self.unit) if self.kind in ON_DEMAND_KINDS else 1
-        return max(needed, floor, 1) * self.unit
-
     @property
     def preallocates(self) -> bool:
         """Its memory in use says nothing of the memory it needs (a serving engine that fills what it finds)."""
@@ -192,10 +165,25 @@ class Group:
 
     @property
     def fault_share(self) -> float:
-        """Share of its time in which the signals contradict one another; 0 of what was never observed, of which nothing
-        is claimed."""
-        share = self.feature("fault_share")
-        return 0.0 if share is None else share
+        """Share of its time in which the signals contradict one another; 0 of what was never observed."""
+        return self.feature("fault_share") or 0.0
+
+    def busy_share(self, *labels: str) -> float:
+        """Share of its busy time in which one of these bottlenecks held it back; 0 of what was never busy."""
+        busy = 1.0 - self.bottleneck_shares.get("idle", 0.0)
+        return sum(self.bottleneck_shares.get(label, 0.0) for label in labels) / busy if busy > 0 else 0.0
+
+    def use_percentile(self, name: str, percent: float) -> float | None:
+        """A percentile of one use (of `prediction.USE_NAMES`) over the rows in which it was measured; None: in none."""
+        values = getattr(self.use, name)
+        measured = values[np.isfinite(values)]
+        return float(np.percentile(measured, percent)) if measured.size else None
+
+    @cached_property
+    def compute_p95(self) -> float | None:
+        """95th percentile of its use of compute, of what the SKU sustains; None: not measured. By the merged bins where
+        they are known: they see the seconds that an hour's mean hides."""
+        return self.feature("tensor_of_sustained_p95") or self.use_percentile("u_c", 95)
 
     @cached_property
     def demand_p95(self) -> float | None:
@@ -221,55 +209,42 @@ class Group:
 
 
 def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
-    """Every series of the window, the largest first."""
+    """Every series of the window, parted by hardware where it ran on several kinds, the largest first."""
     end = verdicts.window.end
+    kinds: dict[str, set[tuple[str | None, str | None]]] = {}
+    for w in verdicts.workloads:
+        kinds.setdefault(w.series_id, set()).add((w.gpu_sku, w.node_sku))
     current_on: dict[str, set[str]] = {}
     ever_on: dict[str, set[str]] = {}
     series: dict[str, list[WorkloadVerdict]] = {}
     began: dict[str, list[tuple[str, float]]] = {}
-    keys = group_keys(verdicts.workloads)
     for w in verdicts.workloads:
-        series.setdefault(keys[w.id], []).append(w)
-        began.setdefault(w.series_id, []).append((keys[w.id], w.start))
+        key = w.series_id if len(kinds[w.series_id]) == 1 else f"{w.series_id}/{w.gpu_sku}/{w.node_sku}"
+        series.setdefault(key, []).append(w)
+        began.setdefault(w.series_id, []).append((key, w.start))
         for node in w.nodes:
-            ever_on.setdefault(node, set()).add(keys[w.id])
+            ever_on.setdefault(node, set()).add(key)
             if w.end >= end - CURRENT_SECONDS:
-                current_on.setdefault(node, set()).add(keys[w.id])
+                current_on.setdefault(node, set()).add(key)
     found = []
     for key, members in series.items():
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
         others = ever_on if members[-1].kind.label in JOB_KINDS else current_on
         elsewhere = [start for other, start in began[members[0].series_id] if other != key]
-        found.append(_group(verdicts, key, members, others, elsewhere))
+        # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
+        moved = bool(elsewhere) and min(elsewhere) > max(w.start for w in members)
+        found.append(_group(verdicts, key, members, others, moved=moved))
     return tuple(sorted(found, key=lambda g: (-g.gpu_hours, g.series_id)))
 
 
-def group_keys(workloads: Iterable[WorkloadVerdict]) -> dict[str, str]:
-    """Workload id to group: its series, parted by hardware where a series ran on several kinds."""
-    kinds: dict[str, set[tuple[str | None, str | None]]] = {}
-    for w in workloads:
-        kinds.setdefault(w.series_id, set()).add((w.gpu_sku, w.node_sku))
-    return {
-        w.id: w.series_id if len(kinds[w.series_id]) == 1 else f"{w.series_id}/{w.gpu_sku}/{w.node_sku}"
-        for w in workloads
-    }
-
-
 def _group(
-    verdicts: Verdicts,
-    key: str,
-    members: list[WorkloadVerdict],
-    others_on: dict[str, set[str]],
-    began_elsewhere: Sequence[float],
+    verdicts: Verdicts, key: str, members: list[WorkloadVerdict], others_on: dict[str, set[str]], *, moved: bool
 ) -> Group:
-    """`began_elsewhere`: when the runs of its series on other hardware began (Unix seconds)."""
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
     lead = members[-1]
     end = verdicts.window.end
     now = holding_now(members, end)
     live = now[-1].end >= end - CURRENT_SECONDS
-    # All that ran elsewhere came after all that ran here: it went there, and does not come and go between the two.
-    moved = bool(began_elsewhere) and min(began_elsewhere) > max(w.start for w in members)
     names = sorted({n for w in now for n in w.nodes})
     nodes = tuple(facts for facts in (verdicts.node(n) for n in names) if facts is not None)
     rows = verdicts.used(w.id for w in members)
@@ -281,8 +256,29 @@ def _group(
     if all(len(w.nodes) == 1 for w in members) and not any(n.fabric and n.fabric.ports_compute for n in nodes):
         apart.add("u_i")  # work within nodes that show no fabric; where one should be seen, the evidence gate asks
     seen = rows.where(rows.floats("seconds") > 0)
-    use = use_of(seen, frozenset(apart))
-    load_ts, load = _load(seen, use)
+
+    def column(name: str) -> Array:
+        return seen.floats(name) if name in seen else np.full(len(seen), math.nan)
+
+    use = Use(
+        **{name: column(name) for name in (*USE_NAMES, "g", "seconds")},
+        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
+        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+        exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
+        exposed_network=column("tensor_fabric_correlation") < EXPOSED,
+        apart=frozenset(apart),
+    )
+    # Load by moment, of the rows in which it is known.
+    asked = demand(use)
+    told = np.isfinite(asked)
+    load_ts, moment = np.unique(seen.floats("ts")[told], return_inverse=True)
+    weights = use.seconds[told]
+    load = np.bincount(moment, asked[told] * weights, len(load_ts)) / np.bincount(moment, weights, len(load_ts))
+    shares: dict[str, float] = {}
+    for w in now:
+        for label, share in w.bottleneck.time_shares.items():
+            shares[label] = shares.get(label, 0.0) + share * w.gpu_hours
+    held = sum(w.gpu_hours for w in now)
     memory = np.fmax.reduce(rows.floats("mem_used_ratio"), initial=math.nan)
     return Group(
         series_id=key,
@@ -301,7 +297,7 @@ def _group(
         load_ts=load_ts,
         load=load,
         mem_used_max=None if math.isnan(memory) else float(memory),
-        bottleneck_shares=_shares(now),
+        bottleneck_shares={label: value / held for label, value in shares.items()} if held > 0 else {},
         moved=moved and not live,
     )
 
@@ -314,47 +310,3 @@ def holding_now(members: Sequence[WorkloadVerdict], end: float) -> tuple[Workloa
     live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
     newest = members[-1]
     return tuple(w for w in live if w.end > newest.start or w is newest) or (newest,)
-
-
-def _shares(workloads: Iterable[WorkloadVerdict]) -> dict[str, float]:
-    total = 0.0
-    shares: dict[str, float] = {}
-    for w in workloads:
-        total += w.gpu_hours
-        for label, share in w.bottleneck.time_shares.items():
-            shares[label] = shares.get(label, 0.0) + share * w.gpu_hours
-    return {label: value / total for label, value in shares.items()} if total > 0 else {}
-
-
-def use_of(rows: ColumnRows, apart: frozenset[str] = frozenset()) -> Use:
-    """The observed rows of `Verdicts.usage` as arrays. `apart`: as in `Use`."""
-
-    def column(name: str) -> Array:
-        return rows.floats(name) if name in rows else np.full(len(rows), math.nan)
-
-    return Use(
-        u_c=column("u_c"),
-        u_m=column("u_m"),
-        u_n=column("u_n"),
-        u_i=column("u_i"),
-        u_p=column("u_p"),
-        g=column("g"),
-        seconds=column("seconds"),
-        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
-        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
-        exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
-        exposed_network=column("tensor_fabric_correlation") < EXPOSED,
-        apart=apart,
-    )
-
-
-def _load(rows: ColumnRows, use: Use) -> tuple[Array, Array]:
-    """Load by moment, of the rows in which it is known. `rows`: those that `use` was made of."""
-    if not len(rows):
-        return np.empty(0), np.empty(0)
-    asked = demand(use)
-    told = np.isfinite(asked)
-    ts, at = np.unique(rows.floats("ts")[told], return_inverse=True)
-    seconds = use.seconds[told]
-    work = np.bincount(at, weights=asked[told] * seconds, minlength=len(ts))
-    return ts, work / np.bincount(at, weights=seconds, minlength=len(ts))

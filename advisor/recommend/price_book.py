@@ -49,7 +49,7 @@ class PriceBook:
         own = [p for p in self.team if p.sku == node_sku and p.region in (region, ANY_REGION)]
         exact = [p for p in own if p.region == region] or own
         if exact:
-            return min(exact, key=lambda p: (p.usd_per_hour, p.id))
+            return min(exact, key=_cheapest)
         return self._by_hour(self.catalog.node(node_sku)) or self.catalog.price(node_sku, region)
 
     def power(self, region: str | None) -> PowerPrice | None:
@@ -66,13 +66,11 @@ class PriceBook:
             if exact is not None or sku is None:
                 return exact
         own = [p for p in self.team if p.sku == sku.name]
-        if (here := [p for p in own if p.region == node.region]) != []:
-            return min(here, key=lambda p: (p.usd_per_hour, p.id))
+        if here := [p for p in own if p.region == node.region]:
+            return min(here, key=_cheapest)
         named = self.catalog.providers.get(sku.provider)
         reference = named.reference_region if named is not None else None
-        known = min(
-            own, key=lambda p: (p.region != ANY_REGION, p.region != reference, p.usd_per_hour, p.id), default=None
-        )
+        known = min(own, key=lambda p: (p.region != ANY_REGION, p.region != reference, _cheapest(p)), default=None)
         listed = None if guessed else self.catalog.reference_price(sku)
         return _assumed(known or self._by_hour(sku, owned=guessed) or listed)
 
@@ -91,15 +89,17 @@ class PriceBook:
         """What another node would cost where this one stands; None: it is not known to be sold there."""
         sku = self.sku_of(node)
         other = self.catalog.node(target) if target else None
-        if sku is None or other is None or self._placed(sku, node.region):
+        regions: set[str] = set(self._regions(sku)) if sku is not None else set()
+        placed = node.region is not None and not regions.isdisjoint((node.region, ANY_REGION))
+        if sku is None or other is None or placed:
             return self.price(target, node.region)
-        regions: set[str] = set(self._regions(sku)) or {ANY_REGION}
+        regions = regions or {ANY_REGION}
         found = [self.price(other.name, region) for region in sorted(regions)]
         if None in found:
             return None
         if ANY_REGION in regions:  # it may stand anywhere
             found += [self.price(other.name, region) for region in self._regions(other)]
-        return _assumed(max((p for p in found if p is not None), key=lambda p: (p.usd_per_hour, p.id), default=None))
+        return _assumed(max((p for p in found if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
         """What another node costs in the region that `of` tells, to see what sets the two apart.
@@ -161,10 +161,6 @@ class PriceBook:
         """Where a node has a price of its own, from the team or the list."""
         yield from dict.fromkeys((*(p.region for p in self.team if p.sku == sku.name), *(p.region for p in sku.prices)))
 
-    def _placed(self, sku: NodeSku, region: str | None) -> bool:
-        """Whether the region is known, and one in which the node is known to be had."""
-        return region is not None and any(own in (region, ANY_REGION) for own in self._regions(sku))
-
 
 def _guessed(node: NodeFacts, sku: NodeSku) -> bool:
     """Whether the node's shape alone names its provider: neither firmware nor a region does."""
@@ -179,9 +175,12 @@ def _assumed(price: Price | None) -> Price | None:
     return replace(price, id=f"{price.id}:region-assumed", region_assumed=True)
 
 
+def _cheapest(price: Price) -> tuple[float, str]:
+    return price.usd_per_hour, price.id
+
+
 def _least_claim(price: Price) -> tuple[int, int, float, str]:
     """Prices by how little they let be claimed: what binds for good first, then what binds longest, then the lowest."""
-    if price.basis == "owned" or (price.basis not in UNBOUND and not price.committed_until):
-        return (0, 0, price.usd_per_hour, price.id)
-    until = int((price.committed_until or "0").replace("-", "")[:8] or 0)
-    return (1 if until else 2, -until, price.usd_per_hour, price.id)
+    until = int((price.committed_until or "0").replace("-", ""))
+    rank = 1 if until else 2 if price.basis in UNBOUND else 0
+    return (rank, -until, price.usd_per_hour, price.id)

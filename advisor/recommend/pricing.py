@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 
 from ...rules.catalog import fabric_premium as interconnect
-from ...rules.catalog.fabric_premium import Premium
+from ...rules.catalog.fabric_premium import Premium, PriceOf
 from ...rules.catalog.gpu_files import normalise
 from ...rules.catalog.hour_prices import GPU_HOUR, flag_line
 from ...rules.catalog.types import Price
@@ -29,63 +29,46 @@ _LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
 FABRIC_REMEDY = "Run node_exporter with --collector.infiniband, or the agent."
 
 
-def _premium(book: PriceBook, node: NodeFacts, of: Callable[..., Premium | None]) -> Premium | None:
-    sku = book.sku_of(node)
-    if sku is None:
-        return None
-    # Prices of a node and of its likes, all in the region that its own price is of.
-    return of(
-        book.catalog,
-        lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name),
-        sku,
-        node.region,
-    )
-
-
 def fabric_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
     """What a node's fabric adds to its price; None: no price is known, or there is no such fabric."""
-    return _premium(book, node, interconnect.fabric_premium)
+    sku = book.sku_of(node)
+    return interconnect.fabric_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
 
 
 def nvlink_premium(book: PriceBook, node: NodeFacts) -> Premium | None:
     """What a node's NVLink adds to its price; None: no price is known, or there is no NVLink."""
-    return _premium(book, node, interconnect.nvlink_premium)
-
-
-def lacks_fabric(book: PriceBook, node: NodeFacts) -> bool:
-    """Whether a node shows no port of a compute fabric and the catalog says that its kind has none: plain Ethernet."""
     sku = book.sku_of(node)
-    bare = node.fabric is None or not node.fabric.ports_compute
-    return bare and sku is not None and sku.fabric.rdma is False
+    return interconnect.nvlink_premium(book.catalog, _prices_at(book, node), sku, node.region) if sku else None
 
 
-def fabric_unobserved(book: PriceBook, node: NodeFacts) -> bool:
-    """Whether a node has an RDMA fabric by its SKU and no port of it was observed."""
+def _prices_at(book: PriceBook, node: NodeFacts) -> PriceOf:
+    """Prices of a node and of its likes, all in the region that its own price is of."""
+    return lambda name, _: book.of(node) if name == node.node_sku else book.twin(node, name)
+
+
+def has_fabric(book: PriceBook, node: NodeFacts) -> bool:
+    """Whether a node shows ports of a compute fabric, or should: by its SKU. Plain Ethernet is none."""
     sku = book.sku_of(node)
-    return node.fabric is None and sku is not None and bool(sku.fabric.rdma)
+    rdma = sku.fabric.rdma if sku is not None else None
+    return bool(rdma) if node.fabric is None else bool(node.fabric.ports_compute) or rdma is not False
 
 
 def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
     """What the compute fabrics carried against what they cost, by node: of nodes that show a port, and of those that
     have a fabric by their SKU and show none."""
     uses = []
-    for node in sorted(nodes, key=lambda n: n.node):
+    for node in sorted((n for n in nodes if has_fabric(book, n)), key=lambda n: n.node):
         fabric, sku, premium = node.fabric, book.sku_of(node), fabric_premium(book, node)
-        if lacks_fabric(book, node) or (fabric is None and not fabric_unobserved(book, node)):
-            continue
         use = FabricUse(
             node=node.node, node_sku=node.node_sku, kind=_LAYERS.get(sku.fabric.kind) if sku else None, hours=0.0,
             util_p995=None, util_max=None, cost_usd=premium.usd_per_hour * node.span_hours if premium else None,
             assumed=premium is not None and premium.assumed, unseen=f"No fabric data. {FABRIC_REMEDY}",
         )  # fmt: skip
-        if fabric is not None:
-            use = replace(use, kind=fabric.link_layer, hours=fabric.hours, unseen=None)
-            use = (
-                replace(use, util_p995=fabric.util_p995, util_max=fabric.util_max)
-                if fabric.readable
-                else replace(use, unseen=fabric.reason, unseen_code=fabric.code)
-            )
-        uses.append(use)
+        if fabric is not None and fabric.readable:
+            use = replace(use, util_p995=fabric.util_p995, util_max=fabric.util_max, unseen=None)
+        elif fabric is not None:
+            use = replace(use, unseen=fabric.reason, unseen_code=fabric.code)
+        uses.append(use if fabric is None else replace(use, kind=fabric.link_layer, hours=fabric.hours))
     return tuple(uses)
 
 
@@ -111,7 +94,7 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
     prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy
-    own = rows[rows["class"].isin(("workload", "allocated_idle")) & rows["workload_id"].notna()]
+    own = rows[rows["class"].isin(("workload", "allocated_idle"))]
     costs: dict[str, float] = {}
     for key, hours in own.groupby(["workload_id", "node"])["gpu_hours"].sum().items():
         workload, node = (str(part) for part in key)  # type: ignore[attr-defined]
@@ -132,13 +115,12 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     priced = [n for n in verdicts.nodes if rates[n.node] is not None]
     if not priced:
-        return Reconciliation(None, None, None, None, None, None, None)
+        return Reconciliation(*[None] * 7)
     rows = verdicts.occupancy
     usd = (rows["gpu_hours"] * rows["node"].map(rates).astype(float)).groupby(rows["class"]).sum()
     total = sum(price.usd_per_hour * n.span_hours for n in priced if (price := book.of(n)) is not None)
     labels = ("workload", "shared", "allocated_idle", "unallocated", "drained", "unobserved")
-    workloads, shared, idle, unallocated, drained, unobserved = (float(usd.get(label, 0.0)) for label in labels)
-    return Reconciliation(workloads, shared, idle, unallocated, drained, unobserved, total)
+    return Reconciliation(*(float(usd.get(label, 0.0)) for label in labels), total=total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +139,7 @@ def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
     if not price.committed_until:
         # A reservation without a date binds for a time nobody told us.
         return Cash(price, "cash-now") if price.basis in UNBOUND else None
-    try:
-        until = date.fromisoformat(price.committed_until[:10])
-    except ValueError:
-        return None
+    until = date.fromisoformat(price.committed_until[:10])
     later = until > datetime.fromtimestamp(at, UTC).date()
     return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
 
@@ -182,7 +161,7 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
 def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
     """A line each: nodes without a price and what to write to get dollars, nodes whose region is assumed, and prices
     that nothing here is called by."""
-    unpriced = [n for n in nodes if book.of(n) is None or book.per_gpu_hour(n) is None]
+    unpriced = [n for n in nodes if book.per_gpu_hour(n) is None]
     notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
     assumed = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
     if assumed:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
 
 from ...rules.base.templates import fill, gaps
 from ...rules.policy.labels import JOB_KINDS, ON_DEMAND_KINDS
@@ -15,19 +13,9 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Evidence, Finding, Severity
 from ..core.coded_text import CodedText, Scalar, coded
+from ..core.formatting import dated, usd
 from ..core.ids import stable_id
-from ..core.verdict_types import WorkloadVerdict
-from .finding import (
-    Clean,
-    Found,
-    Outcome,
-    Unjudged,
-    Waste,
-    clamped_confidence,
-    node_words,
-    sampling_confidence,
-    series_label,
-)
+from .finding import Clean, Found, Outcome, Unjudged, Waste, node_words, series_label
 from .fleet import Fleet
 from .groups import Group
 
@@ -37,16 +25,10 @@ MIN_SHARE = 0.1
 OF_WHOLE_GPUS = "power is measured only for the whole GPU"
 # A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
 IDLE_SHARE = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceLine:
-    """A threshold that a history is drawn with: `of` names the line that it is held against, as a share of what the GPU
-    or the node has of it; `words` stand before the share."""
-
-    of: str
-    threshold: str
-    words: str
+# A limit that rules this much of the busy time is no stray row of it.
+LIMIT_SHARE = 0.1
+# Evidence that an engine was asked for all that it can hold.
+AT_CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 
 
 class Rule(ABC):
@@ -55,7 +37,11 @@ class Rule(ABC):
     `fact`: what it finds, in a title after what it is about ("gpu-009: idle GPUs"). `answered_by`: the recommendations
     that answer it, each with the place of this reason among others for the same (1 is the first). `waste`: what it is
     of the money, and so what an exception from it keeps. `judges_nodes`: it judges a node with all who work there in
-    sight, so whoever works there may be the one who is excepted. `line`: of a workload's history.
+    sight, so whoever works there may be the one who is excepted. `contradicted_by`: codes of evidence of a workload's
+    kind or bottleneck beside which a finding cannot stand; `contradicting_limit`: a bottleneck beside which it cannot,
+    from `LIMIT_SHARE` of the busy time on; `asks_neighbours`: of whoever works on its nodes. `line`: of a workload's
+    history, the threshold that it is held against, as a share of what the GPU or the node has of it, and the words
+    before the share.
     """
 
     id: ClassVar[str]
@@ -63,20 +49,103 @@ class Rule(ABC):
     answered_by: ClassVar[Mapping[Action, int]]
     waste: ClassVar[Waste] = "none"
     judges_nodes: ClassVar[bool] = False
-    line: ClassVar[ReferenceLine | None] = None
+    contradicted_by: ClassVar[frozenset[str]] = frozenset()
+    contradicting_limit: ClassVar[str | None] = None
+    asks_neighbours: ClassVar[bool] = False
+    line: ClassVar[tuple[str, str, str] | None] = None
 
     @abstractmethod
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         """What it says of every node or workload in its scope: found, clean, or not judged with the reason."""
+
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
+        """The code of what a group's data themselves say against a finding; None: nothing."""
+        return None
 
     def limits(self, fleet: Fleet, group: Group | None = None) -> WasteRule:
         """Its thresholds, as the group's team has them."""
         rule = fleet.rules[self.id]
         return rule.of(group.lead.owner) if group is not None else rule
 
-    def found(self, finding: Finding, group: Group | None, nodes: Sequence[NodeFacts], **more: Any) -> Found:  # noqa: ANN401
-        """A finding with what answers it."""
-        return Found(finding, group, tuple(nodes), answered_by=self.answered_by, waste=self.waste, **more)
+    def found(
+        self,
+        fleet: Fleet,
+        about: Group | NodeFacts,
+        *,
+        evidence: Iterable[tuple[str, float | str | None, float | str | None, str]],
+        gpu_hours: float,
+        cost: float | None = None,
+        values: Mapping[str, object] | None = None,
+        sure: float = 1.0,
+        severity: Severity | None = None,
+        before: str = "",
+        after: str | None = None,
+        nodes: Sequence[NodeFacts] = (),
+        gpus: Sequence[str] = (),
+        bare: Sequence[BareGpu] = (),
+        **more: Any,  # noqa: ANN401
+    ) -> Found:
+        """A finding about a group, or about free GPUs of a node, with what answers it.
+
+        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `gpu_hours`, `cost`
+        (US dollars; None: unknown): in the window. `values` fill the rule's texts, beside what is known of every group;
+        `before`, `after`: sentences that follow the text (None: what it costs). `sure`: how far the rule's own reasons
+        are trusted (0..1), beside a group's coverage. `nodes`, `gpus`: those it is about, where not all of the group's;
+        `bare`: free GPUs, or MIG instances of them. `more`: of `Found`.
+        """
+        group, own = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
+        limits, nodes = self.limits(fleet, group), nodes or own
+        gpus = tuple(gpus) or (group.gpus if group is not None else tuple(one.gpu_uuid for one in bare))
+        price = fleet.book.of(own[0])
+        filled = {
+            "nodes": node_words(nodes), "node": nodes[0].node, "node_count": len(nodes), "gpu_count": len(gpus),
+            "node_sku": own[0].node_sku, "gpu_sku": own[0].gpu_sku or own[0].gpu_name, "gpu_hours": f"{gpu_hours:,.0f}",
+        }  # fmt: skip
+        key, parts = (own[0].cluster, own[0].node), (sure,)
+        if group is not None:
+            coverage, key = group.lead.coverage, (group.series_id,)
+            # Coarse sampling is trusted less: 1 Hz wholly, half a minute at nine tenths.
+            seconds = coverage.resolution_seconds
+            parts = (coverage.fraction / 0.9, 1.0 if seconds <= 10 else 0.9 if seconds <= 60 else 0.8, sure)
+            filled |= {
+                "workload": series_label(group), "kind": group.kind, "node_sku": group.lead.node_sku,
+                "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name, "hours": f"{group.observed_hours:.0f}",
+            }  # fmt: skip
+        filled |= {name: threshold.value for name, threshold in limits.thresholds.items()} | dict(values or {})
+        if after is None:
+            after = "Cost unknown: no price for the node."
+            if cost is not None and price is not None:
+                after = f"Cost: {usd(cost)} in the window, {dated((price,))}."
+        finding = Finding(
+            id=stable_id("f", limits.id, *key),
+            rule=limits.id,
+            severity=severity or limits.severity,  # type: ignore[arg-type]
+            workload=group.lead.id if group is not None else None,
+            node=nodes[0].node if len(nodes) == 1 else None,
+            gpus=gpus,
+            evidence=tuple(
+                Evidence(metric, value, limits.value(least) if isinstance(least, str) else least, unit)
+                for metric, value, least, unit in evidence
+            ),
+            gpu_hours=gpu_hours,
+            cost_usd=cost,
+            price=price.id if price and (group is not None or cost is not None) else None,
+            # The product of what it rests on; nothing is certain.
+            confidence=round(min(max(math.prod(min(max(part, 0.0), 1.0) for part in parts), 0.05), 0.99), 3),
+            # What would make it wrong, in the rule's order, by which the codes are numbered.
+            would_change_if=tuple(
+                CodedText(
+                    f"{limits.id.replace('/', '-')}-wrong-if-{n}",
+                    fill(text, filled),
+                    {gap: v if isinstance(v := filled.get(gap), Scalar) else str(v) for gap in gaps(text)},
+                )
+                for n, text in enumerate(limits.would_change_if, 1)
+            ),
+            text=" ".join(filter(None, (fill(limits.text, filled), before, after))),
+            nodes=tuple(n.node for n in nodes),
+            parts={one.gpu_uuid: one.part for one in bare if one.part < 1},
+        )
+        return Found(finding, group, tuple(nodes), tuple(bare), answered_by=self.answered_by, waste=self.waste, **more)
 
 
 class Why:
@@ -97,13 +166,15 @@ Verdict = Found | Unjudged | CodedText | None
 
 
 class WorkloadRule(Rule):
-    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too."""
+    """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too. `needs_coverage`:
+    nothing that it or its series was not seen for the rule's coverage floor."""
 
     judges_slices: ClassVar[bool] = False
+    needs_coverage: ClassVar[bool] = False
 
     @abstractmethod
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        """What it says of a group of its scope."""
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        """What it says of a group of its scope. `limits`: its thresholds, as the group's team has them."""
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         """The groups that it speaks of: those that are at work."""
@@ -111,23 +182,17 @@ class WorkloadRule(Rule):
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         for group in self.scope(fleet):
-            verdict = fleet.unfit(group, slices=self.judges_slices) or self.judge(fleet, group)
-            yield unjudged(group, verdict) if isinstance(verdict, CodedText) else verdict or Clean(group)
-
-
-def unjudged(group: Group, reason: CodedText, **more: Any) -> Unjudged:  # noqa: ANN401
-    return Unjudged(reason, group.nodes, group, **more)
+            limits, verdict = self.limits(fleet, group), fleet.unfit(group, slices=self.judges_slices)
+            if verdict is None and self.needs_coverage:
+                floor = limits.value("coverage_hours")
+                enough = fleet.waste_ready(group) and group.observed_hours >= floor
+                verdict = None if enough else seen_too_short(floor)
+            verdict = verdict or self.judge(fleet, group, limits)
+            yield Unjudged(verdict, group.nodes, group) if isinstance(verdict, CodedText) else verdict or Clean(group)
 
 
 def seen_too_short(floor: float) -> CodedText:
     return coded("seen-too-short", "less than {needed_hours:g} h of data", needed_hours=floor)
-
-
-def too_short(fleet: Fleet, limits: WasteRule, group: Group) -> CodedText | None:
-    """That its hours, or those of its series, do not reach the rule's coverage floor; None: they do."""
-    floor = limits.value("coverage_hours")
-    enough = fleet.waste_ready(group) and group.observed_hours >= floor
-    return None if enough else seen_too_short(floor)
 
 
 def seen_at_work(group: Group, limits: WasteRule) -> bool:
@@ -152,125 +217,3 @@ def is_job(group: Group) -> bool:
     return group.kind in JOB_KINDS or (
         group.kind == "unknown" and kind_chance(group, *JOB_KINDS) > kind_chance(group, *ON_DEMAND_KINDS)
     )
-
-
-def busy_share(group: Group, label: str) -> float:
-    """Share of its busy time in which `label` held it back."""
-    shares = group.bottleneck_shares
-    busy = 1.0 - shares.get("idle", 0.0)
-    return shares.get(label, 0.0) / busy if busy > 0 else 0.0
-
-
-def finding_of(
-    fleet: Fleet,
-    limits: WasteRule,
-    group: Group,
-    *,
-    evidence: Sequence[Evidence],
-    gpu_hours: float,
-    cost: float | None,
-    values: Mapping[str, object] | None = None,
-    sure: float = 1.0,
-    severity: Severity | None = None,
-    after: str | None = None,
-    of: Sequence[WorkloadVerdict] = (),
-) -> Finding:
-    """A finding about a group, or `of` some of its runs. `sure`: how far the rule's own reasons are trusted (0..1),
-    beside kind and coverage.
-
-    `values`: fill the rule's texts, beside what is known of every group; `after`: sentences that follow the text (None:
-    what it costs).
-    """
-    price, coverage, gpus, nodes = fleet.book.of(group.nodes[0]), group.lead.coverage, group.gpus, group.nodes
-    if of:
-        gpus = tuple(sorted({gpu for w in of for gpu in w.gpus}))
-        nodes = tuple(n for n in nodes if any(n.node in w.nodes for w in of)) or nodes
-    filled = {
-        "workload": series_label(group),
-        "kind": group.kind,
-        "gpu_count": len(gpus),
-        "gpu_sku": group.lead.gpu_sku or nodes[0].gpu_name,
-        "node_sku": group.lead.node_sku,
-        "nodes": node_words(nodes),
-        "node": nodes[0].node,
-        "node_count": len(nodes),
-        "hours": f"{group.gpu_hours / max(group.gpu_count, 1):.0f}",
-        "gpu_hours": f"{gpu_hours:,.0f}",
-        **{name: threshold.value for name, threshold in limits.thresholds.items()},
-        **(values or {}),
-    }
-    told = fleet.cost_words(cost, group.nodes) if after is None else after
-    return Finding(
-        id=stable_id("f", limits.id, group.series_id),
-        rule=limits.id,
-        severity=severity or limits.severity,  # type: ignore[arg-type]
-        workload=group.lead.id,
-        node=nodes[0].node if len(nodes) == 1 else None,
-        gpus=gpus,
-        evidence=tuple(evidence),
-        gpu_hours=gpu_hours,
-        cost_usd=cost,
-        price=price.id if price else None,
-        confidence=clamped_confidence(coverage.fraction / 0.9, sampling_confidence(coverage.resolution_seconds), sure),
-        would_change_if=would_change_if(limits, filled),
-        text=f"{fill(limits.text, filled)} {told}".strip(),
-        nodes=tuple(n.node for n in nodes),
-    )
-
-
-def finding_of_node(
-    fleet: Fleet,
-    limits: WasteRule,
-    node: NodeFacts,
-    gpus: Sequence[BareGpu],
-    *,
-    evidence: Sequence[Evidence],
-    gpu_hours: float,
-    cost: float | None,
-    sure: Sequence[float],
-    values: Mapping[str, object],
-    after: str,
-    severity: Severity | None = None,
-) -> Finding:
-    """A finding about free GPUs of a node, or MIG instances of them (as `finding_of`). `sure`: what it rests on."""
-    filled = {**values, **{name: threshold.value for name, threshold in limits.thresholds.items()}}
-    price = fleet.book.of(node) if cost is not None else None
-    return Finding(
-        id=stable_id("f", limits.id, node.cluster, node.node),
-        rule=limits.id,
-        severity=severity or limits.severity,  # type: ignore[arg-type]
-        workload=None,
-        node=node.node,
-        gpus=tuple(one.gpu_uuid for one in gpus),
-        evidence=tuple(evidence),
-        gpu_hours=gpu_hours,
-        cost_usd=cost,
-        price=price.id if price else None,
-        confidence=clamped_confidence(*sure),
-        would_change_if=would_change_if(limits, filled),
-        text=f"{fill(limits.text, filled)} {after}",
-        nodes=(node.node,),
-        parts={one.gpu_uuid: one.part for one in gpus if one.part < 1},
-    )
-
-
-def would_change_if(limits: WasteRule, values: Mapping[str, object]) -> tuple[CodedText, ...]:
-    """What would make a finding of the rule wrong, in the rule's order, by which the codes are numbered."""
-
-    def scalar(value: object) -> Scalar:
-        return value if isinstance(value, Scalar) else str(value)
-
-    return tuple(
-        CodedText(
-            f"{limits.id.replace('/', '-')}-wrong-if-{n}",
-            fill(text, values),
-            {gap: scalar(values.get(gap)) for gap in gaps(text)},
-        )
-        for n, text in enumerate(limits.would_change_if, 1)
-    )
-
-
-def measured_percentile(values: np.ndarray, q: float) -> float | None:
-    """A percentile of what was measured; None where nothing was."""
-    finite = values[np.isfinite(values)]
-    return float(np.percentile(finite, q)) if finite.size else None

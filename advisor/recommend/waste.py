@@ -9,15 +9,15 @@ from typing import ClassVar
 
 from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
 from ...rules.policy.exceptions import Exceptions, RuleException
-from ..core.advice_types import Action, Evidence, Finding, NotJudged, RuleVerdicts
+from ...rules.policy.thresholds import WasteRule
+from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
 from ..core.timestamps import day, span
-from .consistency import contradicted
 from .finding import Found, Outcome, Unjudged, Waste, as_percent, node_words, series_label
 from .fleet import SIZING_RULE, Fleet
 from .groups import Group
-from .rule import Rule, Verdict, WorkloadRule, finding_of, seen_too_short, unjudged
+from .rule import LIMIT_SHARE, Rule, Verdict, WorkloadRule, seen_too_short
 from .rules import RULES
 
 # GPU-hours without use count whole, and links that carried nothing by what they add to the price.
@@ -53,7 +53,10 @@ class _OwnRule(WorkloadRule):
         """The rule, as the group's team has it; empty: the team has none."""
         return [own for own in self._custom.of(group.lead.owner) if own.rule.id == self.id]
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
+    def limits(self, fleet: Fleet, group: Group | None = None) -> WasteRule:
+        return self._of(group)[0].rule if group is not None else super().limits(fleet)
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:  # noqa: ARG002
         (own,) = self._of(group)
         values: dict[Condition, float] = {}  # the value nearest to the threshold
         for condition in own.conditions:
@@ -71,22 +74,19 @@ class _OwnRule(WorkloadRule):
                 f"a finding needs {own.coverage_hours:g} h.",
                 {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
             )
-            return unjudged(group, seen_too_short(own.coverage_hours), note=note)
+            return Unjudged(seen_too_short(own.coverage_hours), group.nodes, group, note=note)
 
         def words(unit: str, value: float) -> str | None:
             bare = unit in ("count", "correlation", "0 or 1")
             return as_percent(value) if unit == "ratio" else figure(value) if bare else f"{figure(value)} {unit}"
 
-        finding = finding_of(
-            fleet, own.rule, group,
-            evidence=[Evidence(c.feature, value, c.value, c.unit) for c, value in values.items()],
+        return self.found(
+            fleet, group,
+            evidence=[(c.feature, value, c.value, c.unit) for c, value in values.items()],
             gpu_hours=group.gpu_hours,
-            cost=None,
             values={c.feature: words(c.unit, value) for c, value in values.items()},
-            sure=group.lead.kind.confidence,
-            after="",
+            sure=group.lead.kind.confidence, after="",
         )  # fmt: skip
-        return self.found(finding, group, group.nodes)
 
 
 @dataclass(frozen=True)
@@ -104,41 +104,42 @@ class Asked:
 def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None = None) -> Asked:
     """All that the rules say. A rule fires on numbers it can show; a telemetry fault, too little data or an unknown
     kind leave it without a verdict, and what an exception silences counts as clean: the site decided it."""
-    rules: list[Rule] = [*RULES, *(_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids))] if custom else [*RULES]
-    outcomes: list[tuple[Rule, Outcome]] = []
-    notes: list[CodedText] = []
-    for rule in rules:
-        for one in rule.find(fleet):
-            outcome = one
-            if isinstance(one, Found):
-                notes += one.notes
-                outcome = contradicted(fleet, one) or one
-            if isinstance(outcome, Unjudged) and outcome.note is not None:
-                notes.append(outcome.note)
-            outcomes.append((rule, outcome))
-    released = {id(one.group) for rule, one in outcomes if isinstance(one, Found) and rule.id == "held-idle"}
+    own = (_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids)) if custom else ()
     found: list[Found] = []
+    notes: list[CodedText] = []
+    judged: list[RuleVerdicts] = []
     silenced: dict[tuple[str, RuleException], list[str]] = {}
-    counts = {rule.id: [0, 0, 0] for rule in rules}  # found, clean, not judged
     not_judged: dict[tuple[Rule, CodedText], list[Unjudged]] = {}
-    for rule, one in outcomes:
-        place, subjects = 1, 1
-        if isinstance(one, Unjudged):
-            place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
-            not_judged.setdefault((rule, one.reason), []).append(one)
-        elif isinstance(one, Found):
-            # One finding may be about several nodes or workloads.
-            subjects = len(one.nodes) if rule.judges_nodes else len(one.faulty) or 1
-            # Of GPUs to be released altogether none are too many.
-            if rule.id != SIZING_RULE or id(one.group) not in released:
-                why = _exception(fleet, rule, one, exceptions)
-                if why is None:
-                    place = 0
-                    found.append(one)
-                else:
-                    of = series_label(one.group) if one.group is not None else node_words(one.nodes)
-                    silenced.setdefault((rule.id, why), []).append(of)
-        counts[rule.id][place] += subjects
+    released: set[str] = set()
+    for rule in (*RULES, *own):
+        counts = [0, 0, 0]  # found, clean, not judged
+        for said in rule.find(fleet):
+            one: Outcome = said
+            if isinstance(said, Found):
+                notes += said.notes
+                one = _contradicted(fleet, rule, said) or said
+            place, subjects = 1, 1
+            if isinstance(one, Unjudged):
+                place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
+                not_judged.setdefault((rule, one.reason), []).append(one)
+                notes += [one.note] if one.note is not None else []
+            elif isinstance(one, Found):
+                # One finding may be about several nodes or workloads.
+                subjects = len(one.nodes) if rule.judges_nodes else len(one.faulty) or 1
+                series = one.group.series_id if one.group is not None else ""
+                if rule.id == "held-idle":
+                    released.add(series)
+                # Of GPUs to be released altogether none are too many.
+                if rule.id != SIZING_RULE or series not in released:
+                    why = _exception(fleet, rule, one, exceptions)
+                    if why is None:
+                        place = 0
+                        found.append(one)
+                    else:
+                        of = series_label(one.group) if one.group is not None else node_words(one.nodes)
+                        silenced.setdefault((rule.id, why), []).append(of)
+            counts[place] += subjects
+        judged.append(RuleVerdicts(rule.id, *counts))
     notes += [
         CodedText(
             "silenced-by-exception",
@@ -147,12 +148,8 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None 
         )
         for (rule_id, why), names in silenced.items()
     ]
-    return Asked(
-        tuple(found),
-        tuple(dict.fromkeys(notes)),
-        tuple(RuleVerdicts(rule_id, *count) for rule_id, count in counts.items()),
-        tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items()),
-    )
+    together = tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items())
+    return Asked(tuple(found), tuple(dict.fromkeys(notes)), tuple(judged), together)
 
 
 def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJudged:
@@ -169,19 +166,49 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
     )
 
 
+def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
+    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does.
+
+    A rule judges by its thresholds; a verdict by shapes, shares of time and the words of engines. The two may rest on
+    other statistics of the same data, and where they disagree one of them is wrong, but not known which.
+    """
+    asked = [one.group] if one.group is not None else []
+    # What its own GPUs carried is no matter of who else is there.
+    if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in one.finding.evidence):
+        nodes = {n.node for n in one.nodes}
+        # Of one node of several that a group is on, nobody knows which carried what its evidence speaks of.
+        others = (g for g in fleet.groups_on(one.nodes) if g is not one.group)
+        asked += [g for g in others if g.nodes and {n.node for n in g.nodes} <= nodes]
+    for group in asked:
+        told = {e.code for w in group.now for e in (*w.kind.evidence, *w.bottleneck.evidence)}
+        code, limit = min(told & rule.contradicted_by, default=None), rule.contradicting_limit
+        if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
+            code = f"limited-by-{limit}"
+        code = code or rule.refuted(fleet, group, one.finding)
+        if code is not None:
+            of = series_label(one.group) if one.group is not None else node_words(one.nodes)
+            note = CodedText(
+                "finding-contradicted",
+                f"No {rule.id} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it ({code}).",
+                {"rule": rule.id, "workload": group.lead.id, "evidence": code},
+            )
+            reason = coded("finding-contradicted", "its own data contradict the finding")
+            return Unjudged(reason, one.nodes, one.group, note=note)
+    return None
+
+
 def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:
     """The groups with the exceptions that fit them: one of a group's runs is enough. `at`: Unix seconds."""
-    rules = {rule for one in exceptions.every for rule in one.rules}
+    rules = sorted({rule for one in exceptions.every for rule in one.rules})
     today = day(at)
     told = []
     for group in groups:
         found = {}
         for rule in rules:
             whys = (exceptions.of_workload(rule, w.owner, w.name, w.command, today) for w in group.workloads)
-            why = next((one for one in whys if one is not None), None)
-            if why is not None:
+            if (why := next((one for one in whys if one is not None), None)) is not None:
                 found[rule] = why
-        kept = {waste_of(rule): why for rule, why in sorted(found.items())}
+        kept = {waste_of(rule): why for rule, why in found.items()}
         told.append(replace(group, excused=found, kept=kept) if found else group)
     return tuple(told)
 
@@ -203,20 +230,19 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
     total = 0.0
     surplus: dict[str, float] = {}
     links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
-    every = tuple(found)
-    for f, series in every:
-        if waste_of(f.rule) in UNUSED:
-            total += f.cost_usd or 0.0
+    every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in found]
+    for f, series, waste, cost in every:
+        if waste in UNUSED:
+            total += cost
             if series is not None:
                 surplus[series] = surplus.get(series, 0.0) + f.gpu_hours
-        elif waste_of(f.rule) in _LINKS and f.gpu_hours > 0:
+        elif waste in _LINKS and f.gpu_hours > 0:
             for node in f.nodes:
-                links.setdefault(node, {})[f.rule] = (f.cost_usd or 0.0) / f.gpu_hours
-    for f, series in every:
-        if waste_of(f.rule) not in (*_LINKS, "tier") or series is None or f.gpu_hours <= 0:
+                links.setdefault(node, {})[f.rule] = cost / f.gpu_hours
+    for f, series, waste, cost in every:
+        if waste not in (*_LINKS, "tier") or series is None or f.gpu_hours <= 0:
             continue
-        cost = f.cost_usd or 0.0
-        if waste_of(f.rule) == "tier":
-            cost = max(cost - f.gpu_hours * max(sum(links.get(n, {}).values()) for n in f.nodes), 0.0)
-        total += cost * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
+        by_links = max(sum(links.get(n, {}).values()) for n in f.nodes) if waste == "tier" else 0.0
+        beyond = max(cost - f.gpu_hours * by_links, 0.0)
+        total += beyond * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
     return total

@@ -129,8 +129,8 @@ def levels_of(
 
 def _of_rules(of: str, rules: Mapping[str, WasteRule], whole: float) -> list[Level]:
     """The thresholds of waste rules for one line. `whole`: what the GPU or the node has of it, in the line's unit."""
-    lines = [(rules[one.id], one.line) for one in RULES if one.line is not None and one.line.of == of]
-    shares = [(line.words, rule.value(line.threshold)) for rule, line in lines]
+    lines = [(rules[one.id], one.line) for one in RULES if one.line is not None and one.line[0] == of]
+    shares = [(words, rule.value(threshold)) for rule, (_, threshold, words) in lines]
     return [Level(of, f"{words} {share:.0%}", share * whole) for words, share in shares]
 
 

@@ -114,9 +114,9 @@ class Draw:
 def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> PowerAtWork | None:
     """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
     measured, or they never did."""
-    usage = verdicts.usage_of({w.id for w in group.now}, "power_watts", "bottleneck", "seconds")
-    usage = usage[(usage["bottleneck"] != "idle") & np.isfinite(usage["power_watts"].to_numpy(float))]
-    drawn, seconds = usage["power_watts"].to_numpy(float), usage["seconds"].to_numpy(float)
+    rows = verdicts.used(w.id for w in group.now)
+    rows = rows.where((rows["bottleneck"] != "idle") & np.isfinite(rows.floats("power_watts")))
+    drawn, seconds = rows.floats("power_watts"), rows.floats("seconds")
     over, mean = group.feature("power_over_idle"), group.feature("power_watts")
     if seconds.sum() <= 0 or not over or not mean:
         return None

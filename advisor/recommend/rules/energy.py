@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ....rules.models.power_model import load_power_model
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ..finding import ClockChange, as_percent, watts
@@ -15,7 +14,7 @@ from ..groups import HOURS_PER_MONTH, Group
 from ..predict.clock_model import Draw, best_cap, lower_clock, power_at_work
 from ..prediction import Refusal
 from ..price_book import PriceBook
-from ..rule import Verdict, Why, WorkloadRule, busy_share, finding_of, measured_percentile, too_short
+from ..rule import Verdict, Why, WorkloadRule
 
 # How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
 # published point of power against clock.
@@ -28,14 +27,12 @@ class Energy(WorkloadRule):
     id = "energy"
     fact = "clock higher than the work needs"
     answered_by = {"lower-clock": 1, "power-cap": 1}
+    needs_coverage = True
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if group.current)
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
-        if short := too_short(fleet, limits, group):
-            return short
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         change = _change(fleet, limits, group)
         if change is None or isinstance(change, CodedText):
             return change
@@ -48,36 +45,33 @@ class Energy(WorkloadRule):
         capped = change.cap_watts is not None
         price = fleet.book.power_of(group.nodes[0])
         in_window = fleet.hours_of(group) / HOURS_PER_MONTH
-        most_loss = limits.value("cap_loss_max" if capped else "clock_loss_max")
-        finding = finding_of(
-            fleet, limits, group,
+        trusted = _SURE_CLOCK if not capped else _SURE_SHOWN if move.shown else _SURE_ELSEWHERE
+        return self.found(
+            fleet, group,
             evidence=(
-                Evidence("power_at_work", move.watts_before, None, "watts per GPU"),
-                Evidence("power_after", move.watts_after, None, "watts per GPU"),
-                Evidence("energy_saved", share, limits.value("saving_min"), "ratio of its energy"),
-                Evidence("energy_saved_per_month", saved, None, "kWh"),
-                Evidence("slowdown_expected", move.loss, most_loss, "ratio"),
+                ("power_at_work", move.watts_before, None, "watts per GPU"),
+                ("power_after", move.watts_after, None, "watts per GPU"),
+                ("energy_saved", share, "saving_min", "ratio of its energy"),
+                ("energy_saved_per_month", saved, None, "kWh"),
+                ("slowdown_expected", move.loss, "cap_loss_max" if capped else "clock_loss_max", "ratio"),
             ),
             gpu_hours=group.gpu_hours, cost=None if price is None else saved * price.usd_per_kwh * in_window,
             values={
-                "power": watts(move.watts_before),
+                "power": watts(move.watts_before), "share": as_percent(share),
                 "limit": f"a power cap of {change.cap_watts:.0f} W" if capped else "a lower SM clock",
-                "share": as_percent(share),
             },
-            sure=group.lead.bottleneck.confidence
-            * (_SURE_CLOCK if not capped else _SURE_SHOWN if move.shown else _SURE_ELSEWHERE),
+            sure=group.lead.bottleneck.confidence * trusted,
             after=f"Savings: {saved:,.0f} kWh/month, {worth_words(fleet.book, group, saved)}.",
+            clock=change,
         )  # fmt: skip
-        return self.found(finding, group, group.nodes, clock=change)
 
 
 def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | CodedText | None:
     """How else to run the GPUs of a group, or why that cannot be told; None: as they run is best."""
-    memory, compute = busy_share(group, "hbm-bandwidth"), busy_share(group, "compute")
-    if max(memory, compute) < limits.value("bound_share_min"):
-        unknown = max(memory, compute) + busy_share(group, "unknown")
-        return Why.BOTTLENECK_UNKNOWN if unknown >= limits.value("bound_share_min") else None
-    use = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
+    memory, compute = group.busy_share("hbm-bandwidth"), group.busy_share("compute")
+    least, use = limits.value("bound_share_min"), group.compute_p95
+    if max(memory, compute) < least:
+        return Why.BOTTLENECK_UNKNOWN if max(memory, compute) + group.busy_share("unknown") >= least else None
     if memory >= compute and use is not None and use >= limits.value("u_c_p95_max"):
         return None
     drawn = power_at_work(fleet.verdicts, group, fleet.hours_of(group))

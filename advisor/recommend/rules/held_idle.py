@@ -10,27 +10,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 
 from ....rules.policy.labels import JOB_KINDS
 from ....rules.policy.thresholds import WasteRule
 from ...classify.kinds.kinds import NOT_CONFIRMED
-from ...core.advice_types import Evidence
+from ...core.advice_types import Finding
 from ...core.coded_text import CodedText, coded
+from ...core.column_rows import ColumnRows
 from ...core.formatting import listed
 from ...core.timestamps import minute, rfc3339, span
-from ..finding import Found, as_percent, power_words, severity_for_share, watts, when_possible
+from ..finding import Found, Unjudged, as_percent, power_words, severity_for_share, watts, when_possible
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, finding_of, seen_too_short, unjudged
+from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, seen_too_short
 
 # Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
 OBSERVED_MIN = 0.95
 # A row that shows so many times what rows at rest show is no noise of theirs.
 _TIMES_THE_FLOOR = 3.0
+# GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
+_REST_TOLERANCE = 1.05
 # How sure a rest is the end of work: of a job, of what people or requests may come back to, of what has no name.
 _SURE_OF_JOB, _SURE_OF_OTHERS = 0.9, 0.8
 
@@ -47,22 +48,32 @@ class HeldIdle(WorkloadRule):
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return fleet.groups
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, gpus = self.limits(fleet, group), group.gpu_equivalents or 1
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
+        """More GPU-hours held without use than rested at all. By its hours: what is said of its kind is said of the
+        hours in which it worked."""
+        usage = [(w.gpu_part, fleet.verdicts.used((w.id,))) for w in group.workloads]
+        rested = sum(part * float(rows.floats("seconds")[rows["bottleneck"] == "idle"].sum()) for part, rows in usage)
+        seen = any(len(rows) for _, rows in usage)
+        return "worked-meanwhile" if seen and finding.gpu_hours > _REST_TOLERANCE * rested / 3600 + 0.1 else None
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        gpus = group.gpu_equivalents or 1
         held, left = _held(fleet, limits, group)
         share = held / group.gpu_hours if group.gpu_hours else 0.0
         # In a long window a rest of days may be a small share of what was held.
         long = held >= limits.value("rest_hours") * gpus
         rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
-        unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
-        note = coded(
-            "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
-            workload=group.lead.name, nodes=listed(sorted({n for w in unsure for n in w.nodes})), because=NOT_CONFIRMED,
-        )  # fmt: skip
         least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
+        note = None
+        unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
+        if unsure:
+            note = coded(
+                "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
+                workload=group.lead.name, nodes=listed(sorted({n for w in unsure for n in w.nodes})),
+                because=NOT_CONFIRMED,
+            )  # fmt: skip
         if rests and least.evidence_hours >= floor:
-            found = self._found(fleet, limits, group, left, held, share)
-            return replace(found, notes=(note,)) if unsure else found
+            return self._found(fleet, limits, group, left, held, share, (note,) if note else ())
         if rests:
             then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
             seen = span(least.hours_observed * 3600)
@@ -71,46 +82,40 @@ class HeldIdle(WorkloadRule):
                 f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}",
                 {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
             )
-            return unjudged(group, seen_too_short(floor), note=note)
+            return Unjudged(seen_too_short(floor), group.nodes, group, note=note)
         if unsure:
             reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
-            return unjudged(group, reason, note=note)
+            return Unjudged(reason, group.nodes, group, note=note)
         if least.evidence_hours < floor:
             return seen_too_short(floor)
         return None if np.isfinite(group.use.g).any() else Why.ACTIVITY_NOT_MEASURED
 
     def _found(  # noqa: PLR0917
-        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float
+        self, fleet: Fleet, limits: WasteRule, group: Group, left: frozenset[str], held: float, share: float,
+        notes: tuple[CodedText, ...],
     ) -> Found:  # fmt: skip
-        verdicts, own = fleet.verdicts, {w.id for w in group.workloads}
-        resting = tuple(w for w in group.now if w.id in left) or group.now
-        usage = verdicts.usage_of(own, "bottleneck", "g", "m", "power_watts", "mem_used_ratio")
-        rows = usage[usage["bottleneck"] == "idle"]
-
-        def mean(name: str) -> float | None:
-            value = rows[name].mean() if len(rows) and name in rows else math.nan
-            return float(value) if pd.notna(value) else None
-
-        engine, dram, power, memory = mean("g"), mean("m"), mean("power_watts"), mean("mem_used_ratio")
+        verdicts = fleet.verdicts
+        rows = verdicts.used(w.id for w in group.workloads)
+        rows = rows.where(rows["bottleneck"] == "idle")
+        engine, dram, power, memory = (
+            None if name not in rows or math.isnan(value := rows.mean(name)) else value
+            for name in ("g", "m", "power_watts", "mem_used_ratio")
+        )
         floors = [b.idle_power_watts for b in verdicts.bare if b.gpu_sku == group.lead.gpu_sku and b.idle_power_watts]
         floor = float(np.median(floors)) if floors else None
         over = group.feature("power_over_idle") or (power / floor if power is not None and floor else None)
         floor = power / over if floor is None and power and over else floor
-        cost = fleet.cost(held, group.nodes)
-        evidence, told = (
-            [
-                Evidence("engine_active", engine, limits.value("sm_max"), "ratio"),
-                Evidence("dram_active", dram, limits.value("dram_max"), "ratio"),
-                Evidence("power_over_idle", over, limits.value("power_over_idle_min"), "ratio"),
-                Evidence("mem_used", memory, None, "ratio"),
-                Evidence("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
-            ],
-            fleet.cost_words(cost, group.nodes),
-        )
-        last = _last_worked(verdicts.usage_of({w.id for w in group.now}, "bottleneck", "ts"))
+        evidence = [
+            ("engine_active", engine, "sm_max", "ratio"),
+            ("dram_active", dram, "dram_max", "ratio"),
+            ("power_over_idle", over, "power_over_idle_min", "ratio"),
+            ("mem_used", memory, None, "ratio"),
+            ("held_idle", held, limits.value("minutes") / 60 * group.gpu_equivalents, "GPU-hours"),
+        ]
+        told, last = "", _last_worked(verdicts.used(w.id for w in group.now))
         if group.current and last is not None and last < verdicts.window.end:
-            evidence.append(Evidence("last_worked", rfc3339(last), None, "time (UTC)"))
-            told = f"Last activity: {minute(last)}. {told}"
+            evidence.append(("last_worked", rfc3339(last), None, "time (UTC)"))
+            told = f"Last activity: {minute(last)}."
         values: dict[str, object] = {
             "sm": as_percent(engine), "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power),
             "idle_power": watts(floor), "power_words": power_words(power, floor), "mem_used": as_percent(memory),
@@ -120,34 +125,32 @@ class HeldIdle(WorkloadRule):
             profiles = sorted({one.profile for one in verdicts.instances if one.gpu_uuid in of_it})
             what = f"MIG {'instance' if group.gpu_count == 1 else 'instances'} ({', '.join(profiles)})"
             values |= {"power_words": OF_WHOLE_GPUS, "gpu_sku": f"{what} of {group.lead.gpu_sku or 'a GPU'}"}
-        finding = finding_of(
-            fleet, limits, group, of=resting, evidence=evidence, gpu_hours=held, cost=cost, values=values,
-            sure=group.lead.kind.confidence if group.kind == "idle"
-            else _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS,
-            severity=severity_for_share(share, limits), after=told,
+        sure = _SURE_OF_JOB if group.kind in JOB_KINDS else _SURE_OF_OTHERS
+        resting = [w for w in group.now if w.id in left] or group.now
+        return self.found(
+            fleet, group, evidence=evidence, gpu_hours=held, cost=fleet.cost(held, group.nodes), before=told,
+            values=values,
+            sure=group.lead.kind.confidence if group.kind == "idle" else sure,
+            severity=severity_for_share(share, limits),
+            gpus=sorted({gpu for w in resting for gpu in w.gpus}),
+            nodes=[n for n in group.nodes if any(n.node in w.nodes for w in resting)], notes=notes,
         )  # fmt: skip
-        return self.found(finding, group, [n for n in group.nodes if n.node in finding.nodes])
 
 
 def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozenset[str]]:
     """GPU-hours held without use: all idle ones of what never worked, those at the end of work that is over; and the
     workloads whose rest is no pause: beside an idle replica others may serve."""
-    held = {w.id: fleet.idle_hours[w.id] for w in group.workloads if w.id in fleet.idle_hours}
-    usage = {
-        key: fleet.verdicts.usage_of((key,), "bottleneck", "g", "m", "g_max", "ts", "seconds", "gpu_uuid")
-        for key in held
-    }
+    held = [(w, fleet.idle_hours[w.id]) for w in group.workloads if w.id in fleet.idle_hours]
+    usage = {w.id: fleet.verdicts.used((w.id,)) for w, _ in held}
     left = frozenset(key for key, rows in usage.items() if _left(rows, group.kind, limits))
     if not left:
         return 0.0, left
     if group.kind == "idle":
-        counted = (w.id for w in group.workloads if w.id in left or (w.id in held and w.kind.label == "idle"))
-        return sum(held[key] for key in counted), left
-    parts = {w.id: w.gpu_part for w in group.workloads}
-    return sum(min(_trailing_idle_hours(usage[key]) * parts[key], own) for key, own in held.items()), left
+        return sum(hours for w, hours in held if w.id in left or w.kind.label == "idle"), left
+    return sum(min(_trailing_idle_hours(usage[w.id]) * w.gpu_part, hours) for w, hours in held), left
 
 
-def _left(usage: pd.DataFrame, kind: str, limits: WasteRule) -> bool:
+def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
     """Whether the rest of a workload at its end is no pause. Pauses inside a job belong to it, and a service that waits
     for requests does its work by waiting.
 
@@ -155,19 +158,18 @@ def _left(usage: pd.DataFrame, kind: str, limits: WasteRule) -> bool:
     level of an idle GPU, so each row is held against what the others at rest show (a heartbeat, the noise of a
     counter), and against its own highest sample.
     """
-    if usage.empty:
+    if not len(rows):
         return kind == "idle"
-    resting = usage["bottleneck"].to_numpy() == "idle"
+    resting = rows["bottleneck"] == "idle"
     signs = ~resting
     for name, least in (("g", limits.value("trace_engine_max")), ("m", limits.value("trace_dram_max"))):
-        values = usage[name].to_numpy(float)
+        values = rows.floats(name)
         known = values[resting & np.isfinite(values)]
         level = _TIMES_THE_FLOOR * float(np.median(known)) if len(known) else 0.0
         signs |= values > max(least, level)
-    if "g_max" in usage:
-        signs |= usage["g_max"].to_numpy(float) >= limits.value("kernel_max")
-    ends = usage["ts"].to_numpy(float)
-    row = float(np.median(usage["seconds"].to_numpy(float)))
+    if "g_max" in rows:
+        signs |= rows.floats("g_max") >= limits.value("kernel_max")
+    ends, row = rows.floats("ts"), float(np.median(rows.floats("seconds")))
     last, hours = float(ends.max()), (float(ends.max() - ends.min()) + row) / 3600
     at = np.unique(ends[signs])
     if not len(at):  # never at work: all of it is one rest, for an unknown reason
@@ -180,20 +182,20 @@ def _left(usage: pd.DataFrame, kind: str, limits: WasteRule) -> bool:
     return rested >= (min(least, 0.5 * hours) if kind == "idle" else least)
 
 
-def _trailing_idle_hours(usage: pd.DataFrame) -> float:
+def _trailing_idle_hours(rows: ColumnRows) -> float:
     """GPU-hours after the last interval in which any GPU of the workload worked.
 
     None of them where a part of the time since then was not observed: it may have worked in that.
     """
-    last = _last_worked(usage)
+    last, ts = _last_worked(rows), rows.floats("ts")
     if last is None:
-        return float(usage["seconds"].sum()) / 3600
-    seconds = float(usage.loc[usage["ts"] > last, "seconds"].sum())
-    elapsed = (float(usage["ts"].max()) - last) * usage["gpu_uuid"].nunique()
+        return rows.sum("seconds") / 3600
+    seconds = float(rows.floats("seconds")[ts > last].sum())
+    elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
     return seconds / 3600 if seconds >= OBSERVED_MIN * elapsed else 0.0
 
 
-def _last_worked(usage: pd.DataFrame) -> float | None:
+def _last_worked(rows: ColumnRows) -> float | None:
     """End of the last interval in which any GPU of it worked, Unix seconds; None: in no interval of the window."""
-    busy = usage.loc[usage["bottleneck"] != "idle", "ts"]
-    return None if busy.empty else float(busy.max())
+    busy = rows.floats("ts")[rows["bottleneck"] != "idle"]
+    return float(busy.max()) if len(busy) else None

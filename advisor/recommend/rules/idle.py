@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ....rules.policy.thresholds import WasteRule
 from ...classify.types import BareGpu, NodeFacts
-from ...core.advice_types import Evidence, Finding
 from ...core.coded_text import CodedText, coded
 from ...core.timestamps import span
 from ..evidence import GAP_MAX
-from ..finding import Clean, Outcome, Unjudged, as_percent, power_words, severity_for_share, watts, when_possible
+from ..finding import Clean, Found, Outcome, Unjudged, as_percent, power_words, severity_for_share, watts, when_possible
 from ..fleet import Fleet
-from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, finding_of_node, seen_too_short
+from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, seen_too_short
 
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
 # same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
@@ -39,6 +37,10 @@ class Idle(Rule):
 
     def _judge(self, fleet: Fleet, node: NodeFacts, free: Sequence[BareGpu]) -> Outcome:
         limits, floor = self.limits(fleet), self.limits(fleet).value("coverage_hours")
+        # Hours of a GPU, or of the one that an instance is a part of, that were not observed may have held work.
+        counted = fleet.verdicts.inventory.nodes.get(node.node)
+        seen = {gpu.gpu_uuid: gpu.hours for gpu in counted.gpus} if counted is not None else {}
+        dark = {b: max(node.span_hours - seen.get(b.parent_uuid or b.gpu_uuid, 0.0), 0.0) for b in free}
         seen_idle = [
             b
             for b in free
@@ -46,22 +48,15 @@ class Idle(Rule):
             and b.idle_hours * 60 >= limits.value("minutes") * b.part
             and b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * b.busy_hours)
         ]
-        # Hours of a GPU, or of the one that an instance is a part of, that were not observed may have held work.
-        counted = fleet.verdicts.inventory.nodes.get(node.node)
-        seen = {gpu.gpu_uuid: gpu.hours for gpu in counted.gpus} if counted is not None else {}
-        dark = {b: max(node.span_hours - seen.get(b.parent_uuid or b.gpu_uuid, 0.0), 0.0) for b in seen_idle}
         still = [
             b for b in seen_idle if b.idle_hours >= IDLE_OF_UNHELD * (b.idle_hours + b.part * (b.busy_hours + dark[b]))
         ]
         notes: list[tuple[CodedText, CodedText]] = []  # why there is no verdict on some of them, and what to read of it
-        faults = sorted({b.telemetry_fault for b in free if b.telemetry_fault})
-        if faults:
+        if faults := sorted({b.telemetry_fault for b in free if b.telemetry_fault}):
+            text = "No verdict on idle GPUs of {node}: {fault}."
             notes.append((
                 coded("signals-contradict", "its metrics contradict each other"),
-                coded(
-                    "idle-not-judged", "No verdict on idle GPUs of {node}: {fault}.",
-                    node=node.node, fault=" ".join(faults),
-                ),
+                coded("idle-not-judged", text, node=node.node, fault=" ".join(faults)),
             ))  # fmt: skip
         partly = [b for b in seen_idle if b not in still]
         hours = sum(b.idle_hours for b in partly)
@@ -81,8 +76,7 @@ class Idle(Rule):
         cut = any(b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours for b in still)
         idle = bool(still) and (share >= MIN_SHARE or cut)
         if idle and node.evidence_hours >= floor:
-            finding = _finding(fleet, limits, node, still, hours=hours, share=share)
-            return self.found(finding, None, (node,), bare=tuple(still), notes=tuple(note for _, note in notes))
+            return self._found(fleet, node, still, hours, share, tuple(note for _, note in notes))
         if idle:
             then = when_possible(node.hours_observed, floor, fleet.verdicts.window, fleet.at, node)
             note = CodedText(
@@ -98,47 +92,44 @@ class Idle(Rule):
         unseen = any(b.engine_mean is None and b.dram_mean is None and not b.idle_hours for b in free)
         return Unjudged(Why.ACTIVITY_NOT_MEASURED, (node,)) if unseen else Clean(node)
 
-
-def _finding(
-    fleet: Fleet, limits: WasteRule, node: NodeFacts, idle: Sequence[BareGpu], *, hours: float, share: float
-) -> Finding:
-    def mean(values: Sequence[float | None]) -> float | None:
-        known = [v for v in values if v is not None]
-        return sum(known) / len(known) if known else None
-
-    engine, dram = mean([b.engine_mean for b in idle]), mean([b.dram_mean for b in idle])
-    power, floor = mean([b.power_mean_watts for b in idle]), mean([b.idle_power_watts for b in idle])
-    rate = fleet.book.per_gpu_hour(node)
-    cost = None if rate is None else rate * hours
-    # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.
-    sku, whole = node.gpu_sku or node.gpu_name, sum(b.part >= 1 for b in idle)
-    profiles = sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items())
-    if profiles:
-        cut, listed = len(idle) - whole, ", ".join(f"{number} x {profile}" for profile, number in profiles)
-        said = f"MIG {'instance' if cut == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
-        sku = f"{sku or 'GPUs'} and {cut} {said}" if whole else said
-    held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
-    over = power / floor if power and floor else None
-    measured = sum(v is not None for v in (engine, dram, power)) / 3
-    return finding_of_node(
-        fleet, limits, node, idle,
-        evidence=(
-            Evidence("engine_active", engine, limits.value("engine_max"), "ratio"),
-            Evidence("dram_active", dram, limits.value("dram_max"), "ratio"),
-            Evidence("power_over_idle", over, limits.value("power_over_idle_max"), "ratio"),
-            Evidence("idle_hours", hours, limits.value("minutes") / 60, "GPU-hours"),
-            Evidence("hours_observed", node.hours_observed, limits.value("coverage_hours"), "hours"),
-        ),
-        gpu_hours=hours, cost=cost, severity=severity_for_share(share, limits),
-        sure=(0.95, 0.6 + 0.4 * measured, node.hours_observed / node.span_hours if node.span_hours else 0.0),
-        values={
-            "node": node.node, "nodes": node.node, "node_sku": node.node_sku,
-            "gpu_count": whole or len(idle), "gpu_sku": sku,
-            "hours": f"{sum(b.idle_hours / b.part for b in idle) / len(idle):.0f}", "gpu_hours": f"{hours:,.0f}",
-            "engine": as_percent(engine), "dram": as_percent(dram), "power": watts(power), "idle_power": watts(floor),
-            "power_words": power_words(power, floor) if whole else OF_WHOLE_GPUS,
-            "held_by": f"No label names a workload on them; memory in use on {held} of them." if held
-            else "No workload holds them.",
-        },
-        after=fleet.cost_words(cost, [node]),
-    )  # fmt: skip
+    def _found(  # noqa: PLR0917
+        self, fleet: Fleet, node: NodeFacts, idle: Sequence[BareGpu], hours: float, share: float,
+        notes: tuple[CodedText, ...],
+    ) -> Found:  # fmt: skip
+        engine, dram, power, floor = (
+            sum(known) / len(known) if (known := [v for b in idle if (v := getattr(b, name)) is not None]) else None
+            for name in ("engine_mean", "dram_mean", "power_mean_watts", "idle_power_watts")
+        )
+        # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.
+        sku, whole = node.gpu_sku or node.gpu_name, sum(b.part >= 1 for b in idle)
+        profiles = sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items())
+        if profiles:
+            cut, listed = len(idle) - whole, ", ".join(f"{number} x {profile}" for profile, number in profiles)
+            said = f"MIG {'instance' if cut == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
+            sku = f"{sku or 'GPUs'} and {cut} {said}" if whole else said
+        held = sum(b.held_hours > GAP_MAX * b.hours for b in idle)
+        measured = sum(v is not None for v in (engine, dram, power)) / 3
+        observed = min(node.hours_observed / node.span_hours, 1.0) if node.span_hours else 0.0
+        limits = self.limits(fleet)
+        return self.found(
+            fleet, node,
+            evidence=(
+                ("engine_active", engine, "engine_max", "ratio"),
+                ("dram_active", dram, "dram_max", "ratio"),
+                ("power_over_idle", power / floor if power and floor else None, "power_over_idle_max", "ratio"),
+                ("idle_hours", hours, limits.value("minutes") / 60, "GPU-hours"),
+                ("hours_observed", node.hours_observed, "coverage_hours", "hours"),
+            ),
+            gpu_hours=hours, cost=fleet.cost(hours, [node]), severity=severity_for_share(share, limits),
+            sure=0.95 * (0.6 + 0.4 * measured) * observed,
+            values={
+                "nodes": node.node, "gpu_count": whole or len(idle), "gpu_sku": sku,
+                "hours": f"{sum(b.idle_hours / b.part for b in idle) / len(idle):.0f}",
+                "engine": as_percent(engine), "dram": as_percent(dram),
+                "power": watts(power), "idle_power": watts(floor),
+                "power_words": power_words(power, floor) if whole else OF_WHOLE_GPUS,
+                "held_by": f"No label names a workload on them; memory in use on {held} of them." if held
+                else "No workload holds them.",
+            },
+            bare=tuple(idle), notes=notes,
+        )  # fmt: skip

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ....rules.catalog.fabric_premium import Premium
 from ....rules.policy.labels import TRAINING_KINDS
-from ....rules.policy.thresholds import WasteRule
-from ...classify.types import FabricFacts, NodeFacts
-from ...core.advice_types import Evidence
+from ...classify.types import NodeFacts
 from ...core.coded_text import CodedText, coded
-from ...core.formatting import dated, listed, usd
+from ...core.formatting import counted, dated, listed, usd
 from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
 from ..finding import Clean, Found, Outcome, Unjudged, node_words, when_possible
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..pricing import FABRIC_REMEDY, fabric_premium, fabric_unobserved, lacks_fabric
-from ..rule import (
-    ReferenceLine,
-    Rule,
-    busy_share,
-    finding_of,
-    measured_percentile,
-    seen_at_work,
-    seen_too_short,
-)
+from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric
+from ..rule import Rule, seen_at_work, seen_too_short
 
 # Work that trained, or may have, for less of a node's hours than this is a trace of them.
 TRACE_SHARE = 0.05
@@ -35,6 +26,9 @@ TRACE_SHARE = 0.05
 _OF_READING = 0.5
 # A bound in a sentence: below it the digits say nothing.
 LEAST_PERCENT = 0.001
+_MAY_TRAIN = coded("may-train", "work there may be training")
+# Groups with their GPU-hours on a node.
+_Occupants = Sequence[tuple[Group, float]]
 
 
 class IdleFabric(Rule):
@@ -44,75 +38,70 @@ class IdleFabric(Rule):
     fact = "network fabric unused"
     answered_by = {"swap-placement": 1, "move-sku": 1, "reduce-gpus": 2}
     waste = "fabric"
-    judges_nodes = True
-    line = ReferenceLine("fabric sent", "util_p995_max", "idle fabric up to")
+    judges_nodes = asks_neighbours = True
+    contradicted_by = frozenset({"shape-fabric-busy", "fabric-use", "communication-fabric"})
+    line = ("fabric sent", "util_p995_max", "idle fabric up to")
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
         """One finding for each set of series that sit together on silent fabrics. Nobody works on a node without
         occupants: its GPUs are another rule's."""
-        hours = hours_by_node(fleet)
+        hours = _hours_by_node(fleet)
         by_series = {g.series_id: g for g in fleet.groups}
         together: dict[tuple[str, ...], list[NodeFacts]] = {}
         open_: list[Unjudged] = []
-        for node in fleet.verdicts.nodes:
-            if lacks_fabric(fleet.book, node) or (node.fabric is None and not fabric_unobserved(fleet.book, node)):
-                continue
+        for node in (n for n in fleet.verdicts.nodes if has_fabric(fleet.book, n)):
             there = [(by_series[s], h) for s, h in hours.get(node.node, {}).items()]
             # A replica on standby was never seen at its work: it neither makes the fabric waste nor hides that it is.
             working = [(g, h) for g, h in there if seen_at_work(g, self.limits(fleet, g))]
-            reason = self._not_judged(fleet, node, [g for g, _ in there], working)
-            if reason is not None:
-                open_.append(reason)
-            elif working and all(self._silent(fleet, node, g) for g, _ in working):
+            # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
+            util = node.fabric.util_p995 if node.fabric is not None else None
+            least = min((self.limits(fleet, g).value("util_p995_max") for g, _ in working or there), default=-1.0)
+            silent = util is not None and util <= least
+            if unjudged := self._unjudged(fleet, node, there, working, silent=silent):
+                open_.append(unjudged)
+            elif silent:
                 together.setdefault(tuple(sorted(g.series_id for g, _ in working)), []).append(node)
             else:
                 yield Clean(node)
         yield from _with_notes(open_)
         for series, nodes in together.items():
-            groups = [by_series[s] for s in series]
-            lead = max(groups, key=lambda g: sum(hours[n.node].get(g.series_id, 0.0) for n in nodes))
-            held = sum(hours[n.node].get(s, 0.0) for n in nodes for s in series)
-            yield self._finding(fleet, lead, nodes, held, others=len(series) - 1)
+            held = {s: sum(hours[n.node].get(s, 0.0) for n in nodes) for s in series}
+            lead = by_series[max(series, key=lambda s: held[s])]
+            yield self._found(fleet, lead, nodes, sum(held.values()), others=len(series) - 1)
 
-    def _silent(self, fleet: Fleet, node: NodeFacts, group: Group) -> bool:
-        # The percentile is the upper edge of its bin, so "at or below" is "below" of what was measured.
-        util = node.fabric.util_p995 if node.fabric is not None else None
-        return util is not None and util <= self.limits(fleet, group).value("util_p995_max")
-
-    def _not_judged(
-        self, fleet: Fleet, node: NodeFacts, there: Sequence[Group], working: Sequence[tuple[Group, float]]
+    def _unjudged(
+        self, fleet: Fleet, node: NodeFacts, there: _Occupants, working: _Occupants, *, silent: bool
     ) -> Unjudged | None:
         """Why there is no verdict on a node's fabric; None: there is one. The strictest of those who work there
-        decides. `there`: whoever works or stands by, `working` with GPU-hours."""
-        premium, fabric = fabric_premium(fleet.book, node), node.fabric
-        at_stake = premium.usd_per_hour * HOURS_PER_MONTH if premium is not None else None
+        decides. `there`: whoever works or stands by."""
+        fabric, note = node.fabric, None
+        floor = max((self.limits(fleet, g).value("coverage_hours") for g, _ in there), default=0.0)
         if fabric is None:
-            dark = CodedText("fabrics-not-observed", f"so idle fabrics cannot be found there. {FABRIC_REMEDY}")
-            return Unjudged(coded("fabric-not-observed", "no fabric data"), (node,), None, at_stake, dark)
-        if not there:
+            why = coded("fabric-not-observed", "no fabric data")
+            note = CodedText("fabrics-not-observed", f"so idle fabrics cannot be found there. {FABRIC_REMEDY}")
+        elif not there:
             return None
-        floor = max(self.limits(fleet, g).value("coverage_hours") for g in there)
-        if not fabric.readable:
+        elif not fabric.readable:
             why = coded("counters-unreadable", "{why}", why=(fabric.reason or "Counters not readable").rstrip("."))
             note = CodedText("fabric-not-judged", f"{why.text}.", {"because": why.code})
         elif fabric.hours < floor or fabric.util_p995 is None:
             why = seen_too_short(floor)
-            then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
-            told = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
-            fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
             # That the whole node was observed for too short a time its own note says.
-            note = CodedText("fabric-not-judged", told, fields) if node.hours_observed >= floor else None
-        elif all(self._silent(fleet, node, g) for g in [g for g, _ in working] or there):
-            open_ = self._why_open(fleet, working)
-            if open_ is None:
-                return None
-            why = replace(open_, text=f"silent, not judged: {open_.text}")
-            note = CodedText("fabric-silent-not-judged", f"{open_.text}.", {"because": open_.code})
+            if node.hours_observed >= floor:
+                then = when_possible(fabric.hours, floor, fleet.verdicts.window, fleet.at, node)
+                told = f"{span(fabric.hours * 3600)} of data, {floor:g} h needed. {then}"
+                fields = {"because": "fabric-seen-too-short", "hours": fabric.hours, "needed_hours": floor}
+                note = CodedText("fabric-not-judged", told, fields)
+        elif silent and (doubt := self._doubt(fleet, working)):
+            why = replace(doubt, text=f"silent, not judged: {doubt.text}")
+            note = CodedText("fabric-silent-not-judged", f"{doubt.text}.", {"because": doubt.code})
         else:
             return None
+        premium = fabric_premium(fleet.book, node)
+        at_stake = premium.usd_per_hour * HOURS_PER_MONTH if premium is not None else None
         return Unjudged(why, (node,), None, at_stake, note)
 
-    def _why_open(self, fleet: Fleet, working: Sequence[tuple[Group, float]]) -> CodedText | None:
+    def _doubt(self, fleet: Fleet, working: _Occupants) -> CodedText | None:
         """Why a silent fabric may be needed all the same; None: by nobody who works there.
 
         Confidences keep what they promise, so weighed by hours they are the share of the node's hours that may have
@@ -122,103 +111,93 @@ class IdleFabric(Rule):
             return coded("standby-only", "only replicas on standby are there, whose work was not observed")
         if any(fleet.faulty(g) for g, _ in working):
             return coded("signals-contradict", "metrics of its workloads contradict each other")
-        total = sum(hours for _, hours in working)
-        in_all, limit = 0.0, 1.0
+        total, in_all, limit = sum(hours for _, hours in working), 0.0, 1.0
         for group, hours in working:
             limits = self.limits(fleet, group)
             if group.kind in TRAINING_KINDS:
                 return coded("training-there", "training runs there and may use it another time")
             part = hours / total if total > 0 else 1.0
-            chance, trained, unknown = training_chance(group)
+            chance, trained, unknown = _chance_of_training(group)
             if chance >= limits.value("training_confidence_alone_max") or trained * part >= TRACE_SHARE:
-                return coded("may-train", "work there may be training")
-            in_all += part * (unknown + chance * (_OF_READING if _only_reads(group, limits) else 1.0))
+                return _MAY_TRAIN
+            # Work that waits for memory and hardly computes decodes: a training step computes with each weight that it
+            # reads for a whole batch.
+            compute, bound = group.compute_p95, group.busy_share("hbm-bandwidth")
+            computes = compute is None or compute >= limits.value("u_c_p95_max")
+            reads = bound >= limits.value("hbm_share_min") and not computes
+            in_all += part * (unknown + chance * (_OF_READING if reads else 1.0))
             limit = min(limit, limits.value("training_confidence_max"))
         if in_all >= limit:
-            return coded("may-train", "work there may be training")
+            return _MAY_TRAIN
         # Night after night, work may be seen for fewer hours than the fabric that it leaves alone.
         floor = min(self.limits(fleet, g).value("coverage_hours") for g, _ in working)
         if total < floor and not any(fleet.waste_ready(g) for g, _ in working):
             return coded("work-seen-too-short", "its workloads were seen for too short a time")
         return None
 
-    def _finding(self, fleet: Fleet, lead: Group, nodes: Sequence[NodeFacts], held: float, *, others: int) -> Found:
+    def _found(self, fleet: Fleet, lead: Group, nodes: Sequence[NodeFacts], held: float, *, others: int) -> Found:
         """`held`: GPU-hours of all series there; `others`: how many there are beside the lead."""
-        limits = self.limits(fleet, lead)
         fabrics = [n.fabric for n in nodes if n.fabric is not None]
         known = [p for p in (fabric_premium(fleet.book, n) for n in nodes) if p is not None]
-        priced = len(known) == len(nodes)
-        cost = sum(p.usd_per_hour * f.hours for p, f in zip(known, fabrics, strict=True)) if priced else None
+        premiums = known if len(known) == len(nodes) else []
+        premium = premiums[0] if premiums else None
+        cost = sum(p.usd_per_hour * f.hours for p, f in zip(premiums, fabrics, strict=True)) if premiums else None
         rented = all(fleet.book.of(n) is not None for n in nodes)
         # The 99.5th percentile is its bin's upper edge, the highest second is exact: the lower of the two bounds holds.
-        util = max(
-            f.util_p995 if f.util_max is None else min(f.util_p995, f.util_max)
-            for f in fabrics
-            if f.util_p995 is not None
-        )
-        peaks = [f.util_max for f in fabrics]
-        highest = max((p for p in peaks if p is not None), default=None) if None not in peaks else None
-        observed = min(f.hours for f in fabrics)
-        premium = known[0] if priced else None
-        values = {
-            "nodes": node_words(nodes),
-            "node": nodes[0].node,
-            "node_count": len(nodes),
-            "node_sku": nodes[0].node_sku,
-            "fabric": fabrics[0].link_layer or "network",
-            "line_rate": _line_rate(fabrics[0]),
-            "util": _percent(util),
-            "traffic": _traffic(util, highest),
-            "hours": f"{observed:.0f}",
-            "span": f"{observed / 24:.0f} days",
-            "last_active": _last_active(fabrics),
-        }
-        evidence = [
-            Evidence("fabric_util_p995", util, limits.value("util_p995_max"), "ratio of line rate"),
-            Evidence("fabric_util_max", highest, None, "ratio of line rate"),
-            Evidence("fabric_hours", observed, limits.value("coverage_hours"), "hours"),
-            Evidence("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),
-            Evidence("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
-        ]
-        if premium is not None:
-            evidence.append(Evidence("fabric_premium", premium.usd_per_hour, None, "USD per node-hour"))
-        told = _cost_words(known if priced else [], nodes, rented)
-        if others:
-            who = "workload" if others == 1 else "workloads"
-            told += f" {others} other {who} ran there too; none needs a fabric."
+        bounds = [[b for b in (f.util_p995, f.util_max) if b is not None] for f in fabrics if f.util_p995 is not None]
+        util = max(map(min, bounds))
+        peaks = [f.util_max for f in fabrics if f.util_max is not None]
+        highest = max(peaks) if len(peaks) == len(fabrics) else None
+        percent = f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %"
+        at_most = f"used at most {percent} of its line rate in" if util > 0 else "carried no traffic in"
+        ports, rate = fabrics[0].ports_compute, fabrics[0].line_rate_bytes_per_second
+        observed, history = min(f.hours for f in fabrics), min(max(f.hours_known, f.hours) for f in fabrics)
+        active = max((f.last_active_ts for f in fabrics if f.last_active_ts is not None), default=None)
         # A fabric that costs nothing extra is idle all the same, but nothing hangs on it.
         free = cost == 0 or (cost is None and rented)
-        about = finding_of(
-            fleet, limits, lead, evidence=evidence, gpu_hours=held, cost=cost, values=values, after=told,
+        told = _cost_words(premiums, nodes, rented=rented)
+        if others:
+            told += f" {counted(others, 'other workload')} ran there too; none needs a fabric."
+        evidence = [
+            ("fabric_util_p995", util, "util_p995_max", "ratio of line rate"),
+            ("fabric_util_max", highest, None, "ratio of line rate"),
+            ("fabric_hours", observed, "coverage_hours", "hours"),
+            ("fabric_hours_known", min(f.hours_known for f in fabrics), None, "hours"),
+            ("compute_ports", float(sum(len(f.ports_compute) for f in fabrics)), None, "ports"),
+            *([("fabric_premium", premium.usd_per_hour, None, "USD per node-hour")] if premium else ()),
+        ]
+        found = self.found(
+            fleet, lead, evidence=evidence, gpu_hours=held, cost=cost, nodes=nodes, after=told, premium=premium,
             severity="low" if free else None,
             sure=lead.lead.kind.confidence * (1 - _training_confidence(lead.lead)),
+            values={
+                "node_sku": nodes[0].node_sku, "fabric": fabrics[0].link_layer or "network", "util": percent,
+                "line_rate": f"{counted(len(ports), 'port')}, {rate * 8e-9:,.0f} Gb/s per node" if rate else None,
+                "traffic": "carried no traffic" if highest == util == 0 else f"{at_most} 99.5 % of seconds",
+                "hours": f"{observed:.0f}", "span": f"{observed / 24:.0f} days",
+                "last_active": f"none in {history / 24:.0f} days of history" if active is None else f"{day(active)}",
+            },
         )  # fmt: skip
-        finding = replace(
-            about,
-            id=stable_id("f", self.id, lead.series_id, *sorted(n.node for n in nodes) if others else ()),
-            node=nodes[0].node if len(nodes) == 1 else None,
-            nodes=tuple(n.node for n in nodes),
-            price=premium.price.id if premium else None,
-        )
-        return self.found(finding, lead, nodes, premium=premium)
+        id_ = stable_id("f", self.id, lead.series_id, *sorted(n.node for n in nodes) if others else ())
+        price = premium.price.id if premium else None
+        return replace(found, finding=replace(found.finding, id=id_, price=price))
 
 
-def hours_by_node(fleet: Fleet) -> dict[str, dict[str, float]]:
+def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
     """GPU-hours of every series on every node, shared hours included by presence."""
     series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
-    hours: dict[str, dict[str, float]] = {}
+    hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for w in fleet.verdicts.workloads:
         for node in w.nodes:
-            hours.setdefault(node, {}).setdefault(series[w.id], 0.0)
-    rows = fleet.verdicts.occupancy[fleet.verdicts.occupancy["workload_id"].notna()]
-    for workload, node, value in zip(rows["workload_id"], rows["node"], rows["gpu_hours"], strict=True):
-        if str(workload) in series:
-            on_node, key = hours.setdefault(str(node), {}), series[str(workload)]
-            on_node[key] = on_node.get(key, 0.0) + float(value)
+            hours[node][series[w.id]] += 0.0
+    held = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
+    for (node, workload), value in held.items():  # type: ignore[misc]
+        if workload in series:
+            hours[node][series[workload]] += float(value)
     return hours
 
 
-def training_chance(group: Group) -> tuple[float, float, float]:
+def _chance_of_training(group: Group) -> tuple[float, float, float]:
     """How likely a series trains, by its runs' verdicts and GPU-hours; and the shares of its hours in which it did, or
     did something of unknown kind, as its phases tell, though most of its time is something else."""
     chance = trained = unknown = total = 0.0
@@ -236,19 +215,12 @@ def training_chance(group: Group) -> tuple[float, float, float]:
 
 def _training_confidence(workload: WorkloadVerdict) -> float:
     """How likely it is training, whatever it is called: of unknown work all that no other kind explains."""
-    told = {one.label: one.confidence for one in workload.kind.alternatives}
-    if workload.kind.label == "unknown":
-        return max(1.0 - sum(chance for label, chance in told.items() if label not in TRAINING_KINDS), 0.0)
-    own = workload.kind.confidence if workload.kind.label in TRAINING_KINDS else 0.0
-    return own + sum(told.get(label, 0.0) for label in TRAINING_KINDS)
-
-
-def _only_reads(group: Group, limits: WasteRule) -> bool:
-    """Whether it waits for memory and hardly computes, as decoding does: a training step computes with each weight that
-    it reads for a whole batch."""
-    compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
-    bound = busy_share(group, "hbm-bandwidth") >= limits.value("hbm_share_min")
-    return bound and compute is not None and compute < limits.value("u_c_p95_max")
+    kind = workload.kind
+    others = [(one.label in TRAINING_KINDS, one.confidence) for one in kind.alternatives]
+    if kind.label == "unknown":
+        return max(1.0 - sum(chance for trains, chance in others if not trains), 0.0)
+    own = kind.confidence if kind.label in TRAINING_KINDS else 0.0
+    return own + sum(chance for trains, chance in others if trains)
 
 
 def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
@@ -257,66 +229,39 @@ def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
     for one in open_:
         alike.setdefault(one.note, []).append(one)
     for note, own in alike.items():
-        if note is not None:
-            names = [n.node for one in own for n in one.nodes]
-            usd_known = [one.usd_per_month for one in own if one.usd_per_month]
-            what = {
-                "fabrics-not-observed": f"No fabric data for {node_words([n for one in own for n in one.nodes])}, ",
-                "fabric-silent-not-judged": f"The fabric of {listed(names)} was silent, and is not judged: ",
-            }.get(note.code, f"No verdict on the fabric of {listed(names)}: ")
-            silent = note.code == "fabric-silent-not-judged" and usd_known
-            price = f" At stake: {usd(sum(usd_known))}/month." if silent else ""
-            own[0] = replace(own[0], note=CodedText(
-                note.code, f"{what}{note.text}{price}", {"nodes": ", ".join(names), **note.fields}
-            ))  # fmt: skip
-        yield own[0]
+        if note is None:
+            yield from own
+            continue
+        nodes = [n for one in own for n in one.nodes]
+        names = [n.node for n in nodes]
+        text = f"No verdict on the fabric of {listed(names)}: {note.text}"
+        if note.code == "fabrics-not-observed":
+            text = f"No fabric data for {node_words(nodes)}, {note.text}"
+        elif note.code == "fabric-silent-not-judged":
+            text = f"The fabric of {listed(names)} was silent, and is not judged: {note.text}"
+            if at_stake := sum(one.usd_per_month or 0.0 for one in own):
+                text += f" At stake: {usd(at_stake)}/month."
+        yield replace(own[0], note=CodedText(note.code, text, {"nodes": ", ".join(names), **note.fields}))
         yield from (replace(one, note=None) for one in own[1:])
 
 
-def _percent(util: float) -> str:
-    return f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %"
-
-
-def _traffic(util: float, highest: float | None) -> str:
-    """What the fabric carried: nothing at all, or nothing or little in nearly all seconds."""
-    if util > 0:
-        return f"used at most {_percent(util)} of its line rate in 99.5 % of seconds"
-    return "carried no traffic" if highest == 0 else "carried no traffic in 99.5 % of seconds"
-
-
-def _line_rate(fabric: FabricFacts) -> str | None:
-    if not fabric.line_rate_bytes_per_second:
-        return None
-    ports = len(fabric.ports_compute)
-    return f"{ports} {'port' if ports == 1 else 'ports'}, {fabric.line_rate_bytes_per_second * 8e-9:,.0f} Gb/s per node"
-
-
-def _last_active(fabrics: Sequence[FabricFacts]) -> str:
-    seen = [f.last_active_ts for f in fabrics if f.last_active_ts is not None]
-    known = min(max(f.hours_known, f.hours) for f in fabrics)
-    return f"{day(max(seen))}" if seen else f"none in {known / 24:.0f} days of history"
-
-
-def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], rented: bool) -> str:
+def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:
     """`premiums`: of all the nodes, or empty where one is not known."""
     if not premiums:
         if rented:
             return "Cost unknown: the catalog has no such node without the fabric, and does not list it as RDMA."
         return "Cost unknown: no price for the node."
-    first = premiums[0]
-    when = dated((first.price,))
-    month = sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH
-    if not first.assumed and first.usd_per_hour == 0:
+    first, when = premiums[0], dated((premiums[0].price,))
+    if first.twin is not None and first.usd_per_hour == 0:
         return f"The fabric has no extra cost: the same node without it has the same price ({when})."
-    whose = "a node's" if len(nodes) == 1 else "each node's"
-    total = f"{usd(month)}/month" if len(nodes) == 1 else f"{usd(month)}/month for {len(nodes)} nodes"
-    if first.assumed:
+    each, price = usd(first.usd_per_hour), f"{usd(first.price.usd_per_hour)}/hour"
+    total = f"{usd(sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH)}/month"
+    whose = "a node's"
+    if len(nodes) > 1:
+        total, whose = f"{total} for {len(nodes)} nodes", "each node's"
+    if first.twin is None:
         return (
-            f"Assumed cost: {usd(first.usd_per_hour)}/hour ({total}), {first.share * 100:.1f} % of {whose} "
-            f"{usd(first.price.usd_per_hour)}/hour, {when}. The share is that of node pairs at other providers."
+            f"Assumed cost: {each}/hour ({total}), {first.share * 100:.1f} % of {whose} {price}, {when}. The share is "
+            "that of node pairs at other providers."
         )
-    assert first.twin is not None
-    return (
-        f"Cost of the fabric: {usd(first.usd_per_hour)} of {whose} {usd(first.price.usd_per_hour)}/hour ({total}), "
-        f"{when}. Same node without it: {first.twin.sku}."
-    )
+    return f"Cost of the fabric: {each} of {whose} {price} ({total}), {when}. Same node without it: {first.twin.sku}."

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from ....rules.policy.labels import TRAINING_KINDS
-from ...core.advice_types import Evidence
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Finding
 from ...core.formatting import dated, usd
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
 from ..pricing import nvlink_premium
-from ..rule import ReferenceLine, Verdict, Why, WorkloadRule, finding_of, seen_at_work, seen_too_short
+from ..rule import Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
 # What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
 # for half a per cent of the seconds at most.
@@ -28,18 +29,25 @@ class IdleNvlink(WorkloadRule):
     fact = "NVLink unused"
     answered_by = {"move-sku": 2}
     waste = "nvlink"
-    line = ReferenceLine("NVLink sent", "util_p995_max", "idle NVLink up to")
+    asks_neighbours, contradicting_limit = True, "nvlink"
+    contradicted_by = frozenset({
+        "shape-collectives", "shape-links-with-compute", "shape-links-against-compute", "nvlink-use",
+        "limited-by-nvlink", "communication-nvlink",
+    })  # fmt: skip
+    line = ("NVLink sent", "util_p995_max", "idle NVLink up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (
             group
             for group in super().scope(fleet)
-            if all(fleet.has_nvlink(n) for n in group.nodes)
+            if all(fleet.nvlink(n) for n in group.nodes)
             and not (group.kind in TRAINING_KINDS and group.gpus_per_replica > 1)
         )
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:  # noqa: ARG002
+        return "nvlink-carries-its-work" if group.exchanges else None
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")
         peaks = [n.nvlink_util_p995 for n in group.nodes]
         known = [p for p in peaks if p is not None]
@@ -63,42 +71,35 @@ class IdleNvlink(WorkloadRule):
         observed = min(n.hours_observed for n in group.nodes)
         if not fleet.waste_ready(group) or min(n.evidence_hours for n in group.nodes) < floor:
             return seen_too_short(floor)
-        util, share, cost, words = max(known) if silent else limit, None, None, "Price share of NVLink: unknown."
+        util = max(known) if silent else limit
+        share, cost, told, premium = None, None, "Price share of NVLink: unknown.", None
         premiums = [p for p in (nvlink_premium(fleet.book, n) for n in group.nodes) if p is not None]
-        if len(premiums) < len(group.nodes):
-            premiums = []
-        else:
-            first, share = premiums[0], sum(p.share for p in premiums) / len(premiums)
+        if len(premiums) == len(group.nodes):
+            premium, share = premiums[0], sum(p.share for p in premiums) / len(premiums)
             whole = fleet.cost(group.gpu_hours, group.nodes)
             cost = None if whole is None else whole * share
-            if cost is not None:
-                adds = f"{first.share * 100:.0f} % of the node's price, {usd(cost)} in the window, "
-                adds += dated((first.price,))
-                words = (
-                    f"NVLink adds {adds}, compared with {first.twin.sku} (PCIe card, a slower GPU as well)."
-                    if first.twin is not None
-                    else f"NVLink adds an assumed {adds} (from node pairs at other providers)."
-                )
-        evidence = [
-            Evidence("nvlink_util_p995", util, limit, "ratio of one-way NVLink")
-            if silent
-            else Evidence("nvlink_util_mean", own, limit * _REST, "ratio of what NVLink sustains"),
-            Evidence("hours_observed", observed, floor, "hours"),
-        ]
-        if premiums:
-            evidence.append(Evidence("nvlink_premium", share, None, "ratio of the node's price"))
+        if premium is not None and cost is not None:
+            of = (
+                f"{premium.share * 100:.0f} % of the node's price, {usd(cost)} in the window, {dated((premium.price,))}"
+            )
+            told = f"NVLink adds an assumed {of} (from node pairs at other providers)."
+            if premium.twin is not None:
+                told = f"NVLink adds {of}, compared with {premium.twin.sku} (PCIe card, a slower GPU as well)."
         most = "less than 0.1 %" if util < 0.001 else f"at most {as_percent(util)}"
-        finding = finding_of(
-            fleet, limits, group,
-            evidence=evidence,
+        carried = f"used {most} of one direction" if util > 0 else "carried no traffic"
+        return self.found(
+            fleet, group,
+            evidence=(
+                ("nvlink_util_p995", util, "util_p995_max", "ratio of one-way NVLink") if silent
+                else ("nvlink_util_mean", own, limit * _REST, "ratio of what NVLink sustains"),
+                ("hours_observed", observed, "coverage_hours", "hours"),
+                *([("nvlink_premium", share, None, "ratio of the node's price")] if premium is not None else ()),
+            ),
             gpu_hours=group.gpu_hours, cost=cost,
             values={
-                "util": as_percent(util),
-                "traffic": f"used {most} of one direction in 99.5 % of seconds" if util > 0
-                else "carried no traffic in 99.5 % of seconds",
+                "util": as_percent(util), "traffic": f"{carried} in 99.5 % of seconds",
                 "whose": "whatever ran there" if silent else "between its GPUs",
             },
             sure=1.0 if group.gpus_per_replica == 1 else group.lead.kind.confidence,
-            after=words,
+            after=told, premium=premium,
         )  # fmt: skip
-        return self.found(finding, group, group.nodes, premium=premiums[0] if premiums else None)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...core.advice_types import Evidence
+from ....rules.policy.thresholds import WasteRule
 from ..finding import as_percent
 from ..fleet import WEAK, Fleet
 from ..groups import Group
-from ..rule import ReferenceLine, Verdict, Why, WorkloadRule, finding_of, is_job, seen_at_work, seen_too_short
+from ..rule import AT_CAPACITY, Verdict, Why, WorkloadRule, is_job, seen_at_work, seen_too_short
 
 # What memory was never taken says the same of any kind of work but an engine's pool, which is told by its level.
 _SURE_OF_ANY = 0.8
@@ -21,13 +21,14 @@ class MemoryUnused(WorkloadRule):
     id = "memory-unused"
     fact = "GPU memory mostly unused"
     answered_by = {"mig-slice": 2, "move-sku": WEAK}
-    line = ReferenceLine("memory used", "mem_max", "memory unused up to")
+    contradicted_by = AT_CAPACITY | {"shape-memory-pool"}
+    line = ("memory used", "mem_max", "memory unused up to")
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (group for group in super().scope(fleet) if not group.preallocates)
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, most = self.limits(fleet, group), group.mem_needed_max
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        most = group.mem_needed_max
         if most is None:
             return Why.MEMORY_NOT_MEASURED
         if most >= limits.value("mem_max"):
@@ -41,16 +42,15 @@ class MemoryUnused(WorkloadRule):
             return seen_too_short(floor)
         sku = fleet.gpu_of(group)
         size = None if sku is None else sku.mem_bytes
-        finding = finding_of(
-            fleet, limits, group,
+        return self.found(
+            fleet, group,
             evidence=(
-                Evidence("mem_used_max", most, limits.value("mem_max"), "ratio of the GPU's memory"),
-                Evidence("mem_total", None if size is None else float(size), None, "bytes"),
-                Evidence("hours_observed", group.observed_hours, floor, "hours"),
+                ("mem_used_max", most, "mem_max", "ratio of the GPU's memory"),
+                ("mem_total", None if size is None else float(size), None, "bytes"),
+                ("hours_observed", group.observed_hours, floor, "hours"),
             ),
-            gpu_hours=group.gpu_hours, cost=None,
+            gpu_hours=group.gpu_hours,
             values={"mem_used": as_percent(most), "mem_gb": None if size is None else f"{most * size / 1e9:.0f}"},
             sure=max(group.lead.kind.confidence, _SURE_OF_ANY),
             after="Memory has no separate price; see the recommendations for the savings of a smaller GPU or a slice.",
         )  # fmt: skip
-        return self.found(finding, group, group.nodes)

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
-from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import dated, usd
 from ..constraints import gates
 from ..finding import as_percent
 from ..fleet import Fleet
 from ..groups import Group
-from ..rule import Verdict, Why, WorkloadRule, busy_share, finding_of, measured_percentile, too_short
+from ..rule import Verdict, Why, WorkloadRule
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
@@ -48,56 +47,52 @@ class OverTier(WorkloadRule):
     fact = "a cheaper GPU is enough"
     answered_by = {"move-sku": 3}
     waste = "tier"
+    needs_coverage = True
+    contradicted_by = frozenset({"shape-compute-bound", "limited-by-compute"})
+    contradicting_limit = "compute"
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits = self.limits(fleet, group)
-        if short := too_short(fleet, limits, group):
-            return short
-        compute = group.feature("tensor_of_sustained_p95") or measured_percentile(group.use.u_c, 95)
-        bound, least = busy_share(group, "hbm-bandwidth"), limits.value("hbm_share_min")
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        compute, bound, least = group.compute_p95, group.busy_share("hbm-bandwidth"), limits.value("hbm_share_min")
         uses_compute = compute is not None and compute >= limits.value("u_c_p95_max")
-        if uses_compute or bound + busy_share(group, "unknown") < least:
+        if uses_compute or bound + group.busy_share("unknown") < least:
             return None
         if compute is None:
             return Why.COMPUTE_NOT_MEASURED
         if bound < least:
             return Why.BOTTLENECK_UNKNOWN
         cheaper = _cheaper(fleet, limits, group)
-        if cheaper is None or isinstance(cheaper, CodedText):
+        if not isinstance(cheaper, _Cheaper):
             return cheaper
-        cost = cheaper.usd_less * group.gpu_hours
+        node, cost = cheaper.node, cheaper.usd_less * group.gpu_hours
         how = " (assumed: lowest sustained share measured for its architecture)" if cheaper.assumed else ""
-        finding = finding_of(
-            fleet, limits, group,
+        sure = max(group.lead.kind.confidence, _SURE_OF_ANY) * group.lead.bottleneck.confidence
+        return self.found(
+            fleet, group,
             evidence=(
-                Evidence("compute_use_p95", compute, limits.value("u_c_p95_max"), "ratio of what the SKU sustains"),
-                Evidence("bound_by_memory", bound, least, "ratio of busy time"),
-                Evidence("cheaper_sku", cheaper.node.name, None, "node SKU"),
-                Evidence(
-                    "cheaper_sku_bandwidth", cheaper.bandwidth, limits.value("bandwidth_min"),
+                ("compute_use_p95", compute, "u_c_p95_max", "ratio of what the SKU sustains"),
+                ("bound_by_memory", bound, "hbm_share_min", "ratio of busy time"),
+                ("cheaper_sku", node.name, None, "node SKU"),
+                (
+                    "cheaper_sku_bandwidth", cheaper.bandwidth, "bandwidth_min",
                     "ratio of the current SKU's sustained bandwidth",
                 ),
-                Evidence("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
+                ("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
             ),
             gpu_hours=group.gpu_hours, cost=cost,
-            values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": cheaper.node.gpu},
-            sure=max(group.lead.kind.confidence, _SURE_OF_ANY)
-            * group.lead.bottleneck.confidence
-            * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
+            values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": node.gpu},
+            sure=sure * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
             after=(
-                f"{cheaper.node.gpu} ({cheaper.node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} "
-                f"for {usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
+                f"{node.gpu} ({node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} for "
+                f"{usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
                 f"{dated((fleet.book.saving_price(group.nodes[0]), cheaper.price))}."
             ),
         )  # fmt: skip
-        return self.found(finding, group, group.nodes)
 
 
 def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedText | None:
     """The cheapest such node of the same provider and region, or why that cannot be told; None: there is none."""
-    here, catalog, source = group.nodes[0], fleet.catalog, fleet.gpu_of(group)
-    paid = fleet.book.saving_price(here)
-    own = _sustained(source)
+    here, gpus, source = group.nodes[0], fleet.catalog.gpus, fleet.gpu_of(group)
+    paid, own = fleet.book.saving_price(here), _sustained(source)
     if source is None:
         return Why.GPU_UNKNOWN
     if own is None:
@@ -108,8 +103,8 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
     best: _Cheaper | None = None
     closed: CodedText | None = None
     for node in fleet.book.for_sale(here):
-        price, gpu = fleet.book.beside(here, node.name), catalog.gpu(node.gpu)
-        there = _sustained(gpu, catalog.gpus.values())
+        price, gpu = fleet.book.beside(here, node.name), fleet.catalog.gpu(node.gpu)
+        there = _sustained(gpu, gpus.values())
         if price is None or gpu is None or there is None or gpu.name == source.name:
             continue
         less = rate - price.usd_per_hour / node.gpu_count

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from ....rules.policy.thresholds import WasteRule
+from ...classify.doubts import Doubt
 from ...classify.features.soundness import CONTRADICTIONS
 from ...classify.types import BareGpu, NodeFacts
-from ...core.advice_types import Evidence
 from ...core.coded_text import CodedText
 from ...core.timestamps import rfc3339
-from ...core.verdict_types import WorkloadVerdict
-from ..finding import Clean, Found, Outcome, as_percent, watts
+from ..finding import Clean, Found, Outcome, Unjudged, as_percent, watts
 from ..fleet import FAULT_RULE, NODES_UNKNOWN, Fleet
 from ..groups import Group
-from ..rule import Rule, finding_of, finding_of_node, seen_too_short, unjudged
+from ..rule import Rule, seen_too_short
 
 
 class TelemetryFault(Rule):
@@ -31,56 +29,55 @@ class TelemetryFault(Rule):
         faulty: dict[tuple[str, ...], list[Group]] = {}
         for group in fleet.groups:
             if not group.nodes:
-                yield unjudged(group, NODES_UNKNOWN)
+                yield Unjudged(NODES_UNKNOWN, group.nodes, group)
             elif group.observed_hours < least:
-                yield unjudged(group, seen_too_short(least))
+                yield Unjudged(seen_too_short(least), group.nodes, group)
             elif fleet.faulty(group):
                 faulty.setdefault(tuple(n.node for n in group.nodes), []).append(group)
             else:
                 yield Clean(group)
+        doubts: dict[str, list[Doubt]] = {}
+        for doubt in fleet.verdicts.doubts:
+            if doubt.code in CONTRADICTIONS:
+                doubts.setdefault(doubt.gpu_uuid, []).append(doubt)
         for groups in faulty.values():
-            yield self._of_groups(fleet, limits, groups)
+            yield self._of_groups(fleet, groups, doubts)
         for node in fleet.verdicts.nodes:
             own = fleet.free.get(node.node, [])
             faults = [gpu for gpu in own if gpu.telemetry_fault]
             if max((gpu.hours for gpu in faults or own), default=0.0) >= least:
-                yield self._of_node(fleet, limits, node, faults) if faults else Clean(node)
+                yield self._of_node(fleet, node, faults) if faults else Clean(node)
 
-    def _of_groups(self, fleet: Fleet, limits: WasteRule, groups: Sequence[Group]) -> Found:
-        """`groups`: on the same nodes, the largest first."""
+    def _of_groups(self, fleet: Fleet, groups: Sequence[Group], doubts: Mapping[str, Sequence[Doubt]]) -> Found:
+        """`groups`: on the same nodes, the largest first. `doubts`: the contradictions of every GPU."""
         group, share = groups[0], max(g.fault_share for g in groups)
-        held: dict[str, list[WorkloadVerdict]] = {}
-        for w in (w for one in groups for w in one.workloads):
-            for uuid in w.gpus:
-                held.setdefault(uuid, []).append(w)
-        # The contradictions of GPUs of these groups, while they held them; the longest first.
-        doubts = [d for d in fleet.verdicts.doubts if d.code in CONTRADICTIONS and any(
-            d.node in w.nodes and w.start < d.end and d.start < w.end for w in held.get(d.gpu_uuid, ())
-        )]  # fmt: skip
-        doubts.sort(key=lambda d: (-d.hours, d.node, d.gpu_uuid))
+        # Of their GPUs while they held them; the longest first.
+        own = [
+            d
+            for w in (w for one in groups for w in one.workloads)
+            for uuid in w.gpus
+            for d in doubts.get(uuid, ())
+            if d.node in w.nodes and w.start < d.end and d.start < w.end
+        ]
         evidence = [
-            Evidence("contradiction", share, limits.value("share_min"), "ratio of observed time"),
-            Evidence("engine_active", group.feature("engine_active"), None, "ratio"),
-            Evidence("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
-            Evidence("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
+            ("contradiction", share, "share_min", "ratio of observed time"),
+            ("engine_active", group.feature("engine_active"), None, "ratio"),
+            ("tensor_active", group.feature("tensor_utilization"), None, "ratio"),
+            ("power_over_idle", group.feature("power_over_idle"), None, "ratio"),
         ]
         told: list[str] = []
-        if doubts:
-            first, others = doubts[0], len({(d.node, d.gpu_uuid) for d in doubts}) - 1
+        if own:
+            first = min(own, key=lambda d: (-d.hours, d.node, d.gpu_uuid))
+            others = len({(d.node, d.gpu_uuid) for d in own}) - 1
             evidence += [
-                Evidence("contradiction_hours", first.hours, None, "hours"),
-                Evidence("contradiction_since", rfc3339(first.start), None, "time (UTC)"),
+                ("contradiction_hours", first.hours, None, "hours"),
+                ("contradiction_since", rfc3339(first.start), None, "time (UTC)"),
             ]
             told.append(f"{first.gpu_uuid} on {first.node}: {first.text}")
             if others:
                 told.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
             told.append(f"{len(groups)} workloads there show this.")
-        hours = sum(g.fault_share * g.gpu_hours for g in groups)
-        finding = finding_of(
-            fleet, limits, group, evidence=evidence, gpu_hours=hours, cost=None, values={"share": as_percent(share)},
-            after=" ".join(told),
-        )  # fmt: skip
         notes = tuple(
             CodedText(
                 "signals-contradict",
@@ -90,26 +87,24 @@ class TelemetryFault(Rule):
             )
             for g in groups
         )
-        series = frozenset(g.series_id for g in groups)
-        return self.found(finding, group, group.nodes, faulty=series, notes=notes)
+        return self.found(
+            fleet, group, evidence=evidence, gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
+            values={"share": as_percent(share)}, after=" ".join(told),
+            faulty=frozenset(g.series_id for g in groups), notes=notes,
+        )  # fmt: skip
 
-    def _of_node(self, fleet: Fleet, limits: WasteRule, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:
+    def _of_node(self, fleet: Fleet, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:
         hours = sum(b.hours for b in faults)
         power = [b.power_mean_watts for b in faults if b.power_mean_watts is not None]
         floor = [b.idle_power_watts for b in faults if b.idle_power_watts is not None]
         over = sum(power) / sum(floor) if power and len(power) == len(floor) and sum(floor) else None
-        finding = finding_of_node(
-            fleet, limits, node, faults,
+        return self.found(
+            fleet, node, gpu_hours=hours, sure=0.9, bare=tuple(faults),
             evidence=(
-                Evidence("power_over_idle", over, None, "ratio"),
-                Evidence("hours_without_workload", hours, None, "GPU-hours"),
+                ("power_over_idle", over, None, "ratio"), ("hours_without_workload", hours, None, "GPU-hours"),
             ),
-            gpu_hours=hours, cost=None, sure=(0.9,),
             values={
-                "workload": f"{len(faults)} free GPUs", "node": node.node, "nodes": f"node {node.node}",
-                "gpu_count": len(faults), "gpu_sku": node.gpu_sku or node.gpu_name,
-                "power": watts(sum(power) / len(power)) if power else None,
+                "workload": f"{len(faults)} free GPUs", "power": watts(sum(power) / len(power)) if power else None,
             },
             after=faults[0].telemetry_fault or "",
         )  # fmt: skip
-        return self.found(finding, None, (node,))

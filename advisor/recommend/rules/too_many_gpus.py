@@ -8,24 +8,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from ....rules.policy.labels import TRAINING_KINDS
-from ...core.advice_types import Evidence
+from ....rules.policy.labels import ON_DEMAND_KINDS, TRAINING_KINDS
+from ....rules.policy.thresholds import WasteRule
+from ...core.advice_types import Finding
 from ...core.coded_text import coded
 from ..constraints import room_bytes
 from ..finding import as_percent
 from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
-from ..prediction import NORM, demand, not_measured
-from ..rule import (
-    MIN_SHARE,
-    Verdict,
-    Why,
-    WorkloadRule,
-    finding_of,
-    kind_chance,
-    measured_percentile,
-    too_short,
-)
+from ..prediction import NORM, USE_NAMES, demand, not_measured
+from ..rule import AT_CAPACITY, MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance
+
+# Share of the rows above a rule's level that its own percentile leaves room for, and as much again.
+_ABOVE_SHARE = 0.02
+_LIMITS = ("compute", "hbm-bandwidth", "mixed", "nvlink", "network", "pcie")
+_LINKS = (("NVLink", "u_n"), ("the network", "u_i"), ("PCIe", "u_p"))
 
 
 class TooManyGpus(WorkloadRule):
@@ -36,28 +33,36 @@ class TooManyGpus(WorkloadRule):
     fact = "more GPUs than the load needs"
     answered_by = {"reduce-gpus": 1, "mig-slice": 1, "move-sku": 5}
     waste = "surplus"
+    needs_coverage = True
+    contradicted_by = AT_CAPACITY
 
     def scope(self, fleet: Fleet) -> Iterable[Group]:
         return (g for g in super().scope(fleet) if g.kind not in TRAINING_KINDS and (g.gpu_count > 1 or not g.nodes))
 
-    def judge(self, fleet: Fleet, group: Group) -> Verdict:
-        limits, asked, use = self.limits(fleet, group), group.demand_p95, group.use
-        if short := too_short(fleet, limits, group):
-            return short
+    def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
+        """Rows with a limit and a use above what the finding calls the most, or a phase of training."""
+        most = next(e.threshold for e in finding.evidence if e.metric == "use_p99")
+        rows = fleet.verdicts.used(w.id for w in group.workloads)
+        seconds, used = rows.floats("seconds"), np.fmax.reduce([rows.floats(name) for name in USE_NAMES])
+        above = (used >= most) & np.isin(rows["bottleneck"].astype(str), _LIMITS)
+        if float(seconds[above].sum()) > _ABOVE_SHARE * float(seconds.sum()):
+            return "uses-more-at-times"
+        trains = any(p.kind in TRAINING_KINDS for w in group.now for p in w.phases)
+        return "phase-of-training" if trains else None
+
+    def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
+        asked, use = group.demand_p95, group.use
         if asked is None:
             lacking = not_measured(use, "u_c", "u_m")
             return lacking.reason if lacking else coded("demand-unknown", "its demand is unknown")
         # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
         # known: they see the seconds that an hour's mean hides.
-        peaks = {
-            "compute": group.feature("tensor_of_sustained_p99") or measured_percentile(use.u_c, 99),
-            "memory bandwidth": group.feature("hbm_of_sustained_p99") or measured_percentile(use.u_m, 99),
-            "NVLink": measured_percentile(use.u_n, 99),
-            "the network": measured_percentile(use.u_i, 99),
-            "PCIe": measured_percentile(use.u_p, 99),
-        }
-        known = {name: value for name, value in peaks.items() if value is not None}
-        label, top = max(known.items(), key=lambda one: one[1])
+        peaks = (
+            ("compute", group.feature("tensor_of_sustained_p99") or group.use_percentile("u_c", 99)),
+            ("memory bandwidth", group.feature("hbm_of_sustained_p99") or group.use_percentile("u_m", 99)),
+            *((name, group.use_percentile(use_, 99)) for name, use_ in _LINKS),
+        )
+        label, top = max(((name, value) for name, value in peaks if value is not None), key=lambda one: one[1])
         if top >= limits.value("u_p99_max"):
             return None
         needed, load = _needed(fleet, group, asked, limits.value("headroom"))
@@ -78,12 +83,12 @@ class TooManyGpus(WorkloadRule):
         if trains > limits.value("training_chance_max"):
             return Why.KIND_UNKNOWN
         surplus = group.gpu_hours * (1 - needed / min(held, group.gpu_count))
-        finding = finding_of(
-            fleet, limits, group,
+        return self.found(
+            fleet, group,
             evidence=(
-                Evidence("use_p99", top, limits.value("u_p99_max"), "ratio of what the SKU sustains"),
-                Evidence("demand_p95", asked, limits.value("headroom"), "ratio of what the SKU sustains"),
-                Evidence("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
+                ("use_p99", top, "u_p99_max", "ratio of what the SKU sustains"),
+                ("demand_p95", asked, "headroom", "ratio of what the SKU sustains"),
+                ("gpus_held", float(group.gpu_count), float(needed), "GPUs"),
             ),
             gpu_hours=surplus, cost=fleet.cost(surplus, group.nodes),
             values={
@@ -93,7 +98,6 @@ class TooManyGpus(WorkloadRule):
             # Rows are hours: minutes of a peak hide in them.
             sure=0.9 * (group.lead.kind.confidence if group.kind != "unknown" else 1 - trains),
         )  # fmt: skip
-        return self.found(finding, group, group.nodes)
 
 
 def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
@@ -104,24 +108,24 @@ def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> t
     read, and no more to exchange (an all-reduce sends 2 (N - 1) / N of its size); of links that were not measured the
     engine's time is the most that they take.
     """
-    # Each of several sessions is somebody's: none is given up for another.
-    whole = group.gpu_count if group.kind == "interactive" else group.right_size(demand_p95, headroom)
-    best = whole, demand_p95 * group.gpu_count / whole
-    size, sku = group.gpus_per_replica, fleet.gpu_of(group)
+    # Whole units, two at least where people wait. Each of several sessions is somebody's: none is given up for another.
+    held, unit, use = group.gpu_count, group.unit, group.use
+    floor = min(2, held // unit) if group.kind in ON_DEMAND_KINDS else 1
+    whole = max(math.ceil(round(held * demand_p95 / headroom / unit, 9)), floor, 1) * unit
+    whole = held if group.kind == "interactive" else whole
+    best = whole, demand_p95 * held / whole
+    size, replicas, sku = group.gpus_per_replica, len(group.now), fleet.gpu_of(group)
     # Replicas of different sizes are no plan.
-    alike = size > 1 and group.gpu_count == size * group.replicas
+    alike = size > 1 and held == size * replicas
     if not alike or sku is None or group.mem_needed_max is None:
         return best
-    use = group.use
     nothing, engine = np.zeros(len(use.g)), np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
     own = demand(replace(use, u_n=nothing, u_p=np.nan_to_num(use.u_p), u_i=use.of("u_i")))
     link = np.where(np.isfinite(use.of("u_n")), use.of("u_n"), engine)
     by_memory = math.ceil(size * group.mem_needed_max * sku.mem_bytes / max(room_bytes(sku.mem_bytes), 1.0))
-    for each in range(max(by_memory, 1), size):
-        if size % each:
-            continue
+    for each in (n for n in range(max(by_memory, 1), size) if not size % n):
         loads = ((own * size / each) ** NORM + (link if each > 1 else nothing) ** NORM) ** (1 / NORM)
         load = float(np.nanpercentile(loads, 95))
         if load <= headroom:
-            return (each * group.replicas, load) if each * group.replicas < whole else best
+            return (each * replicas, load) if each * replicas < whole else best
     return best
