@@ -162,8 +162,8 @@ class WhatIf(Page):
         self._bench = bench
         self.query_one("#knobs", Static).update("")
         group = bench.base.group
-        if group.replicas > 1:
-            told = f"  {group.replicas} replicas, {group.gpu_count} GPUs in total"
+        if len(group.now) > 1:
+            told = f"  {len(group.now)} replicas, {group.gpu_count} GPUs in total"
             self.query_one("#subject", Static).update(Content.assemble(self._subject, told))
         kept = self._choice if same and self._choice is not None else WhatIfChoice(self._node)
         self.query_one(SearchTable).set_data([bench.ask(WhatIfChoice()), *bench.targets])

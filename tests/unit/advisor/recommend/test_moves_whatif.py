@@ -229,11 +229,11 @@ def hours(days: int) -> pd.DataFrame:
 
 def test_the_quiet_hours_of_the_day_are_those_that_were_quiet_on_every_day():
     quiet = off_hours(hours(14))
-    assert (quiet.begin, quiet.end, quiet.length, quiet.days, quiet.risk) == (18, 8, 14, 14, "low")
+    assert (quiet.begin, quiet.length, quiet.days) == (18, 14, 14)
     once = hours(14)
     once.loc[(once["ts"] / 3600 % 24 == 1.0) & (once["ts"] == once["ts"].iloc[0]), "g_max"] = 0.06
-    assert (off_hours(once).begin, off_hours(once).end) != (18, 8)
-    assert off_hours(hours(7)).risk == "medium"
+    assert off_hours(once).length < 14
+    assert off_hours(hours(7)).days == 7
 
 
 def daily(w) -> pd.DataFrame:
