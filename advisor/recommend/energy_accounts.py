@@ -121,9 +121,7 @@ def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[Stat
         powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
         for region, price in sorted(powers.items()):
             figures.append(("usd_per_kwh", _figure(price), None if region == ANY_REGION else region))
-    figures.append(("usd_per_kwh", site.usd_per_kwh, None))
-    figures.append(("pue", site.pue, None))
-    figures.append(("co2_grams_per_kwh", site.co2_grams_per_kwh, None))
+    figures += [(name, getattr(site, name), None) for name in ("usd_per_kwh", "pue", "co2_grams_per_kwh")]
     return tuple(
         StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)
         for name, f, region in figures
@@ -198,13 +196,14 @@ def _of_fleet(
     tokens, joules = joules_a_token(parts)
     hours = verdicts.occupancy
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
+    by_use = None
+    if kwh is not None:
+        by_use = EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved)
     return FleetEnergy(
         **figures,
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
-        by_use=None
-        if kwh is None
-        else EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved),
+        by_use=by_use,
         phases=phases_together(one.phases for one in parts),
         owners=owners_of(workloads),
         generated_tokens=tokens,

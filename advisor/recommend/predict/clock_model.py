@@ -19,7 +19,7 @@ from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
 from ..groups import HOURS_PER_MONTH, Group
-from ..prediction import NORM, Z90, Array, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
+from ..prediction import NORM, Array, Factors, Phase, Prediction, Refusal, Use, interval_of, not_measured, time_ratio
 from ..sustained_rates import family
 
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
@@ -75,8 +75,7 @@ class ClockMove:
     @property
     def joules(self) -> Interval:
         """`joules_ratio` with its 80 % interval."""
-        spread = math.exp(Z90 * self.joules_sigma)
-        return Interval(self.joules_ratio / spread, self.joules_ratio, self.joules_ratio * spread)
+        return interval_of(self.joules_ratio, self.joules_sigma)
 
     @property
     def saves(self) -> bool:
@@ -272,7 +271,7 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
     caps = np.arange(high, low - 1e-9, -_KNEE_STEP * high)
     joules = _effect(draw, caps, model).joules
     at = int(np.argmin(joules))
-    return float(caps[at]) if at < len(caps) - 1 and joules[-1] > joules[at] * (1 + 1e-6) else None
+    return float(caps[at]) if joules[-1] > joules[at] * (1 + 1e-6) else None
 
 
 def best_cap(
