@@ -17,8 +17,7 @@ def skus(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, 
         status = main(["skus", *words])
     except SystemExit as stopped:
         status = stopped.code
-    told = capsys.readouterr()
-    return status, told.out, told.err
+    return status, *capsys.readouterr()
 
 
 CATALOG = load_catalog()
@@ -59,9 +58,7 @@ def test_more_load_takes_more_replicas_and_two_at_least():
 
 
 def document(capsys, *words):
-    status, out, _ = skus(capsys, *words, "--format", "json")
-    assert status == 0
-    return json.loads(out)
+    return json.loads(skus(capsys, *words, "--format", "json")[1])
 
 
 def test_json_holds_both_configurations_with_prices_and_their_dates(capsys):
@@ -77,9 +74,8 @@ HEAD = ["from", "to", "phase", "precision", "time_ratio", "blocked_by", "basis"]
 
 
 def test_json_of_a_comparison_has_the_agreed_shape(capsys):
-    told = document(
-        capsys, "compare", "H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B"
-    )
+    words = ("H100-SXM5", "L40S", "--phase", "decode", "--precision", "fp8", "--params", "13B")
+    told = document(capsys, "compare", *words)
     assert list(told) == [*HEAD, "speedup", "outside"]
     assert list(told["time_ratio"]) == ["p10", "p50", "p90"]
     assert told["time_ratio"]["p50"] > 3
@@ -166,6 +162,4 @@ PLAN = ("plan", "--params", "7B")
 )
 def test_bad_input_is_refused_in_a_sentence(capsys, words, told):
     status, out, err = skus(capsys, *words)
-    assert (status, out) == (2, "")
-    assert told in err
-    assert "Traceback" not in err
+    assert (status, out) == (2, "") and told in err and "Traceback" not in err
