@@ -29,7 +29,7 @@ from .market import ELSEWHERE
 from .move import Saving
 from .moves.mig_slice import fitting, per_gpu
 from .moves.move_sku import paid_on_top
-from .predict.clock_model import PowerAtWork, at_clock, predict_clock
+from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .prediction import (
     SAME_GPU,
@@ -132,7 +132,7 @@ def what_if(
     fleet: Fleet,
     base: Baseline,
     choice: WhatIfChoice,
-    drawn: PowerAtWork | None = None,
+    drawn: Draw | None = None,
     predicted: Predicted | None = None,
 ) -> WhatIfResult:
     """Evaluate a choice for the group of `base` (`fleet`: of that group). The same choice has the same answer.
@@ -177,7 +177,7 @@ class _Evaluation:
     """One choice during its calculation: collects what blocks it and what is missing."""
 
     def __init__(
-        self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: PowerAtWork | None, predicted: Predicted
+        self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None, predicted: Predicted
     ) -> None:
         self.fleet, self.base, self.choice, self.drawn, self.predicted = fleet, base, choice, drawn, predicted
         self.jobs = base.group.phase == "training"
@@ -313,7 +313,7 @@ class _Evaluation:
         if drawn is None:
             self._lacks("power-not-measured", "savings of a lower clock unknown: no data on busy power")
             return _both(time, found), None
-        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.idle_watts, model=load_power_model())
+        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.rest_watts, model=load_power_model())
         change = ClockChange(move, None, drawn.hours_per_month)
         kwh, joules = change.kwh_per_month, {"joules_per_month": change.kwh_per_month * JOULES_PER_KWH}
         worth = worth_words(self.fleet.book, group, kwh)

@@ -89,28 +89,20 @@ class ClockMove:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerAtWork:
-    """What one GPU of a group draws while it works: mean, 95th percentile and idle power; GPU-hours a month at work."""
-
-    watts: float
-    peak_watts: float
-    idle_watts: float
-    hours_per_month: float
-
-
-@dataclass(frozen=True, slots=True)
 class Draw:
-    """What one GPU draws, for a cap. `watts`: mean at work under `limit_watts`, today's limit; `rest_watts`: with
-    nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the mean tells of bursts.
+    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told, and no cap can
+    be weighed); `rest_watts`: with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the
+    mean tells of bursts. `hours_per_month`: GPU-hours of a group at work; 0: not told.
     """
 
     watts: float
     rest_watts: float
-    limit_watts: float
+    limit_watts: float = math.inf
     peak_watts: float | None = None
+    hours_per_month: float = 0.0
 
 
-def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> PowerAtWork | None:
+def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Draw | None:
     """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
     measured, or they never did."""
     usage = verdicts.usage_of({w.id for w in group.now}, "power_watts", "bottleneck", "seconds")
@@ -119,10 +111,10 @@ def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Po
     over, mean = group.feature("power_over_idle"), group.feature("power_watts")
     if seconds.sum() <= 0 or not over or not mean:
         return None
-    return PowerAtWork(
+    return Draw(
         watts=float(np.average(drawn, weights=seconds)),
         peak_watts=float(np.percentile(drawn, 95)),
-        idle_watts=mean / over,
+        rest_watts=mean / over,
         hours_per_month=float(seconds.sum()) / 3600 / observed_hours * HOURS_PER_MONTH,
     )
 

@@ -44,9 +44,8 @@ def advice(command=LLAMA, *, kv=0.3, framework="vllm", **changes):
 
 def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and_in_no_sum():
     told, without = advice(), advice("vllm serve acme/secret-model")
-    fewer = next(
-        one for one in told.workloads[0].levers if one.fields["sku"] == "H100-SXM5" and one.fields["precision"] == "fp8"
-    )
+    by_name = {(one.fields["sku"], one.fields["precision"]): one for one in told.workloads[0].levers}
+    fewer = by_name["H100-SXM5", "fp8"]
     f, cache = fewer.fields, 0.3 * (0.9 * of.catalog().gpus["H100-SXM5"].mem_bytes * 4 - 140e9)
     assert (told.workloads[0].levers_unknown, fewer.code) == (None, "lever-precision")
     assert (f["gpus"], f["gpus_now"], f["precision_now"]) == (2, 4, "bf16")
@@ -60,19 +59,20 @@ def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and
     assert tuple(replace(r, levers=()) for r in told.recommendations) == without.recommendations
 
 
+NO_LEVER = {
+    "command-not-known": [None],
+    "model-not-named": ["vllm serve", "vllm serve --model acme/***", ""],
+    "model-size-unknown": ["vllm serve acme/secret-model --dtype bfloat16 -tp 4"],
+    "model-precision-unknown": ["vllm serve acme/our-70B -tp 4", "vllm serve acme/our-70B -q compressed-tensors -tp 4"],
+    "gpus-of-a-copy-unknown": [f"vllm serve meta-llama/Llama-3.1-70B-Instruct{tp}" for tp in ("", " -tp 64")],
+    "memory-contradicts-size": ["vllm serve meta-llama/Llama-3.1-405B-Instruct -tp 4"],
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"command": None}, "command-not-known"),
-        ({"command": "vllm serve"}, "model-not-named"),
-        ({"command": "vllm serve --model acme/***"}, "model-not-named"),
-        ({"command": "vllm serve acme/secret-model --dtype bfloat16 -tp 4"}, "model-size-unknown"),
-        ({"command": "vllm serve acme/our-70B -tp 4"}, "model-precision-unknown"),
-        ({"command": "vllm serve acme/our-70B -q compressed-tensors -tp 4"}, "model-precision-unknown"),
-        ({"command": "vllm serve meta-llama/Llama-3.1-70B-Instruct"}, "gpus-of-a-copy-unknown"),
-        ({"command": "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 64"}, "gpus-of-a-copy-unknown"),
-        ({"command": "vllm serve meta-llama/Llama-3.1-405B-Instruct -tp 4"}, "memory-contradicts-size"),
-        ({"command": "", "framework": "vllm"}, "model-not-named"),
+        *(({"command": command}, code) for code, commands in NO_LEVER.items() for command in commands),
         # What serves no language model has neither lever nor gap.
         ({"kind": "training"}, None),
         ({"command": "python train.py --model meta-llama/Llama-3.1-70B", "framework": None}, None),
@@ -112,21 +112,21 @@ def test_commands_tell_the_model_its_size_and_its_precision(command, model):
     assert served_model(command, KNOWN) == model
 
 
-def skus(capsys, *words):
-    assert main(["skus", *words, "--format", "json"]) == 0
+def skus(capsys, words):
+    assert main(["skus", *words.split(), "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
     ("words", "precisions", "code"),
     [
-        (("L40S", "--params", "70B", "--gpus", "2"), ["fp8", "int4"], "weights-too-large"),
-        (("L40S", "--params", "8B", "--gpus", "2"), None, None),
-        (("V100", "--params", "70B", "--gpus", "4"), None, "weights-too-large"),
+        ("L40S --params 70B --gpus 2", ["fp8", "int4"], "weights-too-large"),
+        ("L40S --params 8B --gpus 2", None, None),
+        ("V100 --params 70B --gpus 4", None, "weights-too-large"),
     ],
 )
 def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisions, code):
-    told = skus(capsys, "compare", "H100-SXM5", *words, "--phase", "decode")
+    told = skus(capsys, f"compare H100-SXM5 {words} --phase decode")
     assert code is None or code in {one["code"] for one in told["blocked_by"]}
     levers = told.get("levers")
     assert (levers and [one["fields"]["precision"] for one in levers]) == precisions
@@ -135,20 +135,20 @@ def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisi
 
 
 def test_plans_name_the_precision_in_which_fewer_gpus_do(capsys):
-    words = ("plan", "--params", "70B", "--load", "20rps", "--latency", "1s")
-    told = skus(capsys, *words)
+    words = "plan --params 70B --load 20rps --latency 1s"
+    told = skus(capsys, words)
     first, f = told["serving"][0], told["levers"][0]["fields"]
     assert (f["precision"], f["sku"], f["gpus_now"]) == ("fp8", first["gpu_sku"], first["gpus"])
     assert f["gpus"] < f["gpus_now"] and "$" not in told["levers"][0]["text"]
-    assert "levers" not in skus(capsys, *words, "--precision", "int4")
+    assert "levers" not in skus(capsys, f"{words} --precision int4")
 
 
 def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(capsys):
-    words = ("compare", "H100-SXM5", "L40S", "--phase", "decode", "--params", "8B", "--gpus", "1", "--batch")
+    words = "compare H100-SXM5 L40S --phase decode --params 8B --gpus 1 --batch"
 
     def too_large(batch):
-        blocked = skus(capsys, *words, str(batch))["blocked_by"]
-        return next((one["fields"] for one in blocked if one["code"] == "batch-too-large"), None)
+        blocked = skus(capsys, f"{words} {batch}")["blocked_by"]
+        return {one["code"]: one["fields"] for one in blocked}.get("batch-too-large")
 
     f = too_large(256)
     most = f["batch_at_most"]

@@ -14,7 +14,7 @@ from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.pipeline import AdviseOptions, fleet_of
 from skuwise.advisor.recommend.fleet import baseline_for
 from skuwise.advisor.recommend.moves.schedule_off import off_hours
-from skuwise.advisor.recommend.predict.clock_model import PowerAtWork
+from skuwise.advisor.recommend.predict.clock_model import Draw
 from skuwise.advisor.recommend.whatif import WhatIfChoice, WhatIfResult, survey, what_if
 from skuwise.advisor.render import render
 from skuwise.advisor.views.whatif_session import workbench
@@ -39,7 +39,7 @@ from skuwise.tests.support.moves_builders import (
 from skuwise.tests.support.rulebooks import rulebook
 
 H200 = "azure/Standard_ND96isr_H200_v5"
-DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
+DRAWN = Draw(watts=400.0, peak_watts=420.0, rest_watts=90.0, hours_per_month=5000.0)
 
 
 def scene_of(given: Verdicts, prices=()):
@@ -48,12 +48,8 @@ def scene_of(given: Verdicts, prices=()):
     return context, baseline_for(context, context.groups[0])
 
 
-def asked(given: Verdicts, node: str | None = None, drawn: PowerAtWork | None = None, **choice) -> WhatIfResult:
+def asked(given: Verdicts, node: str | None = None, drawn: Draw | None = None, **choice) -> WhatIfResult:
     return what_if(*scene_of(given), WhatIfChoice(node, **choice), drawn)
-
-
-def codes(said) -> set[str]:
-    return {one.code for one in said}
 
 
 def service(gpus: int = 8, **use) -> Verdicts:
@@ -102,7 +98,7 @@ LIGHT = {"u_c": 0.02, "u_m": 0.05, "g": 0.3}
 )
 def test_what_forbids_a_choice_and_what_is_missing_is_told(given, choice, blocked, missing) -> None:
     told = asked(given, **choice)
-    assert (codes(told.blocked_by), codes(told.missing)) == (blocked, missing)
+    assert [{one.code for one in said} for said in (told.blocked_by, told.missing)] == [blocked, missing]
 
 
 def test_where_no_price_is_known_nothing_is_claimed() -> None:
@@ -113,7 +109,7 @@ def test_where_no_price_is_known_nothing_is_claimed() -> None:
     given = founding()
     nowhere = replace(given, nodes=tuple(replace(n, node_sku=None, region=None, provider=None) for n in given.nodes))
     told = asked(nowhere, PLAIN)
-    assert told.saving_usd_per_month is None and "todays-price-unknown" in codes(told.missing)
+    assert told.saving_usd_per_month is None and "todays-price-unknown" in {one.code for one in told.missing}
 
 
 def test_without_a_count_the_demand_sets_it() -> None:
@@ -138,7 +134,7 @@ def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is
     told = asked(founding(), clock_share=0.7, drawn=DRAWN)
     (saves,) = [note for note in told.notes if note.code == "clock-saves"]
     assert told.time_ratio.p50 > 1 and saves.fields["joules_per_month"] > 0
-    assert DRAWN.idle_watts < told.then.watts < told.today.watts
+    assert DRAWN.rest_watts < told.then.watts < told.today.watts
     assert "no dollar value" in saves.text and told.saving_usd_per_month is None
 
 
