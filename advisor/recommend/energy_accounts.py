@@ -121,7 +121,8 @@ def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[Stat
         powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
         for region, price in sorted(powers.items()):
             figures.append(("usd_per_kwh", _figure(price), None if region == ANY_REGION else region))
-    figures += [("usd_per_kwh", site.usd_per_kwh, None), ("pue", site.pue, None)]
+    figures.append(("usd_per_kwh", site.usd_per_kwh, None))
+    figures.append(("pue", site.pue, None))
     figures.append(("co2_grams_per_kwh", site.co2_grams_per_kwh, None))
     return tuple(
         StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)

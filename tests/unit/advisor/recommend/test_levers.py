@@ -1,5 +1,5 @@
-# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false
-# pyright: reportOptionalSubscript=false, reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false, reportOptionalSubscript=false
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 """Lower precisions as levers: what fits fewer or smaller GPUs, from what is known of a service, and in no sum."""
 
 from __future__ import annotations
