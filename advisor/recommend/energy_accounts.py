@@ -198,13 +198,14 @@ def _of_fleet(
     tokens, joules = joules_a_token(parts)
     hours = verdicts.occupancy
     unobserved = float(hours.loc[hours["class"] == "unobserved", "gpu_hours"].sum())
+    by_use = None
+    if kwh is not None:
+        by_use = EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved)
     return FleetEnergy(
         **figures,
         idle_held_kwh=None if kwh is None else figures["idle_kwh"] - free,
         idle_free_kwh=None if kwh is None else free,
-        by_use=None
-        if kwh is None
-        else EnergyByUse(*by_class["kwh"].tolist(), total=kwh, unobserved_gpu_hours=unobserved),
+        by_use=by_use,
         phases=phases_together(one.phases for one in parts),
         owners=owners_of(workloads),
         generated_tokens=tokens,

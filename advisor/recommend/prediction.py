@@ -41,11 +41,6 @@ SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_ACHIEVED_KNOWN = 0.16
 SIGMA_CHANGED_PARALLELISM = 0.40
 _MODERN = frozenset(("hopper", "blackwell"))
-_NETWORK_UNKNOWN = coded(
-    "network-unknown", "the work uses the network between nodes, and that of the target is unknown"
-)
-
-
 # A use counts as measured where it is known in this share of the observed time.
 KNOWN_MIN = 0.99
 # What each use is called in a reason, and the metric that tells it.
@@ -95,9 +90,8 @@ class Use:
     @cached_property
     def link_p95(self) -> Mapping[str, float]:
         """95th percentile of the use of NVLink (n), the network (i) and PCIe (p); NaN: not measured."""
-        found = {"n": self.of("u_n"), "i": self.of("u_i"), "p": self.of("u_p")}
-        known = {name: values[np.isfinite(values)] for name, values in found.items()}
-        return {name: float(np.percentile(values, 95)) if values.size else math.nan for name, values in known.items()}
+        known = {link: values[np.isfinite(values)] for link in "nip" for values in (self.of(f"u_{link}"),)}
+        return {link: float(np.percentile(values, 95)) if values.size else math.nan for link, values in known.items()}
 
     def matters(self, link: str) -> bool:
         """Whether a link (n, i or p) was measured and is in use at all: 5 % at the 95th percentile."""
@@ -115,6 +109,12 @@ class Link:
     bytes_per_second: float | None
 
 
+def interval_of(median: float, sigma: float) -> Interval:
+    """The 80 % interval of a log-normal ratio; `sigma`: standard deviation of its log."""
+    spread = math.exp(Z90 * sigma)
+    return Interval(median / spread, median, median * spread)
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """Log-normal time ratio (target over source): `median` and the standard deviation of its log."""
@@ -125,8 +125,7 @@ class Prediction:
 
     @property
     def interval(self) -> Interval:
-        spread = math.exp(Z90 * self.sigma)
-        return Interval(self.median / spread, self.median, self.median * spread)
+        return interval_of(self.median, self.sigma)
 
     def draw(self, rng: np.random.Generator, n: int) -> Array:
         """`n` joint draws of the ratio."""
@@ -192,26 +191,30 @@ def predict(
     if use.matters("n") and rho.n is None:
         return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
     if use.matters("i") and rho.i is None and not same_network:
-        return Refusal(_NETWORK_UNKNOWN)
-    here, there = _exposed_share(use, Factors()), _exposed_share(use, rho)
+        told = "the work uses the network between nodes, and that of the target is unknown"
+        return Refusal(coded("network-unknown", told))
+
+    def exposed_share(factors: Factors) -> float:
+        """Share of the engine's time there that is communication which nothing hides."""
+        rows, _, engine, exposed = _times(use, factors)
+        total = float(np.sum(engine * rows.seconds))
+        return float(np.sum(exposed * rows.seconds)) / total if total > 0 else 0.0
+
+    here, there = exposed_share(Factors()), exposed_share(rho)
     if there > EXPOSED_MAX and there > here:
-        return Refusal(
-            coded(
-                "communication-exposed",
-                "exposed communication would take {there:.0%} of the time (now {here:.0%})",
-                there=there, here=here,
-            )
-        )  # fmt: skip
+        told = "exposed communication would take {there:.0%} of the time (now {here:.0%})"
+        return Refusal(coded("communication-exposed", told, there=there, here=here))
     families = {family(source), family(target)}
-    ratio = time_ratio(use, phase, rho, SERVING_FLOOR if phase == "serving" and families <= _MODERN else 0.0)
+    floor = SERVING_FLOOR if phase == "serving" and families <= _MODERN else 0.0
+    ratio = max(time_ratio(use, phase, rho, floor), 1e-6)
     if source.name == target.name:
-        return Prediction(max(ratio, 1e-6), SIGMA_ACHIEVED_KNOWN, "same GPU, different network")
+        return Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "same GPU, different network")
     # Counters do not show experts: serving is taken to be as hard to predict as theirs.
     work = TRAINING if phase == "training" else EXPERTS
     known = model.classes[work]
     if families <= known.architectures:
-        return Prediction(max(ratio, 1e-6), known.sigma, work)
-    return Prediction(max(ratio, 1e-6), known.sigma * model.unseen, f"{work}; outside what was measured")
+        return Prediction(ratio, known.sigma, work)
+    return Prediction(ratio, known.sigma * model.unseen, f"{work}; outside what was measured")
 
 
 def not_measured(use: Use, *names: str) -> Refusal | None:
@@ -255,13 +258,6 @@ def busy_there(use: Use, factors: Factors) -> Array:
     """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind. Rows
     in which a use that matters there was not measured are left out."""
     return _times(use, factors)[2]
-
-
-def _exposed_share(use: Use, factors: Factors) -> float:
-    """Share of the engine's time there that is communication which nothing hides."""
-    use, _, there, exposed = _times(use, factors)
-    total = float(np.sum(there * use.seconds))
-    return float(np.sum(exposed * use.seconds)) / total if total > 0 else 0.0
 
 
 def _times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, Array, Array]:
@@ -308,12 +304,8 @@ def _factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link])
         if rates is None:
             return Refusal(coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate of {sku}", sku=sku.name))
         if rates.assumed:
-            return Refusal(
-                coded(
-                    "rates-not-published", "no published data on {rates}; nominal peaks are misleading",
-                    rates=" or ".join(rates.assumed),
-                )
-            )  # fmt: skip
+            told = "no published data on {rates}; nominal peaks are misleading"
+            return Refusal(coded("rates-not-published", told, rates=" or ".join(rates.assumed)))
     assert here is not None
     assert there is not None
     nvlink = _over(source.link_bytes_per_second, target.link_bytes_per_second)

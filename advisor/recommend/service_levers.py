@@ -133,16 +133,15 @@ def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> ServiceLe
     fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
     if not fits or not serves_language_model(lead.framework, lead.command):
         return ServiceLevers()
-    held = _held(fleet, group, served_model(lead.command, known))
+    model = served_model(lead.command, known)
+    held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
         return ServiceLevers(unknown=held)
     return ServiceLevers((*_fewer(held), *_smaller(held, fleet, group)))
 
 
-def _held(fleet: Fleet, group: Group, model: ServedModel | CodedText) -> _Held | CodedText:
-    if isinstance(model, CodedText):
-        return model
-    sku = fleet.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
+def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
+    sku = fleet.gpu_of(group)
     if sku is None:
         return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
     gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)

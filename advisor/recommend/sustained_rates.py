@@ -93,9 +93,8 @@ def family(sku: GpuSku) -> str:
 
 
 def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
-    measured = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}.get(
-        precision
-    )
+    own = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}
+    measured = own.get(precision)
     if measured is not None:
         return measured
     if precision in ("fp32", "fp4", "int8", "fp64") and (precision == "fp32" or precision in sku.dense_flops):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, MutableMapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ...rules.models.power_model import load_power_model
-from ..core.advice_types import Interval, Realisation, Recommendation, Risk
+from ..core.advice_types import Configuration, Interval, Realisation, Recommendation, Risk
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.energy_sums import JOULES_PER_KWH
 from ..core.timestamps import day
@@ -29,7 +29,7 @@ from .market import ELSEWHERE
 from .move import Saving
 from .moves.mig_slice import fitting, per_gpu
 from .moves.move_sku import paid_on_top
-from .predict.clock_model import PowerAtWork, at_clock, predict_clock
+from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
 from .prediction import (
     SAME_GPU,
@@ -125,16 +125,14 @@ class WhatIfResult:
         if then.node == now.node and then.gpus == now.gpus:
             return False  # nothing is changed
         action = "reduce-gpus" if then.node == now.node else "move-sku"
-        return (r.action, r.target.gpu_sku, r.target.node_sku, r.target.gpu_count) == (
-            action, then.gpu, then.node, then.gpus,
-        )  # fmt: skip
+        return r.action == action and r.target == Configuration(then.gpu, then.node, then.gpus)
 
 
 def what_if(
     fleet: Fleet,
     base: Baseline,
     choice: WhatIfChoice,
-    drawn: PowerAtWork | None = None,
+    drawn: Draw | None = None,
     predicted: Predicted | None = None,
 ) -> WhatIfResult:
     """Evaluate a choice for the group of `base` (`fleet`: of that group). The same choice has the same answer.
@@ -175,51 +173,44 @@ def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction |
     return Prediction(ratio, SIGMA_CHANGED_PARALLELISM, "parallelism changes; benchmark first")
 
 
-@dataclass
 class _Evaluation:
     """One choice during its calculation: collects what blocks it and what is missing."""
 
-    fleet: Fleet
-    base: Baseline
-    choice: WhatIfChoice
-    drawn: PowerAtWork | None
-    predicted: Predicted
-    blocked: list[CodedText] = field(default_factory=list)
-    missing: list[CodedText] = field(default_factory=list)
-    notes: list[CodedText] = field(default_factory=list)
-    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(SEED))
-
-    @property
-    def jobs(self) -> bool:
-        return self.base.group.phase == "training"
-
-    @cached_property
-    def hours(self) -> float:
-        """Hours a month in which the nodes are held, at today's speed."""
-        return job_hours(self.fleet, self.base) if self.jobs else HOURS_PER_MONTH
-
-    @cached_property
-    def source(self) -> GpuSku | None:
-        name = self.base.group.lead.gpu_sku
-        return self.fleet.catalog.gpu(name) if name else None
-
-    @cached_property
-    def stays(self) -> bool:
-        """Whether the nodes are those of today."""
-        return self.choice.node is None or self.choice.node == self.base.group.lead.node_sku
-
-    @cached_property
-    def target(self) -> NodeSku | None:
-        """The node then; None: today's is not known to the catalog."""
-        return self.base.sku if self.stays else self.fleet.catalog.node(self.choice.node or "")
+    def __init__(
+        self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None, predicted: Predicted
+    ) -> None:
+        self.fleet, self.base, self.choice, self.drawn, self.predicted = fleet, base, choice, drawn, predicted
+        self.jobs = base.group.phase == "training"
+        # Hours a month in which the nodes are held, at today's speed.
+        self.hours = job_hours(fleet, base) if self.jobs else HOURS_PER_MONTH
+        # Whether the nodes are those of today, and the node then; None: the catalog does not know it.
+        self.stays = choice.node is None or choice.node == base.group.lead.node_sku
+        self.target = base.sku if self.stays else fleet.catalog.node(choice.node or "")
+        self.blocked: list[CodedText] = []
+        self.missing: list[CodedText] = []
+        self.notes: list[CodedText] = []
+        self.rng = np.random.default_rng(SEED)
 
     def result(self) -> WhatIfResult:
-        base, source, gpu = self.base, self.source, self._gpu()
-        time = self._moved(source, gpu) if source is not None and gpu is not None else None
-        if isinstance(time, Refusal):
-            self._unpredicted("no-prediction", "no prediction", time)
-        if source is None or gpu is None or time is None or isinstance(time, Refusal):
-            return self._ended(None)
+        base, lead, then, answer = self.base, self.base.group.lead, None, {}
+        source = self.fleet.gpu_of(base.group)
+        gpu = self._gpu(source)
+        if source is not None and gpu is not None:
+            moved = self._moved(source, gpu)
+            if isinstance(moved, Refusal):
+                self._unpredicted("no-prediction", "no prediction", moved)
+            else:
+                then, answer = self._then(source, gpu, moved)
+        today = Side(
+            lead.gpu_sku, lead.node_sku, base.gpus, base.nodes, base.price, base.month_usd(base.nodes, self.hours),
+            base.demand, None if self.drawn is None else self.drawn.watts,
+        )  # fmt: skip
+        blocked, missing, notes = (tuple(dict.fromkeys(said)) for said in (self.blocked, self.missing, self.notes))
+        return WhatIfResult(self.choice, today, then, blocked_by=blocked, missing=missing, notes=notes, **answer)
+
+    def _then(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Side, dict[str, Any]]:
+        """The side then, and the fields of the result that rest on it."""
+        base = self.base
         time, fit = self._sliced(source, gpu, time)
         time, watts = self._clocked(source, gpu, time)
         time, gpus = self._counted(source, gpu, time, fit)
@@ -233,25 +224,17 @@ class _Evaluation:
         )  # fmt: skip
         saving = self._cash(then, time, self._nodes_drawn(time, gpus, per_node, fit))
         self._held_to_class(time, gpus)
-        answer = replace(self._ended(then), time_ratio=time.interval, basis=time.basis, risk=time.risk)
+        answer: dict[str, Any] = {"time_ratio": time.interval, "basis": time.basis, "risk": time.risk}
         if self.stays and not self.jobs:
-            answer = replace(answer, freed_gpu_hours_per_month=max(base.gpus - gpus, 0) * HOURS_PER_MONTH)
-        if saving is None or base.price is None:
-            return answer
-        spared = base.nodes - float(np.median(base.right_nodes_draws))
-        return replace(
-            answer, saving_usd_per_month=saving.interval, realisation=saving.realisation, available_from=saving.date,
-            of_count_usd_per_month=spared * base.price.usd_per_hour * self.hours,
-        )  # fmt: skip
-
-    def _ended(self, then: Side | None) -> WhatIfResult:
-        base, lead = self.base, self.base.group.lead
-        today = Side(
-            lead.gpu_sku, lead.node_sku, base.gpus, base.nodes, base.price, base.month_usd(base.nodes, self.hours),
-            base.demand, None if self.drawn is None else self.drawn.watts,
-        )  # fmt: skip
-        blocked, missing, notes = (tuple(dict.fromkeys(said)) for said in (self.blocked, self.missing, self.notes))
-        return WhatIfResult(self.choice, today, then, blocked_by=blocked, missing=missing, notes=notes)
+            answer["freed_gpu_hours_per_month"] = max(base.gpus - gpus, 0) * HOURS_PER_MONTH
+        if saving is not None and base.price is not None:
+            spared = base.nodes - float(np.median(base.right_nodes_draws))
+            answer |= {
+                "saving_usd_per_month": saving.interval, "realisation": saving.realisation,
+                "available_from": saving.date,
+                "of_count_usd_per_month": spared * base.price.usd_per_hour * self.hours,
+            }  # fmt: skip
+        return then, answer
 
     def _lacks(self, code: str, text: str, /, **fields: Scalar) -> None:
         self.missing.append(coded(code, text, **fields))
@@ -260,14 +243,14 @@ class _Evaluation:
         reason = refusal.reason
         self.missing.append(CodedText(code, f"{what}: {reason}", {**fields, "because": reason.code, **reason.fields}))
 
-    def _gpu(self) -> GpuSku | None:
+    def _gpu(self, source: GpuSku | None) -> GpuSku | None:
         """The GPU then; None: it is not known, and `missing` says so."""
-        if self.source is None:
+        if source is None:
             self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs")
         elif not self.base.group.nodes:
             self._lacks("nodes-unknown", "its nodes are unknown")
         elif self.stays:
-            return self.source
+            return source
         elif self.target is None:
             self._lacks("node-not-in-catalog", "the catalog has no node {node}", node=self.choice.node)
         else:
@@ -302,8 +285,9 @@ class _Evaluation:
             told = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
             self._lacks("slice-of-another-gpu", told, gpu=gpu.name, today=source.name)
         elif group.shared:
-            told = "its GPUs are shared; slices are predicted only for work with a whole GPU"
-            self._lacks("slice-of-shared-gpu", told)
+            self._lacks(
+                "slice-of-shared-gpu", "its GPUs are shared; slices are predicted only for work with a whole GPU"
+            )
         elif group.gpus_per_replica != 1:
             told = "slices are predicted only for replicas of one GPU; these have {gpus}"
             self._lacks("slice-of-larger-replica", told, gpus=group.gpus_per_replica)
@@ -329,7 +313,7 @@ class _Evaluation:
         if drawn is None:
             self._lacks("power-not-measured", "savings of a lower clock unknown: no data on busy power")
             return _both(time, found), None
-        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.idle_watts, model=load_power_model())
+        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.rest_watts, model=load_power_model())
         change = ClockChange(move, None, drawn.hours_per_month)
         kwh, joules = change.kwh_per_month, {"joules_per_month": change.kwh_per_month * JOULES_PER_KWH}
         worth = worth_words(self.fleet.book, group, kwh)
@@ -344,13 +328,10 @@ class _Evaluation:
             return time, math.ceil((chosen or base.gpus) / per_gpu(fit))
         gpus = chosen or base.gpus
         if self.jobs:
-            if gpus == base.gpus:
-                return time, gpus
-            found = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
-            if not isinstance(found, Refusal):
-                return _both(time, found), gpus
-            self._unpredicted("no-prediction-for-count", f"no prediction for {gpus} GPUs", found, gpus=gpus)
-            return time, gpus
+            found = predict_count(base.group.use, base.group.phase, base.gpus, gpus) if gpus != base.gpus else None
+            if isinstance(found, Refusal):
+                self._unpredicted("no-prediction-for-count", f"no prediction for {gpus} GPUs", found, gpus=gpus)
+            return (_both(time, found) if isinstance(found, Prediction) else time), gpus
         if chosen is not None:
             if gpus < base.gpus and gpu.name == source.name:
                 self.blocked += fewer_gpus_gates(base.group, gpus)
@@ -362,8 +343,7 @@ class _Evaluation:
             needed = int(base.gpus_needed(np.array([base.demand * time.median]))[0])
             gpus = min(needed, base.gpus) if self.stays else needed  # more of today's is for whoever asks to say
         if gpus != base.gpus and gpus < base.floor:
-            least = coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor)
-            self.blocked.append(least)
+            self.blocked.append(coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor))
         return time, gpus
 
     def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
@@ -375,10 +355,8 @@ class _Evaluation:
         load = fit.load * base.gpus / instances if fit is not None else base.demand * base.gpus * time.median / gpus
         # Whole GPUs are counted for the headroom; only a count, a slice or a clock that was chosen can exceed it.
         if load > most + 1e-9 and load > base.demand + 1e-9:
-            text = (
-                f"the 95th percentile of load would be {load_words(load)} of what they sustain "
-                f"(limit {load_words(most)})"
-            )
+            would = f"{load_words(load)} of what they sustain (limit {load_words(most)})"
+            text = f"the 95th percentile of load would be {would}"
             self.blocked.append(CodedText("overloaded", text, {"load": load, "headroom": most}))
         return load
 
@@ -402,14 +380,12 @@ class _Evaluation:
         if self.choice.usd_per_hour is not None:
             sku = target.name if target is not None else base.group.lead.node_sku or "node"
             region = known.region if known is not None else node.region or "any region"
-            return Price(
-                f"chosen:{sku}", sku, region, self.choice.usd_per_hour, "chosen", "entered here", day(self.fleet.at)
-            )
+            usd, at = self.choice.usd_per_hour, day(self.fleet.at)
+            return Price(f"chosen:{sku}", sku, region, usd, "chosen", "entered here", at)
         if known is None:
             where = f" in {node.region}" if node.region and not self.stays else ""
-            self._lacks(
-                "price-unknown", "no price for {what}; set one", what=f"{target.name if target else 'its nodes'}{where}"
-            )
+            what = f"{target.name if target else 'its nodes'}{where}"
+            self._lacks("price-unknown", "no price for {what}; set one", what=what)
         return known
 
     def _cash(self, then: Side, time: Prediction, nodes_drawn: Array) -> Saving | None:
@@ -451,10 +427,9 @@ class _Evaluation:
         broken = broken_limits(latency, slowdown)
         self.blocked += broken
         if slowdown.slower and not broken:
-            said, code = unpredicted_words(latency), "latency-in-question"
-            if said is None:
-                said, code = kept_words(latency, slowdown), "latency-kept"
-            self.notes.append(coded(code, "{said}", said=said))
+            said = unpredicted_words(latency)
+            code = "latency-in-question" if said is not None else "latency-kept"
+            self.notes.append(coded(code, "{said}", said=kept_words(latency, slowdown) if said is None else said))
 
 
 def _both(first: Prediction, second: Prediction) -> Prediction:

@@ -15,7 +15,7 @@ from ..core.verdict_types import WorkloadVerdict
 from ..pipeline import fleet_of
 from ..recommend.fleet import Baseline, Fleet, baseline_for
 from ..recommend.predict.calibration import NO_SITE, Site
-from ..recommend.predict.clock_model import PowerAtWork, power_at_work
+from ..recommend.predict.clock_model import Draw, power_at_work
 from ..recommend.whatif import SEED, WhatIfChoice, WhatIfResult, survey, what_if
 from ..rulebook import Rulebook
 
@@ -29,7 +29,7 @@ class Workbench:
     workload: str
     fleet: Fleet
     base: Baseline
-    drawn: PowerAtWork | None
+    drawn: Draw | None
     profiles: tuple[str, ...]
     targets: tuple[WhatIfResult, ...]
 

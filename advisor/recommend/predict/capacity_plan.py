@@ -117,9 +117,16 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveMod
     node, gpu, price = offer
     question = Question("training", wanted.train_precision, params=wanted.params, active_params=wanted.active_params)
     standard, parts = rates_of(reference, wanted.train_precision), parts_of(question, gpu, reference, model)
-    gpus = _training_gpus(wanted, question, gpu)
-    if standard is None or parts is None or not gpus:
+    if standard is None or parts is None:
         return None
+    # The least GPUs whose memory holds the sharded states and one sequence.
+    gpus, room = 1, room_bytes(gpu.mem_bytes)
+    if sum(_training_memory(wanted, question, 1).values()) > room:
+        sharded = _training_memory(wanted, question, 2)
+        left = room - sharded["activations"] - sharded["gathered"]
+        if left <= 0:
+            return None
+        gpus = math.ceil(STATE_BYTES * wanted.params / left)
     # Model FLOPs a second of one GPU: the reference reaches its profile's share of what it sustains.
     speed = standard.matrix * model.profiles.shares["training"]["matrix"] / sum(parts.values())
     per_token = 6.0 * question.computed_params
@@ -149,16 +156,6 @@ def _training_memory(wanted: Wanted, question: Question, gpus: int) -> dict[str,
         # Two layers are gathered whole while the next is fetched.
         "gathered": 2 * 2.0 * wanted.params / shape.layers if gpus > 1 else 0.0,
     }
-
-
-def _training_gpus(wanted: Wanted, question: Question, gpu: GpuSku) -> int:
-    """The least GPUs whose memory holds the sharded states and one sequence; 0: no number does."""
-    room = room_bytes(gpu.mem_bytes)
-    if sum(_training_memory(wanted, question, 1).values()) <= room:
-        return 1
-    fixed = _training_memory(wanted, question, 2)
-    left = room - fixed["activations"] - fixed["gathered"]
-    return math.ceil(STATE_BYTES * wanted.params / left) if left > 0 else 0
 
 
 def _serving_on(wanted: Wanted, gpus: int, offer: Offer, reference: GpuSku, model: MoveModel) -> CapacityPlan | None:

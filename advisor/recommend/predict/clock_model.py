@@ -19,7 +19,7 @@ from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
 from ..groups import HOURS_PER_MONTH, Group
-from ..prediction import NORM, Z90, Array, Factors, Phase, Prediction, Refusal, Use, not_measured, time_ratio
+from ..prediction import NORM, Array, Factors, Phase, Prediction, Refusal, Use, interval_of, not_measured, time_ratio
 from ..sustained_rates import family
 
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
@@ -75,8 +75,7 @@ class ClockMove:
     @property
     def joules(self) -> Interval:
         """`joules_ratio` with its 80 % interval."""
-        spread = math.exp(Z90 * self.joules_sigma)
-        return Interval(self.joules_ratio / spread, self.joules_ratio, self.joules_ratio * spread)
+        return interval_of(self.joules_ratio, self.joules_sigma)
 
     @property
     def saves(self) -> bool:
@@ -90,28 +89,20 @@ class ClockMove:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerAtWork:
-    """What one GPU of a group draws while it works: mean, 95th percentile and idle power; GPU-hours a month at work."""
-
-    watts: float
-    peak_watts: float
-    idle_watts: float
-    hours_per_month: float
-
-
-@dataclass(frozen=True, slots=True)
 class Draw:
-    """What one GPU draws, for a cap. `watts`: mean at work under `limit_watts`, today's limit; `rest_watts`: with
-    nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the mean tells of bursts.
+    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told, and no cap can
+    be weighed); `rest_watts`: with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the
+    mean tells of bursts. `hours_per_month`: GPU-hours of a group at work; 0: not told.
     """
 
     watts: float
     rest_watts: float
-    limit_watts: float
+    limit_watts: float = math.inf
     peak_watts: float | None = None
+    hours_per_month: float = 0.0
 
 
-def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> PowerAtWork | None:
+def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Draw | None:
     """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
     measured, or they never did."""
     rows = verdicts.used(w.id for w in group.now)
@@ -120,10 +111,10 @@ def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Po
     over, mean = group.feature("power_over_idle"), group.feature("power_watts")
     if seconds.sum() <= 0 or not over or not mean:
         return None
-    return PowerAtWork(
+    return Draw(
         watts=float(np.average(drawn, weights=seconds)),
         peak_watts=float(np.percentile(drawn, 95)),
-        idle_watts=mean / over,
+        rest_watts=mean / over,
         hours_per_month=float(seconds.sum()) / 3600 / observed_hours * HOURS_PER_MONTH,
     )
 
@@ -272,7 +263,7 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
     caps = np.arange(high, low - 1e-9, -_KNEE_STEP * high)
     joules = _effect(draw, caps, model).joules
     at = int(np.argmin(joules))
-    return float(caps[at]) if at < len(caps) - 1 and joules[-1] > joules[at] * (1 + 1e-6) else None
+    return float(caps[at]) if joules[-1] > joules[at] * (1 + 1e-6) else None
 
 
 def best_cap(

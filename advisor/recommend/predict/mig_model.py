@@ -135,13 +135,17 @@ def pack(instances: Sequence[MigInstance]) -> Packing | None:
     freed: list[str] = []
     moved: list[MigInstance] = []
     touched: set[str] = set()
+
+    def hold(instances: Sequence[MigInstance]) -> bool:
+        return fits([(one.compute or 0, one.memory or 0) for one in instances])
+
     for gpu in order:
         if gpu in touched:
             continue
         trial = {other: list(own) for other, own in keep.items() if other != gpu}
         places: list[str] = []
         for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
-            there = next((o for o in reversed(order) if o in trial and fits(_slices([*trial[o], one]))), None)
+            there = next((o for o in reversed(order) if o in trial and hold([*trial[o], one])), None)
             if there is None:
                 break
             trial[there].append(one)
@@ -152,7 +156,3 @@ def pack(instances: Sequence[MigInstance]) -> Packing | None:
             freed.append(gpu)
             keep = trial
     return Packing(tuple(keep), tuple(freed), tuple(moved))
-
-
-def _slices(instances: Sequence[MigInstance]) -> list[tuple[int, int]]:
-    return [(one.compute or 0, one.memory or 0) for one in instances]

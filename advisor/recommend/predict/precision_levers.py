@@ -44,7 +44,7 @@ def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
     found = []
     for precision in usable(target, question.precision):
         weights = replace(question, precision=precision).weights_bytes
-        if not any(weights <= n * room for n in COPIES if n <= gpus):
+        if weights > room * max(n for n in COPIES if n <= gpus):
             continue
         text = (
             f"if served in {precision.upper()}: the weights need {weights / gpus / 1e9:.0f} GB per GPU instead of "

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ....rules.catalog.types import GpuSku
-from ....rules.models.move_model import EXPERTS, TRAINING, Z90, MoveModel, WorkClass
+from ....rules.models.move_model import EXPERTS, TRAINING, MoveModel, WorkClass
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
 from ..constraints import arm_host, has_precision, lacks_precision, other_stack, room_bytes
+from ..prediction import interval_of
 from ..sustained_rates import family, rates_of
 from .typical_work import Question, batch_on, parts_of, profile_of, sequences_held
 
@@ -61,7 +62,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
         missing = next(sku.name for sku in (source, target, reference) if rates_of(sku, question.precision) is None)
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
-        interval = _interval(ratio, SIGMA_NOTHING_KNOWN)
+        interval = interval_of(ratio, SIGMA_NOTHING_KNOWN)
         return Comparison(interval, blocked, basis, "no data", SIGMA_NOTHING_KNOWN, (basis,))
     ratio, in_flight = typical
     work = work_class(question, source, target)
@@ -75,7 +76,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     basis = f"assumed: no published data on {' or '.join(assumed)}" if assumed else f"{told}; {rests}"
     if outside:
         basis += "; outside what was measured"
-    return Comparison(_interval(ratio, sigma), blocked, basis, work, sigma, assumed, outside, in_flight)
+    return Comparison(interval_of(ratio, sigma), blocked, basis, work, sigma, assumed, outside, in_flight)
 
 
 def typical_ratio(
@@ -114,34 +115,26 @@ def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
 
 def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
     """In which ways the question lies outside what was measured, with the figures."""
+
+    def beyond(value: float | None, span: tuple[float, float] | None) -> tuple[float, float] | None:
+        return span if value is not None and span and not span[0] / SLACK <= value <= span[1] * SLACK else None
+
     params, batch = question.params, question.sequences
-    if params is not None and known.params is not None and not _within(params, known.params):
-        least, most = known.params
-        covered = f"{_billions(least)} to {_billions(most)} B parameters, not {_billions(params)} B"
-        fields = {"params": params, "least": least, "most": most}
-        yield CodedText("size-not-calibrated", f"published benchmarks cover {covered}", fields)
-    if batch is not None and known.batch is not None and not _within(batch, known.batch):
-        least, most = known.batch
-        have = f"{least:.0f} to {most:.0f} sequences in flight, not {batch}"
-        fields = {"batch": batch, "least": least, "most": most}
-        yield CodedText("batch-not-calibrated", f"published benchmarks have {have}", fields)
+    if params is not None and (span := beyond(params, known.params)):
+        least, most, asked = (f"{n / 1e9:,.0f}" if n >= 1e11 else f"{n / 1e9:.3g}" for n in (*span, params))
+        covered = f"published benchmarks cover {least} to {most} B parameters, not {asked} B"
+        yield CodedText("size-not-calibrated", covered, {"params": params, "least": span[0], "most": span[1]})
+    if batch is not None and (span := beyond(batch, known.batch)):
+        have = "published benchmarks have {least:.0f} to {most:.0f} sequences in flight, not {batch}"
+        yield coded("batch-not-calibrated", have, batch=batch, least=span[0], most=span[1])
     if _SAME.get(question.precision, question.precision) not in {_SAME.get(one, one) for one in known.precisions}:
         use = f"{', '.join(sorted(one.upper() for one in known.precisions))}, not {question.precision.upper()}"
         fields = {"precision": question.precision}
         yield CodedText("precision-not-calibrated", f"published benchmarks use {use}", fields)
     for sku in (source, target):
         if family(sku) not in known.architectures:
-            fields = {"sku": sku.name, "architecture": family(sku)}
             why = f"no published benchmark of such work on {sku.architecture} ({sku.name})"
-            yield CodedText("architecture-not-calibrated", why, fields)
-
-
-def _billions(params: float) -> str:
-    return f"{params / 1e9:,.0f}" if params >= 1e11 else f"{params / 1e9:.3g}"
-
-
-def _within(value: float, span: tuple[float, float]) -> bool:
-    return span[0] / SLACK <= value <= span[1] * SLACK
+            yield CodedText("architecture-not-calibrated", why, {"sku": sku.name, "architecture": family(sku)})
 
 
 def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
@@ -158,8 +151,11 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
         other_stack(source, target) or arm_host(source, target),
         None if has_precision(target, question.precision) else lacks_precision(target, question.precision.upper()),
         _memory(question, target),
-        _links(question, source, target),
     ]
+    if question.gpus > PCIE_GROUP_MAX and source.joined_on_board and not target.joined_on_board:
+        told = "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe"
+        fields = {"gpus": question.gpus, "link": source.link_name, "sku": target.name}
+        reasons.append(coded("model-over-pcie", told, **fields))
     if _host_bound(question, source, target):
         params = question.params or 0.0
         reasons.append(
@@ -171,11 +167,6 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
             )
         )
     return tuple(reason for reason in reasons if reason)
-
-
-def _interval(ratio: float, sigma: float) -> Interval:
-    spread = math.exp(Z90 * sigma)
-    return Interval(ratio / spread, ratio, ratio * spread)
 
 
 def _memory(question: Question, target: GpuSku) -> CodedText | None:
@@ -208,15 +199,6 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
             "sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed,
             "room_bytes": room, "cache_bytes_per_sequence": each,
         },
-    )  # fmt: skip
-
-
-def _links(question: Question, source: GpuSku, target: GpuSku) -> CodedText | None:
-    if question.gpus <= PCIE_GROUP_MAX or target.joined_on_board or not source.joined_on_board:
-        return None
-    return coded(
-        "model-over-pcie", "{gpus} GPUs of one model communicate over {link}, and {sku} has only PCIe",
-        gpus=question.gpus, link=source.link_name, sku=target.name,
     )  # fmt: skip
 
 

@@ -82,7 +82,10 @@ class Question:
 
     @property
     def shape(self) -> ModelShape:
-        return ModelShape.of(self.computed_params)
+        # Llama 3: 32 layers of 4096 at 8 B, 80 of 8192 at 70 B; 8 heads of 128 for keys and values in both.
+        size = self.computed_params / 8e9
+        layers = 32 * size**0.42
+        return ModelShape(layers, 4096 * size ** (1 / 3), layers * 2 * 8 * 128)
 
     @property
     def tokens(self) -> tuple[int, int]:
@@ -119,34 +122,14 @@ class Question:
     def mixture_of_experts(self) -> bool:
         return bool(self.params and self.active_params and self.active_params < 0.9 * self.params)
 
-    @property
-    def small_training(self) -> bool:
-        """Training of a network that is no large language model: small, or on one GPU where its size is not told."""
-        if self.phase != "training":
-            return False
-        return self.gpus == 1 if self.params is None else self.params < SMALL_PARAMS
-
-    @property
-    def one_pass(self) -> bool:
-        """A network that generates nothing: no tokens are told, and it is small or in INT8."""
-        tokens = self.input_tokens is None and self.output_tokens is None
-        small = self.params is not None and self.params < ONE_PASS_PARAMS
-        return self.phase == "mixed" and tokens and (small or (self.params is None and self.precision == "int8"))
-
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Of a dense transformer with so many parameters, as published models have it (grouped-query attention)."""
+    """Of a dense transformer, as published models have it (grouped-query attention)."""
 
     layers: float
     hidden: float
     kv_per_token: float  # values, keys and values of all layers
-
-    @classmethod
-    def of(cls, params: float) -> ModelShape:
-        # Llama 3: 32 layers of 4096 at 8 B, 80 of 8192 at 70 B; 8 heads of 128 for keys and values in both.
-        layers = 32 * (params / 8e9) ** 0.42
-        return cls(layers, 4096 * (params / 8e9) ** (1 / 3), layers * 2 * 8 * 128)
 
 
 Parts = Mapping[str, float]
@@ -164,7 +147,9 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveMode
     profiles, clock = model.profiles, clock_ratio(standard.clock_hertz, rates.clock_hertz)
     profile = profile_of(question)
     if profile is not None:
-        shares = profiles.shares[SMALL_TRAINING if profile == "training" and question.small_training else profile]
+        # Training of what is no large language model: small, or on one GPU where its size is not told.
+        small = question.gpus == 1 if question.params is None else question.params < SMALL_PARAMS
+        shares = profiles.shares[SMALL_TRAINING if profile == "training" and small else profile]
         return {
             "matrix": shares["matrix"] * standard.matrix / rates.matrix,
             "memory": shares["memory"] * standard.memory / rates.memory,
@@ -237,7 +222,12 @@ def profile_of(question: Question) -> str | None:
         return "fp32"
     if question.phase == "training":
         return "training"
-    return "one-pass" if question.one_pass else None
+    if question.phase != "mixed" or question.input_tokens is not None or question.output_tokens is not None:
+        return None
+    # A network that generates nothing: no tokens are told, and it is small or in INT8.
+    params = question.params
+    small = question.precision == "int8" if params is None else params < ONE_PASS_PARAMS
+    return "one-pass" if small else None
 
 
 def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
@@ -245,8 +235,7 @@ def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
     kept = sequences_held(question, mem_bytes)
     if question.sequences is not None:
         # More than memory holds wait. Where not even one fits, the weights do not: that is said apart.
-        most = kept if question.within_memory and kept >= 1 else math.inf
-        return min(float(question.sequences), most)
+        return min(float(question.sequences), kept if question.within_memory and kept >= 1 else math.inf)
     return max(min(float(profiles.sequences_max), kept), 1.0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ....rules.models.power_model import load_power_model
 from ....rules.policy.thresholds import WasteRule
@@ -11,7 +12,7 @@ from ...core.formatting import usd
 from ..finding import ClockChange, as_percent, watts
 from ..fleet import Fleet
 from ..groups import HOURS_PER_MONTH, Group
-from ..predict.clock_model import Draw, best_cap, lower_clock, power_at_work
+from ..predict.clock_model import best_cap, lower_clock, power_at_work
 from ..prediction import Refusal
 from ..price_book import PriceBook
 from ..rule import Verdict, Why, WorkloadRule
@@ -84,16 +85,16 @@ def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | Code
         if use is None:
             return Why.COMPUTE_NOT_MEASURED
         move = lower_clock(
-            group.use, group.phase, watts=drawn.watts, idle_watts=drawn.idle_watts, model=model,
+            group.use, group.phase, watts=drawn.watts, idle_watts=drawn.rest_watts, model=model,
             most_loss=limits.value("clock_loss_max"),
         )  # fmt: skip
         if isinstance(move, Refusal):
             return move.reason if move.reason.code == "use-not-measured" else None
         return ClockChange(move, None, drawn.hours_per_month)
-    if drawn.peak_watts < limits.value("power_share_min") * sku.tdp_watts:
+    if (drawn.peak_watts or 0.0) < limits.value("power_share_min") * sku.tdp_watts:
         return None
     found = best_cap(
-        sku, Draw(drawn.watts, drawn.idle_watts, sku.tdp_watts, drawn.peak_watts), model,
+        sku, replace(drawn, limit_watts=sku.tdp_watts), model,
         most_loss=limits.value("cap_loss_max"), most_loss_p90=limits.value("cap_loss_p90_max"),
     )  # fmt: skip
     return None if isinstance(found, Refusal) else ClockChange(*found, drawn.hours_per_month)

@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false
+# pyright: reportOptionalMemberAccess=false, reportOperatorIssue=false, reportOptionalOperand=false, reportOptionalSubscript=false
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 """Lower precisions as levers: what fits fewer or smaller GPUs, from what is known of a service, and in no sum."""
 
@@ -12,7 +12,6 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.recommend.predict.clock_model import (
     REST_MARGIN,
-    ClockMove,
     Draw,
     best_cap,
     cap_range,
@@ -30,38 +29,25 @@ from skuwise.rules.catalog.types import PowerPrice
 from skuwise.rules.models.power_model import load_power_model
 from skuwise.rules.models.resting_power import load_resting_power
 from skuwise.rules.models.served_models import load_served_models
-from skuwise.tests.support.moves_builders import (
-    advice_of,
-    catalog,
-    drawing,
-    founding,
-    gpus_of,
-    node,
-    usage,
-    verdicts,
-    workload,
-)
+from skuwise.tests.support import moves_builders as of
+from skuwise.tests.support.moves_builders import advice_of, founding, node, verdicts, workload
 
 KNOWN = load_served_models()
 LLAMA = "vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4"
 
 
-def advice(command=LLAMA, *, count=4, kv=0.3, framework="vllm", **changes):
+def advice(command=LLAMA, *, kv=0.3, framework="vllm", **changes):
     features = {"mem_flat": 1.0, "cpu": 0.1, "kv_cache_used_p95": kv}
-    w = workload(gpus=gpus_of("n1", count), framework=framework, command=command, features=features, **changes)
-    return advice_of(verdicts([node()], [w], uses=[usage(w, u_n=0.2, memory=0.9)]))
-
-
-def of_workload(told):
-    return told.workloads[0].levers, told.workloads[0].levers_unknown
+    w = workload(gpus=of.gpus_of("n1", 4), framework=framework, command=command, features=features, **changes)
+    return advice_of(verdicts([node()], [w], uses=[of.usage(w, u_n=0.2, memory=0.9)]))
 
 
 def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and_in_no_sum():
     told, without = advice(), advice("vllm serve acme/secret-model")
-    levers, unknown = of_workload(told)
-    fewer = next(one for one in levers if one.fields["sku"] == "H100-SXM5" and one.fields["precision"] == "fp8")
-    f, cache = fewer.fields, 0.3 * (0.9 * catalog().gpus["H100-SXM5"].mem_bytes * 4 - 140e9)
-    assert (unknown, fewer.code) == (None, "lever-precision")
+    by_name = {(one.fields["sku"], one.fields["precision"]): one for one in told.workloads[0].levers}
+    fewer = by_name["H100-SXM5", "fp8"]
+    f, cache = fewer.fields, 0.3 * (0.9 * of.catalog().gpus["H100-SXM5"].mem_bytes * 4 - 140e9)
+    assert (told.workloads[0].levers_unknown, fewer.code) == (None, "lever-precision")
     assert (f["gpus"], f["gpus_now"], f["precision_now"]) == (2, 4, "bf16")
     assert (f["weights_bytes_now"], f["cache_bytes"]) == (pytest.approx(140e9), pytest.approx(cache))
     assert f["read_time_ratio"] == pytest.approx((70e9 + cache) * 2 / (140e9 + cache))
@@ -73,19 +59,20 @@ def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and
     assert tuple(replace(r, levers=()) for r in told.recommendations) == without.recommendations
 
 
+NO_LEVER = {
+    "command-not-known": [None],
+    "model-not-named": ["vllm serve", "vllm serve --model acme/***", ""],
+    "model-size-unknown": ["vllm serve acme/secret-model --dtype bfloat16 -tp 4"],
+    "model-precision-unknown": ["vllm serve acme/our-70B -tp 4", "vllm serve acme/our-70B -q compressed-tensors -tp 4"],
+    "gpus-of-a-copy-unknown": [f"vllm serve meta-llama/Llama-3.1-70B-Instruct{tp}" for tp in ("", " -tp 64")],
+    "memory-contradicts-size": ["vllm serve meta-llama/Llama-3.1-405B-Instruct -tp 4"],
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"command": None}, "command-not-known"),
-        ({"command": "vllm serve"}, "model-not-named"),
-        ({"command": "vllm serve --model acme/***"}, "model-not-named"),
-        ({"command": "vllm serve acme/secret-model --dtype bfloat16 -tp 4"}, "model-size-unknown"),
-        ({"command": "vllm serve acme/our-70B -tp 4"}, "model-precision-unknown"),
-        ({"command": "vllm serve acme/our-70B -q compressed-tensors -tp 4"}, "model-precision-unknown"),
-        ({"command": "vllm serve meta-llama/Llama-3.1-70B-Instruct"}, "gpus-of-a-copy-unknown"),
-        ({"command": "vllm serve meta-llama/Llama-3.1-70B-Instruct -tp 64"}, "gpus-of-a-copy-unknown"),
-        ({"command": "vllm serve meta-llama/Llama-3.1-405B-Instruct -tp 4"}, "memory-contradicts-size"),
-        ({"command": "", "framework": "vllm"}, "model-not-named"),
+        *(({"command": command}, code) for code, commands in NO_LEVER.items() for command in commands),
         # What serves no language model has neither lever nor gap.
         ({"kind": "training"}, None),
         ({"command": "python train.py --model meta-llama/Llama-3.1-70B", "framework": None}, None),
@@ -94,8 +81,8 @@ def test_an_empty_cache_lets_fp8_fit_half_of_the_gpus_beside_recommendations_and
     ],
 )
 def test_what_is_not_known_is_said_and_gives_no_lever(changes, code):
-    levers, unknown = of_workload(advice(**{"kv": 0.1} | changes))
-    assert (levers, unknown and unknown.code) == ((), code)
+    told = advice(**{"kv": 0.1} | changes).workloads[0]
+    assert (told.levers, told.levers_unknown and told.levers_unknown.code) == ((), code)
 
 
 @pytest.mark.parametrize(
@@ -125,21 +112,21 @@ def test_commands_tell_the_model_its_size_and_its_precision(command, model):
     assert served_model(command, KNOWN) == model
 
 
-def skus(capsys, *words):
-    assert main(["skus", *words, "--format", "json"]) == 0
+def skus(capsys, words):
+    assert main(["skus", *words.split(), "--format", "json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
     ("words", "precisions", "code"),
     [
-        (("L40S", "--params", "70B", "--gpus", "2"), ["fp8", "int4"], "weights-too-large"),
-        (("L40S", "--params", "8B", "--gpus", "2"), None, None),
-        (("V100", "--params", "70B", "--gpus", "4"), None, "weights-too-large"),
+        ("L40S --params 70B --gpus 2", ["fp8", "int4"], "weights-too-large"),
+        ("L40S --params 8B --gpus 2", None, None),
+        ("V100 --params 70B --gpus 4", None, "weights-too-large"),
     ],
 )
 def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisions, code):
-    told = skus(capsys, "compare", "H100-SXM5", *words, "--phase", "decode")
+    told = skus(capsys, f"compare H100-SXM5 {words} --phase decode")
     assert code is None or code in {one["code"] for one in told["blocked_by"]}
     levers = told.get("levers")
     assert (levers and [one["fields"]["precision"] for one in levers]) == precisions
@@ -148,24 +135,25 @@ def test_compare_names_the_precision_in_which_weights_fit(capsys, words, precisi
 
 
 def test_plans_name_the_precision_in_which_fewer_gpus_do(capsys):
-    words = ("plan", "--params", "70B", "--load", "20rps", "--latency", "1s")
-    told = skus(capsys, *words)
+    words = "plan --params 70B --load 20rps --latency 1s"
+    told = skus(capsys, words)
     first, f = told["serving"][0], told["levers"][0]["fields"]
-    assert (f["precision"], f["sku"]) == ("fp8", first["gpu_sku"])
-    assert f["gpus"] < f["gpus_now"] == first["gpus"]
-    assert "$" not in told["levers"][0]["text"]
-    assert "levers" not in skus(capsys, *words, "--precision", "int4")
+    assert (f["precision"], f["sku"], f["gpus_now"]) == ("fp8", first["gpu_sku"], first["gpus"])
+    assert f["gpus"] < f["gpus_now"] and "$" not in told["levers"][0]["text"]
+    assert "levers" not in skus(capsys, f"{words} --precision int4")
 
 
 def test_a_batch_whose_cache_does_not_fit_is_blocked_with_the_batch_that_does(capsys):
-    words = ("compare", "H100-SXM5", "L40S", "--phase", "decode", "--params", "8B", "--gpus", "1", "--batch")
-    blocked = {one["code"]: one["fields"] for one in skus(capsys, *words, "256")["blocked_by"]}
-    f = blocked["batch-too-large"]
+    words = "compare H100-SXM5 L40S --phase decode --params 8B --gpus 1 --batch"
+
+    def too_large(batch):
+        blocked = skus(capsys, f"{words} {batch}")["blocked_by"]
+        return {one["code"]: one["fields"] for one in blocked}.get("batch-too-large")
+
+    f = too_large(256)
     most = f["batch_at_most"]
     assert f["needed_bytes"] > f["room_bytes"] and 0 < most < 256
-    for batch, too_large in ((most, False), (most + 1, True)):
-        codes = {one["code"] for one in skus(capsys, *words, str(batch))["blocked_by"]}
-        assert ("batch-too-large" in codes) is too_large
+    assert too_large(most) is None and too_large(most + 1)
 
 
 CATALOG = load_catalog()
@@ -177,9 +165,9 @@ BUSY = Draw(270.0, 82.0, 300.0)
 def test_a_lower_cap_costs_more_time_and_saves_energy_until_the_knee():
     caps = (275.0, 250.0, 225.0, 200.0)
     found = [predict_cap(A40, BUSY, cap, MODEL) for cap in caps]
-    assert all(isinstance(m, ClockMove) and m.watts_after <= cap for m, cap in zip(found, caps, strict=True))
-    assert [m.loss for m in found] == sorted(m.loss for m in found)
-    assert [m.joules_ratio for m in found] == sorted((m.joules_ratio for m in found), reverse=True)
+    assert all(m.watts_after <= cap for m, cap in zip(found, caps, strict=True))
+    losses, joules = [m.loss for m in found], [m.joules_ratio for m in found]
+    assert (losses, joules) == (sorted(losses), sorted(joules, reverse=True))
     turn = knee(A40, BUSY, MODEL)
     assert weigh_cap(A40, BUSY, turn - 40, MODEL).joules_ratio > weigh_cap(A40, BUSY, turn, MODEL).joules_ratio
 
@@ -202,9 +190,8 @@ def test_caps_that_cannot_be_told_of_or_do_no_good_are_refused(sku, draw, cap, c
 
 def test_the_range_is_the_drivers_where_it_is_known_and_a_measured_share_elsewhere():
     b200 = CATALOG.gpus["B200-SXM"]
-    assert cap_range(A40, MODEL) == (100.0, 300.0)
-    assert b200.min_limit_watts is None
-    assert cap_range(b200, MODEL) == (MODEL.lowest_cap_share * b200.tdp_watts, b200.tdp_watts)
+    ranges = (cap_range(A40, MODEL), b200.min_limit_watts, cap_range(b200, MODEL))
+    assert ranges == ((100.0, 300.0), None, (MODEL.lowest_cap_share * b200.tdp_watts, b200.tdp_watts))
 
 
 def test_what_is_proposed_saves_at_the_ninetieth_percentile_also_at_more_rest():
@@ -250,7 +237,7 @@ def test_dollars_and_carbon_follow_the_hours_of_the_day_and_the_pue():
 def test_the_price_files_power_of_the_nodes_region_stands_in():
     power = [PowerPrice(region, usd, "bill", "2026-11-01") for region, usd in (("eastus", 0.08), ("westeurope", 0.3))]
     nodes = [node(f"n{n}", region=region) for n, region in enumerate(("eastus", "westeurope", "mars"), 1)]
-    e = advice_of(drawing(verdicts(nodes, [workload("chat", ("n1",))])), power=power)
+    e = advice_of(of.drawing(verdicts(nodes, [workload("chat", ("n1",))])), power=power)
     each = 8 * 0.3 * 14 * 24
     assert [n.usd for n in e.node_energy] == [pytest.approx(each * 0.08), pytest.approx(each * 0.3), None]
     assert [(f.region, f.value) for f in e.summary.energy.figures] == [("eastus", 0.08), ("westeurope", 0.3)]
@@ -271,6 +258,6 @@ def test_tokens_idle_hours_and_phases_of_a_workload():
     assert e.kwh_per_busy_gpu_hour == pytest.approx(0.3) and e.idle_kwh == 0
     assert [(p.phase, p.cost_usd) for p in e.phases] == [("decode", pytest.approx(one.cost_usd))]
     held = verdicts([node()], [workload("left", ("n1",))], idle_hours={"w-left": 8 * 24.0})
-    (one,) = advice_of(drawing(held, 100.0)).workloads
+    (one,) = advice_of(of.drawing(held, 100.0)).workloads
     assert one.energy.idle_kwh == pytest.approx(8 * 24 * 0.1)
     assert {p.phase for p in one.energy.phases} == {"idle", "decode"} and one.energy.joules_per_token is None

@@ -14,7 +14,7 @@ from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.pipeline import AdviseOptions, fleet_of
 from skuwise.advisor.recommend.fleet import baseline_for
 from skuwise.advisor.recommend.moves.schedule_off import off_hours
-from skuwise.advisor.recommend.predict.clock_model import PowerAtWork
+from skuwise.advisor.recommend.predict.clock_model import Draw
 from skuwise.advisor.recommend.whatif import WhatIfChoice, WhatIfResult, survey, what_if
 from skuwise.advisor.render import render
 from skuwise.advisor.views.whatif_session import workbench
@@ -39,7 +39,7 @@ from skuwise.tests.support.moves_builders import (
 from skuwise.tests.support.rulebooks import rulebook
 
 H200 = "azure/Standard_ND96isr_H200_v5"
-DRAWN = PowerAtWork(watts=400.0, peak_watts=420.0, idle_watts=90.0, hours_per_month=5000.0)
+DRAWN = Draw(watts=400.0, peak_watts=420.0, rest_watts=90.0, hours_per_month=5000.0)
 
 
 def scene_of(given: Verdicts, prices=()):
@@ -48,12 +48,8 @@ def scene_of(given: Verdicts, prices=()):
     return context, baseline_for(context, context.groups[0])
 
 
-def asked(given: Verdicts, node: str | None = None, drawn: PowerAtWork | None = None, **choice) -> WhatIfResult:
+def asked(given: Verdicts, node: str | None = None, drawn: Draw | None = None, **choice) -> WhatIfResult:
     return what_if(*scene_of(given), WhatIfChoice(node, **choice), drawn)
-
-
-def codes(said) -> set[str]:
-    return {one.code for one in said}
 
 
 def service(gpus: int = 8, **use) -> Verdicts:
@@ -102,7 +98,7 @@ LIGHT = {"u_c": 0.02, "u_m": 0.05, "g": 0.3}
 )
 def test_what_forbids_a_choice_and_what_is_missing_is_told(given, choice, blocked, missing) -> None:
     told = asked(given, **choice)
-    assert (codes(told.blocked_by), codes(told.missing)) == (blocked, missing)
+    assert [{one.code for one in said} for said in (told.blocked_by, told.missing)] == [blocked, missing]
 
 
 def test_where_no_price_is_known_nothing_is_claimed() -> None:
@@ -113,7 +109,7 @@ def test_where_no_price_is_known_nothing_is_claimed() -> None:
     given = founding()
     nowhere = replace(given, nodes=tuple(replace(n, node_sku=None, region=None, provider=None) for n in given.nodes))
     told = asked(nowhere, PLAIN)
-    assert told.saving_usd_per_month is None and "todays-price-unknown" in codes(told.missing)
+    assert told.saving_usd_per_month is None and "todays-price-unknown" in {one.code for one in told.missing}
 
 
 def test_without_a_count_the_demand_sets_it() -> None:
@@ -138,7 +134,7 @@ def test_a_lower_clock_tells_time_power_and_energy_and_no_dollars_where_power_is
     told = asked(founding(), clock_share=0.7, drawn=DRAWN)
     (saves,) = [note for note in told.notes if note.code == "clock-saves"]
     assert told.time_ratio.p50 > 1 and saves.fields["joules_per_month"] > 0
-    assert DRAWN.idle_watts < told.then.watts < told.today.watts
+    assert DRAWN.rest_watts < told.then.watts < told.today.watts
     assert "no dollar value" in saves.text and told.saving_usd_per_month is None
 
 
@@ -147,8 +143,8 @@ def test_a_survey_begins_with_what_is_open_and_saves_most() -> None:
     found = survey(fleet, base, catalog().nodes.values())
     assert len(found) == len(catalog().nodes)
     savings = [o.saving_usd_per_month.p50 for o in found if o.open and o.saving_usd_per_month is not None]
-    assert savings == sorted(savings, reverse=True)
-    assert [o.open for o in found] == sorted((o.open for o in found), reverse=True)
+    for told in (savings, [o.open for o in found]):
+        assert told == sorted(told, reverse=True)
     assert all(o == what_if(fleet, base, o.choice) for o in found[::20])
 
 
@@ -168,14 +164,14 @@ def test_a_bench_judges_only_the_nodes_of_its_series_and_agrees_with_the_advice(
 ETHERNET = fabric(util_p995=0.9, util_max=1.0, link_layer="Ethernet", line_rate_bytes_per_second=10e9)
 
 
-def tables(name: str = "n1", gpu: int = 0, **changes):
+def tables(gpu: int = 0, **changes):
     """A session on one GPU whose kernels fill nothing and whose memory is known."""
-    values = {"kind": "interactive", "gpus": gpus_of(name, gpu + 1)[gpu:], "features": {"g": 0.5, "mem_flat": 0.0}}
-    return workload(f"nb-{name}-{gpu}", (name,), **{**values, **changes})
+    values = {"kind": "interactive", "gpus": gpus_of("n1", gpu + 1)[gpu:], "features": {"g": 0.5, "mem_flat": 0.0}}
+    return workload(f"nb-n1-{gpu}", ("n1",), **{**values, **changes})
 
 
-def session(w, **changes) -> pd.DataFrame:
-    return usage(w, **{"u_c": 0.01, "u_m": 0.02, "g": 0.5, "memory": 0.05, "label": "latency", **changes})
+def session(w) -> pd.DataFrame:
+    return usage(w, u_c=0.01, u_m=0.02, g=0.5, memory=0.05, label="latency")
 
 
 def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node():
@@ -187,16 +183,13 @@ def test_work_that_fills_nothing_gets_a_slice_and_no_dollars_for_part_of_a_node(
 
 
 def halves():
-    return [
-        workload(name, (at,), gpus=gpus_of(at, 4), features={"cpu": 0.1, "mem_flat": 1.0})
-        for name, at in (("a", "n1"), ("b", "n2"))
-    ]
+    features = {"cpu": 0.1, "mem_flat": 1.0}
+    return [workload(name, (at,), gpus=gpus_of(at, 4), features=features) for name, at in (("a", "n1"), ("b", "n2"))]
 
 
 def packed(services) -> list[Recommendation]:
-    nodes = [node(n, fabric=None) for n in ("n1", "n2")]
-    given = verdicts(nodes, services, uses=[usage(w, u_n=0.2, u_m=0.6) for w in services])
-    return ways(advice_of(given), "consolidate")
+    nodes, uses = [node(n, fabric=None) for n in ("n1", "n2")], [usage(w, u_n=0.2, u_m=0.6) for w in services]
+    return ways(advice_of(verdicts(nodes, services, uses=uses)), "consolidate")
 
 
 def test_two_half_empty_nodes_become_one_and_a_whole_node_is_cash():
@@ -231,18 +224,16 @@ def test_the_quiet_hours_of_the_day_are_those_that_were_quiet_on_every_day():
     quiet = off_hours(hours(14))
     assert (quiet.begin, quiet.length, quiet.days) == (18, 14, 14)
     once = hours(14)
-    once.loc[(once["ts"] / 3600 % 24 == 1.0) & (once["ts"] == once["ts"].iloc[0]), "g_max"] = 0.06
+    once.loc[0, "g_max"] = 0.06
     assert off_hours(once).length < 14
     assert off_hours(hours(7)).days == 7
 
 
-def daily(w) -> pd.DataFrame:
-    use = session(w)
-    hour = (use["ts"] / 3600 - 1) % 24
-    return use.assign(g_max=np.where((hour >= 8) & (hour < 18), 0.9, 0.0))
-
-
 def test_a_node_of_its_own_is_switched_off_for_cash_and_part_of_one_is_not():
+    def daily(w) -> pd.DataFrame:
+        use = session(w)
+        return use.assign(g_max=np.where(((use["ts"] / 3600 - 1) % 24).between(8, 18, inclusive="left"), 0.9, 0.0))
+
     def off(*work):
         return ways(advice_of(verdicts([node(fabric=None)], work, uses=[daily(w) for w in work])), "schedule-off")
 
@@ -261,8 +252,8 @@ def test_a_training_changes_places_once_and_first_of_all_on_owned_nodes():
     nodes = [*(node(f"{n}{i}") for n in "xy" for i in (1, 2)), *(node(n, PLAIN, fabric=ETHERNET) for n in ("e1", "e2"))]
     uses = [*(usage(c, u_n=0.2) for c in chats), usage(job, u_c=0.4, u_i=0.5)]
     advice = advice_of(verdicts(nodes, [*chats, job], uses=uses), [price_of(sku, 60.0, "owned") for sku in (IB, PLAIN)])
-    (first,) = [r for r in ways(advice, "swap-placement") if not r.blocked_by]
-    (blocked,) = [r for r in ways(advice, "swap-placement") if r.blocked_by]
+    first, blocked = sorted(ways(advice, "swap-placement"), key=lambda r: bool(r.blocked_by))
+    assert not first.blocked_by
     assert advice.recommendations[0] is first
     assert {f.rule for f in advice.findings if f.id in first.findings} == {"idle-fabric", "under-tier"}
     assert "swaps-already" in str(blocked.blocked_by[0].fields["because"])
