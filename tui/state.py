@@ -12,8 +12,8 @@ from ..advisor.core.worth import marked
 
 if TYPE_CHECKING:
     from ..advisor.core.frame import Frame
-    from ..advisor.core.health_types import Health
     from ..advisor.pipeline import Reasoned
+    from ..advisor.views.health import Health
 
 # What was read longer ago is marked as old: a rollup of minutes is long past then.
 STALE_SECONDS = 600.0

@@ -24,8 +24,7 @@ from ..mail.routes import Routes
 from ..mail.settings import ReportSettings
 from ..render import render
 from ..render.text import document_text
-from ..report.preview import write_previews
-from ..report.run import ReportJob
+from ..report.run import ReportJob, write_previews
 from ..report.weeks import reported_week
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases

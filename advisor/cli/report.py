@@ -20,8 +20,7 @@ from ..core.timestamps import minute, parse_moment
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_mail_settings
-from ..report.preview import write_previews
-from ..report.run import Clocks, ReportJob, send
+from ..report.run import Clocks, ReportJob, send, write_previews
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source
 from .options import add_ledger, ledger_beside

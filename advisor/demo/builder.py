@@ -16,7 +16,7 @@ from ...agent.inventory.processes.frameworks import framework_of
 from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel
-from ..core.simulated_ids import fleet_mark
+from ..core.fleet_identity import fleet_mark
 from . import serving, training
 from .hardware import SimNode, sim_node
 from .load import Model

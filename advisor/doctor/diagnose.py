@@ -9,7 +9,7 @@ import pandas as pd
 
 from ...rules.catalog.loader import Catalog
 from ..core.frame import Frame
-from ..core.records import records, text
+from ..core.scalars import records, text
 from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
 from .coverage import first_ts, metric_coverage, node_hours

@@ -11,7 +11,7 @@ from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.formatting import counted
 from ..core.timestamps import minute, span
-from ..render.console import console_of, indented, line, table, written
+from ..render.text import console_of, indented, line, table, written
 from ..views import coverage
 from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap
 

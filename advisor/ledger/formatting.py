@@ -13,8 +13,7 @@ from ...rules.base.text_table import columns
 from ..core import formatting as words
 from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339
-from .entries import LedgerEntry, LedgerEvent
-from .records import Realised
+from .entries import LedgerEntry, LedgerEvent, Realised
 
 # In the order in which they are listed: what waits for somebody first.
 STATES: tuple[DecisionState, ...] = (

@@ -17,8 +17,8 @@ from sqlite_utils import Database
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
+from .entries import from_json
 from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, sqlite_text
-from .records import from_json
 
 _TEXTS = CellRule(str, read=partial(from_json, tuple[str, ...]))
 FLEETS_FORM = {

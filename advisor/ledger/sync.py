@@ -32,8 +32,7 @@ from .file.paths import ledger_of, one_at_a_time
 from .file.store import Ledger
 from .guard import sqlite_text
 from .identity import is_part_of_same_server, is_same, names_of
-from .realised_savings import LOAD_CHANGED
-from .transitions import ledger_events
+from .outcomes import LOAD_CHANGED, ledger_events
 
 Say = Callable[[str], None]
 

@@ -10,13 +10,12 @@ from typing import Any
 from ..core.advice_types import Advice, FabricUse, Finding, Recommendation, Reconciliation, Summary, Unobserved
 from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
 from ..core.energy_types import FleetEnergy
-from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
-from ..core.worth import slowed_usd
+from ..core.worth import counted_recommendations
 from ..ledger.outcomes import MoveOutcome
 from ..pipeline import WINDOW_NOTES
-from ..recommend.waste import wasted
+from ..recommend.waste import slowed_usd, wasted
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]

@@ -10,10 +10,9 @@ from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..mail.letter import Attachment, Image, Letter
 from ..render import FORMATS, render
-from ..render.charts import charts_of
+from ..render.charts import Words, charts_of
 from ..render.csv import csv_text
 from ..render.html import mail_html
-from ..render.ink import Words
 from ..render.text import mail_text
 from ..views.document.mail_document import NO_LINKS, ReaderLinks, mail_document
 from ..views.document.report_content import Story, TeamRow

@@ -20,7 +20,17 @@ from ....agent.store.reading.bounds import Bounds, bounds_of
 from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
 from ...recommend.progress import PredictionSnapshot
-from ..entries import BY_ITSELF, EXPIRES_AFTER_SECONDS, LedgerEntry, LedgerEvent, Proposal
+from ..entries import (
+    BY_ITSELF,
+    EXPIRES_AFTER_SECONDS,
+    NO_FIGURES,
+    EventFigures,
+    LedgerEntry,
+    LedgerEvent,
+    Proposal,
+    from_json,
+    to_json,
+)
 from ..guard import (
     FLAG,
     MOMENT,
@@ -39,7 +49,6 @@ from ..guard import (
     reason,
 )
 from ..identity import FLEETS_FORM, KnownFleet, begin_fleets, fleets_in, note_fleet
-from ..records import NO_FIGURES, EventFigures, from_json, to_json
 from .files import begin_file, check_place
 
 _BUSY_SECONDS = 10.0

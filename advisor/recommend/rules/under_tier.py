@@ -17,6 +17,7 @@ class UnderTier(WorkloadRule):
     """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
 
     id = "under-tier"
+    waste = "slowed"
     fact = "waits for a slow link"
     answered_by = {"swap-placement": 2, "move-sku": 4}
 

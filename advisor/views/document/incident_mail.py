@@ -11,7 +11,6 @@ from ...core.incident_types import Incident
 from ...core.timestamps import minute, span
 from ...incidents.settings import WatchSettings
 from .dashboard import NO_DASHBOARD, Dashboard
-from .incident_commands import IncidentCommands
 from .incident_words import (
     BRAND,
     KINDS,
@@ -37,6 +36,7 @@ from .incident_words import (
     who_words,
 )  # fmt: skip
 from .model import AsideBlock, Document, Figures, Link, Section, Table, Tile, section
+from .reader_commands import IncidentCommands
 
 _TEXT_MAX = 600
 _EVIDENCE_MAX = 20

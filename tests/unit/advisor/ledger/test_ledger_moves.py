@@ -13,10 +13,9 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
+from skuwise.advisor.ledger.entries import EventFigures, LedgerEntry, LedgerEvent, Realised
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
-from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from skuwise.advisor.recommend.prediction import Prediction, Refusal

@@ -8,10 +8,8 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
-from skuwise.advisor.ledger.realised_savings import realised
-from skuwise.advisor.ledger.records import EventFigures
-from skuwise.advisor.ledger.transitions import ledger_events
+from skuwise.advisor.ledger.entries import EventFigures, LedgerEntry, LedgerEvent
+from skuwise.advisor.ledger.outcomes import ledger_events, realised
 from skuwise.advisor.recommend.moves import BY_ACTION
 from skuwise.advisor.recommend.progress import Measure, MoveState, Observation, PredictionSnapshot
 from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, proposal, seen
