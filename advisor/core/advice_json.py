@@ -22,7 +22,7 @@ from ...rules.base.quantities import Moment
 from ...rules.base.sanitize import clean
 from ...rules.policy.labels import BottleneckLabel
 from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected
-from .codec import Codec, MisfitError, anything
+from .codec import Codec, MisfitError, anything, strict_json
 from .coded_text import UNSPECIFIED, CodedText
 from .energy_types import FleetEnergy
 from .verdict_types import WorkloadVerdict
@@ -134,7 +134,6 @@ def _check_energy(energy: FleetEnergy | None) -> None:
 # Some 3,800 nodes with their codes. While it is read, advice takes some five times its text.
 _MAX_BYTES = 48 * 1024**2
 _ANEW = "Create it again with skuwise advise --format json."
-_DIGITS_MAX = 18
 _SOURCE_DEPTH = 8  # what the source may nest
 
 
@@ -161,7 +160,7 @@ def read_advice(path: Path, *, patience_seconds: float) -> Advice:
 def parse_advice(data: bytes, name: str) -> Advice:
     """The advice in `data`; `name` is what errors call it."""
     try:
-        values = json.loads(data.decode(), parse_constant=_no_number, parse_float=_float, parse_int=_int)
+        values = strict_json(data.decode())
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         told = "" if data.rstrip().endswith(b"}") else "The file may be truncated. "
@@ -182,20 +181,3 @@ def parse_advice(data: bytes, name: str) -> Advice:
     except MisfitError as error:
         raise UsageError(f"{name} cannot be used: {error.place} {error.what}.", _ANEW) from error
     return advice
-
-
-def _no_number(text: str) -> float:
-    raise ValueError(f"{text} is not a JSON number")
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("a number too large")
-    return value
-
-
-def _int(text: str) -> int:
-    if len(text) > _DIGITS_MAX:
-        raise ValueError("a number too large")
-    return int(text)

@@ -86,19 +86,13 @@ def energy_words(r: Recommendation) -> str:
 
 def freed_words(r: Recommendation, unit: str = "GPU-hours") -> str:
     """GPU-hours a month that a recommendation frees."""
-    return NONE if _unclaimed(r) else hours(r.freed_gpu_hours_per_month, unit)
-
-
-def _unclaimed(r: Recommendation) -> bool:
-    return bool(r.blocked_by) and r.saving_usd_per_month is None and r.freed_gpu_hours_per_month <= 0
+    freed = r.freed_gpu_hours_per_month
+    unclaimed = r.blocked_by and r.saving_usd_per_month is None and freed <= 0
+    return NONE if unclaimed else hours(freed, unit)
 
 
 def _basis(price: Price) -> str:
     return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
-
-
-def _assumed(price: Price) -> str:
-    return f", region assumed ({clean(price.region)})" if price.region_assumed else ""
 
 
 def price_words(price: Price) -> str:
@@ -112,11 +106,11 @@ def price_words(price: Price) -> str:
 
 def dated(prices: Iterable[Price | None]) -> str:
     """``at list price, 2026-09-19``, for a sentence; the price itself, with its source, is listed beside it."""
-    told = {
-        f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}{_assumed(p)}": None
-        for p in prices
-        if p is not None
-    }
+    told: dict[str, None] = {}
+    for p in prices:
+        if p is not None:
+            assumed = f", region assumed ({clean(p.region)})" if p.region_assumed else ""
+            told[f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}{assumed}"] = None
     return "; ".join(told) or "no price known"
 
 

@@ -43,16 +43,6 @@ class Realised:
     confounders: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class EventFigures:
-    """What an event carries beside its words."""
-
-    realised: Realised | None = None
-
-
-NO_FIGURES = EventFigures()
-
-
 # What we write stays far below; a number beyond it is no figure of anything.
 _CODEC = Codec(largest=1e300, lenient=True)
 
@@ -90,7 +80,7 @@ class LedgerEvent:
     """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: whoever did it.
 
     Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given, or the
-    evidence in the telemetry.
+    evidence in the telemetry; `realised`: what was measured.
     """
 
     act: Act
@@ -98,7 +88,7 @@ class LedgerEvent:
     by: str
     until: float | None = None
     why: str | None = None
-    figures: EventFigures = NO_FIGURES
+    realised: Realised | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +135,7 @@ class LedgerEntry:
     def realised(self) -> Realised | None:
         """The newest measurement; None: it was never done, or not since it regressed and was decided on anew."""
         told = self.last("done", "measured", "regressed")
-        return told.figures.realised if told is not None else None
+        return told.realised if told is not None else None
 
 
 def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
@@ -159,7 +149,7 @@ def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: floa
         state = event.act
         if state == "reopened" or (state == "proposed" and any(e.act == "done" for e in events)):
             break
-        if _decides(state):
+        if state in _DECIDING:
             if (state == "snoozed" and (event.until or 0.0) <= now) or (state == "regressed" and over):
                 break
             by = None if event.by == BY_ITSELF else event.by

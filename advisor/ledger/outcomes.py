@@ -11,7 +11,7 @@ from ..core.formatting import spread, usd
 from ..recommend.move import DONE_HOURS
 from ..recommend.moves import BY_ACTION
 from ..recommend.progress import SLACK_SECONDS, Measure, MoveCost, MoveState, Observation, PredictionSnapshot, measure
-from .entries import BY_ITSELF, EventFigures, LedgerEntry, LedgerEvent, Realised
+from .entries import BY_ITSELF, LedgerEntry, LedgerEvent, Realised
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +242,7 @@ def _done(
     if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
         return None
     how = "" if asked else "Done without being accepted. "
-    return LedgerEvent(
-        "done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", EventFigures(realised=told)
-    )
+    return LedgerEvent("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", told)
 
 
 def _after(
@@ -272,17 +270,17 @@ def _after(
     first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
     if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
-        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), EventFigures(realised=told))
+        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), told)
     return None
 
 
 def _seen_until(event: LedgerEvent) -> float:
     """The end of the telemetry that an event rests on (Unix seconds)."""
-    return event.figures.realised.until if event.figures.realised is not None else event.at
+    return event.realised.until if event.realised is not None else event.at
 
 
 def _regressed(told: Realised, why: str, now: float) -> LedgerEvent:
-    return LedgerEvent("regressed", now, BY_ITSELF, None, why, EventFigures(realised=told))
+    return LedgerEvent("regressed", now, BY_ITSELF, None, why, told)
 
 
 def _wrong(told: Realised) -> str | None:

@@ -14,7 +14,7 @@ from .. import coverage
 from ..aggregates import blind_spots
 from ..finding_groups import cases
 from ..phases import phase_sentence
-from ..titles import Row, Titles, fact_of, gain_text, left_out_words, monthly, rounded_usd, waste_of
+from ..titles import Row, Titles, fact_of, gain_text, is_waste, left_out_words, monthly, rounded_usd, waste_of
 from . import head, sections
 from .energy_section import energy_section
 from .explain_document import finding_sections, recommendation_sections

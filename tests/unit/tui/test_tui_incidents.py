@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance
-from skuwise.advisor.views.titles import left_out_words, recommendation_rows
+from skuwise.advisor.views.titles import is_waste, left_out_words, recommendation_rows
 from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive
