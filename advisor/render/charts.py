@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ..core import formatting as words
-from ..core.advice_types import Reconciliation
 from ..views.aggregates import NOT_OBSERVED, FabricSum
 from ..views.document.model import Chart
 from ..views.document.report_content import FABRIC, KINDS, MONEY, Change, Story
@@ -138,10 +137,11 @@ def charts_of(story: Story, lettering: Words) -> dict[str, Chart]:
     """The charts that say something about a story, by name. A team's other figures are few, and stand in sentences.
     `lettering`: kept from one story to the next, for most words are in all of them."""
     whole = story.team is None
+    spend = [(part, value, _PARTS[part]) for part, value in words.money_parts(story.advice.summary.reconciliation)]
     drawn = {
         KINDS: kinds_chart(story.hours_by_kind, lettering),
         FABRIC: fabric_chart(story.fabrics, lettering) if whole else None,
-        MONEY: money_chart(story.advice.summary.reconciliation, lettering) if whole else None,
+        MONEY: _bar(spend, MONEY, "Cost breakdown", lettering) if whole else None,
     }
     return {name: chart for name, chart in drawn.items() if chart is not None}
 
@@ -166,12 +166,6 @@ def kinds_chart(kinds: Mapping[str, Change], lettering: Words) -> Chart | None:
         ink.word(left - 8, y + 13, kind, align="right")
         ink.word(left + room * now / top + 6, y + 4 + thick / 2, words.hours(now, "").strip())
     return ink.chart(KINDS, kinds_words(kinds))
-
-
-def money_chart(money: Reconciliation, lettering: Words) -> Chart | None:
-    """The cost breakdown as one bar. None: no price is known, or there is one part only."""
-    parts = [(part, value, _PARTS[part]) for part, value in words.money_parts(money)]
-    return _bar(parts, MONEY, "Cost breakdown", lettering)
 
 
 def fabric_chart(fabrics: Sequence[FabricSum], lettering: Words) -> Chart | None:

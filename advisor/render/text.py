@@ -127,9 +127,9 @@ def mail_text(document: Document) -> str:
     return f"{text}\n-- \n{written(out)}"
 
 
-def sections_text(sections: Iterable[Section], *, width: int = 100, color: bool = False) -> str:
+def sections_text(sections: Iterable[Section], width: int) -> str:
     """Sections by themselves."""
-    out, console = console_of(width, color)
+    out, console = console_of(width, color=False)
     for number, one in enumerate(sections):
         if number:
             console.print()

@@ -202,7 +202,8 @@ def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clock
         raise UsageError("No recipients configured.", "Set administrators in [report] or in the routes.")
     carriers = carriers_of(job.settings, job.teams, environ)
     with outbox.sending(wait_seconds=_WAIT_SECONDS):
-        routed = _digest(job)
+        # Names the routes by which a week is queued: where they change, it is looked at again.
+        routed = hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
         if not outbox.is_queued(job.week.name, routed):
             job.check_over()
             _queue(job, outbox, time)
@@ -253,11 +254,6 @@ def _expected(team: TeamRoute) -> list[tuple[str, str, str]]:
     """(team, channel, recipient) of all that a team is to receive in a week."""
     mails = [(team.name, "mail", address) for address in team.to]
     return mails + ([(team.name, "webhook", WEBHOOK)] if team.webhook_url_file else [])
-
-
-def _digest(job: ReportJob) -> str:
-    """Names the routes by which a week is queued: where they change, it is looked at again."""
-    return hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
 
 
 def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:

@@ -160,7 +160,7 @@ def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - every
     saving, kwh = r.saving_usd_per_month, r.energy_saving_kwh_per_month
     if saving is not None:
         if saving.p50 < 0:
-            return f"costs {usd_per_month(saving.p50 * -1, _turned(saving))} more"
+            return f"costs {usd_per_month(-saving.p50, saving)} more"
         when = f" from {r.available_from}" if r.realisation == "cash-at" and r.available_from else ""
         return f"saves {usd_per_month(saving.p50, saving)}{when}" if saving.p50 > 0 else "saves nothing"
     if r.freed_gpu_hours_per_month > 0:
@@ -227,10 +227,6 @@ def _rounded(value: float, interval: Interval) -> float:
         return value
     digits = 2 - len(f"{abs(value):.0f}")
     return round(value, min(digits, 0))
-
-
-def _turned(interval: Interval) -> Interval:
-    return Interval(-interval.p90, -interval.p50, -interval.p10)
 
 
 def _short(name: str) -> str:

@@ -28,9 +28,9 @@ _NAME, _NOTE, _TITLE = 28, 200, 200
 _HOUR = 3600.0
 
 
-def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths = SCREEN) -> Document:
+def advice_page(advice: Advice, options: PageOptions = SHORT) -> Document:
     """The page with the sections that `options` ask for; without any, the short one."""
-    story = story_of(advice)
+    story, lengths = story_of(advice), SCREEN
     every = {
         "recommendations": lambda: (recommendations(story, options),),
         "findings": lambda: (
@@ -52,7 +52,10 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths =
     shown = [one for name, build in every.items()
              if (name in first if options.short else options.shows(name)) for one in build()]  # fmt: skip
     if options.short and advice.market is not None:
-        shown.append(_market(advice))
+        titles = Titles(advice)
+        told = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market)]
+        more = [f"{len(told) - 3} more"] if len(told) > 3 else []
+        shown.append(section(words.MARKET, Bullets((*told[:3], *more)) if told else words.NO_MARKET))
     return _page(story, (*shown, *_next(story, options)))
 
 
@@ -149,12 +152,6 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     over = {note.fields.get("workload") for note in advice.notes if note.code == "work-is-over"}
     ended = {w.id for w in advice.workloads if w.name in over and w.end < advice.end - _HOUR}
 
-    def answer_of(f: Finding) -> str:
-        answer = answers.get(f.id)
-        if answer is not None:
-            return brief(answer.left_out or answer.id, 40)
-        return "none: work ended" if f.workload in ended else words.NONE
-
     rows: list[tuple[str, ...]] = []
     for rule, same in kept:
         kind = "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
@@ -163,7 +160,17 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
         rows.append((count, brief(rule, 20), kind, _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [
-            (f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), "", _cost([f], advice), answer_of(f))
+            (
+                f"  {brief(titles.resource(f), _NAME)}",
+                brief(short[f.id], 20),
+                "",
+                _cost([f], advice),
+                brief(answers[f.id].left_out or answers[f.id].id, 40)
+                if f.id in answers
+                else "none: work ended"
+                if f.workload in ended
+                else words.NONE,
+            )
             for f in largest
         ]
     left = len(ordered) - len(kept)
@@ -234,38 +241,24 @@ def workloads(advice: Advice, options: PageOptions, lengths: Lengths) -> Section
 
 def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
     """What limits the verdicts: notes by code, counted; all of them where asked. None where there is nothing."""
-    missing = _missing(advice)
+    spots = blind_spots(advice)
     dark = [
         brief(f"{gpus} {'GPU' if gpus == '1' else 'GPUs'} not observed on {nodes}: {reason}", _NOTE)
         for nodes, gpus, reason, _ in coverage.unobserved_rows(advice.summary)
     ]
     if options.verbose:
-        spots = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in blind_spots(advice)]
-        told = [*dark, *(note.text for note in advice.notes), *spots]
+        every = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in spots]
+        told = [*dark, *(note.text for note in advice.notes), *every]
     else:
         # Without any price, the head has the note on prices already.
         skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
         groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes) if group.code not in skip]
-        told = [*dark, *groups, *([missing] if missing else [])]
+        count = words.counted(sum(bool(w.coverage.missing) for w in advice.workloads), "workload")
+        names = words.listed(list(dict.fromkeys(b.what for b in spots)))
+        told = [*dark, *groups, *([f"{count} without some measures: {names}."] if spots else [])]
     most = options.rows.notes if options.short and not options.verbose else len(told)
     more = f"{len(told) - most} more kinds of notes" if len(told) > most else ""
     return (section("Notes", Bullets((*told[:most], *((more,) if more else ())))),) if told else ()
-
-
-def _missing(advice: Advice) -> str:
-    spots = blind_spots(advice)
-    if not spots:
-        return ""
-    names = list(dict.fromkeys(b.what for b in spots))
-    count = sum(bool(w.coverage.missing) for w in advice.workloads)
-    return f"{words.counted(count, 'workload')} without some measures: {words.listed(names)}."
-
-
-def _market(advice: Advice) -> Section:
-    titles = Titles(advice)
-    told = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market or ())]
-    more = [f"{len(told) - 3} more"] if len(told) > 3 else []
-    return section(words.MARKET, Bullets((*told[:3], *more)) if told else words.NO_MARKET)
 
 
 def _next(story: Story, options: PageOptions) -> tuple[Section, ...]:
@@ -289,14 +282,14 @@ def findings_in_full(advice: Advice, again: Again | None = None) -> tuple[Sectio
     for number, case in enumerate(cases(advice), 1):
         first, *rest = finding_sections(advice, case.finding)
         details = AsideBlock("Details:", again.command("explain", case.finding.id)) if again is not None else None
-        ways = (one for r in case.recommendations for one in recommendation_blocks(advice, r))
+        ways = (recommendation_block(advice, r) for r in case.recommendations)
         told.append(section(f"{number}. {first.title}", *first.blocks, *rest, details, *ways))
     return (section("Findings in detail", *told),) if told else ()
 
 
 def unprompted(advice: Advice) -> tuple[Section, ...]:
     """Recommendations that follow from no finding; none where there are none."""
-    ways = [one for r in advice.recommendations if not r.findings for one in recommendation_blocks(advice, r)]
+    ways = [recommendation_block(advice, r) for r in advice.recommendations if not r.findings]
     return (section("Other recommendations", *ways),) if ways else ()
 
 
@@ -304,14 +297,14 @@ def market(advice: Advice) -> tuple[Section, ...]:
     """What other providers would charge; none where nobody asked."""
     if advice.market is None:
         return ()
-    told = [one for r in advice.market for one in recommendation_blocks(advice, r)]
+    told = [recommendation_block(advice, r) for r in advice.market]
     return (section(words.MARKET, *(told or (words.NO_MARKET,))),)
 
 
-def recommendation_blocks(advice: Advice, r: Recommendation) -> tuple[Section, ...]:
+def recommendation_block(advice: Advice, r: Recommendation) -> Section:
     """One recommendation within a page: what speaks for and against it, as one section."""
     first, *rest = recommendation_sections(advice, r, rejected=3)
-    return (section(first.title, *first.blocks, *rest),)
+    return section(first.title, *first.blocks, *rest)
 
 
 def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:

@@ -40,10 +40,6 @@ class ReaderCommands:
         """The whole advice of the window."""
         return self._command("advise", self.source, self.window, self.book, self.ledger, *options)
 
-    def ledger_show(self, id_: str) -> str:
-        """What became of one recommendation."""
-        return self._command("ledger show", shlex.quote(id_), self.ledger)
-
     def ledger_list(self) -> str:
         return self._command("ledger list", self.ledger)
 

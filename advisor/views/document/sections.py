@@ -58,10 +58,10 @@ def note_groups(notes: Iterable[CodedText]) -> tuple[NoteGroup, ...]:
 IN_HOURS = "cost (GPU-hours)"  # the head of a column of costs where no price is known
 
 
-def kinds(title: str, story: Story, chart: Chart | None, said: str = "") -> Section:
+def kinds(title: str, story: Story, chart: Chart | None) -> Section:
     """What the GPUs did, as a chart, or in words where one would show nothing."""
     told = kinds_words(story.hours_by_kind) if chart is None and story.hours_by_kind else ""
-    return section(title, said, told, chart)
+    return section(title, told, chart)
 
 
 def kinds_words(hours_by_kind: Mapping[str, Change]) -> str:
