@@ -68,8 +68,10 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
     ):
         p = entry.proposal
         saving = words.usd(p.saving_usd_per_month) if p.saving_usd_per_month is not None else words.NONE
+        real = entry.realised.saving_usd_per_month if entry.realised is not None else None
+        measured = words.NONE if real is None else words.usd(real)
         rows.append(
-            (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, _measured(entry),
+            (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, measured,
              minute(entry.last_proposed))
         )  # fmt: skip
         kept = [e for e in entry.events if e.by and e.act not in ("proposed", "expired")]
@@ -134,13 +136,6 @@ def event_words(event: LedgerEvent) -> str:
     """``dismissed by ann on 2026-11-02 10:00 UTC: a warm standby``."""
     until = f" until {minute(event.until)}" if event.until is not None else ""
     return f"{event.act}{until} by {event.by} on {minute(event.at)}" + (f": {event.why}" if event.why else "")
-
-
-def _measured(entry: LedgerEntry) -> str:
-    told = entry.realised
-    if told is None or told.saving_usd_per_month is None:
-        return words.NONE
-    return words.usd(told.saving_usd_per_month)
 
 
 def _finite(value: float | None) -> float | None:
