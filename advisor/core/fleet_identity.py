@@ -63,7 +63,10 @@ def fleet_of(frame: Frame) -> Fleet:
     url = str(source.get("url", ""))
     match = source.get("match", ())
     labels = {name: value for name, value in frame.external_labels.items() if not _REPLICAS.fullmatch(name)}
-    simulated = any(_is_simulated(*device) for device in devices)
+    simulated = any(
+        isinstance(at, int | float) and math.isfinite(at) and is_simulated(uuid, node, int(at))
+        for uuid, node, at in devices
+    )
     return Fleet(
         name=_name(clusters, labels, names, simulated=simulated),
         simulated=simulated,
@@ -92,10 +95,6 @@ def _devices(gpus: pd.DataFrame) -> list[tuple[str, str, object]]:
         if isinstance(whole, str) and whole and isinstance(node, str):
             found.setdefault(whole, (whole, node, index))
     return list(found.values())
-
-
-def _is_simulated(uuid: str, node: str, index: object) -> bool:
-    return isinstance(index, int | float) and math.isfinite(index) and is_simulated(uuid, node, int(index))
 
 
 def _name(clusters: Iterable[str], labels: Mapping[str, str], nodes: Iterable[str], *, simulated: bool) -> str:

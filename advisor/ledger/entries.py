@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeGuard, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ...rules.base.quantities import Moment
 from ..core.advice_types import Decision, Interval
@@ -157,7 +157,3 @@ def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: floa
     if over:
         return Decision("expired", last_proposed + EXPIRES_AFTER_SECONDS)
     return Decision("proposed", last_proposed)
-
-
-def _decides(act: Act) -> TypeGuard[_Deciding]:
-    return act in _DECIDING

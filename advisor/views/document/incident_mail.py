@@ -286,19 +286,15 @@ def _rest(rest: Sequence[Item]) -> Section:
         sighting = one.incident.sighting
         groups[KINDS[sighting.kind], owner_name(sighting.subject) or NONE].append(one)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    rows = tuple(
-        (kind, owner, f"{len(each):,}", hours(sum(one.incident.gpu_hours for one in each), "").rstrip(), _dollars(each))
-        for (kind, owner), each in ordered[:_COUNTED]
-    )
+    rows = []
+    for (kind, owner), each in ordered[:_COUNTED]:
+        known = [one.incident.cost_usd for one in each if one.incident.cost_usd is not None]
+        held = hours(sum(one.incident.gpu_hours for one in each), "").rstrip()
+        rows.append((kind, owner, f"{len(each):,}", held, dollars(sum(known)) if known else NONE))
     left = ordered[_COUNTED:]
     more = f"{sum(len(each) for _, each in left):,} more of {counted(len(left), 'other owner')}." if left else ""
     heads = ("Kind", "Owner", "Incidents", "GPU-hours", "Cost so far")
-    return section(f"{len(rest):,} more", Table(heads, rows, right=(2, 3, 4), more=more))
-
-
-def _dollars(items: Sequence[Item]) -> str:
-    known = [one.incident.cost_usd for one in items if one.incident.cost_usd is not None]
-    return dollars(sum(known)) if known else NONE
+    return section(f"{len(rest):,} more", Table(heads, tuple(rows), right=(2, 3, 4), more=more))
 
 
 def _commands(named: Sequence[Item], commands: IncidentCommands) -> Section:
