@@ -17,7 +17,7 @@ from .core.frame import Frame
 from .core.timestamps import minute, span
 from .core.verdict_types import INFERRED
 from .core.worth import MIN_SAVING_SHARE as MIN_SAVING_PART
-from .core.worth import MIN_SAVING_USD, marked, min_saving, slowed_usd
+from .core.worth import MIN_SAVING_USD, marked, min_saving
 from .recommend.energy_accounts import energy_accounts
 from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
 from .recommend.fleet import Fleet
@@ -28,7 +28,7 @@ from .recommend.price_book import PriceBook
 from .recommend.pricing import fabric_uses, price_notes, prices_named, reconcile, standings, unique, with_costs
 from .recommend.recommender import all_recommendations, decided, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
-from .recommend.waste import excused, find_waste, wasted
+from .recommend.waste import excused, find_waste, slowed_usd, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
 
 _ROUNDING_HOURS = 1e-6

@@ -27,7 +27,7 @@ from ..core.coded_text import CodedText
 from ..core.energy_sums import owner_name
 from ..core.formatting import counted, listed
 from ..core.frame import Frame, Window
-from ..core.records import records
+from ..core.scalars import records
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.price_book import PriceBook
 from ..recommend.pricing import fabric_uses, price_notes

@@ -20,8 +20,7 @@ from ..core.card_types import Asked, Card, CardPrice, CardState, Compared, Cours
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import price_words
 from ..core.frame import Frame
-from ..core.records import records, text
-from ..core.scalars import known
+from ..core.scalars import known, records, text
 from ..core.timestamps import span
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.energy_accounts import energy_accounts

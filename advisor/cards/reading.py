@@ -18,8 +18,7 @@ import numpy as np
 from ...rules.base.errors import NothingToDo, SkuwiseError
 from ..core.card_types import COURSE_SPANS, Card, Course
 from ..core.frame import Frame, Window
-from ..core.records import records
-from ..core.scalars import known, text
+from ..core.scalars import known, records, text
 from ..core.verdict_types import WorkloadVerdict
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source

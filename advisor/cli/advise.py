@@ -15,8 +15,7 @@ from ...rules.base.typed_again import program
 from ..advise import read_and_reason
 from ..render import FORMATS
 from ..views.document.page_options import SECTIONS, PageOptions
-from .again import again_of
-from .options import add_ledger, add_source, ledger_beside
+from .options import add_ledger, add_source, again_of, ledger_beside
 from .output import EVALUATING, cores, print_advice, reading_telemetry
 from .price_options import rulebook_of
 from .source_options import source_arguments, source_of
@@ -103,7 +102,7 @@ def _page(options: argparse.Namespace) -> PageOptions:
 def _say_coverage(frame: Frame, found: Reasoned, catalog: Catalog, options: argparse.Namespace) -> None:
     """Where much is missing, one line says so: figures over half a fleet look like those over a whole one."""
     from ...rules.base.sanitize import clean  # noqa: PLC0415
-    from ..doctor.line import coverage_line  # noqa: PLC0415
+    from ..doctor.coverage import coverage_line  # noqa: PLC0415
 
     line = coverage_line(frame, found, catalog, f"{program()} doctor {source_arguments(options)}")
     if line is not None:

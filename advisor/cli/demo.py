@@ -24,8 +24,7 @@ from ..mail.routes import Routes
 from ..mail.settings import ReportSettings
 from ..render import render
 from ..render.text import document_text
-from ..report.preview import write_previews
-from ..report.run import ReportJob
+from ..report.run import ReportJob, write_previews
 from ..report.weeks import reported_week
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases
@@ -138,8 +137,12 @@ def _simulate(fleet: Path, seed: int, until: float) -> None:
 
 def _sample_own_gpus(folder: Path) -> Path | None:
     """Run the real agent here for some seconds where NVML answers."""
+    from ...agent.base.clock import SystemClock  # noqa: PLC0415 - only the demo looks, and only here
+    from ...agent.config import AgentConfig  # noqa: PLC0415
+    from ...agent.sources.gpu_backends import gpus_here  # noqa: PLC0415
+
     db = folder / "this-machine.db"
-    if not _has_gpus():
+    if not gpus_here(AgentConfig(), SystemClock().now()):
         say("2/4  No GPU found on this machine: nothing to sample here")
         return None
     say(f"2/4  Sampling the GPUs of this machine for {OWN_GPUS_SECONDS} s")
@@ -149,14 +152,6 @@ def _sample_own_gpus(folder: Path) -> Path | None:
         say(f"     Sampling failed: {done.stderr.strip()}")
         return None
     return db
-
-
-def _has_gpus() -> bool:
-    from ...agent.base.clock import SystemClock  # noqa: PLC0415 - only the demo looks, and only here
-    from ...agent.config import AgentConfig  # noqa: PLC0415
-    from ...agent.sources.gpu_backends import gpus_here  # noqa: PLC0415
-
-    return bool(gpus_here(AgentConfig(), SystemClock().now()))
 
 
 def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 
-from ...rules.base.errors import EXIT_DONE, SkuwiseError, UsageError
+from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import write_stdout
 from ..core.naming import AmbiguousError, matching, unknown
 from ..core.timestamps import minute, rfc3339
@@ -70,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
         nodes = [one for one in found if one.what == "node"]
         found = nodes or found
         if not found:
-            raise _not_there(unknown(options.target, every, "in this source", "Run 'skuwise advise' to see names."))
+            error = unknown(options.target, every, "in this source", "Run 'skuwise advise' to see names.")
+            raise NothingToDo(error.message, error.remedy)  # nothing to work on, and no wrong usage
         if len(found) > 1:
             raise AmbiguousError(options.target, found, lambda one: f"skuwise idle {one} ...")
         chosen = found[0]
@@ -89,13 +90,6 @@ def run(options: argparse.Namespace) -> int:
         last = f" Last activity: {minute(answer.last_work)}." if answer.last_work is not None else ""
         write_stdout(f"{_WORDS[answer.state]}: {answer.what}. {answer.reason.text}{last}\n")
     return _EXITS[answer.state]
-
-
-def _not_there(error: UsageError) -> SkuwiseError:
-    """A target that holds nothing is nothing to work on, and no wrong usage."""
-    from ...rules.base.errors import NothingToDo  # noqa: PLC0415
-
-    return NothingToDo(error.message, error.remedy)
 
 
 def _moment(ts: float | None) -> str | None:

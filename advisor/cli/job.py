@@ -144,9 +144,9 @@ def _one(options: argparse.Namespace, reading: CardReading | None, store: CardSt
 
 
 def _many(options: argparse.Namespace, reading: CardReading | None, store: CardStore | None, now: float) -> int:
-    from ..render.cards import listing  # noqa: PLC0415
+    from ..render.cards import text as listing  # noqa: PLC0415
     from ..render.cards.html import list_html  # noqa: PLC0415
-    from ..views.card_list import card_list, worst_first  # noqa: PLC0415
+    from ..views.card_rows import card_list, worst_first  # noqa: PLC0415
     from .output import terminal_width  # noqa: PLC0415
 
     owners: dict[str, str | None] = {name: getattr(options, name) for name in _OWNERS}
@@ -205,8 +205,7 @@ def _card_text(card: Card, options: argparse.Namespace) -> str:
     from ..cards.card_json import card_values  # noqa: PLC0415
     from ..render.cards.admin_comment import admin_comment  # noqa: PLC0415
     from ..render.cards.html import card_html  # noqa: PLC0415
-    from ..render.cards.listing import card_markdown  # noqa: PLC0415
-    from ..render.cards.text import card_text  # noqa: PLC0415
+    from ..render.cards.text import card_markdown, card_text  # noqa: PLC0415
     from .output import terminal_width  # noqa: PLC0415
 
     match options.format:

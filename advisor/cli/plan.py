@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_output
 from ..core.timestamps import parse_moment
-from .again import again_of
-from .options import add_ledger, add_source, ledger_beside
+from .options import add_ledger, add_source, again_of, ledger_beside
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
 
 if TYPE_CHECKING:

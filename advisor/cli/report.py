@@ -20,8 +20,7 @@ from ..core.timestamps import minute, parse_moment
 from ..mail.outbox import Outbox, default_outbox
 from ..mail.routes import Routes, load_routes
 from ..mail.settings import ReportSettings, load_mail_settings
-from ..report.preview import write_previews
-from ..report.run import Clocks, ReportJob, send
+from ..report.run import Clocks, ReportJob, send, write_previews
 from ..report.weeks import NotOverError, Week, reported_week
 from ..telemetry.source import Source
 from .options import add_ledger, ledger_beside
@@ -63,15 +62,22 @@ def run(options: argparse.Namespace) -> int:
     week = reported_week(parse_moment(options.week) if options.week else None, now)
     job = _job(options, settings, week, now)
     if options.preview is not None:
-        return _preview(job, options.preview)
+        for path in write_previews(job, options.preview):
+            write_stdout(f"{path}\n")
+        return EXIT_DONE
     if week.end > now:
         raise UsageError(
             f"The week of {week.name} ends at {minute(week.end)}. An incomplete week is not sent.",
             "Use --preview, or set --week to an earlier week.",
         )
     if not settings.send:
-        return _dry_run(job)
-    return _send(job, _outbox(settings, environ), environ)
+        for report in job.reports(job.teams):
+            webhook = ("its webhook",) if report.team.webhook_url_file else ()
+            told = ", ".join((*report.team.to, *webhook)) or "no recipient"
+            say(f"would be sent to {told}: {clean(report.letter.subject)}")
+        say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
+        return EXIT_DONE
+    return _send(job, Outbox(settings.outbox or default_outbox(environ)), environ)
 
 
 def _send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str]) -> int:
@@ -89,10 +95,6 @@ def _send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str]) -> int:
 def _clocks() -> Instant:
     """The wall clock, and the one that runs since boot and goes on while the machine sleeps."""
     return Instant(time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
-
-
-def _outbox(settings: ReportSettings, environ: Mapping[str, str]) -> Outbox:
-    return Outbox(settings.outbox or default_outbox(environ))
 
 
 def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now: float) -> ReportJob:
@@ -122,20 +124,3 @@ def _source(options: argparse.Namespace, settings: ReportSettings) -> Source:
         options.db, options.prometheus = list(settings.db) or None, settings.prometheus or None
         options.match = options.match or list(settings.match)
     return source_of(options, say, cores())
-
-
-def _preview(job: ReportJob, folder: Path) -> int:
-    """Write every letter, and print the names of the files."""
-    for path in write_previews(job, folder):
-        write_stdout(f"{path}\n")
-    return EXIT_DONE
-
-
-def _dry_run(job: ReportJob) -> int:
-    """Make every letter and say to whom it would go."""
-    for report in job.reports(job.teams):
-        webhook = ("its webhook",) if report.team.webhook_url_file else ()
-        told = ", ".join((*report.team.to, *webhook)) or "no recipient"
-        say(f"would be sent to {told}: {clean(report.letter.subject)}")
-    say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
-    return EXIT_DONE

@@ -287,7 +287,13 @@ def _serve(stop: StopSignals) -> int:
     scheduler = BackgroundScheduler(timezone=UTC)
     log = WatchLog(children.run, time.time, time.monotonic)
     serving = CommandSchedule(scheduler, log.run, lambda: datetime.now(UTC))
-    page = _page(settings, log, environ)
+    page = None
+    if settings.listen is not None:
+        page = ServedPage(
+            settings.listen, advice=advice_file(settings, environ), watch=lambda: log.standing, say=say,
+            incidents=load_watch_settings(environ).state or default_incidents(environ),
+            limits=PageLimits(settings.series_max, settings.stale_seconds),
+        )  # fmt: skip
     for job in planned:
         serving.add(job)
     scheduler.start()
@@ -311,18 +317,3 @@ def _serve(stop: StopSignals) -> int:
     children.stop()
     scheduler.shutdown(wait=True)
     return EXIT_DONE
-
-
-def _page(settings: ServeSettings, log: WatchLog, environ: Mapping[str, str]) -> ServedPage | None:
-    if settings.listen is None:
-        return None
-    incidents = load_watch_settings(environ).state or default_incidents(environ)
-    limits = PageLimits(settings.series_max, settings.stale_seconds)
-    return ServedPage(
-        settings.listen,
-        advice=advice_file(settings, environ),
-        incidents=incidents,
-        limits=limits,
-        watch=lambda: log.standing,
-        say=say,
-    )

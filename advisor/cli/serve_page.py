@@ -16,7 +16,7 @@ from ...agent.base.address import Address
 from ...agent.base.openmetrics import ExpositionFormat
 from ...agent.service.exporter.http_server import MetricsServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
-from ..core.advice_file import read_advice
+from ..core.advice_json import read_advice
 from ..incidents.store import IncidentStore
 from ..metrics_page import PageLimits, SiteState, WatchStanding, render_page
 

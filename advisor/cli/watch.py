@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ..incidents.settings import WatchSettings
     from ..incidents.store import IncidentStore
     from ..incidents.transitions import Advance
-    from ..rulebook import Rulebook
     from ..telemetry.source import Source
-    from ..watch.scene import Criteria
 
 SCHEMA = "skuwise.watch/1"
 
@@ -111,32 +109,36 @@ class _Watcher:
 
     def go_on(self) -> int:
         """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look."""
-        with closing(StopSignals()) as stop:
-            return self._look_until(stop)
-
-    def _look_until(self, stop: StopSignals) -> int:
         every = self._settings.every_seconds
-        say(f"watching every {every / 60:g} min; incidents in {self._store.path}")
-        while True:
-            began = time.monotonic()
-            try:
-                found, told = self._look()
-                for line in _news(found, told):
-                    say(line)
-                self._notify()
-            except SkuwiseError as error:
-                say(f"this pass failed, and is repeated in {every / 60:g} min: {error}")
-            if stop.wait(max(every - (time.monotonic() - began), 1.0)):
-                say("stopping")
-                return EXIT_DONE
+        with closing(StopSignals()) as stop:
+            say(f"watching every {every / 60:g} min; incidents in {self._store.path}")
+            while True:
+                began = time.monotonic()
+                try:
+                    found, told = self._look()
+                    changed = {one.id: one for one in told.incidents}
+                    for event in told.events:
+                        one = changed.get(event.incident_id)
+                        if one is not None:
+                            say(clean(f"{event.kind}: {one.sighting.text.text}"))
+                    say(_summary(found))
+                    self._notify()
+                except SkuwiseError as error:
+                    say(f"this pass failed, and is repeated in {every / 60:g} min: {error}")
+                if stop.wait(max(every - (time.monotonic() - began), 1.0)):
+                    say("stopping")
+                    return EXIT_DONE
 
     def _look(self) -> tuple[WatchPass, Advance]:
+        from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
         from ..incidents.transitions import advance  # noqa: PLC0415
         from ..watch.evaluate import evaluate  # noqa: PLC0415
         from ..watch.reading import read_recent  # noqa: PLC0415
+        from ..watch.scene import Criteria  # noqa: PLC0415
 
         options, now = self._options, time.time()
-        book, criteria = _judged_by(options, self._settings, now)
+        # Rules and prices are read anew each time, so that a changed file counts at the next look.
+        book = rulebook_of(options, now)
         lookback = self._settings.longest_limit_seconds + MARGIN_SECONDS
         # An incident keeps its beginning, so that only the first look needs the hours before.
         recent = read_recent(
@@ -144,6 +146,7 @@ class _Watcher:
             past_seconds=0.0 if self._has_looked else PAST_SECONDS,
         )  # fmt: skip
         self._has_looked = True
+        criteria = Criteria(self._settings.limit_seconds, load_watch_rules(options.rules), book)
         found = evaluate(recent, criteria)
         told = advance(self._store.current(), found, self._settings)
         self._store.commit(told)
@@ -169,15 +172,6 @@ class _Watcher:
         return told.failed
 
 
-def _judged_by(options: argparse.Namespace, settings: WatchSettings, now: float) -> tuple[Rulebook, Criteria]:
-    """The rules and prices of a look: read anew each time, so that a changed file counts at the next one."""
-    from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-    from ..watch.scene import Criteria  # noqa: PLC0415
-
-    book = rulebook_of(options, now)
-    return book, Criteria(settings.limit_seconds, load_watch_rules(options.rules), book)
-
-
 def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:
     """What one look shows: how much was evaluated, and what is open."""
     from ..incidents.formatting import as_dict, as_table, by_urgency  # noqa: PLC0415
@@ -200,13 +194,3 @@ def _summary(found: WatchPass) -> str:
         f"{counted(found.judged_holds, 'workload')} on {counted(len(found.live_nodes), 'node')} evaluated, data up to "
         f"{minute(found.data_end)}{unknown}"
     )
-
-
-def _news(found: WatchPass, told: Advance) -> Iterator[str]:
-    """What changed, a line each."""
-    changed = {one.id: one for one in told.incidents}
-    for event in told.events:
-        one = changed.get(event.incident_id)
-        if one is not None:
-            yield clean(f"{event.kind}: {one.sighting.text.text}")
-    yield _summary(found)

@@ -7,20 +7,23 @@ the first contract may be absent.
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, get_args
 
+from ...rules.base.errors import UsageError
+from ...rules.base.files import open_stream
 from ...rules.base.quantities import Moment
 from ...rules.base.sanitize import clean
 from ...rules.policy.labels import BottleneckLabel
-from .advice_types import Advice, Finding, Recommendation, Reconciliation, Rejected
-from .codec import Codec, MisfitError
+from .advice_types import Advice, Finding, Reconciliation, Rejected
+from .codec import Codec, MisfitError, anything, strict_json
 from .coded_text import UNSPECIFIED, CodedText
 from .energy_types import FleetEnergy
-from .verdict_types import WorkloadVerdict
 
 SCHEMA = "skuwise.advice/1"
 # No count and no sum of dollars or hours comes near: beyond it, adding up would lose the last cent.
@@ -90,19 +93,15 @@ def from_dict(values: dict[str, Any]) -> Advice:
     _check_reconciliation(advice.summary.reconciliation)
     _check_energy(advice.summary.energy)
     for name in ("workloads", "findings", "recommendations", "market"):
-        _check_ids(name, getattr(advice, name) or ())
+        counts = Counter(item.id for item in getattr(advice, name) or ())
+        id_, count = max(counts.items(), key=lambda one: one[1], default=("", 0))
+        if count > 1:
+            raise MisfitError(f"has the id {clean(id_)[:60]} twice", (name,))
     for number, workload in enumerate(advice.workloads):
         if not workload.bottleneck.time_shares.keys() <= set(get_args(BottleneckLabel)):
             place = ("workloads", number, "bottleneck", "time_shares")
             raise MisfitError("has an unknown bottleneck label", place)
     return advice
-
-
-def _check_ids(name: str, items: Iterable[WorkloadVerdict | Finding | Recommendation]) -> None:
-    counts = Counter(item.id for item in items)
-    id_, count = max(counts.items(), key=lambda one: one[1], default=("", 0))
-    if count > 1:
-        raise MisfitError(f"has the id {clean(id_)[:60]} twice", (name,))
 
 
 def _check_reconciliation(money: Reconciliation) -> None:
@@ -124,3 +123,50 @@ def _check_energy(energy: FleetEnergy | None) -> None:
     parts = (uses.workloads, uses.shared, uses.allocated_idle, uses.unallocated, uses.drained)
     if abs(math.fsum(parts) - uses.total) > _CLOSES * uses.total + _CENT:
         raise MisfitError("does not add up to its total", ("summary", "energy", "by_use"))
+
+
+# Some 3,800 nodes with their codes. While it is read, advice takes some five times its text.
+_MAX_BYTES = 48 * 1024**2
+_OURS = "Use files written by skuwise advise --format json."
+_ANEW = "Create it again with skuwise advise --format json."
+_SOURCE_DEPTH = 8  # what the source may nest
+
+
+def read_advice(path: Path, *, patience_seconds: float) -> Advice:
+    """The advice in a file. Raises UsageError, naming it, for whatever is no advice of this schema, or too much.
+
+    A pipe that gives nothing for `patience_seconds` at a time is left.
+    """
+    name = str(path)
+    try:
+        with open_stream(path, patience_seconds) as file:
+            too_large = os.fstat(file.fileno()).st_size > _MAX_BYTES
+            # A pipe tells no size.
+            data = b"" if too_large else file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"Cannot read {name}: {error.strerror}.", _OURS) from error
+    if too_large or len(data) > _MAX_BYTES:
+        raise UsageError(f"{name} is larger than {_MAX_BYTES // 1024**2} MiB.", "Use advice of fewer nodes.")
+    return parse_advice(data, name)
+
+
+def parse_advice(data: bytes, name: str) -> Advice:
+    """The advice in `data`; `name` is what errors call it."""
+    try:
+        values = strict_json(data.decode())
+    except (ValueError, RecursionError) as error:
+        where = f" at line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        told = "" if data.rstrip().endswith(b"}") else "The file may be truncated. "
+        raise UsageError(f"{name} is not valid JSON{where}.", f"{told}{_ANEW}") from error
+    schema = values.get("schema") if isinstance(values, dict) else None
+    if not isinstance(schema, str):
+        raise UsageError(f"{name} is not skuwise advice.", _OURS)
+    if schema != SCHEMA:
+        remedy = "Update skuwise." if schema.startswith("skuwise.advice/") else _OURS
+        raise UsageError(f"Unsupported schema in {name}: {clean(schema)[:60]}. This version reads {SCHEMA}.", remedy)
+    try:
+        advice = from_dict(values)
+        anything(advice.source, depth=_SOURCE_DEPTH)
+    except MisfitError as error:
+        raise UsageError(f"{name} cannot be used: {error.place} {error.what}.", _ANEW) from error
+    return advice

@@ -9,11 +9,12 @@ no field has are left out: later versions add some. A field with a default may b
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
@@ -83,7 +84,7 @@ class Codec:
             lambda kind: kind == _ANYTHING or _is_scalar(kind), lambda value: plain(value, decimals)
         )
         converter.register_structure_hook_factory(
-            lambda kind: _bounds(kind) is not None, lambda kind: _number(*_limited(_bounds(kind), largest))
+            lambda kind: _bounds(kind) is not None, lambda kind: _limited(_bounds(kind), largest)
         )
         if dates:
             converter.register_structure_hook_func(lambda kind: kind == Moment, _date)
@@ -234,6 +235,26 @@ def anything(value: Any, _: object = None, depth: int = _DEPTH) -> dict[str, obj
     return value
 
 
+def strict_json(text: str) -> Any:  # noqa: ANN401
+    """What JSON holds. Raises ValueError for what is none, and for numbers that we never write: whole ones beyond these
+    are no counts, and take longer to write than to read."""
+    return json.loads(text, parse_constant=_refuse, parse_int=_whole_of, parse_float=_float_of)
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is not a number")
+
+
+def _whole_of(text: str) -> int:
+    value = int(text) if len(text) < 20 else _refuse(text)
+    return value if abs(value) <= 2**53 else _refuse(text)
+
+
+def _float_of(text: str) -> float:
+    value = float(text)
+    return value if -1e300 <= value <= 1e300 else _refuse(text)
+
+
 def _first(error: ClassValidationError, names: Mapping[str, str | None]) -> Exception:
     """What is wrong with the first field of a class."""
     noted, others = error.group_exceptions()
@@ -257,9 +278,9 @@ def _bounds(kind: Any) -> Within | None:  # noqa: ANN401
     return next((one for one in found if isinstance(one, Within)), None)
 
 
-def _limited(bounds: Within | None, largest: float) -> tuple[float, float]:
+def _limited(bounds: Within | None, largest: float) -> Read:
     assert bounds is not None
-    return max(bounds.least, -largest), min(bounds.most, largest)
+    return _number(max(bounds.least, -largest), min(bounds.most, largest))
 
 
 def _number(least: float, most: float) -> Read:

@@ -4,7 +4,7 @@ by the hours that were not measured."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from .energy_types import PHASES, Energy, EnergyBasis, OwnerEnergy, PhaseEnergy, WorkloadEnergy
 from .totals import added
@@ -15,19 +15,6 @@ JOULES_PER_KWH = 3.6e6
 _ALL = 1e-3
 
 
-class Figures(TypedDict):
-    """The fields of `Energy`, by name."""
-
-    kwh: float | None
-    counted_kwh: float | None
-    measured_gpu_hours: float
-    unmeasured_gpu_hours: float
-    idle_kwh: float | None
-    usd: float | None
-    co2_kg: float | None
-    basis: EnergyBasis | None
-
-
 def basis_of(kwh: float | None, counted_kwh: float | None) -> EnergyBasis | None:
     """How most of some energy is known; None: nothing was measured."""
     if kwh is None or kwh <= 0:
@@ -36,10 +23,10 @@ def basis_of(kwh: float | None, counted_kwh: float | None) -> EnergyBasis | None
     return "counter" if share >= 1 - _ALL else "power" if share <= _ALL else "both"
 
 
-def figures_of(parts: Sequence[Energy]) -> Figures:
-    """The sums of the figures that all energy has."""
+def figures_of(parts: Sequence[Energy]) -> dict[str, Any]:
+    """The sums of the figures that all energy has: the fields of `Energy`, by name."""
     kwh, counted = total(p.kwh for p in parts), total(p.counted_kwh for p in parts)
-    return Figures(
+    return dict(  # noqa: C408
         kwh=kwh,
         counted_kwh=counted,
         measured_gpu_hours=added(p.measured_gpu_hours for p in parts),
@@ -99,6 +86,5 @@ def owners_of(
     rows: list[OwnerEnergy] = []
     for owner, parts in found.items():
         tokens, joules = joules_a_token(parts)
-        figures: dict[str, Any] = {**figures_of(parts)}
-        rows.append(OwnerEnergy(**figures, owner=owner, generated_tokens=tokens, joules_per_token=joules))
+        rows.append(OwnerEnergy(**figures_of(parts), owner=owner, generated_tokens=tokens, joules_per_token=joules))
     return tuple(sorted(rows, key=lambda one: (-(one.kwh or 0.0), one.owner or "")))

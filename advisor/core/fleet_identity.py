@@ -5,12 +5,36 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 
 import pandas as pd
 
 from .advice_types import Fleet
 from .frame import Frame
-from .simulated_ids import is_simulated
+
+
+def fleet_mark(*parts: object) -> str:
+    """Eight hexadecimal digits that tell one simulated fleet from others: two of them have no GPU in common, and so no
+    ledger either. `parts`: what decides the fleet."""
+    return simulated_hex("fleet", *map(str, parts))[:8]
+
+
+def gpu_uuid(mark: str, node: str, index: int) -> str:
+    """The UUID of a simulated GPU. It begins with the fleet's mark and follows from where the GPU is, so that simulated
+    telemetry can be recognized."""
+    digest = simulated_hex("gpu", mark, node, str(index))
+    return f"GPU-{mark}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+
+
+def is_simulated(uuid: str, node: str, index: int) -> bool:
+    """Whether the simulator made this GPU; no driver makes such a UUID."""
+    return uuid == gpu_uuid(uuid[4:12], node, index)
+
+
+def simulated_hex(*parts: str) -> str:
+    """64 hexadecimal digits that `parts` alone decide."""
+    return sha256("\0".join(parts).encode()).hexdigest()
+
 
 # Names of external labels that tell copies of one server apart (Prometheus Operator, Thanos, Mimir), not fleets.
 _REPLICAS = re.compile(r".*replica.*", re.IGNORECASE)
@@ -39,7 +63,10 @@ def fleet_of(frame: Frame) -> Fleet:
     url = str(source.get("url", ""))
     match = source.get("match", ())
     labels = {name: value for name, value in frame.external_labels.items() if not _REPLICAS.fullmatch(name)}
-    simulated = any(_is_simulated(*device) for device in devices)
+    simulated = any(
+        isinstance(at, int | float) and math.isfinite(at) and is_simulated(uuid, node, int(at))
+        for uuid, node, at in devices
+    )
     return Fleet(
         name=_name(clusters, labels, names, simulated=simulated),
         simulated=simulated,
@@ -68,10 +95,6 @@ def _devices(gpus: pd.DataFrame) -> list[tuple[str, str, object]]:
         if isinstance(whole, str) and whole and isinstance(node, str):
             found.setdefault(whole, (whole, node, index))
     return list(found.values())
-
-
-def _is_simulated(uuid: str, node: str, index: object) -> bool:
-    return isinstance(index, int | float) and math.isfinite(index) and is_simulated(uuid, node, int(index))
 
 
 def _name(clusters: Iterable[str], labels: Mapping[str, str], nodes: Iterable[str], *, simulated: bool) -> str:

@@ -87,10 +87,6 @@ def _basis(price: Price) -> str:
     return "list price" if price.basis == "list" else f"{clean(price.basis)} price"
 
 
-def _assumed(price: Price) -> str:
-    return f", region assumed ({clean(price.region)})" if price.region_assumed else ""
-
-
 def price_words(price: Price) -> str:
     """``$98.32 per node-hour at list price, 2026-09-19 (source)``; a team's price says its own basis."""
     basis = f"at {_basis(price)}" if price.basis == "list" else _basis(price)
@@ -102,11 +98,11 @@ def price_words(price: Price) -> str:
 
 def dated(prices: Iterable[Price | None]) -> str:
     """``at list price, 2026-09-19``, for a sentence; the price itself, with its source, is listed beside it."""
-    told = {
-        f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}{_assumed(p)}": None
-        for p in prices
-        if p is not None
-    }
+    told: dict[str, None] = {}
+    for p in prices:
+        if p is not None:
+            assumed = f", region assumed ({clean(p.region)})" if p.region_assumed else ""
+            told[f"at {'' if p.basis == 'list' else 'the '}{_basis(p)}, {clean(p.as_of)}{assumed}"] = None
     return "; ".join(told) or "no price known"
 
 

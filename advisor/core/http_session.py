@@ -94,7 +94,9 @@ def _pools(current: _Current) -> dict[str, Any]:
             return _connected(self, current())
 
         def request(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - as urllib3 has it
-            _guard(self, current())
+            deadline = current()
+            if deadline is not None and self.sock is not None:
+                deadline.guard(self.sock)  # it was kept from an earlier request
             super().request(*args, **kwargs)
 
     class _Secure(_Plain, HTTPSConnection):
@@ -113,12 +115,6 @@ def is_late(error: Exception, deadline: Deadline) -> bool:
     """Whether a request failed because its answer did not come in time: by the deadline, or by the timeout of a wait,
     which may run off just before it. A connection that is not made within its own time is another matter."""
     return deadline.over or isinstance(error, requests.ReadTimeout | ReadTimeoutError | TimeoutError)
-
-
-def _guard(connection: HTTPConnection, deadline: Deadline | None) -> None:
-    """A connection that was kept from an earlier request falls under this one's deadline."""
-    if deadline is not None and connection.sock is not None:
-        deadline.guard(connection.sock)
 
 
 def _connected(connection: HTTPConnection, deadline: Deadline | None) -> socket:

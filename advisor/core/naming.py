@@ -64,13 +64,17 @@ def matching(asked: str, every: Sequence[Named]) -> list[Named]:
     if not word:
         return []
     name, at, node = word.rpartition("@")
+    is_hex = _HEX.fullmatch(word) is not None
     ways: tuple[Callable[[Named], bool], ...] = (
         lambda one: one.id == word,
         lambda one: word in one.jobs,
         lambda one: one.name == word,
         lambda one: bool(at) and one.name == name and node in one.nodes,
         lambda one: word in one.nodes,
-        lambda one: _begins(one.id, word),
+        lambda one: (
+            len(word) >= PREFIX_MIN
+            and (one.id.startswith(word) or (is_hex and one.id.partition("-")[2].startswith(word)))
+        ),
     )
     return next((found for fits in ways if (found := [one for one in every if fits(one)])), [])
 
@@ -86,10 +90,3 @@ def nodes_words(nodes: Sequence[str]) -> str:
     """The first nodes by name, and how many more there are."""
     more = len(nodes) - _NODES_LISTED
     return ", ".join(nodes[:_NODES_LISTED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _begins(full: str, asked: str) -> bool:
-    if len(asked) < PREFIX_MIN:
-        return False
-    digits = full.partition("-")[2]
-    return full.startswith(asked) or (_HEX.fullmatch(asked) is not None and digits.startswith(asked))

@@ -3,6 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+Record = Mapping[str, Any]
+
+
+def records(table: pd.DataFrame) -> list[Record]:
+    """One mapping a row, by column name."""
+    return cast("list[Record]", table.to_dict("records"))
 
 
 def known(value: float | None) -> float | None:

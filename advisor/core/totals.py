@@ -24,3 +24,20 @@ def sum_if_all(values: Iterable[float | None]) -> float | None:
     """The sum; None where one is not known."""
     known = list(values)
     return added(v for v in known if v is not None) if None not in known else None
+
+
+def peak(spans: Iterable[tuple[float, float, float]]) -> float:
+    """The largest sum of what overlaps. `spans`: begin, end and how much each counts; what ends as another begins
+    makes room for it. 0 where there are none."""
+    edges = [edge for begin, end, count in spans for edge in ((begin, count), (end, -count))]
+    most = now = 0.0
+    for _, change in sorted(edges):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def most_at_once(spans: Iterable[tuple[float, float]], slack_seconds: float) -> int:
+    """The most that were there at a time: one that took another's place adds nothing. `spans`: begin and end;
+    `slack_seconds`: by how much the rows of the two may overlap."""
+    return round(peak((begin, max(end - slack_seconds, begin + 1.0), 1.0) for begin, end in spans))

@@ -12,16 +12,30 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from .advice_types import COUNTED_RISKS, Advice, Decision, Finding, Interval, Recommendation, Summary
-from .exclusions import compatible
+from .advice_types import COUNTED_RISKS, Advice, Decision, Interval, Recommendation, Summary
+
+
+def counted_recommendations(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Those whose cash enters a sum, the best of each that exclude one another, the largest first."""
+    return compatible(sorted((r for r in ways if r.counts), key=lambda r: r.rank))
+
+
+def compatible(ways: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
+    """Of ways in their order, those that no earlier one excludes."""
+    chosen: dict[str, Recommendation] = {}
+    excluded: set[str] = set()
+    for r in ways:
+        if r.id not in excluded and chosen.keys().isdisjoint(r.excludes):
+            chosen[r.id] = r
+            excluded.update(r.excludes)
+    return tuple(chosen.values())
+
 
 # What the sums mean, on every surface that shows them.
 WASTED = "paid for and not used: idle GPUs, and links and GPU tiers beyond the need"
 SLOWED = "paid while work waited for a slow link or a fault; not in Wasted: a fix may recover less"
 RECOVERABLE = "cash from open and accepted recommendations of low risk; alternatives count once"
 CAPACITY = "GPU-hours that such recommendations free for other work, without cash"
-# Rules whose findings cost money because work waits.
-SLOWED_RULES = frozenset({"under-tier", "fix-first"})
 
 _GROUPS = ("shown", "small", "blocked", "decided", "excluded")
 HOURS_PER_MONTH = 730.0
@@ -144,13 +158,3 @@ def marked(advice: Advice, decisions: Mapping[str, Decision] | None = None) -> A
     advice = replace(advice, recommendations=tuple(sorted(ways, key=lambda r: r.rank)))
     shown = {r.id for r in selected(advice).shown}
     return replace(advice, recommendations=tuple(replace(r, shown=r.id in shown) for r in advice.recommendations))
-
-
-def slowed_usd(findings: Iterable[Finding]) -> float:
-    """See `SLOWED`: US dollars of the window. Of a workload that waits for several things the largest loss counts."""
-    losses: dict[str, float] = {}
-    for f in findings:
-        if f.rule in SLOWED_RULES:
-            key = f.workload or f.id
-            losses[key] = max(losses.get(key, 0.0), f.cost_usd or 0.0)
-    return sum(losses.values())

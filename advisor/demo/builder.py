@@ -221,18 +221,13 @@ class Builder:
             ]
         always = [(absence, self.start, None) for absence in (*absences, *unread)]
         away = Absence("source", "agent", "*", "long-gap", "The agent did not run.")
-        gaps = _merged(gaps)
-        return PlannedNode(sim, tuple(gaps), (*always, *((away, begin, stop) for begin, stop in gaps)))
-
-
-def _merged(gaps: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    merged: list[tuple[float, float]] = []
-    for begin, stop in sorted(gaps):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
-        else:
-            merged.append((begin, stop))
-    return merged
+        merged: list[tuple[float, float]] = []
+        for begin, stop in sorted(gaps):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(stop, merged[-1][1]))
+            else:
+                merged.append((begin, stop))
+        return PlannedNode(sim, tuple(merged), (*always, *((away, begin, stop) for begin, stop in merged)))
 
 
 def pick(rng: np.random.Generator, names: Sequence[str]) -> str:

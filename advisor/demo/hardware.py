@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...agent.model import FabricPort, Gpu, LinkLayer, Node
 from ...rules.catalog.types import GpuSku, NodeSku
-from ..core.simulated_ids import gpu_uuid, simulated_hex
+from ..core.fleet_identity import gpu_uuid, simulated_hex
 from .seeded_rng import TABLES
 
 _GPUS = TABLES["gpus"]

@@ -13,7 +13,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.progress import Steps, no_steps
 from ...rules.catalog.loader import load_catalog
 from ...rules.catalog.types import GpuSku, NodeSku
-from ..core.simulated_ids import fleet_mark
+from ..core.fleet_identity import fleet_mark
 from .builder import Builder, FleetPlan, PlannedNode, Truth
 from .hardware import SimNode
 from .seeded_rng import TABLES, stream

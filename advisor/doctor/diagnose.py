@@ -9,7 +9,7 @@ import pandas as pd
 
 from ...rules.catalog.loader import Catalog
 from ..core.frame import Frame
-from ..core.records import records, text
+from ..core.scalars import records, text
 from ..core.verdict_types import INFERRED
 from ..pipeline import Reasoned
 from .coverage import first_ts, metric_coverage, node_hours
@@ -37,25 +37,24 @@ def diagnose(frame: Frame, found: Reasoned, catalog: Catalog) -> Diagnosis:
         for facts in verdicts.nodes
         if facts.node in known
     )  # fmt: skip
+    exporters = frame.source.get("exporters")
+    pods = frame.workloads[frame.workloads["scheduler"] == "kubernetes"]
+    # What kube-state-metrics or the kubelet says of a pod gives its workload a controller's kind or an image.
+    told = int(pods[["controller_kind", "image"]].notna().any(axis=1).sum())
     diagnosis = Diagnosis(
         advice=advice,
         begin=first_ts(frame.gpu),
         best_hours=max((node.facts.hours_observed for node in nodes), default=0.0),
         nodes=nodes,
         metrics=metrics,
-        exporters=_exporters(frame),
+        exporters=tuple(map(str, exporters)) if isinstance(exporters, list) else ("skuwise agent",),
         labels=_labels(found),
-        kubernetes=_kubernetes(frame.workloads),
+        kubernetes=SchedulerWorkloads(len(pods), told),
         slurm=_slurm(frame.workloads),
         gaps=(),
         notes=tuple(note for note in verdicts.notes if note.code != _GAP_SAYS),
     )
     return replace(diagnosis, gaps=gaps_of(diagnosis, frame, verdicts, catalog))
-
-
-def _exporters(frame: Frame) -> tuple[str, ...]:
-    exporters = frame.source.get("exporters")
-    return tuple(map(str, exporters)) if isinstance(exporters, list) else ("skuwise agent",)
 
 
 def _labels(found: Reasoned) -> Labels:
@@ -66,12 +65,6 @@ def _labels(found: Reasoned) -> Labels:
     labeled = busy[~busy["workload_id"].isin(unnamed)]
     busy_gpus, labeled_gpus = (len(one.drop_duplicates(["node", "gpu_uuid"])) for one in (busy, labeled))
     return Labels(busy_gpus, labeled_gpus, float(busy["gpu_hours"].sum()), float(labeled["gpu_hours"].sum()))
-
-
-def _kubernetes(workloads: pd.DataFrame) -> SchedulerWorkloads:
-    """What kube-state-metrics or the kubelet says of a pod gives its workload a controller's kind or an image."""
-    own = workloads[workloads["scheduler"] == "kubernetes"]
-    return SchedulerWorkloads(len(own), int(own[["controller_kind", "image"]].notna().any(axis=1).sum()))
 
 
 def _slurm(workloads: pd.DataFrame) -> SchedulerWorkloads:

@@ -14,7 +14,7 @@ from ..classify.features.soundness import NO_PIPE
 from ..classify.types import Verdicts
 from ..core.formatting import counted, percent
 from ..core.frame import Frame
-from ..core.records import records, text
+from ..core.scalars import records, text
 from ..core.timestamps import minute, span
 from ..core.unobservable import blind_nodes
 from ..core.verdict_types import INFERRED

@@ -11,9 +11,9 @@ from ...rules.base.sanitize import clean
 from ..core import formatting as words
 from ..core.formatting import counted
 from ..core.timestamps import minute, span
-from ..render.console import console_of, indented, line, table, written
+from ..render.text import console_of, indented, line, table, written
 from ..views import coverage
-from .types import Diagnosis, MetricCoverage, NodeState, TelemetryGap
+from .types import Diagnosis, MetricCoverage
 
 SHOWN_NODES = 12
 _LISTED = 4
@@ -63,25 +63,21 @@ def _nodes(console: Console, found: Diagnosis) -> None:
         console.print()
         return
     line(console, "Nodes with unobserved GPUs", "bold")
-    rows = [_node_row(node) for node in differing[:SHOWN_NODES]]
+    rows = []
+    for node in differing[:SHOWN_NODES]:
+        own = node.counted
+        why = "; ".join(f"{len(one.gpus)}: {one.reason}" for one in own.unobserved) or "GPUs cannot be read, see below."
+        expected, source = (str(node.expected), own.source) if node.expected else ("unknown", words.NONE)
+        rows.append((node.node, expected, source, str(len(own.gpus)), str(node.observed), why))
     console.print(table(("node", "expected", "by", "named", "observed", "why"), rows))
     if len(differing) > SHOWN_NODES:
         line(console, f"and {len(differing) - SHOWN_NODES} more nodes; --format json lists all of them.")
     console.print()
 
 
-def _node_row(node: NodeState) -> tuple[str, ...]:
-    own = node.counted
-    why = "; ".join(f"{len(one.gpus)}: {one.reason}" for one in own.unobserved) or "GPUs cannot be read, see below."
-    expected, source = (str(node.expected), own.source) if node.expected else ("unknown", words.NONE)
-    return node.node, expected, source, str(len(own.gpus)), str(node.observed), why
-
-
 def _metrics(console: Console, found: Diagnosis) -> None:
     line(console, "Metrics", "bold")
-    console.print(
-        table(("metric", "available on", "of the window", "resolution"), [_metric_row(one) for one in found.metrics])
-    )
+    console.print(table(("metric", "available on", "of the window", "resolution"), map(_metric_row, found.metrics)))
     console.print()
 
 
@@ -131,16 +127,13 @@ def _money(console: Console, found: Diagnosis) -> None:
         cost = f"{words.usd(price.usd_per_hour)}/h ({node.price_words})" if price is not None else "no price"
         source = f"unknown ({facts.node_sku_source})" if facts.node_sku_source else "unknown"
         sku = facts.node_sku or (price.sku if price is not None else source)
-        groups.setdefault((sku, _region(node), cost), []).append(node.node)
+        region = facts.region or "unknown"
+        region = f"{region}, {node.assumed_region} assumed" if node.assumed_region else region
+        groups.setdefault((sku, region, cost), []).append(node.node)
     rows = [(*key, str(len(nodes)), _names(nodes)) for key, nodes in sorted(groups.items())]
     line(console, "Prices", "bold")
     console.print(table(("node type", "region", "node price", "nodes", "which"), rows))
     console.print()
-
-
-def _region(node: NodeState) -> str:
-    region = node.facts.region or "unknown"
-    return f"{region}, {node.assumed_region} assumed" if node.assumed_region else region
 
 
 def _gaps(console: Console, found: Diagnosis) -> None:
@@ -149,21 +142,17 @@ def _gaps(console: Console, found: Diagnosis) -> None:
         return
     line(console, f"Gaps ({len(found.gaps)})", "bold")
     for number, gap in enumerate(found.gaps, 1):
-        _gap(console, number, gap)
-
-
-def _gap(console: Console, number: int, gap: TelemetryGap) -> None:
-    line(console, f"{number}. {gap.what} ({gap.code})", "bold")
-    indented(console, f"Effect: {gap.loses}", _INDENT)
-    if gap.nodes:
-        indented(console, f"Nodes: {_names(gap.nodes)}", _INDENT)
-    if gap.add and gap.where:
-        indented(console, f"Add to {gap.where}:", _INDENT)
-        for own in gap.add.split("\n"):
-            # Lines to copy stay whole: a terminal may wrap them, we do not.
-            console.print(Text(f"     {clean(own)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
-    elif gap.add:
-        indented(console, f"To do: {gap.add.rstrip('.')}.", _INDENT)
+        line(console, f"{number}. {gap.what} ({gap.code})", "bold")
+        indented(console, f"Effect: {gap.loses}", _INDENT)
+        if gap.nodes:
+            indented(console, f"Nodes: {_names(gap.nodes)}", _INDENT)
+        if gap.add and gap.where:
+            indented(console, f"Add to {gap.where}:", _INDENT)
+            for own in gap.add.split("\n"):
+                # Lines to copy stay whole: a terminal may wrap them, we do not.
+                console.print(Text(f"     {clean(own)}", no_wrap=True, overflow="ignore"), crop=False, soft_wrap=True)
+        elif gap.add:
+            indented(console, f"To do: {gap.add.rstrip('.')}.", _INDENT)
 
 
 def _names(names: Sequence[str]) -> str:

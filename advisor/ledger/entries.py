@@ -2,13 +2,66 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeVar
 
-from ..core.advice_types import Decision
+from ...rules.base.quantities import Moment
+from ..core.advice_types import Decision, Interval
+from ..core.codec import Codec
 from ..recommend.progress import PredictionSnapshot
-from .records import NO_FIGURES, EventFigures, Realised
+from .guard import bounded_json
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """A move as it was measured, beside what was predicted. `since`: it stood at its target from then on, and was
+    measured up to `until` (Unix seconds), over `hours`.
+
+    Costs are US dollars a month in the prices of the proposal, on its basis: whole nodes. What is None has its reason
+    in `saving_missing` or `time_missing`. `load_ratio`: work asked of it over what was asked before; None: not told.
+    `confounders` are sentences.
+    """
+
+    since: Moment
+    until: Moment
+    hours: float
+    predicted_saving_usd_per_month: Interval | None
+    predicted_time_ratio: Interval | None
+    usd_per_month_before: float | None
+    usd_per_month_after: float | None
+    saving_usd_per_month: float | None
+    saving_missing: str | None
+    gpu_hours_per_month_before: float | None
+    gpu_hours_per_month_after: float | None
+    time_ratio: float | None
+    time_missing: str | None
+    load_ratio: float | None = None
+    confounders: tuple[str, ...] = ()
+
+
+# What we write stays far below; a number beyond it is no figure of anything.
+_CODEC = Codec(largest=1e300, lenient=True)
+
+
+def to_json(value: object) -> str:
+    """A value of this module as JSON; what is None, or no finite number, is left out."""
+    return json.dumps(_bare(_CODEC.encode(value)), allow_nan=False, separators=(",", ":"))
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """The value back. Raises ValueError for what `to_json` cannot have written."""
+    return _CODEC.decode(kind, bounded_json(text))
+
+
+def _bare(value: Any) -> Any:  # noqa: ANN401
+    if isinstance(value, dict):
+        return {key: _bare(one) for key, one in value.items() if one is not None}
+    return [_bare(one) for one in value] if isinstance(value, list | tuple) else value
+
 
 Act = Literal[
     "proposed", "accepted", "snoozed", "dismissed", "reopened", "done", "measured", "regressed", "expired"
@@ -27,7 +80,7 @@ class LedgerEvent:
     """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: whoever did it.
 
     Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given, or the
-    evidence in the telemetry.
+    evidence in the telemetry; `realised`: what was measured.
     """
 
     act: Act
@@ -35,7 +88,7 @@ class LedgerEvent:
     by: str
     until: float | None = None
     why: str | None = None
-    figures: EventFigures = NO_FIGURES
+    realised: Realised | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +135,7 @@ class LedgerEntry:
     def realised(self) -> Realised | None:
         """The newest measurement; None: it was never done, or not since it regressed and was decided on anew."""
         told = self.last("done", "measured", "regressed")
-        return told.figures.realised if told is not None else None
+        return told.realised if told is not None else None
 
 
 def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
@@ -96,7 +149,7 @@ def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: floa
         state = event.act
         if state == "reopened" or (state == "proposed" and any(e.act == "done" for e in events)):
             break
-        if _decides(state):
+        if state in _DECIDING:
             if (state == "snoozed" and (event.until or 0.0) <= now) or (state == "regressed" and over):
                 break
             by = None if event.by == BY_ITSELF else event.by
@@ -104,7 +157,3 @@ def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: floa
     if over:
         return Decision("expired", last_proposed + EXPIRES_AFTER_SECONDS)
     return Decision("proposed", last_proposed)
-
-
-def _decides(act: Act) -> TypeGuard[_Deciding]:
-    return act in _DECIDING

@@ -13,8 +13,7 @@ from ...rules.base.text_table import columns
 from ..core import formatting as words
 from ..core.advice_types import DecisionState
 from ..core.timestamps import minute, rfc3339
-from .entries import LedgerEntry, LedgerEvent
-from .records import Realised
+from .entries import LedgerEntry, LedgerEvent, Realised
 
 # In the order in which they are listed: what waits for somebody first.
 STATES: tuple[DecisionState, ...] = (
@@ -63,11 +62,16 @@ def as_text(entries: Sequence[LedgerEntry], left_out: int, now: float, width: in
     if not entries:
         return more or "No recommendations in the ledger yet.\n"
     rows, history = [], []
-    for entry in sorted(entries, key=lambda e: (STATES.index(e.decision(now).state), -(_saving(e)), e.proposal.id)):
+    for entry in sorted(
+        entries,
+        key=lambda e: (STATES.index(e.decision(now).state), -(e.proposal.saving_usd_per_month or 0.0), e.proposal.id),
+    ):
         p = entry.proposal
         saving = words.usd(p.saving_usd_per_month) if p.saving_usd_per_month is not None else words.NONE
+        real = entry.realised.saving_usd_per_month if entry.realised is not None else None
+        measured = words.NONE if real is None else words.usd(real)
         rows.append(
-            (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, _measured(entry),
+            (p.id, state_words(entry, now), p.action, p.about, p.target_config, saving, measured,
              minute(entry.last_proposed))
         )  # fmt: skip
         kept = [e for e in entry.events if e.by and e.act not in ("proposed", "expired")]
@@ -86,7 +90,7 @@ def state_words(entry: LedgerEntry, now: float) -> str:
 
 def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
     """One entry in full: what was predicted, what was measured, and its history."""
-    p, ground, told = entry.proposal, entry.proposal.ground, entry.realised
+    p, ground, measured = entry.proposal, entry.proposal.ground, entry.realised
     lines = [
         ("id", p.id),
         ("state", state_words(entry, now)),
@@ -102,9 +106,16 @@ def entry_text(entry: LedgerEntry, now: float, width: int) -> str:
             f"{words.usd(p.saving_usd_per_month)}/month" if p.saving_usd_per_month is not None else "no cash saving"
         )
         lines.append(("predicted", f"{saving}; it is blocked"))
-    lines += [("measured", line) for line in _measured_lines(told)] if told else [("measured", "not done yet")]
+    lines += [("measured", line) for line in _measured_lines(measured)] if measured else [("measured", "not done yet")]
     lines += [("history", event_words(e)) for e in entry.events]
-    return "\n".join(_labelled(label, text, width) for label, text in _once(lines)) + "\n"
+    indent = " " * _LABEL_WIDTH
+    told = []
+    for n, (label, text) in enumerate(lines):
+        head = "" if n and lines[n - 1][0] == label else label  # before the first of its lines
+        told.append(
+            textwrap.fill(clean(text), width, initial_indent=f"{head:<{_LABEL_WIDTH}}", subsequent_indent=indent)
+        )
+    return "\n".join(told) + "\n"
 
 
 def _measured_lines(told: Realised) -> list[str]:
@@ -125,27 +136,6 @@ def event_words(event: LedgerEvent) -> str:
     """``dismissed by ann on 2026-11-02 10:00 UTC: a warm standby``."""
     until = f" until {minute(event.until)}" if event.until is not None else ""
     return f"{event.act}{until} by {event.by} on {minute(event.at)}" + (f": {event.why}" if event.why else "")
-
-
-def _measured(entry: LedgerEntry) -> str:
-    told = entry.realised
-    if told is None or told.saving_usd_per_month is None:
-        return words.NONE
-    return words.usd(told.saving_usd_per_month)
-
-
-def _once(lines: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """A label stands before the first of its lines."""
-    return [("" if n and lines[n - 1][0] == label else label, text) for n, (label, text) in enumerate(lines)]
-
-
-def _labelled(label: str, text: str, width: int) -> str:
-    indent = " " * _LABEL_WIDTH
-    return textwrap.fill(clean(text), width, initial_indent=f"{label:<{_LABEL_WIDTH}}", subsequent_indent=indent)
-
-
-def _saving(entry: LedgerEntry) -> float:
-    return entry.proposal.saving_usd_per_month or 0.0
 
 
 def _finite(value: float | None) -> float | None:

@@ -6,18 +6,18 @@ elsewhere, columns that are computed. What we make has none of that, so that any
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ...agent.store.reading.bounds import Bounds, Meter, bounds_of, disk_bytes, hold
 from ...rules.base.quantities import YEAR_10000
 from ...rules.base.sanitize import clean
+from ..core.codec import strict_json
 
 _HEADER = 100  # bytes, https://www.sqlite.org/fileformat.html
 _MAGIC = b"SQLite format 3\0"
@@ -63,7 +63,9 @@ class CellRule:
         if not isinstance(value, (int, float) if self.kind is float else self.kind):
             return f"a value that is not of type {_KINDS[self.kind]}"
         if isinstance(value, str):
-            return _text_fault(value, self.words)
+            if not value.isascii() and any("\udc80" <= sign <= "\udcff" for sign in value):
+                return "text that is not UTF-8"
+            return "an unknown word" if self.words is not None and value not in self.words else None
         if isinstance(value, int | float) and not self.least <= value <= self.most:
             return "an invalid time" if self.most == YEAR_10000 else "a number out of range"
         return None
@@ -75,12 +77,6 @@ NUMBER, OPTIONAL_NUMBER = CellRule(float), CellRule(float, optional=True)
 MOMENT = CellRule(float, least=0.0, most=YEAR_10000)
 OPTIONAL_MOMENT = replace(MOMENT, optional=True)
 WHOLE, FLAG = CellRule(int, least=0, most=_MOST_WHOLE), CellRule(int, least=0, most=1)
-
-
-def _text_fault(value: str, words: Collection[str] | None) -> str | None:
-    if not value.isascii() and any("\udc80" <= sign <= "\udcff" for sign in value):
-        return "text that is not UTF-8"
-    return "an unknown word" if words is not None and value not in words else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +153,10 @@ def guarded(
 ) -> Iterator[tuple[sqlite3.Connection, Meter]]:
     """A connection to the file at `path` (`mode` ro or rw) and what may be read through it. Raises sqlite3.Error,
     OSError."""
-    check_header(path)
+    with path.open("rb") as file:
+        header = file.read(_HEADER)
+    if header.startswith(_MAGIC) and int.from_bytes(header[56:60], "big") not in (0, _UTF8):
+        raise sqlite3.DataError("its text encoding is not UTF-8")
     allowed = bounds(disk_bytes(path))
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=busy_seconds, isolation_level=None)
@@ -177,14 +176,6 @@ def reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "it needs more memory than a file of its size can"
     return clean(str(error)[:_MOST_WORDS])
-
-
-def check_header(path: Path) -> None:
-    """Raises sqlite3.DataError where a database's first bytes say that we cannot have made it."""
-    with path.open("rb") as file:
-        header = file.read(_HEADER)
-    if header.startswith(_MAGIC) and int.from_bytes(header[56:60], "big") not in (0, _UTF8):
-        raise sqlite3.DataError("its text encoding is not UTF-8")
 
 
 def check_pages(connection: sqlite3.Connection, meter: Meter) -> None:
@@ -250,18 +241,4 @@ def bounded_json(text: str) -> Any:  # noqa: ANN401
     """What JSON of ours holds. Raises ValueError for what is nested deeper, or holds numbers, that we never write."""
     if text.count("[") + text.count("{") > _MOST_BRACKETS:
         raise ValueError("it is nested too deeply")
-    return json.loads(text, parse_constant=_refuse, parse_int=_whole, parse_float=_number)
-
-
-def _refuse(text: str) -> NoReturn:
-    raise ValueError(f"{text[:20]} is not a number")
-
-
-def _whole(text: str) -> int:
-    value = int(text) if len(text) < 20 else _refuse(text)
-    return value if abs(value) <= _MOST_WHOLE else _refuse(text)
-
-
-def _number(text: str) -> float:
-    value = float(text)
-    return value if -1e300 <= value <= 1e300 else _refuse(text)
+    return strict_json(text)

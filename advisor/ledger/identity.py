@@ -17,8 +17,8 @@ from sqlite_utils import Database
 
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
+from .entries import from_json
 from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, sqlite_text
-from .records import from_json
 
 _TEXTS = CellRule(str, read=partial(from_json, tuple[str, ...]))
 FLEETS_FORM = {
@@ -99,14 +99,9 @@ def begin_fleets(db: Database) -> None:
         db.table(table).create(kinds, pk=key, not_null=set(kinds))
 
 
-def fleet_key(fleet: Fleet) -> str:
-    """Tells the fleets of one ledger apart: parts of a server that share it."""
-    return _digest([fleet.simulated, fleet.match], 12)
-
-
 def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     """Record that the ledger is this fleet's: what was known of it stays, what is new is added."""
-    id_ = fleet_key(fleet)
+    id_ = _digest([fleet.simulated, fleet.match], 12)  # apart from other parts of a server that share the ledger
     before = next((k for key, k in _read(file) if key == id_), None)
     seen = max(fleet.end, before.last_seen) if before else fleet.end
     clusters = fleet.clusters | before.clusters if before else fleet.clusters

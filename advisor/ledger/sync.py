@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
 from ...rules.base.sanitize import clean
-from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation, SavingsBaseline
+from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.moves import BY_ACTION
@@ -32,8 +32,7 @@ from .file.paths import ledger_of, one_at_a_time
 from .file.store import Ledger
 from .guard import sqlite_text
 from .identity import is_part_of_same_server, is_same, names_of
-from .realised_savings import LOAD_CHANGED
-from .transitions import ledger_events
+from .outcomes import LOAD_CHANGED, ledger_events
 
 Say = Callable[[str], None]
 
@@ -235,23 +234,18 @@ def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen
         target=r.target,
         saving_usd_per_month=_told(r.saving_usd_per_month),
         time_ratio=_told(r.time_ratio) if not BY_ACTION[r.action].of_another else None,
-        yardstick=_storable(r.yardstick),
+        yardstick=replace(
+            r.yardstick,
+            nodes=tuple(map(sqlite_text, r.yardstick.nodes)),
+            freed=tuple(map(sqlite_text, r.yardstick.freed)),
+            partner=_text(r.yardstick.partner),
+        ),
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
         seen_until=seen.end,
         fleet=len(seen.nodes),
         address=_address(own, now) if own else None,
-    )
-
-
-def _storable(told: SavingsBaseline) -> SavingsBaseline:
-    """A yardstick with its names as a database keeps them."""
-    return replace(
-        told,
-        nodes=tuple(map(sqlite_text, told.nodes)),
-        freed=tuple(map(sqlite_text, told.freed)),
-        partner=_text(told.partner),
     )
 
 

@@ -17,8 +17,7 @@ from ..mail.parcel import Channel
 from ..mail.routes import Routes, TeamRoute, load_routes
 from ..mail.settings import ReportSettings, load_mail_settings
 from ..views.document.dashboard import Dashboard
-from ..views.document.incident_commands import IncidentCommands
-from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
+from ..views.document.reader_commands import NO_COMMANDS, IncidentCommands, ReaderCommands
 from .letters import Writing
 
 _FLEET = TeamRoute("", ())

@@ -12,9 +12,9 @@ from ..mail.webhook import payload
 from ..render.html import mail_html
 from ..render.text import mail_text
 from ..views.document.dashboard import NO_DASHBOARD, Dashboard
-from ..views.document.incident_commands import IncidentCommands
 from ..views.document.incident_mail import digest_document, digest_lines, incident_document, short_lines
 from ..views.document.incident_words import SUBJECT_MAX, Item
+from ..views.document.reader_commands import IncidentCommands
 
 _NO_COMMANDS = IncidentCommands()
 

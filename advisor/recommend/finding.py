@@ -20,8 +20,8 @@ from .predict.clock_model import ClockMove
 
 HOUR_SECONDS = 3600.0
 # What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
-# GPU of too high a tier; or no waste of it ("none").
-Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "none"]
+# GPU of too high a tier; work that waits ("slowed"), which is no waste; or neither ("none").
+Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none"]
 
 
 @dataclass(frozen=True, slots=True)

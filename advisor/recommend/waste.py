@@ -31,6 +31,11 @@ def waste_of(rule_id: str) -> Waste:
     return _BY_ID[rule_id].waste if rule_id in _BY_ID else "none"
 
 
+def is_waste(rule_id: str) -> bool:
+    """Whether findings of a rule cost money that bought nothing; what work loses by waiting did buy something."""
+    return waste_of(rule_id) not in ("slowed", "none")
+
+
 def fact_of(rule_id: str) -> str:
     """What findings of a rule say of their resource, for a title; of rules of one's own, their id."""
     return _BY_ID[rule_id].fact if rule_id in _BY_ID else rule_id
@@ -246,3 +251,15 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
         beyond = max(cost - f.gpu_hours * by_links, 0.0)
         total += beyond * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
     return total
+
+
+def slowed_usd(findings: Iterable[Finding]) -> float:
+    """US dollars of the window that were paid while work waited. Of a workload that waits for several things the
+    largest loss counts, for the same hours may be in each; a loss that was not measured or has no price counts nothing.
+    """
+    losses: dict[str, float] = {}
+    for f in findings:
+        if waste_of(f.rule) == "slowed":
+            key = f.workload or f.id
+            losses[key] = max(losses.get(key, 0.0), f.cost_usd or 0.0)
+    return sum(losses.values())

@@ -44,9 +44,8 @@ def render(advice: Advice, form: str, *, width: int = 100, color: bool = False, 
 
             return document_markdown(whole_page(advice, WHOLE, again=page.again))
         case "html":
-            from .charts import charts_of
+            from .charts import Words, charts_of
             from .html import page_html
-            from .ink import Words
 
             return page_html(whole_page(advice, WHOLE, lambda story: charts_of(story, Words()), page.again))
     from .text import document_text

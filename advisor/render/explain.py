@@ -28,4 +28,4 @@ def render_explained(
     """`drawn`: the roofline of the workload that `subject` is about, None where it is about none."""
     told = explain_sections(advice, subject, catalog=catalog, rules=rules)
     roofs = () if drawn is None else (section("Roofline", Bullets(tuple(roofline_sentences(drawn)))),)
-    return sections_text((*told, *roofs), width=width)
+    return sections_text((*told, *roofs), width)

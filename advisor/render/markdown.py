@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ...rules.base.sanitize import clean
 from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
@@ -68,12 +68,12 @@ def _block(block: Block, level: int) -> Iterator[str]:
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> Iterator[str]:
     if rows:
         rules = ("---:" if index in right else "---" for index in range(len(heads)))
-        yield from (_row(map(escape, heads)), f"|{'|'.join(rules)}|")
-        yield from (*(_row(map(escape, row)) for row in rows), "")
+        yield from (table_row(heads), f"|{'|'.join(rules)}|")
+        yield from (*map(table_row, rows), "")
 
 
-def _row(cells: Iterator[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def table_row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(map(escape, cells))} |"
 
 
 def _code(text: str) -> str:

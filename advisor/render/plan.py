@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from ..core.advice_json import CODEC
 from ..core.advice_types import Advice
@@ -15,15 +14,12 @@ from .markdown import document_markdown
 from .text import document_text
 
 
-def plan_dict(plan: Plan) -> dict[str, Any]:
-    """The plan as plain values, in the order of its fields."""
+def plan_json(plan: Plan) -> str:
+    """The plan in the order of its fields."""
     values = CODEC.encode(plan)
     generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
-    return {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
-
-
-def plan_json(plan: Plan) -> str:
-    return json.dumps(plan_dict(plan), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    told = {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
+    return json.dumps(told, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def render_plan(

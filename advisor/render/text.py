@@ -5,17 +5,61 @@ All outside text passes through `clean` and enters as `rich.text.Text`, which kn
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from rich import table as grids
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from ...rules.base.sanitize import clean
 from ..views.document.model import AsideBlock, Block, Bullets, Chart, Document, Figures, Link, Section, Table
-from .console import console_of, hanging, line, table, written
+
+MIN_WIDTH = 60
+
+
+def console_of(width: int, color: bool) -> tuple[io.StringIO, Console]:
+    """A console `width` columns wide, and what it writes to; without `color` it writes no escape sequence at all."""
+    out = io.StringIO()
+    return out, Console(
+        file=out, width=max(width, MIN_WIDTH), force_terminal=color, color_system="standard" if color else None,
+        markup=False, emoji=False, highlight=False, legacy_windows=False,
+    )  # fmt: skip
+
+
+def written(out: io.StringIO) -> str:
+    """What was written, without spaces at the ends of lines."""
+    return "\n".join(line.rstrip() for line in out.getvalue().split("\n"))
+
+
+def line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(clean(text), style=style))
+
+
+def indented(console: Console, text: str, by: int = 2) -> None:
+    console.print(Padding(Text(clean(text)), (0, 0, 0, by)))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> grids.Table:
+    """A table without frame whose cells are folded, never cut. `right`: indices of columns of numbers."""
+    out = grids.Table(box=None, pad_edge=False, header_style="underline")
+    for index, head in enumerate(heads):
+        out.add_column(head, overflow="fold", justify="right" if index in right else "left")
+    for row in rows:
+        out.add_row(*(Text(clean(cell)) for cell in row))
+    return out
+
+
+def hanging(console: Console, text: str, by: int, lead: str = "") -> None:
+    """Text folded under itself behind `lead`, `by` columns from the left."""
+    margin = " " * by
+    for part in Text(clean(text)).wrap(console, max(console.width - by - len(lead), MIN_WIDTH // 4)):
+        console.file.write(f"{margin}{lead}{part.plain}\n")
+        lead = " " * len(lead)
+
 
 # A word of a shell: runs of plain characters, escaped ones and quoted strings.
 _WORD = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""")
@@ -83,9 +127,9 @@ def mail_text(document: Document) -> str:
     return f"{text}\n-- \n{written(out)}"
 
 
-def sections_text(sections: Iterable[Section], *, width: int = 100, color: bool = False) -> str:
+def sections_text(sections: Iterable[Section], width: int) -> str:
     """Sections by themselves."""
-    out, console = console_of(width, color)
+    out, console = console_of(width, color=False)
     for number, one in enumerate(sections):
         if number:
             console.print()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ..core.advice_types import (
     Advice,
@@ -19,13 +18,12 @@ from ..core.advice_types import (
 )
 from ..core.energy_sums import figures_of, joules_a_token, owners_of, phases_together
 from ..core.energy_types import FleetEnergy
-from ..core.exclusions import counted_recommendations
 from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
-from ..core.worth import slowed_usd
+from ..core.worth import counted_recommendations
 from ..ledger.outcomes import MoveOutcome
 from ..pipeline import WINDOW_NOTES
-from ..recommend.waste import wasted
+from ..recommend.waste import slowed_usd, wasted
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]
@@ -56,7 +54,7 @@ def split_by_team(
     fabrics: dict[str | None, list[FabricUse]] = {}
     for use in advice.fabrics:
         here = on_node.get(use.node) or {whose_node(use.node)}
-        fabrics.setdefault(next(iter(here)) if len(here) == 1 else None, []).append(use)
+        fabrics.setdefault(_only(here), []).append(use)
     dark: dict[str | None, list[Unobserved]] = {}
     for one in advice.summary.unobserved:
         for team in ({*on_node.get(one.node, ()), whose_node(one.node)} - {None}) or {None}:
@@ -67,17 +65,13 @@ def split_by_team(
     findings: dict[str | None, list[Finding]] = {}
     whose_finding: dict[str, str | None] = {}
     for f in advice.findings:
-        team = workloads.get(f.workload) if f.workload is not None else _of_nodes(f.nodes, whose_node)
+        team = workloads.get(f.workload) if f.workload is not None else _only({whose_node(node) for node in f.nodes})
         whose_finding[f.id] = team
         findings.setdefault(team, []).append(f)
     ways: dict[str | None, list[Recommendation]] = {}
     for r in advice.recommendations:
         of_findings = {whose_finding.get(f) for f in r.findings}
-        team = (
-            workloads.get(r.workload)
-            if r.workload is not None
-            else next(iter(of_findings)) if len(of_findings) == 1 else None
-        )  # fmt: skip
+        team = workloads.get(r.workload) if r.workload is not None else _only(of_findings)
         ways.setdefault(team, []).append(r)
     return {
         team: _of_team(
@@ -109,8 +103,7 @@ def outcomes_of(
     return tuple(o for o in outcomes if of(o) == team)
 
 
-def _of_nodes(nodes: Sequence[str], whose_node: WhoseNode) -> str | None:
-    teams = {whose_node(n) for n in nodes}
+def _only(teams: set[str | None]) -> str | None:
     return next(iter(teams)) if len(teams) == 1 else None
 
 
@@ -194,7 +187,7 @@ def _energy(advice: Advice, workloads: Sequence[WorkloadVerdict]) -> FleetEnergy
     fleet, told = advice.summary.energy, [w.energy for w in workloads if w.energy is not None]
     if fleet is None or len(told) < len(workloads):
         return None
-    figures: dict[str, Any] = {**figures_of(told)}
+    figures = figures_of(told)
     tokens, joules = joules_a_token(told)
     return FleetEnergy(
         **figures,

@@ -10,13 +10,12 @@ from ...rules.base.sanitize import clean
 from ..core.timestamps import day
 from ..mail.letter import Attachment, Image, Letter
 from ..render import FORMATS, render
-from ..render.charts import charts_of
+from ..render.charts import Words, charts_of
 from ..render.csv import csv_text
 from ..render.html import mail_html
-from ..render.ink import Words
 from ..render.text import mail_text
 from ..views.document.mail_document import NO_LINKS, ReaderLinks, mail_document
-from ..views.document.report_content import Story, TeamRow
+from ..views.document.report_content import Story
 from ..views.document.truncate import Lengths
 
 SUBJECT_MAX = 150
@@ -59,7 +58,15 @@ def _lists(story: Story) -> tuple[Attachment, ...]:
     forms = {form: FORMATS[form] for form in _LISTS}
     every = [_attachment(f"{name}{end}", media, render(story.advice, form)) for form, (media, end) in forms.items()]
     if story.teams:
-        rows = [_team(row) for row in story.teams]
+        rows: list[dict[str, str | float | int | None]] = [
+            {
+                "team": clean(row.team) if row.team is not None else None, "workloads": row.workloads,
+                "moves": row.moves, "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
+                "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before, "wasted_usd": row.wasted_usd,
+                "slowed_usd": row.slowed_usd, "recoverable_usd_per_month": row.recoverable_usd_per_month,
+            }
+            for row in story.teams
+        ]  # fmt: skip
         tables = {
             "csv": csv_text(tuple(rows[0]), rows),
             "json": json.dumps({"teams": rows}, indent=2, allow_nan=False) + "\n",
@@ -89,14 +96,3 @@ def preview_index(teams: Sequence[str], names: Sequence[str]) -> str:
     without their endings; the fleet's report has the team ""."""
     rows = [{"team": t, "mail": f"{n}.eml", "page": f"{n}.html"} for t, n in zip(teams, names, strict=True)]
     return csv_text(("team", "mail", "page"), rows)
-
-
-def _team(row: TeamRow) -> dict[str, str | float | int | None]:
-    return {
-        "team": clean(row.team) if row.team is not None else None,
-        "workloads": row.workloads, "moves": row.moves,
-        "gpu_hours": row.gpu_hours.now, "gpu_hours_before": row.gpu_hours.before,
-        "cost_usd": row.cost_usd.now, "cost_usd_before": row.cost_usd.before,
-        "wasted_usd": row.wasted_usd, "slowed_usd": row.slowed_usd,
-        "recoverable_usd_per_month": row.recoverable_usd_per_month,
-    }  # fmt: skip

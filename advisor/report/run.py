@@ -6,8 +6,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, StoreError, UsageError
+from ...rules.base.output import write_whole
 from ...rules.base.sanitize import clean
 from ..advise import read_and_advise
 from ..core.advice_types import Advice, Fleet
@@ -20,14 +22,14 @@ from ..ledger.sync import LedgerSync
 from ..mail.carriers import WEBHOOK, carriers_of
 from ..mail.delivery import Clocks, Tally, send_waiting
 from ..mail.letter import Letter
-from ..mail.mime import NOBODY, Envelope, compose, message_id
+from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
 from ..mail.outbox import Outbox
 from ..mail.parcel import Channel, Parcel
 from ..mail.routes import Routes, TeamRoute
 from ..mail.settings import ReportSettings
 from ..mail.webhook import payload
 from ..pipeline import WINDOW_NOTES
-from ..render.ink import Words
+from ..render.charts import Words
 from ..rulebook import Rulebook
 from ..telemetry.source import Source
 from ..views.document.dashboard import Dashboard
@@ -35,7 +37,7 @@ from ..views.document.mail_document import ReaderLinks
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..views.document.report_content import story_of
 from .by_team import outcomes_of, split_by_team
-from .letters import letter_of
+from .letters import letter_of, preview_index
 from .weeks import WEEK_SECONDS, Week, check_over
 
 # Who is told of the whole fleet: the administrators.
@@ -200,7 +202,8 @@ def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clock
         raise UsageError("No recipients configured.", "Set administrators in [report] or in the routes.")
     carriers = carriers_of(job.settings, job.teams, environ)
     with outbox.sending(wait_seconds=_WAIT_SECONDS):
-        routed = _digest(job)
+        # Names the routes by which a week is queued: where they change, it is looked at again.
+        routed = hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
         if not outbox.is_queued(job.week.name, routed):
             job.check_over()
             _queue(job, outbox, time)
@@ -253,6 +256,26 @@ def _expected(team: TeamRoute) -> list[tuple[str, str, str]]:
     return mails + ([(team.name, "webhook", WEBHOOK)] if team.webhook_url_file else [])
 
 
-def _digest(job: ReportJob) -> str:
-    """Names the routes by which a week is queued: where they change, it is looked at again."""
-    return hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
+def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:
+    """Write every letter of `job` into `folder`, and a list of them; yield each file as it is there.
+
+    What lies there under the same name is replaced, and no link is followed. Raises SkuwiseError.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SkuwiseError(f"Cannot create the folder {folder}: {error.strerror}.", "Use another folder.") from error
+    sender = job.settings.sender or NOBODY
+    teams = [team.name for team in job.teams]
+    names = dict(zip(teams, file_names(teams), strict=True))
+    for report in job.reports(job.teams):
+        id_ = message_id(job.week.name, report.team.name, sender)
+        envelope = Envelope(sender, report.team.to, job.list_unsubscribe)
+        message = compose(report.letter, envelope, message_id=id_, date=job.now)
+        for ending, text in ((".eml", message.decode("ascii")), (".html", inlined(report.letter))):
+            path = folder / f"{names[report.team.name]}{ending}"
+            write_whole(path, text, into_devices=False)
+            yield path
+    index = folder / "index.csv"
+    write_whole(index, preview_index(teams, [names[team] for team in teams]), into_devices=False)
+    yield index

@@ -20,7 +20,7 @@ from ...agent.inventory.identity.ids import workload_id
 from ...agent.store.reading import queries
 from ..core.formatting import counted
 from ..core.frame import Frame, Window
-from ..core.records import records, text
+from ..core.scalars import records, text
 from .resolution import MINUTE, concat
 
 Floats = npt.NDArray[np.float64]

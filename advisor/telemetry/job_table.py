@@ -22,7 +22,7 @@ from ...agent.store.reading import queries
 from ...agent.store.writing.slurm_rows import short_name
 from ..core.coded_text import coded
 from ..core.frame import Frame
-from ..core.records import Record, records, text
+from ..core.scalars import Record, records, text
 
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.

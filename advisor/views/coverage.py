@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..core import formatting as words
 from ..core.advice_types import Advice, Summary, Unobserved
 from ..core.timestamps import day, minute
-from .move_words import fact_of, is_waste
+from .titles import fact_of, is_waste
 
 NOT_OBSERVED = "Not observed"
 HEADS = ("node", "GPUs", "reason", "cost")

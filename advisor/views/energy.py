@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ...rules.base.sanitize import clean
 from ..core import formatting as words
-from ..core.energy_sums import total
 from ..core.energy_types import Energy, FleetEnergy, NodeEnergy, PhaseEnergy, StatedFigure, WorkloadEnergy
 
 # A site that wants dollars and carbon is told so once, in one sentence.
@@ -175,8 +173,3 @@ def load_of(e: NodeEnergy) -> float | None:
 
 def phase_name(p: PhaseEnergy) -> str:
     return PHASE_WORDS.get(p.phase, p.phase)
-
-
-def together(parts: Sequence[WorkloadEnergy]) -> tuple[float | None, float | None]:
-    """kWh and kWh at rest of several runs."""
-    return total(p.kwh for p in parts), total(p.idle_kwh for p in parts)

@@ -55,7 +55,9 @@ def named_of(advice: Advice) -> list[Named]:
     for one in advice.recommendations:
         about = workloads.get(one.workload or "")
         what = f"recommendation: {one.action}" + (f" of {about.name}" if about else "")
-        named.append(Named(one.id, what, when=window, cost=_saving(one)))
+        saving = one.saving_usd_per_month if one.realisation in _CASH else None
+        cost = f"saves {usd(saving.p50)}/month" if saving is not None else ""
+        named.append(Named(one.id, what, when=window, cost=cost))
     return named
 
 
@@ -67,23 +69,14 @@ def _workload(one: WorkloadVerdict) -> Named:
     return Named(one.id, f"workload: {one.name}, {one.kind.label}", one.name, one.nodes, jobs, when, usd(one.cost_usd))
 
 
-def _saving(one: Recommendation) -> str:
-    interval = one.saving_usd_per_month
-    if interval is None or one.realisation not in _CASH:
-        return ""
-    return f"saves {usd(interval.p50)}/month"
-
-
 def runs_of(advice: Advice, asked: str) -> list[WorkloadVerdict]:
     """The runs of a Slurm job by its id (``12345``, or ``22_7`` of an array's task), the newest first."""
     number = asked.strip()
     if not _JOB.fullmatch(number):
         return []
 
-    def is_asked(one: WorkloadVerdict) -> bool:
-        return one.scheduled.name == "slurm" and number in _workload(one).jobs
-
-    return sorted(filter(is_asked, advice.workloads), key=lambda one: one.start, reverse=True)
+    found = [one for one in advice.workloads if one.scheduled.name == "slurm" and number in _workload(one).jobs]
+    return sorted(found, key=lambda one: one.start, reverse=True)
 
 
 def workload_of(advice: Advice, workload: str | None) -> WorkloadVerdict | None:

@@ -8,10 +8,44 @@ from dataclasses import dataclass
 
 from ..core import formatting as words
 from ..core.advice_types import Advice, Finding, Interval, Recommendation
-from ..core.exclusions import compatible
 from ..core.ids import short_ids
-from ..core.worth import HOURS_PER_MONTH, selected
-from .move_words import fact_of, recommendation_action
+from ..core.worth import HOURS_PER_MONTH, compatible, selected
+
+
+def action_words(r: Recommendation) -> str:
+    """What a recommendation does, in a few words; of one that another version made, its action."""
+    from ..recommend import moves  # noqa: PLC0415
+
+    return moves.action_words(r)
+
+
+def recommendation_action(r: Recommendation, workload: str | None, nodes: tuple[str, ...]) -> str:
+    """A recommendation as an action with its object: what to do, to which workload or nodes."""
+    from ..recommend import moves  # noqa: PLC0415
+
+    return moves.title(r, workload, nodes)
+
+
+def fact_of(rule_id: str) -> str:
+    """What findings of a rule say of their resource, in a few words."""
+    from ..recommend import waste  # noqa: PLC0415
+
+    return waste.fact_of(rule_id)
+
+
+def is_waste(rule_id: str) -> bool:
+    """Whether findings of a rule cost money that bought nothing."""
+    from ..recommend import waste  # noqa: PLC0415
+
+    return waste.is_waste(rule_id)
+
+
+def waste_of(rule_id: str) -> str:
+    """What findings of a rule are of the money; those of rules of one's own claim none."""
+    from ..recommend import waste  # noqa: PLC0415
+
+    return waste.waste_of(rule_id)
+
 
 _NAME_MAX = 48  # of a workload in a title
 _SURE = 0.01  # half-width of an interval, of its median, up to which a figure stands as it is
@@ -125,7 +159,7 @@ def gain_text(r: Recommendation, advice: Advice) -> str:  # noqa: ARG001 - every
     saving, kwh = r.saving_usd_per_month, r.energy_saving_kwh_per_month
     if saving is not None:
         if saving.p50 < 0:
-            return f"costs {usd_per_month(saving.p50 * -1, _turned(saving))} more"
+            return f"costs {usd_per_month(-saving.p50, saving)} more"
         when = f" from {r.available_from}" if r.realisation == "cash-at" and r.available_from else ""
         return f"saves {usd_per_month(saving.p50, saving)}{when}" if saving.p50 > 0 else "saves nothing"
     if r.freed_gpu_hours_per_month > 0:
@@ -192,10 +226,6 @@ def _rounded(value: float, interval: Interval) -> float:
         return value
     digits = 2 - len(f"{abs(value):.0f}")
     return round(value, min(digits, 0))
-
-
-def _turned(interval: Interval) -> Interval:
-    return Interval(-interval.p90, -interval.p50, -interval.p10)
 
 
 def _short(name: str) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from ...rules.catalog.types import MEMORY_SLICES
 from ..classify.judge import judge
 from ..core.frame import Frame
+from ..core.frame_groups import of_nodes
 from ..core.verdict_types import WorkloadVerdict
 from ..pipeline import fleet_of
 from ..recommend.fleet import Baseline, Fleet, baseline_for
@@ -65,20 +65,3 @@ def workbench(
     others = [n for n in sold if n.provider != here and n.prices]
     targets = (*survey(fleet, base, mine), *survey(fleet, base, others))
     return Workbench(id_, fleet, base, power_at_work(verdicts, group, fleet.hours_of(group)), parts, targets)
-
-
-def of_nodes(frame: Frame, nodes: Iterable[str]) -> Frame:
-    """The frame of these nodes alone."""
-    names = set(nodes)
-
-    def cut(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows[rows["node"].isin(names)].reset_index(drop=True) if "node" in rows else rows
-
-    uses = cut(frame.uses)
-    held = set(uses["workload_id"]) if "workload_id" in uses else set()
-    return replace(
-        frame, nodes=cut(frame.nodes), gpus=cut(frame.gpus), gpu=cut(frame.gpu), fabric=cut(frame.fabric),
-        host=cut(frame.host), uses=uses, absences=cut(frame.absences), fabric_history=cut(frame.fabric_history),
-        serving=cut(frame.serving),
-        workloads=frame.workloads[frame.workloads["workload_id"].isin(held)].reset_index(drop=True),
-    )  # fmt: skip

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ...rules.policy.kind_priors import KindPriors
 from ..core.recent import Hold, HolderKind
-from ..core.records import Record, records, text
+from ..core.scalars import Record, records, text
 from ..core.verdict_types import Owner
 
 # A hold counts as one of now up to so long before its node was last observed: a pod's ends with its last sample.

@@ -28,7 +28,7 @@ from ..core.recent import (
     Rows,
     Values,
 )
-from ..core.records import records, text
+from ..core.scalars import records, text
 from ..recommend.price_book import PriceBook
 from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...advisor.core.advice_types import Advice, Finding
-from ...advisor.views.move_words import waste_of
+from ...advisor.views.titles import is_waste, waste_of
 from ..widgets.waste_chart import RuleWaste, WasteHistory
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def waste_history(frame: Frame, advice: Advice) -> WasteHistory:
     """The waste that the findings of `advice` claim, over the window of `frame`, which they were judged in."""
     import numpy as np  # noqa: PLC0415 - not at the start
 
-    claims = [f for f in advice.findings if waste_of(f.rule) != "none"]
+    claims = [f for f in advice.findings if is_waste(f.rule)]
     priced = bool(claims) and all(f.cost_usd is not None for f in claims)
     hours = max(math.ceil(frame.window.seconds / _HOUR), 1)
     rows = frame.gpu

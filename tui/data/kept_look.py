@@ -17,7 +17,7 @@ from ... import __version__
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.cache_folder import CacheFolder
 from ...advisor.core.codec import Codec, MisfitError
-from ...advisor.views.health_types import Health
+from ...advisor.views.health import Health
 from ..state import Look, WindowChoice
 
 SUFFIX = ".look"

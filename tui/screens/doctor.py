@@ -20,7 +20,7 @@ from ..widgets.table import ItemTable
 from .base_page import AdvicePage, Header
 
 if TYPE_CHECKING:
-    from ...advisor.views.health_types import Lack, NodeHealth
+    from ...advisor.views.health import Lack, NodeHealth
 
 NodeRow = tuple["NodeHealth", float]
 

@@ -14,15 +14,13 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Summary
 from ...advisor.core.ids import short_ids
-from ...advisor.core.worth import SLOWED_RULES
 from ...advisor.views import coverage
 from ...advisor.views.aggregates import hours_by_bottleneck, hours_by_kind, observed_share
 from ...advisor.views.document.head import tiles
 from ...advisor.views.document.report_content import story_of
 from ...advisor.views.energy import kg, kwh, small
 from ...advisor.views.finding_groups import FindingGroup, cases
-from ...advisor.views.move_words import waste_of
-from ...advisor.views.titles import Titles
+from ...advisor.views.titles import Titles, is_waste, waste_of
 from ..cell_text import cost_cell, line, lines
 from ..content.waste_history import WasteHistory, waste_history
 from ..data.background_jobs import Tell
@@ -212,7 +210,7 @@ def _rows(advice: Advice) -> list[_FindingRow]:
     rows = []
     for group in cases(advice):
         f, action = group.finding, titles.of(group.best) if group.best is not None else words.NONE
-        kind = "wasted" if waste_of(f.rule) != "none" else "slowed" if f.rule in SLOWED_RULES else words.NONE
+        kind = "wasted" if is_waste(f.rule) else "slowed" if waste_of(f.rule) == "slowed" else words.NONE
         rows.append(_FindingRow(group, titles.resource(f), action, names[f.id], kind))
     return rows
 

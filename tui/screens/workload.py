@@ -17,12 +17,10 @@ from ...advisor.core.coded_text import CodedText
 from ...advisor.core.latency_words import latency_words
 from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
-from ...advisor.core.worth import SLOWED_RULES
 from ...advisor.views import coverage
 from ...advisor.views.energy import workload_words
-from ...advisor.views.move_words import waste_of
 from ...advisor.views.phases import phase_reasons, phase_sentence
-from ...advisor.views.titles import titled
+from ...advisor.views.titles import is_waste, titled, waste_of
 from ..cell_text import line, lines
 from ..data.background_jobs import Tell
 from ..data.loaders import Loader
@@ -197,7 +195,7 @@ def _held(w: WorkloadVerdict) -> Content:
 
 def _claims(f: Finding) -> str:
     """In which sum the cost of a finding is."""
-    return "wasted" if waste_of(f.rule) != "none" else "slowed" if f.rule in SLOWED_RULES else "affects"
+    return "wasted" if is_waste(f.rule) else "slowed" if waste_of(f.rule) == "slowed" else "affects"
 
 
 def _found(advice: Advice, findings: Sequence[Finding]) -> Content:

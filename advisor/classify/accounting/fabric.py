@@ -14,7 +14,7 @@ from ....agent.metrics import BIN_EDGES
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame
 from ...core.histogram_array import BinsArray, Matrix, bins_quantile
-from ...core.records import Record, records, text
+from ...core.scalars import Record, records, text
 from ..features.port_traffic import FAILED
 from ..types import FabricFacts
 

@@ -14,7 +14,7 @@ import pandas as pd
 from ...core.column_rows import ColumnRows
 from ...core.frame import Frame, Key
 from ...core.histogram_array import BinsArray, bins_quantile
-from ...core.records import records, text
+from ...core.scalars import records, text
 from ...core.verdict_types import INFERRED
 from ..doubts import Doubt
 from ..features.soundness import CONTRADICTIONS

@@ -18,7 +18,7 @@ from ...core.column_rows import ColumnRows
 from ...core.frame import Window
 from ...core.latency_words import MEASURES as NAMES
 from ...core.latency_words import seconds_words
-from ...core.records import Record, records
+from ...core.scalars import Record, records
 from ...core.timestamps import minute, span
 from ...core.verdict_types import (
     Coverage,

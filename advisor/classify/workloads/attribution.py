@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...core.frame import Frame, Window
-from ...core.records import records, text
+from ...core.scalars import records, text
 from ...core.verdict_types import Scheduled
 from .session import SeriesRuns, Session, chain_hours, series_runs
 

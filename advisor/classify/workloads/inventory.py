@@ -17,8 +17,8 @@ import pandas as pd
 
 from ...core.advice_types import Unobserved
 from ...core.frame import Frame
-from ...core.intervals import most_at_once, peak
-from ...core.records import records, text
+from ...core.scalars import records, text
+from ...core.totals import most_at_once, peak
 from ...core.unobservable import Blind
 
 Floats = npt.NDArray[np.float64]

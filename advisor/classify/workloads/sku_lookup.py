@@ -20,7 +20,7 @@ from ....rules.catalog.loader import Catalog
 from ....rules.catalog.mig import Slices, slices_of
 from ....rules.catalog.types import GpuSku
 from ...core.frame import Frame, Key
-from ...core.records import Record, records, text
+from ...core.scalars import Record, records, text
 
 PEAKS = (
     "tensor_reference_hertz", "boost_hertz", "tensor_active_at_peak", "nvlink", "pcie", "power_limit", "tdp", "eta_c",

@@ -57,17 +57,15 @@ def decision_event(act: Act, now: float, by: str | None, until: float | None, wh
 
 def deciding_user(by: str | None) -> str:
     """Who decides, as it is kept: the name that was typed, else the user of this process."""
-    return typed_text(by) or _user()
+    if named := typed_text(by):
+        return named
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # no such user here: a container's number
+        return f"user {os.getuid()}"
 
 
 def typed_text(text: str | None) -> str | None:
     """What a person typed as it is kept: a page at most, storable whatever the terminal gave. None: empty."""
     stripped = (text or "").strip()[:_TYPED_MAX]
     return stripped.encode("utf-8", "backslashreplace").decode("utf-8") or None
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # no such user here: a container's number
-        return f"user {os.getuid()}"

@@ -101,23 +101,13 @@ def _ledger_of_source(options: argparse.Namespace, home: Path) -> Path:
     return path
 
 
-def find_entry(
-    every: Sequence[LedgerEntries], asked: str, command: Callable[[str], str] = "skuwise ledger show {}".format
-) -> tuple[Ledger, LedgerEntry]:
-    """The entry that `asked` names, and the ledger that holds it. Raises as `entry_of_id` does."""
-    entry = entry_of_id([e for one in every for e in one.entries], asked, command)
-    own = [one for one in every if entry in one.entries]
-    return own[0].ledger, entry
-
-
-def entry_of_id(
-    entries: Sequence[LedgerEntry], asked: str, command: Callable[[str], str] = "skuwise ledger show {}".format
-) -> LedgerEntry:
-    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``.
+def find_entry(every: Sequence[LedgerEntries], asked: str, command: Callable[[str], str]) -> tuple[Ledger, LedgerEntry]:
+    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``; and its ledger.
 
     `command` gives the command line for an id, for the list of candidates. Raises AmbiguousError for several,
     UsageError for none, NothingToDo where the ledger is empty.
     """
+    entries = [entry for one in every for entry in one.entries]
     if not entries:
         raise NothingToDo("The ledger is empty.", "Run 'skuwise advise' to record recommendations.")
     names = {entry.proposal.id: _named(entry) for entry in entries}
@@ -132,7 +122,7 @@ def entry_of_id(
             f"{found[0].id} is in {len(same)} ledgers: two fleets have work of the same name.",
             "Select one ledger with --ledger PATH; 'skuwise ledger list' shows their paths.",
         )
-    return same[0]
+    return next(one.ledger for one in every if same[0] in one.entries), same[0]
 
 
 def _named(entry: LedgerEntry) -> Named:

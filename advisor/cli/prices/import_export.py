@@ -16,7 +16,7 @@ from ....rules.catalog.loader import Catalog, load_catalog
 from ...billing.billing_exports import Export
 from ...billing.cost_summary import Bill, LineComparison, ObservedNode, compare_bill, sum_up
 from ...core import formatting as words
-from ...core.records import records, text
+from ...core.scalars import records, text
 from ...core.timestamps import day, rfc3339
 from ..output import cores
 from ..source_options import add_source_choice, source_of

@@ -11,9 +11,8 @@ from ....rules.base.text_table import columns
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import NodeSku
 from ...core import formatting as words
-from .documents import SCHEMA, gpu_json, node_json
 from .options import add_catalog, add_provider, nodes_of_provider
-from .text import UNKNOWN
+from .text import SCHEMA, UNKNOWN, gpu_json, node_json
 
 _SHOWN = ("fp16", "fp8")
 

@@ -10,9 +10,8 @@ from ....rules.base.suggestions import suggest
 from ....rules.catalog.gpu_files import normalise
 from ....rules.catalog.loader import Catalog, load_catalog
 from ....rules.catalog.types import GpuSku, NodeSku
-from .documents import SCHEMA, gpu_json, node_json
 from .options import add_catalog
-from .text import Sku, sku_text
+from .text import SCHEMA, Sku, gpu_json, node_json, sku_text
 
 EXAMPLES = ("skuwise skus show H100-SXM5", "skuwise skus show aws/p5.48xlarge")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 
 from ....rules.base.text_table import columns
 from ....rules.catalog.fabric_premium import Premium, fabric_premium, nvlink_premium
@@ -24,6 +25,7 @@ def sku_text(found: Sku, catalog: Catalog) -> str:
 
 def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
     eta = gpu.achieved
+    lowest = "" if gpu.min_limit_watts is None else f", lowest {gpu.min_limit_watts:g} W"  # as the driver has it
     rows = [
         ("architecture", f"{gpu.architecture}, compute capability {gpu.compute_capability}, {gpu.form_factor}"),
         ("SMs and clocks", f"{gpu.sm_count} SMs, {gpu.boost_hertz / 1e6:g} MHz at most"),
@@ -32,7 +34,7 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
         ("memory", f"{gpu.mem_bytes / 1024**3:.1f} GiB at {gpu.mem_bandwidth_bytes_per_second / 1e9:g} GB/s"),
         (f"{gpu.link_name} one way", _rate(gpu.link_bytes_per_second, "none")),
         ("PCIe one way", f"{gpu.pcie_bytes_per_second / 1e9:.1f} GB/s"),
-        ("power limit", f"{gpu.tdp_watts:g} W{_lowest_limit(gpu)}"),
+        ("power limit", f"{gpu.tdp_watts:g} W{lowest}"),
         ("MIG slices", str(gpu.mig_slices_max) if gpu.mig_slices_max else "none"),
         *(
             (f"achieved, {name}", f"{share:.2f} of the peak" if share is not None else "not measured")
@@ -49,11 +51,6 @@ def _gpu_text(gpu: GpuSku, catalog: Catalog) -> str:
     ]
     prices = [price for node in catalog.nodes_of(gpu.name) for price in node.prices]
     return "\n".join([gpu.name, _pairs(rows), "", _prices(prices)])
-
-
-def _lowest_limit(gpu: GpuSku) -> str:
-    """The least that the driver lets it be capped at, where that is known."""
-    return "" if gpu.min_limit_watts is None else f", lowest {gpu.min_limit_watts:g} W"
 
 
 def _node_text(node: NodeSku, catalog: Catalog) -> str:
@@ -131,3 +128,32 @@ def _source(source: FigureSource) -> str:
 
 def _rate(value: float | None, none: str) -> str:
     return none if value is None else f"{value / 1e9:g} GB/s"
+
+
+SCHEMA = "skuwise.skus/1"
+
+
+def gpu_json(gpu: GpuSku | Accelerator) -> dict[str, object]:
+    """Every figure but the shapes of MIG instances."""
+    document = asdict(replace(gpu, dense_flops=dict(gpu.dense_flops)))
+    document.pop("mig_profiles", None)
+    return document
+
+
+def node_json(node: NodeSku, catalog: Catalog) -> dict[str, object]:
+    return {
+        **asdict(node),
+        "fabric_twins": [twin.name for twin in catalog.fabric_twins(node)],
+        "interconnect": [
+            {
+                "part": part.casefold(),
+                "region": premium.price.region,
+                "usd_per_hour": premium.usd_per_hour,
+                "share_of_price": premium.share,
+                "basis": "assumed" if premium.assumed else "pair",
+                "prior": premium.prior,
+                "over": premium.twin.sku if premium.twin else None,
+            }
+            for part, premium in interconnect(node, catalog)
+        ],
+    }

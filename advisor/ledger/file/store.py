@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
@@ -20,7 +20,16 @@ from ....agent.store.reading.bounds import Bounds, bounds_of
 from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
 from ...recommend.progress import PredictionSnapshot
-from ..entries import BY_ITSELF, EXPIRES_AFTER_SECONDS, LedgerEntry, LedgerEvent, Proposal
+from ..entries import (
+    BY_ITSELF,
+    EXPIRES_AFTER_SECONDS,
+    LedgerEntry,
+    LedgerEvent,
+    Proposal,
+    Realised,
+    from_json,
+    to_json,
+)
 from ..guard import (
     FLAG,
     MOMENT,
@@ -39,7 +48,6 @@ from ..guard import (
     reason,
 )
 from ..identity import FLEETS_FORM, KnownFleet, begin_fleets, fleets_in, note_fleet
-from ..records import NO_FIGURES, EventFigures, from_json, to_json
 from .files import begin_file, check_place
 
 _BUSY_SECONDS = 10.0
@@ -152,7 +160,10 @@ class Ledger:
         try:
             with self._reading() as file:
                 mailed = file.rows("mailed", "WHERE recipient = ?", [recipient_key])
-                regressed = {row["recommendation"]: row["seq"] for row in regressions(file)}
+                regressed = {
+                    row["recommendation"]: row["seq"]
+                    for row in file.rows("events", "WHERE act = 'regressed' ORDER BY seq")
+                }
         except NothingToDo:
             return frozenset()
         told: dict[str, dict[str, Any]] = {}
@@ -280,7 +291,7 @@ def _error(path: Path, done: str, error: Exception) -> StoreError:
 APPLICATION_ID = 0x736B756C  # "skul"
 VERSION = 1004  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
 
-_PROPOSAL, _EVENT = ([f.name for f in fields(kind)] for kind in (Proposal, LedgerEvent))
+_PROPOSAL, _EVENT = ([f.name for f in fields(kind) if f.name != "realised"] for kind in (Proposal, LedgerEvent))
 # What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
 CLOCK_DOUBT_SECONDS = 86400.0
 _ONLY_ADDED = (
@@ -300,7 +311,8 @@ FORM = FileForm(
         },
         "events": {
             "seq": WHOLE, "recommendation": TEXT, "act": TEXT, "at": MOMENT, "by": TEXT, "until": OPTIONAL_MOMENT,
-            "why": OPTIONAL_TEXT, "figures": CellRule(str, optional=True, read=partial(from_json, EventFigures)),
+            "why": OPTIONAL_TEXT,
+            "figures": CellRule(str, optional=True, read=partial(from_json, Mapping[str, Realised])),
         },
         "mailed": {
             "seq": WHOLE, "recipient": TEXT, "recommendation": TEXT, "at": MOMENT, "week": OPTIONAL_MOMENT,
@@ -329,16 +341,12 @@ def begin_tables(db: Database) -> None:
     db.execute(f"PRAGMA user_version = {VERSION}")
 
 
-def _keeps_its_ground(old: LedgerEntry, new: Proposal, now: float) -> bool:
-    """What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new."""
-    decided = old.decision(now).state in ("accepted", "done")
-    return new.ground is None or (decided and old.proposal.ground is not None)
-
-
 def read_entries(file: Guarded) -> tuple[LedgerEntry, ...]:
     histories: dict[str, list[LedgerEvent]] = {}
     for row in file.rows("events", "ORDER BY seq"):
-        values: dict[str, Any] = {name: row[name] for name in _EVENT} | {"figures": row["figures"] or NO_FIGURES}
+        values: dict[str, Any] = {name: row[name] for name in _EVENT} | {
+            "realised": (row["figures"] or {}).get("realised")
+        }
         histories.setdefault(row["recommendation"], []).append(LedgerEvent(**values))
     found = []
     for row in file.rows("recommendations", "ORDER BY id"):
@@ -357,7 +365,9 @@ def row_of(proposal: Proposal, old: LedgerEntry | None, now: float, seen_until: 
         first, last = old.first_proposed, max(now, old.last_proposed)
         if last > now + CLOCK_DOUBT_SECONDS and not is_behind(now, seen_until):
             first, last = min(first, now), now
-        ground = old.proposal.ground if _keeps_its_ground(old, proposal, now) else ground
+        # What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new.
+        decided = old.decision(now).state in ("accepted", "done") and old.proposal.ground is not None
+        ground = old.proposal.ground if decided or ground is None else ground
     kept = to_json(ground) if ground is not None else None
     return {**values, "blocked": int(proposal.blocked), "ground": kept, "first_proposed": first, "last_proposed": last}
 
@@ -377,17 +387,13 @@ def is_over(entry: LedgerEntry, now: float, seen_until: float | None) -> bool:
     return seen_until - ground.seen_until >= EXPIRES_AFTER_SECONDS
 
 
-def regressions(file: Guarded) -> list[dict[str, Any]]:
-    return file.rows("events", "WHERE act = 'regressed' ORDER BY seq")
-
-
 def add_events(db: Database, events: Iterable[tuple[str, LedgerEvent]]) -> None:
     """Add events, each to the recommendation it is of."""
     db.table("events").insert_all(
         {
             "recommendation": id_,
             **{name: getattr(event, name) for name in _EVENT},
-            "figures": to_json(event.figures) if event.figures != NO_FIGURES else None,
+            "figures": to_json({"realised": event.realised}) if event.realised is not None else None,
         }
         for id_, event in events
     )

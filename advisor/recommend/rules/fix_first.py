@@ -38,6 +38,7 @@ class FixFirst(WorkloadRule):
     what people try out is small by nature: both are out of its scope."""
 
     id = "fix-first"
+    waste = "slowed"
     fact = "slowed by a fault"
     answered_by = {"fix-first": 1}
 

@@ -21,6 +21,7 @@ class UnderTier(WorkloadRule):
     """Training bound by the network on nodes without RDMA, or by PCIe on nodes without NVLink."""
 
     id = "under-tier"
+    waste = "slowed"
     fact = "waits for a slow link"
     answered_by = {"swap-placement": 2, "move-sku": 4}
     needs_coverage = True

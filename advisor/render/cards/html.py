@@ -10,8 +10,7 @@ from importlib.resources import files
 from ....rules.base.sanitize import clean
 from ...core.card_types import Card
 from ...core.timestamps import minute
-from ...views.card_list import CardList
-from ...views.card_rows import CardRow, card_rows, card_title, owner_line
+from ...views.card_rows import CardList, CardRow, card_rows, card_title, owner_line
 
 _STEP, _HEIGHT = 10, 100
 

@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ...core import formatting as words
-from ...core.advice_types import Advice, Finding
-from ...core.exclusions import compatible
+from ...core.advice_types import Advice, Finding, Recommendation
 from ...core.ids import short_ids
+from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
-from ...core.worth import SLOWED_RULES
+from ...core.worth import compatible
 from .. import coverage
 from ..aggregates import blind_spots
-from ..move_words import fact_of, waste_of
-from ..note_groups import note_groups
-from ..titles import Row, Titles, gain_text, left_out_words, monthly, rounded_usd
-from . import advice_sections as parts
+from ..finding_groups import cases
+from ..phases import phase_sentence
+from ..titles import Row, Titles, fact_of, gain_text, is_waste, left_out_words, monthly, rounded_usd, waste_of
 from . import head, sections
 from .energy_section import energy_section
-from .model import AsideBlock, Bullets, Chart, Document, Figures, Section, Table, section
+from .explain_document import finding_sections, recommendation_sections
+from .model import AsideBlock, Block, Bullets, Chart, Document, Figures, Section, Table, section
 from .page_options import SHORT, Again, PageOptions
 from .report_content import FABRIC, KINDS, MONEY, Story, story_of
+from .sections import note_groups
 from .truncate import SCREEN, Lengths, brief
 
 _NAME, _NOTE, _TITLE = 28, 200, 200
 _HOUR = 3600.0
 
 
-def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths = SCREEN) -> Document:
+def advice_page(advice: Advice, options: PageOptions = SHORT) -> Document:
     """The page with the sections that `options` ask for; without any, the short one."""
-    story = story_of(advice)
+    story, lengths = story_of(advice), SCREEN
     every = {
         "recommendations": lambda: (recommendations(story, options),),
         "findings": lambda: (
-            findings(story, options), *(parts.findings(advice, options.again) if options.verbose else ()),
+            findings(story, options), *(findings_in_full(advice, options.again) if options.verbose else ()),
         ),
         "workloads": lambda: (workloads(advice, options, lengths),),
         "notes": lambda: notes(advice, options),
@@ -42,8 +43,8 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths =
         "idle": lambda: (sections.idle(story, lengths),),
         "fabric": lambda: (sections.fabric(story, None, lengths),),
         "kinds": lambda: (sections.kinds("GPU-hours by kind", story, None),),
-        "levers": lambda: parts.levers(advice, lengths),
-        "market": lambda: parts.market(advice),
+        "levers": lambda: levers(advice, lengths),
+        "market": lambda: market(advice),
         "method": lambda: (sections.method(story, None),),
         "prices": lambda: (sections.prices(advice.prices, lengths),),
     }  # fmt: skip
@@ -51,7 +52,10 @@ def advice_page(advice: Advice, options: PageOptions = SHORT, lengths: Lengths =
     shown = [one for name, build in every.items()
              if (name in first if options.short else options.shows(name)) for one in build()]  # fmt: skip
     if options.short and advice.market is not None:
-        shown.append(_market(advice))
+        titles = Titles(advice)
+        told = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market)]
+        more = [f"{len(told) - 3} more"] if len(told) > 3 else []
+        shown.append(section(words.MARKET, Bullets((*told[:3], *more)) if told else words.NO_MARKET))
     return _page(story, (*shown, *_next(story, options)))
 
 
@@ -74,10 +78,10 @@ def whole_page(
         sections.idle(story, lengths),
         sections.fabric(story, charts.get(FABRIC), lengths),
         *energy_section(story, lengths),
-        *parts.findings(advice, again),
-        *parts.unprompted(advice),
-        *parts.levers(advice, lengths),
-        *parts.market(advice),
+        *findings_in_full(advice, again),
+        *unprompted(advice),
+        *levers(advice, lengths),
+        *market(advice),
         sections.coverage(story, lengths, notes=False),
         sections.method(story, charts.get(MONEY)),
         sections.prices(advice.prices, lengths),
@@ -148,21 +152,25 @@ def findings(story: Story, options: PageOptions = SHORT) -> Section:
     over = {note.fields.get("workload") for note in advice.notes if note.code == "work-is-over"}
     ended = {w.id for w in advice.workloads if w.name in over and w.end < advice.end - _HOUR}
 
-    def answer_of(f: Finding) -> str:
-        answer = answers.get(f.id)
-        if answer is not None:
-            return brief(answer.left_out or answer.id, 40)
-        return "none: work ended" if f.workload in ended else words.NONE
-
     rows: list[tuple[str, ...]] = []
     for rule, same in kept:
-        kind = "wasted" if waste_of(rule) != "none" else "slowed" if rule in SLOWED_RULES else words.NONE
+        kind = "wasted" if is_waste(rule) else "slowed" if waste_of(rule) == "slowed" else words.NONE
         answered = sum(f.id in answers and not answers[f.id].left_out for f in same)
         count = f"{brief(fact_of(rule), _NAME + 8)} ({len(same):,})"
         rows.append((count, brief(rule, 20), kind, _cost(same, advice), f"{answered:,} of {len(same):,}"))
         largest = sorted(same, key=lambda f: (-_usd([f]), -f.gpu_hours, f.id))[: each or (1 if len(same) == 1 else 0)]
         rows += [
-            (f"  {brief(titles.resource(f), _NAME)}", brief(short[f.id], 20), "", _cost([f], advice), answer_of(f))
+            (
+                f"  {brief(titles.resource(f), _NAME)}",
+                brief(short[f.id], 20),
+                "",
+                _cost([f], advice),
+                brief(answers[f.id].left_out or answers[f.id].id, 40)
+                if f.id in answers
+                else "none: work ended"
+                if f.workload in ended
+                else words.NONE,
+            )
             for f in largest
         ]
     left = len(ordered) - len(kept)
@@ -199,8 +207,8 @@ def workloads(advice: Advice, options: PageOptions, lengths: Lengths) -> Section
     def size(same: Sequence[WorkloadVerdict]) -> float:
         return sum((w.cost_usd or 0.0) if priced else w.gpu_hours for w in same)
 
-    alike = sorted(parts.alike(advice.workloads), key=lambda same: (-size(same), same[0].id))
-    shown = alike[: options.rows.workloads] if options.short else alike
+    lines = sorted(alike(advice.workloads), key=lambda same: (-size(same), same[0].id))
+    shown = lines[: options.rows.workloads] if options.short else lines
     short = short_ids(w.id for w in advice.workloads)
 
     def cost(same: Sequence[WorkloadVerdict]) -> str:
@@ -220,51 +228,37 @@ def workloads(advice: Advice, options: PageOptions, lengths: Lengths) -> Section
             f"{gpus:,} {words.gpu_name(first.gpu_sku)}", *nodes, cost(same),
         )  # fmt: skip
 
-    left = len(alike) - len(shown)
+    left = len(lines) - len(shown)
     heads = ("workload", "id", "kind", "bottleneck", "GPUs", *(("nodes",) if options.whole else ()),
              "cost/month" if priced else "GPU-hours/month")  # fmt: skip
     return section(
         f"Workloads by {'cost' if priced else 'GPU-hours'}",
         Table(heads, tuple(map(row, shown)), (len(heads) - 1,),
               f"and {left:,} more: --section workloads" if left > 0 else ""),
-        *(() if options.short else parts.remarks(shown, lengths)),
+        *(() if options.short else remarks(shown, lengths)),
     )  # fmt: skip
 
 
 def notes(advice: Advice, options: PageOptions = SHORT) -> tuple[Section, ...]:
     """What limits the verdicts: notes by code, counted; all of them where asked. None where there is nothing."""
-    missing = _missing(advice)
+    spots = blind_spots(advice)
     dark = [
         brief(f"{gpus} {'GPU' if gpus == '1' else 'GPUs'} not observed on {nodes}: {reason}", _NOTE)
         for nodes, gpus, reason, _ in coverage.unobserved_rows(advice.summary)
     ]
     if options.verbose:
-        spots = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in blind_spots(advice)]
-        told = [*dark, *(note.text for note in advice.notes), *spots]
+        every = [f"{b.why} ({b.what} of {words.counted(b.workloads, 'workload')})" for b in spots]
+        told = [*dark, *(note.text for note in advice.notes), *every]
     else:
         # Without any price, the head has the note on prices already.
         skip = words.PRICE_NOTES if advice.summary.cost_usd is None else frozenset[str]()
         groups = [brief(group.text, _NOTE) for group in note_groups(advice.notes) if group.code not in skip]
-        told = [*dark, *groups, *([missing] if missing else [])]
+        count = words.counted(sum(bool(w.coverage.missing) for w in advice.workloads), "workload")
+        names = words.listed(list(dict.fromkeys(b.what for b in spots)))
+        told = [*dark, *groups, *([f"{count} without some measures: {names}."] if spots else [])]
     most = options.rows.notes if options.short and not options.verbose else len(told)
     more = f"{len(told) - most} more kinds of notes" if len(told) > most else ""
     return (section("Notes", Bullets((*told[:most], *((more,) if more else ())))),) if told else ()
-
-
-def _missing(advice: Advice) -> str:
-    spots = blind_spots(advice)
-    if not spots:
-        return ""
-    names = list(dict.fromkeys(b.what for b in spots))
-    count = sum(bool(w.coverage.missing) for w in advice.workloads)
-    return f"{words.counted(count, 'workload')} without some measures: {words.listed(names)}."
-
-
-def _market(advice: Advice) -> Section:
-    titles = Titles(advice)
-    told = [f"{brief(titles.of(r), _TITLE)} ({gain_text(r, advice)})" for r in compatible(advice.market or ())]
-    more = [f"{len(told) - 3} more"] if len(told) > 3 else []
-    return section(words.MARKET, Bullets((*told[:3], *more)) if told else words.NO_MARKET)
 
 
 def _next(story: Story, options: PageOptions) -> tuple[Section, ...]:
@@ -279,3 +273,61 @@ def _next(story: Story, options: PageOptions) -> tuple[Section, ...]:
         told = "All sections (--section NAME for one, --verbose for every reason):"
         rows.append(AsideBlock(told, again.command("advise", "--all")))
     return (section("Next", *rows),) if rows else ()
+
+
+def findings_in_full(advice: Advice, again: Again | None = None) -> tuple[Section, ...]:
+    """Every finding with its evidence and its recommendations, as ``skuwise explain`` tells them; none where nothing
+    was found."""
+    told = []
+    for number, case in enumerate(cases(advice), 1):
+        first, *rest = finding_sections(advice, case.finding)
+        details = AsideBlock("Details:", again.command("explain", case.finding.id)) if again is not None else None
+        ways = (recommendation_block(advice, r) for r in case.recommendations)
+        told.append(section(f"{number}. {first.title}", *first.blocks, *rest, details, *ways))
+    return (section("Findings in detail", *told),) if told else ()
+
+
+def unprompted(advice: Advice) -> tuple[Section, ...]:
+    """Recommendations that follow from no finding; none where there are none."""
+    ways = [recommendation_block(advice, r) for r in advice.recommendations if not r.findings]
+    return (section("Other recommendations", *ways),) if ways else ()
+
+
+def market(advice: Advice) -> tuple[Section, ...]:
+    """What other providers would charge; none where nobody asked."""
+    if advice.market is None:
+        return ()
+    told = [recommendation_block(advice, r) for r in advice.market]
+    return (section(words.MARKET, *(told or (words.NO_MARKET,))),)
+
+
+def recommendation_block(advice: Advice, r: Recommendation) -> Section:
+    """One recommendation within a page: what speaks for and against it, as one section."""
+    first, *rest = recommendation_sections(advice, r, rejected=3)
+    return section(first.title, *first.blocks, *rest)
+
+
+def levers(advice: Advice, lengths: Lengths) -> tuple[Section, ...]:
+    """What a lower precision would change, service by service; none where there is nothing to tell."""
+    told = [f"{lengths.name(w.name)}: {one}" for w in advice.workloads for one in w.levers]
+    return (section("Lower precision (not included in any sum)", lengths.bulleted(told, lengths.rows)),) if told else ()
+
+
+def remarks(same: Sequence[Sequence[WorkloadVerdict]], lengths: Lengths) -> tuple[Block | None, ...]:
+    """What a line of a table cannot show: the phases of workloads that change, and measured latency classes."""
+    changing = [told for one in same if (told := phase_sentence(one[0])) is not None]
+    # What its kind alone tells says nothing of this service: `explain` tells it.
+    waiting = {
+        w.series_id: f"{w.name}: latency class {latency_words(w.latency)}."
+        for w, *_ in same
+        if w.latency is not None and w.latency.basis != "kind"
+    }
+    return lengths.bulleted(changing, lengths.phases), lengths.bulleted(list(waiting.values()), lengths.phases)
+
+
+def alike(workloads: Sequence[WorkloadVerdict]) -> list[list[WorkloadVerdict]]:
+    """Replicas and restarts of one series with the same verdict on the same GPU, the largest first."""
+    rows: dict[tuple[str | None, ...], list[WorkloadVerdict]] = {}
+    for w in workloads:
+        rows.setdefault((w.series_id, w.name, w.kind.label, w.bottleneck.label, w.gpu_sku), []).append(w)
+    return sorted(rows.values(), key=lambda same: -sum(w.gpu_hours for w in same))

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice
-from ...core.energy_sums import figures_of, joules_a_token
+from ...core.energy_sums import figures_of, joules_a_token, total
 from ...core.energy_types import Energy, FleetEnergy, WorkloadEnergy
-from ...core.verdict_types import WorkloadVerdict
 from .. import energy as told
 from .model import AsideBlock, Section, Table, section
 from .report_content import Story
@@ -16,6 +15,10 @@ from .truncate import Lengths
 
 TITLE = "Energy"
 _ROWS = 10  # of each table, unless all are wanted
+_LIMITS = (
+    "Limits: the sum of the power limits of a node's GPUs, without the rest of the node. The 95th percentile "
+    "covers intervals of up to an hour in which every GPU of the node was measured."
+)
 
 
 def energy_section(story: Story, lengths: Lengths, *, narrow: bool = False) -> tuple[Section, ...]:
@@ -29,11 +32,15 @@ def energy_section(story: Story, lengths: Lengths, *, narrow: bool = False) -> t
         return ()
     whose = "the GPUs" if story.team is None else "the team's workloads"
     whole = story.team is None
+    change = ""
+    if story.kwh.now is not None and story.kwh.before is not None:
+        by = f" ({story.kwh.words})" if story.kwh.words else ""
+        change = f"The week before: {told.kwh(story.kwh.before)}{by}."
     return (
         section(
             TITLE,
             told.drawn_words(e, whose),
-            _change(story),
+            change,
             told.idle_words(e),
             told.token_words(e),
             *told.money_words(e),
@@ -42,17 +49,9 @@ def energy_section(story: Story, lengths: Lengths, *, narrow: bool = False) -> t
             _owners(e, lengths, narrow) if whole else None,
             _workloads(story.advice, lengths, narrow),
             _nodes(story.advice, lengths) if whole else None,
-            AsideBlock(_rated(story.advice)) if whole else None,
+            AsideBlock(_LIMITS) if whole and any(n.rated_watts for n in story.advice.node_energy) else None,
         ),
     )
-
-
-def _change(story: Story) -> str:
-    """Against the week before; empty where there is none."""
-    if story.kwh.now is None or story.kwh.before is None:
-        return ""
-    change = story.kwh.words
-    return f"The week before: {told.kwh(story.kwh.before)}{f' ({change})' if change else ''}."
 
 
 def _uses(e: FleetEnergy) -> Table | None:
@@ -133,7 +132,7 @@ def _workloads(advice: Advice, lengths: Lengths, narrow: bool) -> Table | None:
             runs.setdefault((w.series_id, w.name), []).append(w.energy)
     if e is None or not runs:
         return None
-    by_size = sorted(runs.items(), key=lambda one: (-(told.together(one[1])[0] or 0.0), one[0][1]))
+    by_size = sorted(runs.items(), key=lambda one: (-(total(p.kwh for p in one[1]) or 0.0), one[0][1]))
     rows = []
     for (_, name), parts in by_size[: _most(lengths)]:
         busy = sum((p.kwh_per_busy_gpu_hour or 0.0) * p.busy_gpu_hours for p in parts)
@@ -163,15 +162,6 @@ def _most(lengths: Lengths) -> int:
     return lengths.rows if lengths.whole else min(lengths.rows, _ROWS)
 
 
-def _rated(advice: Advice) -> str:
-    if not any(n.rated_watts for n in advice.node_energy):
-        return ""
-    return (
-        "Limits: the sum of the power limits of a node's GPUs, without the rest of the node. The 95th percentile "
-        "covers intervals of up to an hour in which every GPU of the node was measured."
-    )
-
-
 def _table(
     heads: Sequence[str], rows: Sequence[tuple[str, ...]], shown: Sequence[bool], more: str = ""
 ) -> Table | None:
@@ -181,8 +171,3 @@ def _table(
     kept = [n for n, one in enumerate(shown) if one]
     cut = tuple(tuple(row[n] for n in kept) for row in rows)
     return Table(tuple(heads[n] for n in kept), cut, tuple(range(1, len(kept))), more)
-
-
-def energy_line(w: WorkloadVerdict) -> str:
-    """One sentence on a workload; empty where nothing is told."""
-    return told.workload_words(w.energy) if w.energy is not None else ""

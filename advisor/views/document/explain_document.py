@@ -15,10 +15,10 @@ from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...recommend.groups import HOURS_PER_MONTH
+from ..energy import workload_words
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
 from ..titles import finding_title, recommendation_title, titled
-from .energy_section import energy_line
 from .model import Bullets, Section, Table, section
 
 # How its hold on the GPUs is known.
@@ -46,9 +46,13 @@ def explain_sections(
     elif isinstance(subject, Finding):
         rule = rules.get(subject.rule)
         heads = ("threshold", "value", "set by", "reason")
+        limits = tuple(
+            (name, f"{words.figure(t.value)} {t.unit}", t.origin, f"{t.reason} Source: {t.source}.")
+            for name, t in (rule.thresholds if rule else {}).items()
+        )
         told = [
             *finding_sections(advice, subject),
-            section("Thresholds", Table(heads, tuple(threshold_rows(rule)), (1,)) if rule else None),
+            section("Thresholds", Table(heads, limits, (1,)) if rule else None),
             _listed("Calculation", finding_arithmetic(advice, subject, catalog) if catalog else ()),
             _recommendations(advice, [r for r in advice.recommendations if subject.id in r.findings]),
             *_workload(workload_of(advice, subject.workload)),
@@ -81,7 +85,7 @@ def _workload(w: WorkloadVerdict | None) -> Iterable[Section]:
         f"{_BASIS.get(w.basis, w.basis)}{shared}.",
         f"{minute(w.start)} to {minute(w.end)}: {words.hours(w.gpu_hours)}{_cost(w.cost_usd)}."
         + (f" Engine or framework: {w.framework}." if w.framework else ""),
-        energy_line(w),
+        workload_words(w.energy) if w.energy is not None else "",
     )
     others = ", ".join(f"{a.label} {words.percent(a.confidence)}" for a in w.kind.alternatives)
     yield _listed(
@@ -207,14 +211,6 @@ def _configuration(c: Configuration) -> str:
 
 # A product that differs by more from what was claimed is not how it was calculated.
 _SAME = 0.005
-
-
-def threshold_rows(rule: WasteRule) -> list[tuple[str, str, str, str]]:
-    """Name, value with its unit, whose it is, and the reason with its source."""
-    return [
-        (name, f"{words.figure(t.value)} {t.unit}", t.origin, f"{t.reason} Source: {t.source}.")
-        for name, t in rule.thresholds.items()
-    ]
 
 
 def finding_arithmetic(advice: Advice, finding: Finding, catalog: Catalog) -> Iterator[str]:

@@ -80,7 +80,9 @@ def tiles(story: Story) -> tuple[Tile, ...]:
     )
 
     def of(value: str, change: Change) -> str:
-        return ", ".join(part for part in (f"{value} in {days}", since_last_week(change)) if part)
+        told = change.words
+        on = "same as last week" if told == AS_BEFORE else told and f"{told} on last week"
+        return ", ".join(filter(None, (f"{value} in {days}", on)))
 
     def judged(label: str, value: str, change: str, meaning: str, known: bool = True) -> Tile:
         """What is no zero where nothing was judged, and says of how many GPUs it is known where some were."""
@@ -114,12 +116,6 @@ def tiles(story: Story) -> tuple[Tile, ...]:
         *((judged("Capacity", capacity, "", CAPACITY),) if free else ()),
         *covered,
     )  # fmt: skip
-
-
-def since_last_week(change: Change) -> str:
-    """``+4 % on last week``; empty where the two cannot be compared."""
-    told = change.words
-    return "" if not told else "same as last week" if told == AS_BEFORE else f"{told} on last week"
 
 
 def written(story: Story) -> str:

@@ -11,7 +11,6 @@ from ...core.incident_types import Incident
 from ...core.timestamps import minute, span
 from ...incidents.settings import WatchSettings
 from .dashboard import NO_DASHBOARD, Dashboard
-from .incident_commands import IncidentCommands
 from .incident_words import (
     BRAND,
     KINDS,
@@ -37,6 +36,7 @@ from .incident_words import (
     who_words,
 )  # fmt: skip
 from .model import AsideBlock, Document, Figures, Link, Section, Table, Tile, section
+from .reader_commands import IncidentCommands
 
 _TEXT_MAX = 600
 _EVIDENCE_MAX = 20
@@ -100,12 +100,8 @@ def summary_words(item: Item) -> str:
 
 def _amounts(one: Incident) -> str:
     """``16.8 GPU-hours, $51 ($24.40/hour; source of the price)``."""
-    parts = [hours(one.gpu_hours)]
-    if one.cost_usd is not None:
-        parts.append(dollars(one.cost_usd) + _price(one))
-    else:
-        parts.append("cost unknown: no price")
-    return ", ".join(parts)
+    cost = "cost unknown: no price" if one.cost_usd is None else dollars(one.cost_usd) + _price(one)
+    return f"{hours(one.gpu_hours)}, {cost}"
 
 
 def _price(one: Incident) -> str:
@@ -163,21 +159,15 @@ def _details(item: Item) -> Section:
     return section("Incident", Figures(tuple((name, value) for name, value in rows if value)))
 
 
-def _rows(one: Incident) -> list[tuple[str, str, str, str]]:
-    return [
+def _evidence(one: Incident) -> Section | None:
+    rows = tuple(
         (
             short(e.metric, _CELL_MAX), short(figure(e.value), _CELL_MAX),
             short(figure(e.threshold), _CELL_MAX) if e.threshold is not None else "-", short(e.unit, _CELL_MAX),
         )
         for e in one.sighting.evidence[:_EVIDENCE_MAX]
-    ]  # fmt: skip
-
-
-def _evidence(one: Incident) -> Section | None:
-    rows = _rows(one)
-    if not rows:
-        return None
-    return section("Evidence", Table(("Metric", "Value", "Threshold", "Unit"), tuple(rows), right=(1, 2)))
+    )  # fmt: skip
+    return section("Evidence", Table(("Metric", "Value", "Threshold", "Unit"), rows, right=(1, 2))) if rows else None
 
 
 def _control(one: Incident, settings: WatchSettings, commands: IncidentCommands) -> Section:
@@ -215,7 +205,8 @@ def digest_document(
 ) -> Document:
     """The page about several incidents. `now`: Unix seconds."""
     named, rest = _cut(items)
-    title = _digest_title(items)
+    counts = [f"{n:,} {_COUNTS[kind]}" for kind in _ORDER if (n := sum(one.kind == kind for one in items))]
+    title = f"{len(items):,} incidents ({', '.join(counts)}): {total_words(items)} so far"
     sections = [
         _section(kind, [one for one in named if one.kind == kind], sum(one.kind == kind for one in items))
         for kind in _ORDER
@@ -254,14 +245,8 @@ def _cut(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
     return ordered[:NAMED], ordered[NAMED:]
 
 
-def _digest_title(items: Sequence[Item]) -> str:
-    counts = [f"{n:,} {_COUNTS[kind]}" for kind in _ORDER if (n := sum(one.kind == kind for one in items))]
-    return f"{len(items):,} incidents ({', '.join(counts)}): {total_words(items)} so far"
-
-
 def _summary(items: Sequence[Item]) -> str:
-    worst = min(items, key=rank)
-    return f"Worst: {line_words(worst)}."
+    return f"Worst: {line_words(min(items, key=rank))}."
 
 
 def _digest_tiles(items: Sequence[Item]) -> tuple[Tile, ...]:
@@ -301,19 +286,15 @@ def _rest(rest: Sequence[Item]) -> Section:
         sighting = one.incident.sighting
         groups[KINDS[sighting.kind], owner_name(sighting.subject) or NONE].append(one)
     ordered = sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
-    rows = tuple(
-        (kind, owner, f"{len(each):,}", hours(sum(one.incident.gpu_hours for one in each), "").rstrip(), _dollars(each))
-        for (kind, owner), each in ordered[:_COUNTED]
-    )
+    rows = []
+    for (kind, owner), each in ordered[:_COUNTED]:
+        known = [one.incident.cost_usd for one in each if one.incident.cost_usd is not None]
+        held = hours(sum(one.incident.gpu_hours for one in each), "").rstrip()
+        rows.append((kind, owner, f"{len(each):,}", held, dollars(sum(known)) if known else NONE))
     left = ordered[_COUNTED:]
     more = f"{sum(len(each) for _, each in left):,} more of {counted(len(left), 'other owner')}." if left else ""
     heads = ("Kind", "Owner", "Incidents", "GPU-hours", "Cost so far")
-    return section(f"{len(rest):,} more", Table(heads, rows, right=(2, 3, 4), more=more))
-
-
-def _dollars(items: Sequence[Item]) -> str:
-    known = [one.incident.cost_usd for one in items if one.incident.cost_usd is not None]
-    return dollars(sum(known)) if known else NONE
+    return section(f"{len(rest):,} more", Table(heads, tuple(rows), right=(2, 3, 4), more=more))
 
 
 def _commands(named: Sequence[Item], commands: IncidentCommands) -> Section:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from ...core import formatting as words
-from ...core.advice_types import Advice, Interval, Recommendation
+from ...core.advice_types import Advice, Recommendation
 from ...core.formatting import counted
 from ...core.timestamps import day, minute
 from ...plan.result import NotInPlan, Plan, PlanStep, PoolPlan, RentedNode, ReturnedNode
@@ -30,14 +30,21 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
     beside = [f"{id_}: {titles.of(known[id_])}" for id_ in plan.beside if id_ in known]
     if rows is not None and len(beside) > _BESIDE:
         beside = [*beside[:_BESIDE], f"{len(beside) - _BESIDE} more: --all"]
+    used = {r.price for r in (*plan.returned, *plan.rented) if r.price is not None}
+    prices = [p for p in advice.prices if p.id in used]
     rent = Section("To rent first", (_node_list(plan.rented),)) if plan.rented else None
+    first = next((s.recommendation for s in plan.steps if s.recommendation is not None), None)
+    patch = None
+    if first is not None and again is not None:
+        accept = f"{again.program} ledger accept {first}"
+        patch = AsideBlock("Accept a step, then print the patch that does it:", accept)
     missing = (_UNFIT, _node_list(plan.missing)) if plan.missing else ()
     sections = (
         section("What if", Bullets(tuple(change.text for change in plan.changes))),
         section("Nodes to return", returned_table(plan, rows), rent),
         section("Missing", *missing),
         section("Compared with advise", Bullets(reconciled(plan))),
-        section("Steps", steps_table(plan, known, rows), _patches(plan, again)),
+        section("Steps", steps_table(plan, known, rows), patch),
         section("Fleet before and after", pools_table(plan.pools, rows)),
         section("Not worth the risk", _left_table(risky, advice, known, rows)),
         section("Left out for other reasons", _left_table(others, advice, known, rows)),
@@ -48,8 +55,9 @@ def plan_document(plan: Plan, advice: Advice, again: Again | None = None, rows: 
     return Document(
         title=heading(plan),
         heading=heading(plan),
-        window=_window(plan),
-        summary=_basis(plan, advice),
+        window=f"From telemetry of {day(plan.start)} to {day(plan.end)}: {counted(plan.nodes_today, 'node')}, "
+        f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}",
+        summary=f"Dollars are {words.price_note(prices)}. A month has 730 hours." if prices else "",
         tiles=tiles(plan),
         sections=tuple(one for one in sections if one.blocks),
         footer=(f"Written by skuwise, {minute(plan.generated_at)}. Nothing is applied: every step is yours to take.",),
@@ -76,7 +84,10 @@ def tiles(plan: Plan) -> tuple[Tile, ...]:
     for one in plan.cash:
         label = "Cash now" if one.date is None else f"Cash from {one.date}"
         usd = one.saving_usd_per_month
-        found.append(Tile(label, f"{words.usd(usd.p50)}/month", _usd_apart(usd)))
+        low, high = words.usd(usd.p10), words.usd(usd.p90)
+        found.append(
+            Tile(label, f"{words.usd(usd.p50)}/month", f"80 % interval {low} to {high}" if low != high else "")
+        )
     if plan.rented:
         before = round(sum(p.gpus_needed_today for p in plan.pools))
         after = round(sum(p.gpus_needed for p in plan.pools))
@@ -153,7 +164,8 @@ def _short_title(step: PlanStep, known: Known) -> str:
         return step_title(step, {})
     match r.action:
         case "move-sku":
-            return f"Move {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)} ({_short_sku(r)})"
+            where = node_type(r.target.node_sku, "another node")
+            return f"Move {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)} ({where})"
         case "reduce-gpus":
             return f"Reduce {step.name} to {words.gpus(r.target.gpu_count, r.target.gpu_sku)}"
         case "release":
@@ -162,10 +174,6 @@ def _short_title(step: PlanStep, known: Known) -> str:
             return f"Run {step.name} on MIG instances of {words.gpus(r.target.gpu_count, r.target.gpu_sku)}"
         case _:
             return step_title(step, {})
-
-
-def _short_sku(r: Recommendation) -> str:
-    return node_type(r.target.node_sku, "another node")
 
 
 def pools_table(pools: Sequence[PoolPlan], rows: int | None = None) -> Table:
@@ -205,19 +213,6 @@ def _change(before: int, after: int, rented: int = 0) -> str:
     return f"{told} ({rented} rented)" if rented else told
 
 
-def _window(plan: Plan) -> str:
-    return (
-        f"From telemetry of {day(plan.start)} to {day(plan.end)}: {counted(plan.nodes_today, 'node')}, "
-        f"{counted(plan.gpus_today, 'GPU')}, {counted(plan.workloads, 'workload')}"
-    )
-
-
-def _basis(plan: Plan, advice: Advice) -> str:
-    used = {r.price for r in (*plan.returned, *plan.rented) if r.price is not None}
-    prices = [p for p in advice.prices if p.id in used]
-    return f"Dollars are {words.price_note(prices)}. A month has 730 hours." if prices else ""
-
-
 def _cash(plan: Plan) -> str:
     if not plan.cash or not plan.returned:
         return ""
@@ -227,11 +222,6 @@ def _cash(plan: Plan) -> str:
         return f"costs {words.usd(-usd.p50)}/month more" if usd.p50 < 0 else ""
     when = f" from {last.date}" if last.date is not None else ""
     return f"saves {words.usd(usd.p50)}/month{when}"
-
-
-def _usd_apart(interval: Interval) -> str:
-    low, high = words.usd(interval.p10), words.usd(interval.p90)
-    return f"80 % interval {low} to {high}" if low != high else ""
 
 
 def _node_list(nodes: Sequence[RentedNode]) -> Table:
@@ -244,13 +234,6 @@ def _node_list(nodes: Sequence[RentedNode]) -> Table:
         cost = words.usd(usd * len(alike)) if usd is not None else "unknown"
         rows.append((str(len(alike)), sku, words.gpus(sum(n.gpus for n in alike), alike[0].gpu_sku), cost))
     return Table(("nodes", "node type", "GPUs", "cost/month"), tuple(rows), (0, 3))
-
-
-def _patches(plan: Plan, again: Again | None) -> AsideBlock | None:
-    first = next((s.recommendation for s in plan.steps if s.recommendation is not None), None)
-    if first is None or again is None:
-        return None
-    return AsideBlock("Accept a step, then print the patch that does it:", f"{again.program} ledger accept {first}")
 
 
 def _left_table(left: Sequence[NotInPlan], advice: Advice, known: Known, rows: int | None) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...core.timestamps import day, rfc3339
 
@@ -39,10 +40,6 @@ class ReaderCommands:
         """The whole advice of the window."""
         return self._command("advise", self.source, self.window, self.book, self.ledger, *options)
 
-    def ledger_show(self, id_: str) -> str:
-        """What became of one recommendation."""
-        return self._command("ledger show", shlex.quote(id_), self.ledger)
-
     def ledger_list(self) -> str:
         return self._command("ledger list", self.ledger)
 
@@ -56,3 +53,41 @@ class ReaderCommands:
 
 
 NO_COMMANDS = ReaderCommands()
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentCommands:
+    """`reader`: how the recipient runs skuwise on the telemetry that is watched. `state`: the file of incidents, on the
+    machine on which the watch runs; None: the usual one."""
+
+    reader: ReaderCommands = NO_COMMANDS
+    state: Path | None = None
+
+    @property
+    def where(self) -> str:
+        """What stands behind a sentence that announces a command."""
+        return f" (run on {self.reader.host})" if self.reader.host else ""
+
+    def job(self, workload_id: str) -> str:
+        """The card of a workload."""
+        return self._run("job", shlex.quote(workload_id), self.reader.source)
+
+    def acknowledge(self, incident_id: str) -> str:
+        return self._run("incidents acknowledge", shlex.quote(incident_id), self._state)
+
+    def show(self, incident_id: str) -> str:
+        """One incident with its evidence and history."""
+        return self._run("incidents show", shlex.quote(incident_id), self._state)
+
+    def snooze(self, incident_id: str) -> str:
+        return self._run("incidents snooze", shlex.quote(incident_id), "--until 1d", self._state)
+
+    def list(self) -> str:
+        return self._run("incidents list", self._state)
+
+    @property
+    def _state(self) -> str:
+        return f"--state {shlex.quote(str(self.state.absolute()))}" if self.state is not None else ""
+
+    def _run(self, *words: str) -> str:
+        return " ".join(word for word in (self.reader.program, *words) if word)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ...core.advice_types import Advice, Finding, Interval, Recommendation, Summary
+from ...core.advice_types import Advice, Finding, Interval, Summary
 from ...core.worth import USD_PER_GPU_HOUR, Worth, selected
 from ..aggregates import (
     NOT_OBSERVED,
@@ -110,17 +110,13 @@ class Story:
     @property
     def told_in_full(self) -> tuple[str, ...]:
         """The ids of those that this report tells in full: not those told within the cooldown, nor accepted ones."""
-        ways = (row.recommendation for row in self.listed)
-        return tuple(r.id for r in ways if r.id not in self.told and not _accepted(r))[:TOLD_IN_FULL]
+        ways = [row.recommendation for row in self.listed if row.recommendation.id not in self.told]
+        return tuple(r.id for r in ways if r.decision is None or r.decision.state != "accepted")[:TOLD_IN_FULL]
 
     @property
     def empty(self) -> bool:
         """Whether there is nothing of it in the telemetry: no workload, no finding, no GPU."""
         return not (self.advice.workloads or self.advice.findings or self.advice.summary.gpu_count)
-
-
-def _accepted(r: Recommendation) -> bool:
-    return r.decision is not None and r.decision.state == "accepted"
 
 
 def story_of(

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from skuwise.advisor.core.simulated_ids import simulated_hex
+from skuwise.advisor.core.fleet_identity import simulated_hex
 from skuwise.advisor.demo.hardware import SimGpu, SimNode
 from skuwise.advisor.demo.load import PER_GPU, Floats, Load, Model
 from skuwise.advisor.demo.writer import Array, Counters

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
-from skuwise.advisor.core.advice_file import parse_advice
+from skuwise.advisor.core.advice_json import parse_advice
 from skuwise.advisor.recommend.pricing import PriceBook, fabric_premium
 from skuwise.advisor.render import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance
-from skuwise.advisor.views.move_words import waste_of
-from skuwise.advisor.views.titles import left_out_words, recommendation_rows
+from skuwise.advisor.views.titles import is_waste, left_out_words, recommendation_rows
 from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting
 from skuwise.tests.support.tui_session import KEY, Session, drive
@@ -122,7 +121,7 @@ def test_a_rule_has_what_its_findings_cost_in_the_hours_of_their_gpus() -> None:
     history = waste_history(loaded.frame, loaded.advice)
     wanted: dict[str, float] = {}
     for f in loaded.advice.findings:
-        if waste_of(f.rule) != "none":
+        if is_waste(f.rule):
             wanted[f.rule] = wanted.get(f.rule, 0.0) + (f.cost_usd or 0.0)
     assert history.priced
     assert history.unplaced == 0
@@ -138,7 +137,7 @@ def test_without_a_price_it_is_in_gpu_hours() -> None:
     bare = tuple(replace(f, cost_usd=None) for f in loaded.advice.findings)
     history = waste_history(loaded.frame, replace(loaded.advice, findings=bare))
     assert not history.priced
-    hours = {f.rule: f.gpu_hours for f in bare if waste_of(f.rule) != "none"}
+    hours = {f.rule: f.gpu_hours for f in bare if is_waste(f.rule)}
     assert {one.rule: one.total for one in history.rules} == pytest.approx(hours)
 
 

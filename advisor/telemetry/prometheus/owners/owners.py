@@ -22,7 +22,7 @@ from .....agent.inventory.identity.ids import workload_id
 from .....agent.inventory.kubernetes import pods as kubernetes
 from .....agent.inventory.kubernetes.pods import Objects, Pod, PodOwner
 from ....core.frame import Window
-from ....core.records import records, text
+from ....core.scalars import records, text
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
 from ..promql.labels import CLUSTER_LABELS, cluster_of

@@ -17,7 +17,7 @@ from .....agent.store.reading import queries as store
 from .....rules.catalog.loader import Catalog
 from .....rules.catalog.mig import slices_of
 from .....rules.catalog.types import MEMORY_SLICES
-from ....core.intervals import most_at_once
+from ....core.totals import most_at_once
 from ...resolution import concat
 from ..client.response import Labels, SeriesAnswer
 from ..owners.kube import MOST_GPUS, KubeNode

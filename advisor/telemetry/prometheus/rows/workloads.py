@@ -20,7 +20,7 @@ from .....agent.inventory.kubernetes.pod_names import controller_of
 from .....agent.inventory.kubernetes.pods import RESERVATION_NAMESPACES, RESERVED
 from .....agent.store.reading import queries as store
 from ....core.frame import Window
-from ....core.records import records, text
+from ....core.scalars import records, text
 from ...resolution import concat
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer

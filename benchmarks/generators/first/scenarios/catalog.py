@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from skuwise.advisor import demo
-from skuwise.advisor.core.simulated_ids import fleet_mark
+from skuwise.advisor.core.fleet_identity import fleet_mark
 from skuwise.advisor.demo.builder import FleetPlan
 from skuwise.advisor.demo.simulator import SimulationReport, count, node_skus, place_groups
 from skuwise.rules.base.errors import UsageError

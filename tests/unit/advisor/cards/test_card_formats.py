@@ -23,9 +23,8 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.naming import AmbiguousError
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment, compact
-from skuwise.advisor.render.cards.listing import card_markdown, list_csv, list_json, list_markdown, list_text
-from skuwise.advisor.render.cards.text import card_text
-from skuwise.advisor.views.card_list import card_list, worst_first
+from skuwise.advisor.render.cards.text import card_markdown, card_text, list_csv, list_json, list_markdown, list_text
+from skuwise.advisor.views.card_rows import card_list, worst_first
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card, window_of
 from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder

@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import pytest
 from skuwise.advisor import demo
-from skuwise.advisor.core.simulated_ids import is_simulated
+from skuwise.advisor.core.fleet_identity import is_simulated
 from skuwise.advisor.demo.builder import FleetPlan, Placed, PlannedNode
 from skuwise.advisor.demo.hardware import SimNode
 from skuwise.advisor.demo.seeded_rng import drawn, smooth, stream, uniform_at

@@ -13,10 +13,9 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
+from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Realised
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
-from skuwise.advisor.ledger.records import EventFigures, Realised
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
 from skuwise.advisor.recommend.prediction import Prediction, Refusal
@@ -178,7 +177,7 @@ def test_measured_moves_of_the_ledger_become_the_site_unless_the_load_changed() 
     own = ground(target=L40S, time_ratio=RATIO)
 
     def site(measured: Realised, ground=own) -> Site:
-        done = LedgerEvent("done", END, "skuwise", figures=EventFigures(measured))
+        done = LedgerEvent("done", END, "skuwise", realised=measured)
         made = proposal(saving_usd_per_month=None, ground=ground)
         return site_of([LedgerEntry(made, START, END, (done,))], END)
 

@@ -9,9 +9,7 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
-from skuwise.advisor.ledger.realised_savings import realised
-from skuwise.advisor.ledger.records import EventFigures
-from skuwise.advisor.ledger.transitions import ledger_events
+from skuwise.advisor.ledger.outcomes import ledger_events, realised
 from skuwise.advisor.recommend.moves import BY_ACTION
 from skuwise.advisor.recommend.progress import Measure, MoveState, Observation, PredictionSnapshot
 from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, proposal, seen
@@ -182,7 +180,7 @@ def test_a_move_that_is_far_slower_than_predicted_regresses() -> None:
 
     (done,) = after(0.5, entry)
     assert done.act == "done"
-    since = replace(done, figures=EventFigures(replace(done.figures.realised, until=END - DAY)))
+    since = replace(done, realised=replace(done.realised, until=END - DAY))
     entry = replace(entry, events=(*entry.events, since))
     (slow,) = after(0.8, entry)  # x1.60, and 1.25 was the 90th percentile
     assert (slow.act, slow.why[:30]) == ("regressed", "Time for the same work: x1.60,")

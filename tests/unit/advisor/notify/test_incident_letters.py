@@ -22,9 +22,8 @@ from skuwise.advisor.mail.webhook import MAX_CHARACTERS
 from skuwise.advisor.notify.alerts import ANNOTATION_MAX, LABEL_MAX, alerts_of
 from skuwise.advisor.notify.letters import Writing, letter_of, webhook_json
 from skuwise.advisor.views.document.dashboard import Dashboard
-from skuwise.advisor.views.document.incident_commands import IncidentCommands
 from skuwise.advisor.views.document.incident_words import KINDS, Item, subject_of
-from skuwise.advisor.views.document.reader_commands import ReaderCommands
+from skuwise.advisor.views.document.reader_commands import IncidentCommands, ReaderCommands
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.incident_fixtures import HOSTILE, HOUR, NOW, ended, incident
 

@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 """The page of ``skuwise advise``: two screens whatever the fleet, ranked by one key, with nothing below the minimum."""
 
 import random
@@ -9,7 +10,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
-from skuwise.advisor.views.note_groups import note_groups
+from skuwise.advisor.views.document.sections import note_groups
 from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
 from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced
 

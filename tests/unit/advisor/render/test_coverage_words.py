@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.advice_file import parse_advice
+from skuwise.advisor.core.advice_json import parse_advice
 from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary
 from skuwise.advisor.core.energy_types import Energy, NodeEnergy, StatedFigure
 from skuwise.advisor.core.timestamps import minute

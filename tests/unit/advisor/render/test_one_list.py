@@ -1,3 +1,4 @@
+# pyright: reportOptionalMemberAccess=false
 """One fleet, one list: every surface shows the same recommendations in the same order with the same gains, counts what
 it leaves out, and says what its sums contain."""
 
@@ -10,7 +11,8 @@ from dataclasses import replace
 import pytest
 from skuwise.advisor.core.advice_types import Advice, Decision, Interval, Recommendation
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, marked, selected, slowed_usd
+from skuwise.advisor.core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, marked, selected
+from skuwise.advisor.recommend.waste import slowed_usd
 from skuwise.advisor.render import render
 from skuwise.advisor.render.text import document_text
 from skuwise.advisor.report.letters import letter_of

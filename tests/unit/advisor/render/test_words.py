@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from skuwise.advisor.core.formatting import scheduled_words, whose_words
 from skuwise.advisor.core.verdict_types import INFERRED, Owner, Scheduled
+from skuwise.advisor.render.charts import Ink, Words
 from skuwise.advisor.render.csv import cell
-from skuwise.advisor.render.ink import Ink, Words
 from skuwise.tests.support.moves_builders import workload
 
 
