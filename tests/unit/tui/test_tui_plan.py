@@ -46,10 +46,7 @@ class FakePlanner:
     ended: list[int] = field(default_factory=list)
 
     def plan(
-        self,
-        request: PlanRequest,
-        change: FleetChange = NO_CHANGE,
-        on_first: Callable[[Plan], None] | None = None,
+        self, request: PlanRequest, change: FleetChange = NO_CHANGE, on_first: Callable[[Plan], None] | None = None
     ) -> Plan:
         number = len(self.asked)
         self.asked.append((request, change))

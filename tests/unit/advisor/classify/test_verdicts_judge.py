@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.classify.judge import Verdicts, judge
+from skuwise.advisor.classify.judge import judge
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, START, TRAINING, FrameBuilder
 from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.moves_builders import advice_of
@@ -128,37 +128,20 @@ def test_below_the_floor_no_waste_and_the_text_says_from_when(hours: int, ready:
 
 
 # The bottleneck's questions, one by one: what differs from training, and the answer.
+LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
+QUIET = dict.fromkeys(LINKS, 0.0)
+LOW = {"tensor_active": 0.2, "dram_active": 0.15}
 CASES: list[tuple[str, Mapping[str, float]]] = [
     ("compute", {}),
     ("hbm-bandwidth", {"tensor_active": 0.2, "dram_active": 0.7}),
     ("mixed", {"tensor_active": 0.45, "dram_active": 0.45}),
     ("throttled", {"throttled_fraction": 0.5, "sm_clock_hertz": 1.4e9}),
-    (
-        "nvlink",
-        {"tensor_active": 0.2, "dram_active": 0.15, "nvlink_tx_bytes_per_second": 400e9,
-         "tensor_nvlink_correlation": -0.7},
-    ),
-    (
-        "pcie",
-        {"tensor_active": 0.2, "dram_active": 0.15, "sm_active": 0.3, "pcie_rx_bytes_per_second": 55e9,
-         "nvlink_tx_bytes_per_second": 0.0, "nvlink_rx_bytes_per_second": 0.0},
-    ),
-    (
-        "host-input",
-        {"gpu_util": 0.4, "sm_active": 0.35, "tensor_active": 0.2, "dram_active": 0.1,
-         "nvlink_tx_bytes_per_second": 1e9, "nvlink_rx_bytes_per_second": 1e9},
-    ),
-    (
-        "straggler",
-        {"gpu_util": 1.0, "sm_active": 0.95, "tensor_active": 0.0, "dram_active": 0.02,
-         "nvlink_tx_bytes_per_second": 0.0, "nvlink_rx_bytes_per_second": 0.0},
-    ),
-    (
-        "latency",
-        {"gpu_util": 0.95, "sm_active": 0.3, "sm_occupancy": 0.1, "tensor_active": 0.05, "dram_active": 0.15,
-         "nvlink_tx_bytes_per_second": 0.0, "nvlink_rx_bytes_per_second": 0.0},
-    ),
-]  # fmt: skip
+    ("nvlink", {**LOW, LINKS[0]: 400e9, "tensor_nvlink_correlation": -0.7}),
+    ("pcie", {**LOW, **QUIET, "sm_active": 0.3, "pcie_rx_bytes_per_second": 55e9}),
+    ("host-input", {**LOW, **dict.fromkeys(LINKS, 1e9), "gpu_util": 0.4, "sm_active": 0.35, "dram_active": 0.1}),
+    ("straggler", {**QUIET, "gpu_util": 1.0, "sm_active": 0.95, "tensor_active": 0.0, "dram_active": 0.02}),
+    ("latency", {**LOW, **QUIET, "gpu_util": 0.95, "sm_active": 0.3, "sm_occupancy": 0.1, "tensor_active": 0.05}),
+]
 
 
 @pytest.mark.parametrize(("label", "changes"), CASES, ids=[label for label, _ in CASES])
@@ -183,30 +166,17 @@ def test_idle_hours_of_a_busy_service_are_not_its_bottleneck() -> None:
     assert verdict.phases[-1].bottleneck == "hbm-bandwidth"
 
 
-def _with_port(build: FrameBuilder) -> Verdicts:
-    build.node()
-    build.use(DECODE)
-    return judge(build.frame(), rulebook())
-
-
-def test_a_silent_fabric_is_readable_and_bounded_from_above() -> None:
+def test_a_silent_fabric_is_readable_and_bounded_from_above_and_one_that_is_down_is_not() -> None:
     b = FrameBuilder(hours=48)
     b.port(0.0)
     b.port(0.9, device="eth0", role="storage")
-    fabric = _with_port(b).nodes[0].fabric
-    assert fabric is not None
-    assert fabric.readable
-    assert fabric.util_p995 == pytest.approx(0.0005)
+    b.port(None, "n2", active=0.0)
+    for node in ("n1", "n2"):
+        b.node(node)
+        b.use(DECODE, node, f"GPU-{node}-0")
+    fabric, down = (node.fabric for node in judge(b.frame(), rulebook()).nodes)
+    assert fabric is not None and fabric.readable and fabric.last_active_ts is None
+    assert fabric.util_p995 == pytest.approx(0.0005) and fabric.hours == pytest.approx(48)
     assert fabric.ports_compute == ("mlx5_0/1",)
-    assert fabric.last_active_ts is None
-    assert fabric.hours == pytest.approx(48)
-
-
-def test_a_fabric_that_is_down_is_not_silent() -> None:
-    b = FrameBuilder(hours=48)
-    b.port(None, active=0.0)
-    fabric = _with_port(b).nodes[0].fabric
-    assert fabric is not None
-    assert not fabric.readable
-    assert fabric.util_p995 is None
-    assert "was ACTIVE only" in (fabric.reason or "")
+    assert down is not None and (down.readable, down.util_p995) == (False, None)
+    assert "was ACTIVE only" in (down.reason or "")

@@ -71,8 +71,7 @@ def test_a_service_does_not_turn_with_its_demand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fabric", "turned"),
-    [([0.0] * 20 + [1.0] * 28, [20, 28]), ([0.0, 1.0] * 24, [48]), ([0.0] * 45 + [1.0] * 3, [48])],
+    ("fabric", "turned"), [([0.0] * 20 + [1.0] * 28, [20, 28]), ([0.0, 1.0] * 24, [48]), ([0.0] * 45 + [1.0] * 3, [48])]
 )
 def test_the_fabric_comes_into_use_for_good(fabric: list[float], turned: list[float]) -> None:
     assert _turned("C" * 48, fabric=fabric) == [("compute", hours) for hours in turned]

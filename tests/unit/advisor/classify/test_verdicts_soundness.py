@@ -8,16 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.classify.doubts import Doubt
-from skuwise.advisor.classify.features.soundness import (
-    BEYOND,
-    BLANK,
-    CLIPPED,
-    FROZEN,
-    NO_PIPE,
-    SILENT,
-    STUCK,
-    examine,
-)
+from skuwise.advisor.classify.features.soundness import BEYOND, BLANK, CLIPPED, FROZEN, NO_PIPE, SILENT, STUCK, examine
 from skuwise.advisor.core.frame import Frame
 from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
 
@@ -29,9 +20,10 @@ BLANKS = [
 ]
 
 
-def sound(frame: Frame) -> tuple[Frame, tuple[Doubt, ...]]:
-    found = examine(frame)
-    return found.frame, found.doubts
+def sound(frame: Frame, **columns: object) -> tuple[Frame, tuple[Doubt, ...], set[tuple[str, str]]]:
+    """What is left of the frame with these columns of its GPU rows, the doubts, and their metrics and codes."""
+    found = examine(replace(frame, gpu=frame.gpu.assign(**columns)))  # type: ignore[arg-type]
+    return found.frame, found.doubts, {(doubt.metric, doubt.code) for doubt in found.doubts}
 
 
 def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> Frame:
@@ -44,23 +36,15 @@ def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> F
 
 @pytest.fixture(scope="module")
 def training() -> Frame:
-    """Made once: `put` gives a frame of its own."""
+    """Made once: `sound` makes a frame of its own."""
     return built(TRAINING)
-
-
-def codes(doubts: tuple[Doubt, ...]) -> set[tuple[str, str]]:
-    return {(doubt.metric, doubt.code) for doubt in doubts}
-
-
-def put(frame: Frame, **columns: object) -> Frame:
-    """The frame with these columns of its GPU rows set."""
-    return replace(frame, gpu=frame.gpu.assign(**columns))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("values", [FREE, TRAINING, DECODE, HELD])
 def test_what_can_be_measured_is_left_as_it_is(values: Mapping[str, float]) -> None:
     frame = built(values)
-    assert sound(frame) == (frame, ())
+    found = examine(frame)
+    assert (found.frame, found.doubts) == (frame, ())
 
 
 @pytest.mark.parametrize("blank", BLANKS)
@@ -70,7 +54,7 @@ def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Fram
     metrics = {"power_watts", "dram_active", "sm_clock_hertz"}
     if value not in (2.0**31, 2.0**32):  # sizes that there are
         metrics |= {"mem_used_bytes", "pcie_tx_bytes_per_second"}
-    clean, doubts = sound(put(training, **{f"{metric}_mean": value for metric in metrics}))
+    clean, doubts, _ = sound(training, **{f"{metric}_mean": value for metric in metrics})
     assert clean.gpu[[f"{metric}_mean" for metric in metrics]].isna().all(axis=None), value
     assert {d.metric for d in doubts} == metrics
     assert {d.code for d in doubts} <= {BLANK, BEYOND}
@@ -82,29 +66,26 @@ def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Fram
     [("power_watts", 0.0), ("power_watts", -3.0), ("power_watts", 9000.0), ("dram_active", -0.1),
      ("tensor_active", 46.31), ("gpu_util", 97.0), ("sm_clock_hertz", 0.0), ("mem_used_bytes", 200 * GIB)],
 )  # fmt: skip
-def test_what_no_gpu_can_report_is_missing(metric: str, value: float) -> None:
-    clean, doubts = sound(put(built(TRAINING), **{f"{metric}_mean": value}))
+def test_what_no_gpu_can_report_is_missing(metric: str, value: float, training: Frame) -> None:
+    clean, _, codes = sound(training, **{f"{metric}_mean": value})
     assert clean.gpu[f"{metric}_mean"].isna().all()
-    assert (metric, BEYOND) in codes(doubts)
+    assert (metric, BEYOND) in codes
 
 
 def test_activity_of_an_instance_above_one_counts_as_one() -> None:
-    clean, doubts = sound(built({**TRAINING, "sm_active": 2.6}))
+    clean, _, codes = sound(built({**TRAINING, "sm_active": 2.6}))
     assert (clean.gpu["sm_active_mean"] == 1.0).all()
-    assert codes(doubts) == {("sm_active", CLIPPED)}
+    assert codes == {("sm_active", CLIPPED)}
 
 
-def test_a_repeated_value_is_not_measured_and_zero_at_rest_is() -> None:
-    frame = built(TRAINING)
+def test_a_repeated_value_is_not_measured(training: Frame) -> None:
     at = np.arange(48) >= 20
-    power = np.where(at, 412.337, frame.gpu["power_watts_mean"])
-    still = put(frame, power_watts_mean=power, power_watts_p95=power)
-    clean, doubts = sound(still)
+    power = np.where(at, 412.337, training.gpu["power_watts_mean"])
+    clean, doubts, _ = sound(training, power_watts_mean=power, power_watts_p95=power)
     assert clean.gpu["power_watts_mean"].isna().to_list() == at.tolist()
     (doubt,) = doubts
     assert (doubt.metric, doubt.code, doubt.hours, doubt.start) == ("power_watts", FROZEN, 28, START + 20 * 3600)
     assert "the same value repeated to the last digit over 28.0 h from" in doubt.text
-    assert sound(built(FREE))[1] == ()
 
 
 def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
@@ -133,8 +114,8 @@ def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
 def test_one_counter_at_zero_while_the_engine_works_is_missing(
     change: dict[str, float], metric: str | None, code: str | None, says: str
 ) -> None:
-    clean, doubts = sound(built({name: v for name, v in {**TRAINING, **change}.items() if v == v}))
-    assert codes(doubts) == ({(metric, code)} if metric and code else set())
+    clean, doubts, codes = sound(built({name: v for name, v in {**TRAINING, **change}.items() if v == v}))
+    assert codes == ({(metric, code)} if metric and code else set())
     for name in ("dram_active", "gpu_util", "tensor_active"):
         gone = clean.gpu[f"{name}_mean"].isna()
         assert gone.all() if name == metric else not gone.any()
