@@ -38,18 +38,6 @@ def test_overlaps_give_each_pair_once_with_its_share() -> None:
     assert whole.tolist() == [False, True, False]
 
 
-def test_a_multi_node_job_is_one_session() -> None:
-    b = FrameBuilder(hours=10)
-    gpus = [(n, u) for n in ("n1", "n2") for u in b.node(n, 2)]
-    for node, uuid in gpus:
-        b.use(TRAINING, node, uuid)
-    b.work("job", gpus, end=10)
-    (session,) = attribute(b.frame()).sessions
-    assert session.nodes == ("n1", "n2")
-    assert len(session.gpus) == 4
-    assert session.held_seconds == pytest.approx(4 * 10 * HOUR)
-
-
 def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:
     b = FrameBuilder(hours=4)
     (uuid,) = b.node()

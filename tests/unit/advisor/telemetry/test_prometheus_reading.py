@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,6 @@ from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
-from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (
@@ -41,11 +40,6 @@ def read(
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
     reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
     return read_frame(reading, CATALOG, since_seconds=days * 86400, until=until)
-
-
-def measures_of(requests: Sequence[Request]) -> list[Request]:
-    """What was asked over the window, but for what tells one server from another."""
-    return [r for r in requests if r.path.endswith("query_range") and not r.query.startswith("max by (__name__")]
 
 
 def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for_the_rest() -> None:
@@ -210,17 +204,3 @@ def test_advise_reads_a_server_and_tells_its_progress_on_stderr(
     assert status == 0, told.err
     assert json.loads(told.out)["source"]["kind"] == "prometheus" and "dcgm-exporter" in told.err
     assert queries and all('cluster="eu"}' in query for query in queries)
-
-
-def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:
-    def asked(tenant: str) -> list[str]:
-        (tmp_path / "skuwise").mkdir(exist_ok=True)
-        (tmp_path / "skuwise" / "skuwise.toml").write_text(f'[prometheus]\nheaders = {{"X-Tenant" = "{tenant}"}}\n')
-        environ = {"SKUWISE_PROMETHEUS_CACHE": str(tmp_path / "kept"), "XDG_CONFIG_HOME": str(tmp_path)}
-        before = len(fake.requests)
-        PrometheusServer(fake.url, environ=environ).read(CATALOG, since=86400.0, until=NOW, now=NOW + 86400)
-        return [r.query for r in measures_of(fake.requests[before:])]
-
-    with FakePrometheus(DcgmServer()).running() as fake:
-        first, other, again = asked("a"), asked("b"), asked("a")
-    assert sorted(first) == sorted(other) and first and not again

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,12 @@ def _node(writer: Writer, name: str = "n1", ts: float = T0, machine: str = "m1")
     node.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30)], ts)
     node.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", RATE)], ts)
     return node
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[NodeWriter]:
+    with Writer.open(folder / "n1.db") as writer:
+        yield _node(writer)
 
 
 def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str = "n1", sm: float = 0.5) -> None:
@@ -58,10 +65,9 @@ def _used(node: NodeWriter, start: float, end: float, name: str = "n1") -> None:
 
 
 def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _ticks(_node(writer), T0, range(1, 91))
-    frame = read_frame([path])
+    with _writing(tmp_path) as node:
+        _ticks(node, T0, range(1, 91))
+    frame = read_frame([tmp_path])
     assert frame.gpu["ts"].tolist() == [T0 + 60, T0 + 120]
     assert frame.gpu["interval_seconds"].tolist() == [60, 60]
     assert frame.gpu["observed_seconds"].tolist() == pytest.approx([60, 30])
@@ -80,15 +86,13 @@ def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
 
 
 def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 24)
         # Thirty minutes of the next hour as minutes, then a minute and a half of samples.
         minutes = [(T0 + 24 * HOUR + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(30)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
         _ticks(node, T0 + 24 * HOUR + 1800, range(1, 91))
-    frame = read_frame([path])
+    frame = read_frame([tmp_path])
     assert len(frame.gpu) == 24 + 30 + 2
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(24 * 3600 + 1800 + 90)
     assert frame.gpu["ts"].is_unique
@@ -99,15 +103,13 @@ def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) 
 
 
 def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 4)
         # At rest before somebody uses it: what works then would be somebody's, too.
         minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4 if n >= 90 else 0.0) for n in range(240)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
         _used(node, T0 + 1.5 * HOUR, T0 + 4 * HOUR)
-    frame = read_frame([path])
+    frame = read_frame([tmp_path])
     assert frame.gpu["interval_seconds"].value_counts().to_dict() == {60.0: 60, 3600.0: 3}
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(4 * 3600)
     assert frame.workloads["name"].tolist() == ["train"]
@@ -115,9 +117,7 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
 
 
 def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 2)
         columns = ("ts", "device", "observed_seconds", "sm_active_mean", "sm_active_p95", "sm_active_max", "gpu_util_n")
         minutes = [
@@ -127,9 +127,9 @@ def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> 
         node.put_rollups("gpu_minute", columns, minutes)
         _ticks(node, T0 + 2 * HOUR, range(1, 181), sm=0.4)
     window = Window(T0 + HOUR, T0 + 2 * HOUR + 180)
-    fine = read_frame([path], window, resolution=60.0).gpu
+    fine = read_frame([tmp_path], window, resolution=60.0).gpu
     assert fine["ts"].tolist() == [T0 + HOUR + 60 * (n + 1) for n in range(63)]
-    coarse = read_frame([path], window, resolution=300.0).gpu
+    coarse = read_frame([tmp_path], window, resolution=300.0).gpu
     assert coarse["ts"].tolist() == [T0 + HOUR + 300 * (n + 1) for n in range(13)]
     first, last = coarse.iloc[0], coarse.iloc[-1]
     assert (first["interval_seconds"], first["observed_seconds"], first["gpu_util_n"]) == (300, 270, 300)
@@ -140,26 +140,23 @@ def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> 
 
 
 def test_a_window_cuts_at_its_edges(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _hours(_node(writer), 48)
-    frame = read_frame([path], Window(T0 + 10.5 * HOUR, T0 + 20 * HOUR))
+    with _writing(tmp_path) as node:
+        _hours(node, 48)
+    frame = read_frame([tmp_path], Window(T0 + 10.5 * HOUR, T0 + 20 * HOUR))
     assert frame.gpu["ts"].min() == T0 + 12 * HOUR
     assert len(frame.gpu) == 9
-    last_day = read_frame([path], since_seconds=86400, until=T0 + 40 * HOUR)
+    last_day = read_frame([tmp_path], since_seconds=86400, until=T0 + 40 * HOUR)
     assert last_day.window == Window(T0 + 16 * HOUR, T0 + 40 * HOUR)
     assert len(last_day.gpu) == 24
 
 
 def test_the_fabric_is_remembered_beyond_the_window(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
     columns = ("ts", "device", "observed_seconds", "util_mean", "util_max")
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 100)
         rows = [(T0 + (n + 1) * HOUR, "mlx5_0/1", 3600.0, 0.0, 0.5 if n == 3 else 0.0) for n in range(100)]
         node.put_rollups("fabric_hour", columns, rows)
-    frame = read_frame([path], since_seconds=86400)
+    frame = read_frame([tmp_path], since_seconds=86400)
     assert frame.fabric["ts"].min() > T0 + 70 * HOUR
     (history,) = frame.fabric_history.to_dict("records")
     assert history["last_active_ts"] == T0 + 4 * HOUR
