@@ -54,20 +54,15 @@ def test_quantities_carry_their_unit_and_missing_is_a_dash(value, unit, text):
 
 
 def test_the_labels_are_those_of_the_schema():
-    enums = [set(node["enum"]) for node in _nodes(schema("advice")) if "enum" in node]
-    assert set(get_args(KindLabel)) in enums
-    assert set(get_args(BottleneckLabel)) in enums
-    assert set(get_args(Action)) in enums
+    def enums(value):
+        if isinstance(value, dict):
+            yield from [set(value["enum"])] if "enum" in value else []
+            value = list(value.values())
+        for item in value if isinstance(value, list) else ():
+            yield from enums(item)
 
-
-def _nodes(value):
-    if isinstance(value, dict):
-        yield value
-        for item in value.values():
-            yield from _nodes(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _nodes(item)
+    found = list(enums(schema("advice")))
+    assert all(set(get_args(labels)) in found for labels in (KindLabel, BottleneckLabel, Action))
 
 
 class Terminal(io.StringIO):

@@ -52,10 +52,15 @@ PRICES = """prices:
 """
 
 
-def site(tmp_path: Path, text: str) -> Path:
-    (tmp_path / "nodes").mkdir()
-    (tmp_path / "nodes" / "own.yaml").write_text(text)
+def site(tmp_path: Path, text: str, name: str = "nodes/own.yaml") -> Path:
+    """The folder of a site whose file of this name says so."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
     return tmp_path
+
+
+def prices(tmp_path: Path, text: str) -> Path:
+    return site(tmp_path, text, "prices.yaml") / "prices.yaml"
 
 
 def test_every_node_has_a_gpu_of_the_catalog():
@@ -123,10 +128,8 @@ def test_nodes_of_a_gpu_can_be_narrowed_by_count():
 
 def test_a_person_may_say_h100_but_telemetry_may_not():
     assert CATALOG.gpu("H100") is None
-    asked = CATALOG.gpu_asked("h100")
-    assert asked is not None
-    assert asked.name == "H100-SXM5"
-    assert CATALOG.gpu_asked("H1000") is None
+    asked = [CATALOG.gpu_asked(name) for name in ("h100", "H1000")]
+    assert [one and one.name for one in asked] == ["H100-SXM5", None]
     assert {node.provider for node in load_nodes(providers={"aws"}).values()} == {"aws"}
 
 
@@ -151,15 +154,8 @@ def test_a_site_adds_nodes_of_its_own(tmp_path):
     ],
 )
 def test_a_wrong_node_is_refused(tmp_path, old, new, part):
-    with pytest.raises(RulesError) as caught:
+    with pytest.raises(RulesError, match=re.escape(part)):
         load_catalog(site(tmp_path, NODES.replace(old, new, 1)))
-    assert part in str(caught.value)
-
-
-def prices(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "prices.yaml"
-    path.write_text(text)
-    return path
 
 
 def test_a_teams_price_is_read_with_its_commitment(tmp_path):
@@ -177,12 +173,8 @@ POWER = """power:
 def test_electricity_has_a_price_by_region(tmp_path):
     told = load_prices(prices(tmp_path, POWER))
     book = PriceBook(CATALOG, electricity=told.power)
-    found = {region: book.power(region) for region in ("eastus", "westus", None)}
-    assert {region: one.usd_per_kwh for region, one in found.items() if one} == {
-        "eastus": 0.085,
-        "westus": 0.12,
-        None: 0.12,
-    }
+    found = [book.power(region) for region in ("eastus", "westus", None)]
+    assert [one and one.usd_per_kwh for one in found] == [0.085, 0.12, 0.12]
     assert PriceBook(CATALOG, electricity=told.power[:1]).power("westus") is None
 
 
@@ -201,9 +193,8 @@ def test_electricity_has_a_price_by_region(tmp_path):
     ],
 )
 def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
-    with pytest.raises(RulesError) as caught:
+    with pytest.raises(RulesError, match=re.escape(part)):
         load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes, today=date(2026, 11, 21))
-    assert part in str(caught.value)
     with pytest.raises(RulesError, match="cannot be read"):
         load_prices(tmp_path / "none.yaml")
 
@@ -220,13 +211,11 @@ def test_premiums_are_assumed_and_ordered():
 def test_the_observed_fabric_premium_lies_in_its_prior():
     prior = load_premiums()["fabric-added"]
     dear, plain = (CATALOG.price(f"azure/Standard_ND96is{r}_H100_v5", "eastus") for r in ("r", ""))
-    assert dear is not None
-    assert plain is not None
+    assert dear is not None and plain is not None
     assert prior.low <= dear.usd_per_hour / plain.usd_per_hour - 1 <= prior.high
 
 
 def test_a_premium_out_of_order_is_refused(tmp_path):
     text = "premiums:\n  fabric-added: {low: 0.2, likely: 0.1, high: 0.3, basis: assumed, text: t, as_of: 2026-01-01}\n"
-    (tmp_path / "premiums.yaml").write_text(text)
     with pytest.raises(RulesError, match="out of order"):
-        load_premiums(tmp_path)
+        load_premiums(site(tmp_path, text, "premiums.yaml"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,8 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
 )  # fmt: skip
 def test_a_wrong_rule_is_refused_with_its_line(tmp_path, old, new, part):
     assert old in RULE
-    with pytest.raises(RulesError) as caught:
+    with pytest.raises(RulesError, match=re.escape(part)):
         load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace(old, new)}))
-    assert part in str(caught.value)
 
 
 def test_the_same_id_twice_in_one_folder_is_refused(tmp_path):
@@ -144,32 +144,20 @@ def test_a_teams_exception_is_for_its_own_work_alone(tmp_path):
     ],
 )
 def test_a_wrong_exception_is_refused_with_its_line(tmp_path, text, part):
-    with pytest.raises(RulesError) as caught:
+    with pytest.raises(RulesError, match=re.escape(part)):
         load_exceptions(folder(tmp_path, {"exceptions.yaml": f"exceptions:\n{text}\n"}), known_rules=KNOWN)
-    assert part in str(caught.value)
 
 
 HELD = "id: held-idle\nthresholds: {sm_max: {value: %s, reason: %s}}\n"
 
 
-def refused(root: Path, files: dict[str, str]) -> str:
-    with pytest.raises(RulesError) as caught:
-        load_waste_rules(folder(root, files))
-    assert caught.value.remedy
-    return str(caught.value)
-
-
 def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
-    rules = load_waste_rules(
-        folder(
-            tmp_path,
-            {
-                "waste/held.yaml": "id: held-idle\nthresholds:\n  sm_max: {value: 0.1}\n  minutes: {value: 60}\n",
-                "teams/search/waste/held.yaml": HELD % (0.2, "our probes"),
-                "teams/search/team.yaml": "namespace: [search, search-staging]\naccount: [srch]\n",
-            },
-        )
-    )
+    files = {
+        "waste/held.yaml": "id: held-idle\nthresholds:\n  sm_max: {value: 0.1}\n  minutes: {value: 60}\n",
+        "teams/search/waste/held.yaml": HELD % (0.2, "our probes"),
+        "teams/search/team.yaml": "namespace: [search, search-staging]\naccount: [srch]\n",
+    }
+    rules = load_waste_rules(folder(tmp_path, files))
     held = rules["held-idle"]
     own = held.of(Owner(namespace="search"))
     assert [r.value("sm_max") for r in (held, own)] == [0.1, 0.2]
@@ -220,7 +208,9 @@ def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(t
     ],
 )
 def test_contradictions_and_strays_are_refused_with_file_and_line(tmp_path, files, part):
-    assert part.format(root=tmp_path) in refused(tmp_path, files)
+    with pytest.raises(RulesError, match=re.escape(part.format(root=tmp_path))) as caught:
+        load_waste_rules(folder(tmp_path, files))
+    assert caught.value.remedy
 
 
 @pytest.mark.parametrize(("bound", "value", "least"), [("min", 0.991, 0.991), ("max", 0.2, 0.85)])

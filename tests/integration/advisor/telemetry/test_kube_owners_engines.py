@@ -178,25 +178,20 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "gang", "oldest"),
+    ("name", "kind", "gang", "oldest", "nodes"),
     [
-        ("bench", "JobSet", "bench", "u-js-0"),
-        ("sim", "Job", "sim", "u-ix-0"),
-        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0"),
+        ("bench", "JobSet", "bench", "u-js-0", 4),
+        ("sim", "Job", "sim", "u-ix-0", 4),
+        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0", 4),
+        ("solve", None, "solve", "u-kueue-0", 2),  # a pod group of Kueue
     ],
 )
-def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name: str, kind: str, gang: str, oldest: str) -> None:
+def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, oldest, nodes: int) -> None:
     own = named(frame, name)
-    assert list(own["workload_id"]) == [gang_id("", "ml", kind, gang, oldest)]
-    assert list(own["controller_kind"]) == [kind]
+    assert list(own["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
+    assert kind is None or list(own["controller_kind"]) == [kind]
     uses = frame.uses[frame.uses["workload_id"] == own["workload_id"].iloc[0]]
-    assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == 4
-
-
-def test_a_pod_group_of_kueue_is_one_workload(frame: Frame) -> None:
-    own = named(frame, "solve")
-    assert list(own["workload_id"]) == [gang_id("", "ml", "PodGroup", "solve", "u-kueue-0")]
-    assert frame.uses[frame.uses["workload_id"].isin(own["workload_id"])]["node"].nunique() == 2
+    assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == nodes
 
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
