@@ -72,8 +72,7 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
 def test_a_wrong_setting_or_flag_is_a_sentence_and_a_remedy(tmp_path, text, flags, part):
     with pytest.raises(UsageError) as caught:
         said(tmp_path, f"[prices]\n{text}\n", flags)
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+    assert part in str(caught.value) and "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
 
 
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
@@ -94,8 +93,7 @@ def test_an_owned_fleet_without_any_sku_is_priced_by_its_gpus():
     assert (price.usd_per_hour, price.basis, price.sku) == (pytest.approx(16.8), "owned", "8 x H100-SXM5")
     assert not price.region_assumed
     assert words.price_words(price) == (f"$16.80 per node-hour owned price, {DAY} (your setting, gpu_hour_usd)")
-    assert book.per_gpu_hour(hall) == pytest.approx(2.10)
-    assert book.of(replace(hall, gpu_sku="L40S")) is None
+    assert book.per_gpu_hour(hall) == pytest.approx(2.10) and book.of(replace(hall, gpu_sku="L40S")) is None
     assert book.of(replace(hall, gpu_count=0)) is None
     dgx = book.of(node(sku="bare-metal/DGX H100", provider=None, region=None))
     assert (dgx.usd_per_hour, dgx.basis) == (pytest.approx(16.8), "owned")
@@ -131,8 +129,7 @@ def test_prices_come_in_the_order_that_is_documented():
 
 def test_a_price_by_the_gpu_tells_nothing_of_what_a_fabric_costs():
     premium = fabric_premium(PriceBook(CATALOG, hourly=HOURLY), node())
-    assert premium.assumed
-    assert 0 < premium.usd_per_hour < 16.8
+    assert premium.assumed and 0 < premium.usd_per_hour < 16.8
     told_apart = PriceBook(CATALOG, hourly=HourPrices({}, {IB: 50.0, PLAIN: 45.0}, DAY))
     assert fabric_premium(told_apart, node()).usd_per_hour == pytest.approx(5.0)
 
@@ -162,18 +159,14 @@ def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_doll
     line = LINE.format(len(advice.nodes))
     assert [note.text for note in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
-    assert line in " ".join(table.split())
-    assert table.count(line[:40]) == 1
-    assert "Workloads by GPU-hours" in table
+    assert line in " ".join(table.split()) and table.count(line[:40]) == 1 and "Workloads by GPU-hours" in table
     assert [one.startswith("  GPU-hours  ") for one in table.splitlines()].count(True) == 1 and "$" not in table
     text = render(advice, "markdown", width=160, color=False)
     assert "US dollars" not in text
     for part in ("## Workloads", "## Prices"):
         assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
     html = render(advice, "html", width=160, color=False)
-    assert "cost (GPU-hours)" in html
-    assert "GPU-hours/month" in html
-    assert "$" not in html.partition("</style>")[2]
+    assert "Workloads by GPU-hours" in html and "GPU-hours/month" in html and "$" not in html.partition("</style>")[2]
 
 
 def test_a_fleet_priced_in_part_has_units_in_its_cells():
@@ -232,8 +225,7 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
     assert all(p.region_assumed for p in assumed.prices)
     assert {p.id for p in assumed.prices} >= {one for r in assumed.recommendations for one in r.prices}
     (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
-    assert "azure eastus" in note.text
-    assert "topology.kubernetes.io/region" in note.text
+    assert "azure eastus" in note.text and "topology.kubernetes.io/region" in note.text
     for form in FORMATS:
         text = render(assumed, form, width=160, color=False)
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
@@ -269,8 +261,7 @@ def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
 def test_a_wrong_file_of_providers_is_refused_with_its_line(tmp_path, old, new, part):
     text = "providers:\n  mine:\n    rented: true\n    reference_region: here\n    source: us\n    as_of: 2026-11-22\n"
     (tmp_path / "providers.yaml").write_text(text)
-    assert load_providers(tmp_path)["mine"].reference_region == "here"
-    assert load_providers(tmp_path)["aws"].rented
+    assert load_providers(tmp_path)["mine"].reference_region == "here" and load_providers(tmp_path)["aws"].rented
     (tmp_path / "providers.yaml").write_text(text.replace(old, new))
     with pytest.raises(RulesError, match=r"providers\.yaml:[0-9]+: ") as caught:
         load_providers(tmp_path)

@@ -1,7 +1,5 @@
 """Nodes, prices and premiums: every dollar with its source and date, and what is not known stays unknown."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 from pathlib import Path
@@ -66,8 +64,7 @@ def prices(tmp_path: Path, text: str) -> Path:
 def test_every_node_has_a_gpu_of_the_catalog():
     assert len(CATALOG.nodes) > 200
     for node in CATALOG.nodes.values():
-        assert node.gpu in CATALOG.gpus
-        assert node.name == f"{node.provider}/{node.instance_type}"
+        assert node.gpu in CATALOG.gpus and node.name == f"{node.provider}/{node.instance_type}"
 
 
 def test_every_price_has_a_date_and_an_id_of_its_own():
@@ -100,8 +97,7 @@ def test_list_prices_of_well_known_nodes(name, region, usd, as_of):
 def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
     with_fabric = CATALOG.nodes["azure/Standard_ND96isr_H100_v5"]
     without = CATALOG.nodes["azure/Standard_ND96is_H100_v5"]
-    assert CATALOG.fabric_twins(with_fabric) == (without,)
-    assert CATALOG.fabric_twins(without) == (with_fabric,)
+    assert CATALOG.fabric_twins(with_fabric) == (without,) and CATALOG.fabric_twins(without) == (with_fabric,)
     assert with_fabric.fabric.bytes_per_second == 400e9  # one way
     mega = CATALOG.fabric_twins(CATALOG.nodes["gcp/a3-highgpu-8g"])
     assert [node.name for node in mega] == ["gcp/a3-megagpu-8g"]
@@ -110,8 +106,7 @@ def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
 @pytest.mark.parametrize(("name", "rdma"), [("p4d.24xlarge", True), ("p6-b200.48xlarge", True), ("g5.48xlarge", False)])
 def test_rdma_over_efa_is_as_the_provider_documents_it(name, rdma):
     node = CATALOG.nodes[f"aws/{name}"]
-    assert node.fabric.rdma is rdma
-    assert "EC2 User Guide" in node.source.text
+    assert node.fabric.rdma is rdma and "EC2 User Guide" in node.source.text
 
 
 def test_candidates_are_of_one_provider_and_priced_in_its_region():
@@ -136,8 +131,7 @@ def test_a_person_may_say_h100_but_telemetry_may_not():
 def test_a_site_adds_nodes_of_its_own(tmp_path):
     catalog = load_catalog(site(tmp_path, NODES))
     node = catalog.node("own/box-8")
-    assert node is not None
-    assert catalog.price(node, "here") == node.prices[0]
+    assert node is not None and catalog.price(node, "here") == node.prices[0]
     assert [twin.name for twin in catalog.fabric_twins(node)] == ["own/plain-8"]
 
 
@@ -203,9 +197,7 @@ def test_premiums_are_assumed_and_ordered():
     premiums = load_premiums()
     assert {"fabric-added", "fabric-doubled", "nvlink-bridge"} <= set(premiums)
     for premium in premiums.values():
-        assert premium.basis == "assumed"
-        assert premium.low <= premium.likely <= premium.high
-        assert premium.pairs
+        assert premium.basis == "assumed" and premium.low <= premium.likely <= premium.high and premium.pairs
 
 
 def test_the_observed_fabric_premium_lies_in_its_prior():

@@ -1,7 +1,5 @@
 """Rules of one's own: conditions as data over named features, refused with file and line where they cannot be meant."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -71,8 +69,7 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
         ("custom/slow-input", 0.9),
         ("custom/other", 0.9 - 0.1),
     ]
-    assert [r.conditions[0].value for r in rules.of(Owner(user="bob"))] == [0.8]
-    assert len(rules) == 3
+    assert [r.conditions[0].value for r in rules.of(Owner(user="bob"))] == [0.8] and len(rules) == 3
 
 
 @pytest.mark.parametrize(
@@ -119,8 +116,7 @@ def why(exceptions, rule="idle-fabric", owner=None, name="chat", command=None, t
 )
 def test_command_lines_tell_what_needs_the_fabric(command, found):
     exceptions = load_exceptions(known_rules=KNOWN)
-    assert why(exceptions, command=command) == found
-    assert why(exceptions, rule="too-many-gpus", command=command) is None
+    assert why(exceptions, command=command) == found and why(exceptions, rule="too-many-gpus", command=command) is None
 
 
 def test_a_teams_exception_is_for_its_own_work_alone(tmp_path):
@@ -165,8 +161,7 @@ def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
     assert [own.thresholds[n].origin for n in ("sm_max", "minutes", "dram_max")] == ["team search", "site", "shipped"]
     assert own.thresholds["sm_max"].source.endswith("teams/search/waste/held.yaml:2), in place of 0.1")
     assert held.of(Owner(namespace="Search")) is held  # names match whole and as they are
-    assert held.of(Owner(user="ann")) is held
-    assert rules["idle"].of(Owner(namespace="search")) is rules["idle"]
+    assert held.of(Owner(user="ann")) is held and rules["idle"].of(Owner(namespace="search")) is rules["idle"]
 
 
 def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(tmp_path):
@@ -267,8 +262,7 @@ def test_each_key_has_its_line(tmp_path: Path, path: tuple[str, ...], line: int 
     for part in path[:-1]:
         assert isinstance(table, dict)
         table = table[part]
-    assert line_of(table, path[-1]) == (f":{line}" if line else "")
-    assert line_of({"a": 1}, "a") == line_of(3, "a") == ""
+    assert line_of(table, path[-1]) == (f":{line}" if line else "") and line_of({"a": 1}, "a") == line_of(3, "a") == ""
 
 
 KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\\"), min_size=1, max_size=8)

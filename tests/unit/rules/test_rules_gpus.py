@@ -1,7 +1,5 @@
 """The GPU catalog: names match whole or not at all, figures stand their arithmetic, every check has its failure."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -77,12 +75,9 @@ def test_every_alias_leads_to_one_gpu():
 
 def test_figures_of_h100_are_in_base_units_and_one_way():
     gpu = LIBRARY.gpus["H100-SXM5"]
-    assert gpu.dense_flops["bf16"] == pytest.approx(989.4e12)
-    assert gpu.mem_bytes == 80 * 1024**3
-    assert gpu.nvlink_bytes_per_second == 450e9
-    assert gpu.tensor_reference_hertz == 1830e6
-    assert gpu.pcie_bytes_per_second == pytest.approx(63.0e9, rel=0.01)
-    assert gpu.achieved.mem == 0.88
+    assert gpu.dense_flops["bf16"] == pytest.approx(989.4e12) and gpu.mem_bytes == 80 * 1024**3
+    assert gpu.nvlink_bytes_per_second == 450e9 and gpu.tensor_reference_hertz == 1830e6
+    assert gpu.pcie_bytes_per_second == pytest.approx(63.0e9, rel=0.01) and gpu.achieved.mem == 0.88
     assert (gpu.source.grade, gpu.source.as_of) == ("A", "2026-11-21")
 
 
@@ -91,15 +86,13 @@ def test_the_known_traps_are_avoided():
     assert gpus["L40"].dense_flops["fp16"] == pytest.approx(gpus["L40S"].dense_flops["fp16"] / 2, rel=0.01)
     assert gpus["A10G"].dense_flops["fp16"] == 70e12
     assert (gpus["B200-SXM"].mem_bytes, gpus["B200-SXM"].mem_bandwidth_bytes_per_second) == (180 * 1024**3, 7.7e12)
-    assert "bf16" not in gpus["V100-SXM2-16GB"].dense_flops
-    assert gpus["L4"].nvlink_bytes_per_second is None
+    assert "bf16" not in gpus["V100-SXM2-16GB"].dense_flops and gpus["L4"].nvlink_bytes_per_second is None
     assert gpus["H100-NVL"].source.grade == "C"
 
 
 def test_a_site_adds_a_gpu_and_replaces_one(tmp_path):
     library = load_gpus(site(tmp_path, ENTRY + ENTRY.partition("gpus:\n")[2].replace("X100", "L4")))
-    assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12)
-    assert library.gpus["L4"].tdp_watts == 700
+    assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and library.gpus["L4"].tdp_watts == 700
     assert len(library.gpus) == len(LIBRARY.gpus) + 1
 
 
@@ -131,8 +124,7 @@ def test_every_check_refuses_its_example(tmp_path, old, new, part):
     assert old in ENTRY
     with pytest.raises(RulesError) as caught:
         load_gpus(site(tmp_path, ENTRY.replace(old, new)))
-    assert part in str(caught.value)
-    assert "own.yaml:5: " in str(caught.value)
+    assert part in str(caught.value) and "own.yaml:5: " in str(caught.value)
 
 
 # What scraped tables say of one die of two, in itself as consistent as the whole, and of a part at its sibling's rate.

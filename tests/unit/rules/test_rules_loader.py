@@ -1,7 +1,5 @@
 """The strict reader: what it takes, and that everything else is refused with file and line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -22,8 +20,7 @@ def test_values_are_read_as_yaml_1_2_and_keep_their_lines():
     assert table == {"a": 1, "b": [2.5, "no"], "c": {"d": "2026-09-19", "e": "7", "f": None, "g": True, "h": "1:30"}}
     assert table.lines == {"a": 1, "b": 2, "c": 5}
     items = table["b"]
-    assert isinstance(items, Items)
-    assert items.lines == [3, 4]
+    assert isinstance(items, Items) and items.lines == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +97,7 @@ def test_a_value_of_the_wrong_kind_is_refused_with_its_line(text, read):
 
 def test_what_is_absent_reads_as_none_where_it_may_be():
     fields = entry("x: null")
-    assert fields.number_or_none("x") is None
-    assert fields.text_or_none("y") is None
-    assert fields.flag_or_none("y") is None
+    assert fields.number_or_none("x") is None and fields.text_or_none("y") is None and fields.flag_or_none("y") is None
     assert fields.texts("y") == ()
 
 
@@ -117,8 +112,7 @@ def site(tmp_path: Path, name: str, text: str) -> Path:
 
 
 def test_the_rules_ask_for_more_than_a_day_of_data():
-    assert WASTE["idle-fabric"].value("util_p995_max") == 0.001
-    assert WASTE["too-many-gpus"].value("u_p99_max") == 0.35
+    assert WASTE["idle-fabric"].value("util_p995_max") == 0.001 and WASTE["too-many-gpus"].value("u_p99_max") == 0.35
     floors = [rule.thresholds.get("coverage_hours") for rule in WASTE.values()]
     assert {floor.value for floor in floors if floor is not None} == {30.0}
 
@@ -127,13 +121,10 @@ def test_every_threshold_has_a_unit_a_reason_and_a_source_and_every_rule_what_wo
     everything = [*load_kind_thresholds().values(), *load_bottleneck_thresholds().values()]
     everything += [threshold for rule in WASTE.values() for threshold in rule.thresholds.values()]
     for threshold in everything:
-        assert threshold.unit
-        assert threshold.resolution in ("sample", "second", "minute", "hour", "window")
-        assert len(threshold.reason) > 10
-        assert threshold.source
+        assert threshold.unit and threshold.resolution in ("sample", "second", "minute", "hour", "window")
+        assert len(threshold.reason) > 10 and threshold.source
     for rule in WASTE.values():
-        assert rule.would_change_if
-        assert rule.exceptions
+        assert rule.would_change_if and rule.exceptions
         for sentence in (rule.text, *rule.would_change_if):
             assert check_template(sentence, rule.thresholds) is None
 
@@ -143,8 +134,7 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
     rule = load_waste_rules(site(tmp_path, "waste/ours.yaml", text))["idle-fabric"]
     assert (rule.severity, rule.value("util_p995_max"), rule.value("coverage_hours")) == ("low", 0.02, 30)
     assert rule.thresholds["util_p995_max"].reason == "our storage is chatty"
-    assert "in place of 0.001" in rule.thresholds["util_p995_max"].source
-    assert rule.text == WASTE["idle-fabric"].text
+    assert "in place of 0.001" in rule.thresholds["util_p995_max"].source and rule.text == WASTE["idle-fabric"].text
 
 
 @pytest.mark.parametrize(
@@ -220,8 +210,7 @@ def test_a_word_fits_whole_words_whatever_parts_them(tmp_path: Path, word: str, 
 
 def test_a_sites_line_speaks_before_ours_replaces_one_of_its_name_and_silences_by_zeros(tmp_path: Path) -> None:
     one = loaded(tmp_path, LINE).first("namespace", "Prod-LLM", 0.0)
-    assert one is not None
-    assert (one[0].name, one[0].origin, one[1]) == ("ours", "site", "prod-llm")
+    assert one is not None and (one[0].name, one[0].origin, one[1]) == ("ours", "site", "prod-llm")
     renamed = LINE.replace("ours:", "owner-kept:").replace("of: namespace", "of: owner").replace("prod-llm", "Widget")
     own = loaded(tmp_path, renamed)
     assert own.first("owner", "Deployment", 100.0)[0].name == "owner-kept-new"  # type: ignore[index]
@@ -258,8 +247,7 @@ def test_those_that_ship_are_told_strictest_first_and_their_limits_are_edges_of_
     }  # fmt: skip
     assert found.classes["batch"].limits == {}
     limits = [limit for one in found.classes.values() for limit in one.limits.values()]
-    assert set(limits) <= set(LATENCY_EDGES)
-    assert max(limits) <= REACH_SECONDS
+    assert set(limits) <= set(LATENCY_EDGES) and max(limits) <= REACH_SECONDS
     assert found.kinds == {"online-inference": "waited-for", "batch-inference": "batch"}
     assert found.set_for(Owner(namespace="chat"), "chat", "s-1") is None
 
@@ -278,8 +266,7 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
     found = load_latency_classes(site(tmp_path, "latency_classes.yaml", SITE))
     assert list(found.classes) == ["reads-along", "interactive", "documents", "waited-for", "batch"]
     assert found.classes["documents"].limits == {"first_token_p90_seconds": 1.0}
-    assert found.classes["documents"].origin == "site"
-    assert found.kinds["online-inference"] == "documents"
+    assert found.classes["documents"].origin == "site" and found.kinds["online-inference"] == "documents"
 
     def label(owner: Owner, name: str = "x", series: str = "s") -> str | None:
         said = found.set_for(owner, name, series)
@@ -306,5 +293,4 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
 def test_what_is_wrong_is_refused_with_file_and_line(text: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(RulesError) as refused:
         load_latency_classes(site(tmp_path, "latency_classes.yaml", text))
-    assert said in str(refused.value)
-    assert "latency_classes.yaml" in str(refused.value)
+    assert said in str(refused.value) and "latency_classes.yaml" in str(refused.value)

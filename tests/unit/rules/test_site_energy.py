@@ -1,7 +1,5 @@
 """What a site says of its energy, in skuwise.toml and in a price file: one set of checks, bad figures refused."""
 
-from __future__ import annotations
-
 import argparse
 from importlib import resources
 from pathlib import Path
@@ -44,12 +42,10 @@ def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path
         "usd_per_kwh: {value: 0.085, source: bill, as_of: 2026-11-01}\n  pue: {value: 1.25, source: bill, as_of: "
         f"2026-11-01}}\n  co2_grams_per_kwh: {{by_hour_utc: {HOURS}, source: bill, as_of: 2026-11-01}}",
     )
-    assert toml == yaml
-    assert toml.usd_per_kwh == SiteFigure((0.085,), "bill", "2026-11-01")
+    assert toml == yaml and toml.usd_per_kwh == SiteFigure((0.085,), "bill", "2026-11-01")
     carbon = toml.co2_grams_per_kwh
     assert carbon is not None and [carbon.at(hour) for hour in (0, 5, 23)] == [100.0, 105.0, 123.0]
-    assert toml.pue is not None and toml.pue.at(7) == 1.25
-    assert stated(tmp_path, "") == SiteEnergy()
+    assert toml.pue is not None and toml.pue.at(7) == 1.25 and stated(tmp_path, "") == SiteEnergy()
 
 
 BAD = [
@@ -116,21 +112,16 @@ TEXT = resources.files("skuwise.rules").joinpath("power_model.yaml").read_text()
 
 def test_what_ships_is_read_and_says_what_it_rests_on():
     model = load_power_model()
-    assert model.lines == 877
-    assert model.runs == 138
-    assert "zeus" in model.source
-    assert len(model.classes) == len(CLASSES)
+    assert model.lines == 877 and model.runs == 138 and "zeus" in model.source and len(model.classes) == len(CLASSES)
     assert set(model.typical) == {"training", "fp32", "prefill", "one-pass", "mixed", "decode"}
 
 
 def test_an_architecture_without_runs_is_never_narrower():
     model = load_power_model()
-    assert model.measured("Volta")
-    assert not model.measured("hopper")
+    assert model.measured("Volta") and not model.measured("hopper")
     for slowdown in (1.0, 1.1, 1.3, 3.0):
         here, there = model.spread(slowdown, "ampere"), model.spread(slowdown, "hopper")
-        assert there[0] >= here[0]
-        assert there[1] >= here[1]
+        assert there[0] >= here[0] and there[1] >= here[1]
     assert model.spread(3.0, "ampere")[0] > model.spread(1.1, "ampere")[0]
 
 

@@ -1,8 +1,6 @@
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
 """What the screens are made of, without a screen: cells, states, jobs, the fleet map, and what telemetry tells."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable
@@ -48,8 +46,7 @@ def test_a_cell_is_as_wide_as_it_should_be_and_says_where_it_was_cut(
     cut: Callable[[str, int], str], text: str, width: int
 ) -> None:
     told = cut(text, width)
-    assert cell_len(told) == width
-    assert told.isprintable()
+    assert cell_len(told) == width and told.isprintable()
     if cut is fit and width and cell_len(text) > width:
         assert told.endswith(CUT)
     assert fit_middle("ip-10-0-1-23.ec2.internal", 9) == "ip-1…rnal"
@@ -57,23 +54,17 @@ def test_a_cell_is_as_wide_as_it_should_be_and_says_where_it_was_cut(
 
 def test_outside_text_is_no_markup() -> None:
     told = line(HOSTILE)
-    assert "[red]x[/red] [@click=app.quit]y[/]" in told.plain
-    assert "\x1b" not in told.plain
-    assert "\u202e" not in told.plain
-    assert told.spans == []
+    assert "[red]x[/red] [@click=app.quit]y[/]" in told.plain and "\x1b" not in told.plain
+    assert "\u202e" not in told.plain and told.spans == []
 
 
 def test_a_bar_fills_by_its_share_and_shows_what_is_tiny() -> None:
-    assert bar(0.5, 8) == "████    "
-    assert bar(0.0, 4) == "    "
-    assert bar(1e-6, 4) == "▏   "
-    assert bar(7.0, 4) == "████"
+    assert bar(0.5, 8) == "████    " and bar(0.0, 4) == "    " and bar(1e-6, 4) == "▏   " and bar(7.0, 4) == "████"
 
 
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
     state = State(window=WINDOWS[0], now=NOW + 60, loaded=fleet())
-    assert not state.stale
-    assert "read 1 min ago" in standing_words(state)
+    assert not state.stale and "read 1 min ago" in standing_words(state)
     assert replace(state, now=NOW + STALE_SECONDS + 1).stale
     assert "r reads again" in standing_words(replace(state, now=NOW + STALE_SECONDS + 1))
     assert "reading failed" in standing_words(replace(state, error="gone"))
@@ -84,8 +75,7 @@ def test_a_decision_marks_one_recommendation_only() -> None:
     loaded, decision = fleet(), Decision("accepted", NOW, "ann")
     first, second, *_ = loaded.advice.recommendations
     marked = with_decision(loaded, first.id, decision).advice.recommendations
-    assert marked[0].decision == decision
-    assert marked[1] == second
+    assert marked[0].decision == decision and marked[1] == second
 
 
 def test_history_is_a_mean_weighted_by_what_was_observed_and_keeps_its_gaps() -> None:
@@ -101,10 +91,8 @@ def test_history_is_a_mean_weighted_by_what_was_observed_and_keeps_its_gaps() ->
     history = history_of(b.frame(), "w")
     assert history.ends == tuple(START + n * HOUR for n in (1, 2, 3))
     (sm,) = [one for one in history.lines if one.name == "SM active"]
-    assert sm.unit == "%"
-    assert sm.values == (pytest.approx(40.0), None, pytest.approx(40.0))
-    assert "fabric sent" not in {one.name for one in history.lines}
-    assert history_of(b.frame(), "nobody").lines == ()
+    assert sm.unit == "%" and sm.values == (pytest.approx(40.0), None, pytest.approx(40.0))
+    assert "fabric sent" not in {one.name for one in history.lines} and history_of(b.frame(), "nobody").lines == ()
 
 
 def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_next_step() -> None:
@@ -126,8 +114,7 @@ def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_n
     jobs.start("reading", lambda tell: "quick")
     done = posted.get(timeout=30)
     gate.set()
-    assert ended.wait(30) and posted.empty()
-    assert isinstance(told, JobTold) and isinstance(done, JobDone)
+    assert ended.wait(30) and posted.empty() and isinstance(told, JobTold) and isinstance(done, JobDone)
     assert (jobs.current(told), jobs.current(done)) == (False, True)
 
 
@@ -146,9 +133,7 @@ def test_what_a_job_raises_arrives_as_a_sentence_without_effect_on_the_terminal(
 def test_without_a_terminal_it_says_so_and_ends(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tui", *arguments]) == 2
     told = capsys.readouterr()
-    assert told.out == ""
-    assert "needs a terminal" in told.err
-    assert len(told.err.splitlines()) == 1
+    assert told.out == "" and "needs a terminal" in told.err and len(told.err.splitlines()) == 1
 
 
 def test_a_cost_fits_its_column_with_its_unit() -> None:
@@ -188,8 +173,7 @@ def test_another_theme_and_the_first_again_are_what_textual_reads() -> None:
 
 def test_a_source_that_is_added_is_read_in_every_theme() -> None:
     kept = filled(KeptStylesheet(variables=look("red")))
-    assert len(list(kept.read_ahead(look("blue")))) == len(CSS)
-    assert list(kept.read_ahead(look("blue"))) == []
+    assert len(list(kept.read_ahead(look("blue")))) == len(CSS) and list(kept.read_ahead(look("blue"))) == []
     kept.add_source("Input { color: $primary; }", ("three", ""))
     kept.reparse()
     assert "Input" in kept.css
@@ -225,11 +209,9 @@ def test_a_gpu_is_told_by_means_weighted_by_what_was_observed_and_by_what_held_i
     n1, n2, n3 = nodes_with_gpus(small())
     first, second = n1.gpus
     assert first.values["sm_active"] == pytest.approx((0.2 * 2 + 0.8 * 1) / 3)
-    assert (first.workload, second.workload) == ("w-long", None)
-    assert second.values == {}
+    assert (first.workload, second.workload) == ("w-long", None) and second.values == {}
     assert n2.gpus[0].values["fabric_util"] == pytest.approx(0.3)
-    assert (n1.fabric, n2.fabric) == (NO_PORTS, "2 x 400 Gb/s InfiniBand")
-    assert (n3.gpus, n3.gpu_count) == ((), 4)
+    assert (n1.fabric, n2.fabric) == (NO_PORTS, "2 x 400 Gb/s InfiniBand") and (n3.gpus, n3.gpu_count) == ((), 4)
 
 
 def test_the_instances_of_a_split_gpu_stand_for_it() -> None:
@@ -248,8 +230,7 @@ def test_a_measure_has_a_unit_a_scale_and_a_word_for_what_is_missing() -> None:
     found = fleet_map(nodes_with_gpus(small()), fleet().advice)
     first, second = spots(found.nodes[0])
     (lost, *others) = spots(found.nodes[2])
-    assert len(others) == 3
-    assert value_words(found.value(first, SM), SM) == "40 %"
+    assert len(others) == 3 and value_words(found.value(first, SM), SM) == "40 %"
     assert value_words(found.value(first, MEMORY), MEMORY) == "92 %"
     assert value_words(found.value(first, POWER), POWER) == "280 W"
     for spot, measure in ((second, SM), (lost, SM), (first, FABRIC)):
@@ -279,8 +260,7 @@ def test_a_node_is_told_by_the_newest_rows_of_the_frame_with_what_its_devices_ca
     assert (gpu.name, gpu.about, gpu.work) == ("GPU 0", "H100-SXM5", (("w-serve", "chat"),))
     assert (memory.unit, memory.last, memory.top) == ("GiB", pytest.approx(DECODE["mem_used_bytes"] / GIB), 80.0)
     assert (sent.unit, sent.last, sent.top) == ("GB/s", pytest.approx(0.01), 50.0)
-    assert series.of("host")[0].gauge("CPU").last is None
-    assert in_frame(fleet().frame, "nobody").ends == ()
+    assert series.of("host")[0].gauge("CPU").last is None and in_frame(fleet().frame, "nobody").ends == ()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """The page of the plan: what it shows beside today, what may be asked of it, and what it does while it is searching."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -301,8 +299,7 @@ def test_what_cannot_be_meant_is_told_with_a_remedy(text: str, named: str) -> No
     with pytest.raises(UsageError) as raised:
         parse_change(text)
 
-    assert named in str(raised.value)
-    assert raised.value.remedy
+    assert named in str(raised.value) and raised.value.remedy
 
 
 def test_goals_and_risks_come_round() -> None:
@@ -313,8 +310,7 @@ def test_goals_and_risks_come_round() -> None:
         goals.append(asked.goal)
         risks.append(asked.risk)
 
-    assert GOALS == KNOWN_GOALS and tuple(goals) == GOALS
-    assert sorted(risks, key=RISKS.index) == list(RISKS)
+    assert GOALS == KNOWN_GOALS and tuple(goals) == GOALS and sorted(risks, key=RISKS.index) == list(RISKS)
     assert (asked.next_goal.goal, asked.whatif, asked.max_moves) == (GOALS[0], "buy", 3)
     assert asked.request.max_moves == 3 and asked.request.goal == GOALS[-1]
 

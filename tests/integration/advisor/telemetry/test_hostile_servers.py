@@ -1,8 +1,6 @@
 """Servers that never come to an end: every client leaves them in time, says so in a sentence, and leaves nothing
 behind. What must end is given a minute, many times what it may take."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import itertools
@@ -13,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.headerregistry import Address
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from skuwise.advisor.mail.delivery import CarrierDownError
@@ -133,7 +131,7 @@ class HostileServer(socketserver.ThreadingTCPServer):
         return not self.held
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[HostileServer]:
+    def running(self) -> Iterator[Self]:
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield self

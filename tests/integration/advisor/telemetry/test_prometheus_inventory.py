@@ -1,7 +1,5 @@
 """Every GPU that a server names is observed, or unobserved with a reason: odd fleets behind real engines."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping

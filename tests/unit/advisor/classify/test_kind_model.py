@@ -1,7 +1,5 @@
 """The model of kinds and its shapes: read strictly, made reproducibly, clear where so; what an abstention names."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,10 +27,8 @@ NAMES = [shape.name for shape in SHAPES]
 
 def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared() -> None:
     model = rulebook().kind_model
-    assert model.labels == WORKING_KINDS
-    assert set(model.weights) == set(NAMES)
-    assert model.inputs == trainer.inputs(read_rows())
-    assert "scikit-learn" in model.trained["libraries"]
+    assert model.labels == WORKING_KINDS and set(model.weights) == set(NAMES)
+    assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
 
 
 def _altered(old: str, new: str, tmp_path: Path) -> Path:
@@ -84,8 +80,7 @@ def test_a_file_just_made_can_be_read_and_is_calibrated(tmp_path: Path) -> None:
     path.write_text("\n".join(trainer.document(trainer.fit_rows(_made_up(), {"series": "made up"}))))
     model = load_kind_model(WORKING_KINDS, NAMES, fingerprint(SHAPES), path)
     assert model.weights["periodic"]["training"] > 0.5 > model.weights["periodic"]["online-inference"]
-    assert model.calibrated(0.9) > model.calibrated(0.5) > model.calibrated(0.1)
-    assert model.calibrated(1.0) <= 1.0
+    assert model.calibrated(0.9) > model.calibrated(0.5) > model.calibrated(0.1) and model.calibrated(1.0) <= 1.0
 
 
 def test_what_is_missing_speaks_for_nothing() -> None:
@@ -97,8 +92,7 @@ def test_second_fine_shapes_are_silent_where_samples_are_coarse() -> None:
     fine = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6})
     coarse = levels({**PROBE, "period_share": 1.0, "sm_active_cv": 0.6, "resolution_seconds": 60.0})
     second_fine = ("periodic", "pauses", "links-against-compute")
-    assert all(fine[name] > 0 for name in second_fine)
-    assert all(coarse[name] == 0 for name in second_fine)
+    assert all(fine[name] > 0 for name in second_fine) and all(coarse[name] == 0 for name in second_fine)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
@@ -255,8 +249,7 @@ def test_what_is_missing_and_would_tell_is_named_with_its_odds(
     features: Mapping[str, float], weights: Mapping[str, float], code: str, series: str
 ) -> None:
     found = settling(features, model(**weights))
-    assert codes(found) == [code]
-    assert series in found[0].text
+    assert codes(found) == [code] and series in found[0].text
     assert found[0].fields["odds"] == pytest.approx(math.exp(2.0))
     assert "between training and batch-inference (by up to 7 to 1)" in found[0].text
 
@@ -270,8 +263,7 @@ def test_what_cannot_exist_is_not_asked_for() -> None:
 
 def test_whoever_runs_it_is_asked_for_where_no_name_says_anything() -> None:
     (owner,) = settling(WHOLE, model(), named=False)
-    assert owner.code == "settled-by-owner"
-    assert "kube-state-metrics" in owner.text
+    assert owner.code == "settled-by-owner" and "kube-state-metrics" in owner.text
     assert owner.fields["odds"] == pytest.approx(math.exp(2.0))
     silent = (Clue({}, CodedText("command-unknown", "Its command says nothing.", {})),)
     assert codes(list(settled_by("training", "interactive", WHOLE, silent, model()))) == ["settled-by-owner"]
@@ -294,5 +286,4 @@ def test_an_abstention_says_what_would_settle_it_and_a_verdict_does_not() -> Non
     ]  # fmt: skip
     strong = (Clue({"training": 6.0}, CodedText("owner-kind", "Its owner trains.", {})),)
     sure = judge_kind(strong, features, load_kind_thresholds(), model(periodic=2.0))
-    assert sure.label == "training"
-    assert not [one for one in sure.evidence if one.code.startswith("settled-by")]
+    assert sure.label == "training" and not [one for one in sure.evidence if one.code.startswith("settled-by")]

@@ -1,7 +1,5 @@
 """Verdicts on small frames whose answer is known, and on bad ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -16,8 +14,7 @@ from skuwise.tests.support.rulebooks import rulebook
 def test_training_and_compute() -> None:
     verdict = alone(TRAINING, hours=96)
     assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
-    assert verdict.gpu_hours == pytest.approx(2 * 96)
-    assert verdict.cost_usd is None
+    assert verdict.gpu_hours == pytest.approx(2 * 96) and verdict.cost_usd is None
     assert sum(verdict.bottleneck.time_shares.values()) == pytest.approx(1)
     assert any("Step of 8 s repeats" in sentence.text for sentence in verdict.kind.evidence)
 
@@ -25,8 +22,7 @@ def test_training_and_compute() -> None:
 def test_decode_follows_the_day_and_is_bound_by_memory() -> None:
     verdict = alone(DECODE, hours=120, wave="tensor_active")
     assert (verdict.kind.label, verdict.bottleneck.label) == ("online-inference", "hbm-bandwidth")
-    assert verdict.features["diurnal_share"] > 0.8
-    assert verdict.features["mem_flat"] == 1.0
+    assert verdict.features["diurnal_share"] > 0.8 and verdict.features["mem_flat"] == 1.0
 
 
 @pytest.mark.parametrize(("moved", "kind"), [(0.0, "hand-made"), (1e6, "hand-made"), (0.0, "sqlite")])
@@ -63,13 +59,10 @@ def test_free_gpus_are_bare_and_held_ones_idle_workloads() -> None:
     assert (workload.kind.label, workload.bottleneck.label) == ("idle", "idle")
     assert any(sentence.code == "stood-idle-and-held" for sentence in workload.kind.evidence)
     (bare,) = verdicts.bare
-    assert bare.gpu_uuid == free
-    assert bare.idle_hours == pytest.approx(48)
-    assert bare.idle_power_watts == pytest.approx(70)
+    assert bare.gpu_uuid == free and bare.idle_hours == pytest.approx(48) and bare.idle_power_watts == pytest.approx(70)
     assert bare.telemetry_fault is None
     classes = verdicts.occupancy.groupby("class")["gpu_hours"].sum()
-    assert classes["allocated_idle"] == pytest.approx(48)
-    assert classes["unallocated"] == pytest.approx(48)
+    assert classes["allocated_idle"] == pytest.approx(48) and classes["unallocated"] == pytest.approx(48)
 
 
 def test_an_unknown_gpu_limits_the_advice_and_says_so() -> None:
@@ -79,11 +72,9 @@ def test_an_unknown_gpu_limits_the_advice_and_says_so() -> None:
     b.work("w", [("n1", uuid)])
     verdicts = judge(b.frame(), rulebook())
     verdict = verdicts.workloads[0]
-    assert verdict.gpu_sku is None
-    assert "X9000" in verdict.coverage.missing["sku"]
+    assert verdict.gpu_sku is None and "X9000" in verdict.coverage.missing["sku"]
     assert verdict.bottleneck.label == "compute"  # activity is a share of what any GPU has
-    assert "tensor_of_sustained" not in verdict.features
-    assert any("X9000" in note.text for note in verdicts.notes)
+    assert "tensor_of_sustained" not in verdict.features and any("X9000" in note.text for note in verdicts.notes)
 
 
 def test_without_profiling_counters_nothing_is_invented() -> None:
@@ -99,8 +90,7 @@ def test_without_profiling_counters_nothing_is_invented() -> None:
     )  # fmt: skip
     verdict = judge(b.frame(), rulebook()).workloads[0]
     assert verdict.coverage.missing["tensor_active"] == "This GPU has no GPM."
-    assert "no reason recorded" in verdict.coverage.missing["dram_active"]
-    assert verdict.bottleneck.label == "unknown"
+    assert "no reason recorded" in verdict.coverage.missing["dram_active"] and verdict.bottleneck.label == "unknown"
     assert any("This GPU has no GPM." in sentence.text for sentence in verdict.bottleneck.evidence)
     assert "hbm_of_sustained" not in verdict.features
 
@@ -109,9 +99,7 @@ def test_an_empty_frame_has_nodes_without_hours() -> None:
     b = FrameBuilder(hours=4)
     b.node()
     verdicts = judge(b.frame(), rulebook())
-    assert verdicts.workloads == ()
-    assert verdicts.bare == ()
-    assert verdicts.occupancy["class"].tolist() == ["unobserved"]
+    assert verdicts.workloads == () and verdicts.bare == () and verdicts.occupancy["class"].tolist() == ["unobserved"]
     assert float(verdicts.occupancy["gpu_hours"].sum()) == pytest.approx(4)
 
 
@@ -148,10 +136,8 @@ CASES: list[tuple[str, Mapping[str, float]]] = [
 def test_each_question_has_its_answer(label: str, changes: Mapping[str, float]) -> None:
     # A job of Slurm is on the nodes that it names: one, so that no port between nodes matters.
     verdict = alone({**TRAINING, **changes}, work={"scheduler": "slurm"})
-    assert verdict.bottleneck.label == label
-    assert verdict.bottleneck.time_shares[label] == pytest.approx(1)
-    assert verdict.bottleneck.evidence
-    assert 0 < verdict.bottleneck.confidence <= 0.99
+    assert verdict.bottleneck.label == label and verdict.bottleneck.time_shares[label] == pytest.approx(1)
+    assert verdict.bottleneck.evidence and 0 < verdict.bottleneck.confidence <= 0.99
 
 
 def test_idle_hours_of_a_busy_service_are_not_its_bottleneck() -> None:

@@ -1,7 +1,5 @@
 """Work that waits for its network looks like work that waits for launches: which of the two, and what must be seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -114,8 +112,7 @@ def test_a_job_whose_network_is_busy_waits_for_it(ports: list[Port], sku: str, p
 @pytest.mark.parametrize("pods", [False, True])
 def test_launches_are_named_where_every_link_was_seen_and_quiet(pods: bool) -> None:
     quiet = label([*(ib(0.004, n) for n in range(8)), eth(3e6)], ALL, pods=pods)
-    assert quiet.label == "latency"
-    assert any("nearly silent" in sentence.text for sentence in quiet.evidence)
+    assert quiet.label == "latency" and any("nearly silent" in sentence.text for sentence in quiet.evidence)
     assert label([eth(2e7)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(6e6, None)], ALL, sku=WITHOUT, pods=pods).label == "latency"
     assert label([eth(2e7)], ALL, sku=None, no_fabric=True, pods=pods).label == "latency"
@@ -146,8 +143,7 @@ def test_a_job_known_to_be_on_one_node_needs_the_links_within(values, more: dict
 )
 def test_what_was_not_seen_is_named(ports: list[Port], values: Mapping[str, float], sku: str | None, says: str) -> None:
     verdict = label(ports, values, sku=sku)
-    assert verdict.label == "unknown"
-    assert any(says in sentence.text for sentence in verdict.evidence)
+    assert verdict.label == "unknown" and any(says in sentence.text for sentence in verdict.evidence)
 
 
 def test_between_quiet_and_busy_nothing_is_named() -> None:

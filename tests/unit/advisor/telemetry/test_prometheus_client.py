@@ -1,7 +1,5 @@
 """Asking a server: how it is reached, and what happens when it answers badly."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 from pathlib import Path

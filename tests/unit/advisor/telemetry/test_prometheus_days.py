@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """Days of a window: which are asked for together, what the cache keeps, and data that change between queries."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -87,8 +85,7 @@ def test_a_server_that_takes_one_day_at_a_time_is_asked_by_days_and_each_is_kept
         assert spans(fake)
         again = asked(fake, tmp_path, Window(0.0, 5 * DAY))
         assert not spans(fake)
-    assert log.notes == [] and same(found, again)
-    assert found.values[0].tolist() == [n * HOUR for n in range(1, 121)]
+    assert log.notes == [] and same(found, again) and found.values[0].tolist() == [n * HOUR for n in range(1, 121)]
 
 
 def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:

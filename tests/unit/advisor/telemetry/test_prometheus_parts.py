@@ -1,7 +1,5 @@
 """The parts of the road through Prometheus: pieces of a window, names, rows, spans of work, and what is asked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,15 +29,13 @@ nan = float("nan")
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:
     assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3"}) == ("GPU-a/gi3", "GPU-a")
-    assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None)
-    assert gpu_of({"gpu": "0"}) is None
+    assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None) and gpu_of({"gpu": "0"}) is None
 
 
 def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
     labels = {"pod": "web-6d4cf56db6-x7k2p", "namespace": "shop", "pod_uid": "u-1", "container": "main"}
     work = work_of(labels, exported=False)
-    assert work is not None
-    assert work.workload_id == workload_id("", "kubernetes", "u-1")
+    assert work is not None and work.workload_id == workload_id("", "kubernetes", "u-1")
     assert work.series_id == series_id("", "shop", None, "web")
     assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
 
@@ -102,8 +98,7 @@ def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None
     one, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
     assert one is not None and two is not None
     assert one.workload_id == workload_id("", "slurm", "12") and one.series_id is None
-    assert one.workload_id != two.workload_id
-    assert work_of({"hpc_job": "0"}, exported=False) is None
+    assert one.workload_id != two.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
 
 
 def test_the_agents_ids_are_taken_as_they_are() -> None:

@@ -1,7 +1,5 @@
 """Frames and advice from a server that answers as told: probing, splitting, warnings, hostile labels, the commands."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -82,8 +80,7 @@ def test_without_until_the_window_ends_with_the_newest_data() -> None:
 
     with FakePrometheus(DcgmServer(by_query={"max(count_over_time": counts})).running() as fake:
         window = read(fake).window
-    assert window.end % 3600 == 0 and NOW - 2 * 86400 < window.end < NOW - 86400
-    assert window.seconds == 2 * 86400
+    assert window.end % 3600 == 0 and NOW - 2 * 86400 < window.end < NOW - 86400 and window.seconds == 2 * 86400
 
 
 def test_a_million_series_are_refused_with_their_count() -> None:
@@ -166,8 +163,7 @@ def test_labels_with_quotes_newlines_and_markup_are_carried_harmlessly() -> None
     with FakePrometheus(DcgmServer(series=[hostile])).running() as fake:
         frame = read(fake)
     (name,) = frame.workloads["pod"]
-    assert "\n" not in name and "\x1b" not in name and "<script>" in name
-    assert frame.gpus["sku"].isna().all()
+    assert "\n" not in name and "\x1b" not in name and "<script>" in name and frame.gpus["sku"].isna().all()
 
 
 def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
@@ -184,8 +180,7 @@ def test_shared_gpus_and_unlabelled_time_are_told_apart() -> None:
     with FakePrometheus(DcgmServer(series=[held, GPU], by_query={"count_over_time(": counts})).running() as fake:
         frame = read(fake)
     (use,) = frame.uses[frame.uses["basis"] == "allocation"].itertuples()
-    assert (use.ts_start, use.ts_end) == (NOW - 86400, NOW)
-    assert np.isclose(frame.gpu["observed_seconds"], 3600).all()
+    assert (use.ts_start, use.ts_end) == (NOW - 86400, NOW) and np.isclose(frame.gpu["observed_seconds"], 3600).all()
 
 
 def test_advise_reads_a_server_and_tells_its_progress_on_stderr(

@@ -1,7 +1,5 @@
 """A whole server in one reading: exporters with pods and their owners, a serving engine, and a node of our agent."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 
@@ -127,8 +125,7 @@ def test_a_pod_is_known_by_its_deployment_and_its_engine_tells_tokens(frame: Fra
     held = frame.uses[frame.uses["node"] == "serve-1"]
     assert len(held) == 8 and set(held["workload_id"]) == {about["workload_id"]}
     (tokens,) = frame.tokens.groupby("workload_id")["generated_tokens"].sum().items()
-    assert tokens == (about["workload_id"], pytest.approx(900 * 2 * DAY))
-    assert frame.serving["engine"].eq("vllm").all()
+    assert tokens == (about["workload_id"], pytest.approx(900 * 2 * DAY)) and frame.serving["engine"].eq("vllm").all()
     assert frame.requests["count"].tolist() == [8.0]
 
 

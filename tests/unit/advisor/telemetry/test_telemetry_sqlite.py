@@ -1,7 +1,5 @@
 """Databases of the real store, read back as a frame: hours, minutes, samples, several files, and bad ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,21 +66,15 @@ def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
     with _writing(tmp_path) as node:
         _ticks(node, T0, range(1, 91))
     frame = read_frame([tmp_path])
-    assert frame.gpu["ts"].tolist() == [T0 + 60, T0 + 120]
-    assert frame.gpu["interval_seconds"].tolist() == [60, 60]
+    assert frame.gpu["ts"].tolist() == [T0 + 60, T0 + 120] and frame.gpu["interval_seconds"].tolist() == [60, 60]
     assert frame.gpu["observed_seconds"].tolist() == pytest.approx([60, 30])
     first = frame.gpu.iloc[0]
-    assert first["sm_active_mean"] == pytest.approx(0.5)
-    assert first["power_watts_p95"] == pytest.approx(300)
-    assert first["gpu_util_n"] == 60
-    assert (first["throttled_fraction"], first["duty"]) == (1.0, 1.0)
-    assert np.isnan(first["dram_active_mean"])
-    assert first["tensor_active_bins"] is None
+    assert first["sm_active_mean"] == pytest.approx(0.5) and first["power_watts_p95"] == pytest.approx(300)
+    assert first["gpu_util_n"] == 60 and (first["throttled_fraction"], first["duty"]) == (1.0, 1.0)
+    assert np.isnan(first["dram_active_mean"]) and first["tensor_active_bins"] is None
     port = frame.fabric.iloc[0]
-    assert port["util_mean"] == pytest.approx(0.2)
-    assert (port["active_fraction"], port["role"]) == (1.0, "compute")
-    assert frame.host["cpu_util_mean"].iloc[0] == pytest.approx(0.3)
-    assert frame.window.end == T0 + 120
+    assert port["util_mean"] == pytest.approx(0.2) and (port["active_fraction"], port["role"]) == (1.0, "compute")
+    assert frame.host["cpu_util_mean"].iloc[0] == pytest.approx(0.3) and frame.window.end == T0 + 120
 
 
 def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) -> None:
@@ -95,8 +87,7 @@ def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) 
     frame = read_frame([tmp_path])
     assert len(frame.gpu) == 24 + 30 + 2
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(24 * 3600 + 1800 + 90)
-    assert frame.gpu["ts"].is_unique
-    assert frame.gpu["tensor_active_bins"].iloc[-1] is None
+    assert frame.gpu["ts"].is_unique and frame.gpu["tensor_active_bins"].iloc[-1] is None
     assert frame.gpu["tensor_active_bins"].iloc[0].shape == (len(BIN_EDGES),)
     assert frame.gpu["tensor_active_bins"].iloc[0].sum() == 3600
     assert frame.gpu["sm_active_p95"].iloc[0] == pytest.approx(0.75)
@@ -112,8 +103,7 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
     frame = read_frame([tmp_path])
     assert frame.gpu["interval_seconds"].value_counts().to_dict() == {60.0: 60, 3600.0: 3}
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(4 * 3600)
-    assert frame.workloads["name"].tolist() == ["train"]
-    assert frame.uses["shared"].tolist() == [0.0]
+    assert frame.workloads["name"].tolist() == ["train"] and frame.uses["shared"].tolist() == [0.0]
 
 
 def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> None:
@@ -143,11 +133,9 @@ def test_a_window_cuts_at_its_edges(tmp_path: Path) -> None:
     with _writing(tmp_path) as node:
         _hours(node, 48)
     frame = read_frame([tmp_path], Window(T0 + 10.5 * HOUR, T0 + 20 * HOUR))
-    assert frame.gpu["ts"].min() == T0 + 12 * HOUR
-    assert len(frame.gpu) == 9
+    assert frame.gpu["ts"].min() == T0 + 12 * HOUR and len(frame.gpu) == 9
     last_day = read_frame([tmp_path], since_seconds=86400, until=T0 + 40 * HOUR)
-    assert last_day.window == Window(T0 + 16 * HOUR, T0 + 40 * HOUR)
-    assert len(last_day.gpu) == 24
+    assert last_day.window == Window(T0 + 16 * HOUR, T0 + 40 * HOUR) and len(last_day.gpu) == 24
 
 
 def test_the_fabric_is_remembered_beyond_the_window(tmp_path: Path) -> None:
@@ -159,8 +147,7 @@ def test_the_fabric_is_remembered_beyond_the_window(tmp_path: Path) -> None:
     frame = read_frame([tmp_path], since_seconds=86400)
     assert frame.fabric["ts"].min() > T0 + 70 * HOUR
     (history,) = frame.fabric_history.to_dict("records")
-    assert history["last_active_ts"] == T0 + 4 * HOUR
-    assert history["hours"] == pytest.approx(100)
+    assert history["last_active_ts"] == T0 + 4 * HOUR and history["hours"] == pytest.approx(100)
 
 
 def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
@@ -170,8 +157,7 @@ def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
     with Writer.open(tmp_path / "n2.db") as writer:
         _hours(_node(writer, "n2"), 5, "n2")
     frame = read_frame([tmp_path])
-    assert frame.nodes["node"].tolist() == ["n1", "n2"]
-    assert len(frame.gpu) == 15
+    assert frame.nodes["node"].tolist() == ["n1", "n2"] and len(frame.gpu) == 15
 
 
 def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path) -> None:
@@ -202,7 +188,5 @@ def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) ->
         _hours(_node(writer, "n2", machine="m2"), 24, "n2", start=T0 + 1000 * HOUR)
     now = T0 + 24 * HOUR
     frame = read_frame([path], now=now)
-    assert frame.window.end == now
-    assert set(frame.gpu["node"]) == {"n1"}
-    assert any(note.code == "clock-ahead" for note in frame.notes)
-    assert read_frame([path]).window.end > now
+    assert frame.window.end == now and set(frame.gpu["node"]) == {"n1"}
+    assert any(note.code == "clock-ahead" for note in frame.notes) and read_frame([path]).window.end > now

@@ -1,0 +1,319 @@
+"""Readings that cannot be measurements are missing and told; rest and light work are no fault, ignorance no rest."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.advisor.classify.doubts import Doubt
+from skuwise.advisor.classify.features.port_traffic import port_traffic
+from skuwise.advisor.classify.features.rest import at_rest, rested_since
+from skuwise.advisor.classify.features.soundness import (
+    BEYOND,
+    BLANK,
+    CLIPPED,
+    CONTRADICTIONS,
+    FROZEN,
+    NO_PIPE,
+    POWER,
+    SILENT,
+    STUCK,
+    examine,
+)
+from skuwise.advisor.classify.features.utilization import measures
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.workloads.sku_lookup import index_gpus
+from skuwise.advisor.core.frame import Frame
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, HELD, START, TRAINING, FrameBuilder
+from skuwise.tests.support.lightly_loaded import BOARDS, Way, drawn, one, rows
+from skuwise.tests.support.rulebooks import rulebook
+
+NAN = float("nan")
+BLANKS = [
+    base + more
+    for base in (0x7FFFFFF0, 2**31 - 1, 2**32 - 1, 2**47, 2**63, 0x7FFFFFFFFFFFFFF0, 2**64 - 1)
+    for more in (0, 1, 3)
+]
+
+
+def sound(frame: Frame, **columns: object) -> tuple[Frame, tuple[Doubt, ...], set[tuple[str, str]]]:
+    """What is left of the frame with these columns of its GPU rows, the doubts, and their metrics and codes."""
+    found = examine(replace(frame, gpu=frame.gpu.assign(**columns)))  # type: ignore[arg-type]
+    return found.frame, found.doubts, {(doubt.metric, doubt.code) for doubt in found.doubts}
+
+
+def built(values: Mapping[str, float], *, hours: int = 48, **extra: object) -> Frame:
+    b = FrameBuilder(hours=hours)
+    (uuid,) = b.node()
+    b.use(values, **extra)  # type: ignore[arg-type]
+    b.work("w", [("n1", uuid)])
+    return b.frame()
+
+
+@pytest.fixture(scope="module")
+def training() -> Frame:
+    """Made once: `sound` makes a frame of its own."""
+    return built(TRAINING)
+
+
+@pytest.mark.parametrize("values", [FREE, TRAINING, DECODE, HELD])
+def test_what_can_be_measured_is_left_as_it_is(values: Mapping[str, float]) -> None:
+    frame = built(values)
+    found = examine(frame)
+    assert (found.frame, found.doubts) == (frame, ())
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+@pytest.mark.parametrize("scale", [1.0, 1024.0**2, 1e6])
+def test_a_blank_in_any_unit_is_missing(blank: int, scale: float, training: Frame) -> None:
+    value = float(blank) * scale
+    metrics = {"power_watts", "dram_active", "sm_clock_hertz"}
+    if value not in (2.0**31, 2.0**32):  # sizes that there are
+        metrics |= {"mem_used_bytes", "pcie_tx_bytes_per_second"}
+    clean, doubts, _ = sound(training, **{f"{metric}_mean": value for metric in metrics})
+    assert clean.gpu[[f"{metric}_mean" for metric in metrics]].isna().all(axis=None), value
+    assert {d.metric for d in doubts} == metrics and {d.code for d in doubts} <= {BLANK, BEYOND}
+    assert [d.hours for d in doubts] == pytest.approx([48] * len(metrics))
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [("power_watts", 0.0), ("power_watts", -3.0), ("power_watts", 9000.0), ("dram_active", -0.1),
+     ("tensor_active", 46.31), ("gpu_util", 97.0), ("sm_clock_hertz", 0.0), ("mem_used_bytes", 200 * GIB)],
+)  # fmt: skip
+def test_what_no_gpu_can_report_is_missing(metric: str, value: float, training: Frame) -> None:
+    clean, _, codes = sound(training, **{f"{metric}_mean": value})
+    assert clean.gpu[f"{metric}_mean"].isna().all() and (metric, BEYOND) in codes
+
+
+def test_activity_of_an_instance_above_one_counts_as_one() -> None:
+    clean, _, codes = sound(built({**TRAINING, "sm_active": 2.6}))
+    assert (clean.gpu["sm_active_mean"] == 1.0).all() and codes == {("sm_active", CLIPPED)}
+
+
+def test_a_repeated_value_is_not_measured(training: Frame) -> None:
+    at = np.arange(48) >= 20
+    power = np.where(at, 412.337, training.gpu["power_watts_mean"])
+    clean, doubts, _ = sound(training, power_watts_mean=power, power_watts_p95=power)
+    assert clean.gpu["power_watts_mean"].isna().to_list() == at.tolist()
+    (doubt,) = doubts
+    assert (doubt.metric, doubt.code, doubt.hours, doubt.start) == ("power_watts", FROZEN, 28, START + 20 * 3600)
+    assert "the same value repeated to the last digit over 28.0 h from" in doubt.text
+
+
+def test_counters_at_zero_beside_a_busy_engine_are_named_with_hours() -> None:
+    b = FrameBuilder(hours=48)
+    b.node()
+    b.use(TRAINING, end=17)
+    b.use({**FREE, "gpu_util": 0.97, "power_watts": 600.0}, start=17)
+    found = examine(b.frame())
+    assert found.contradicted.tolist() == [False] * 17 + [True] * 31
+    (doubt,) = found.doubts
+    assert doubt.code == SILENT
+    assert doubt.text.startswith("GPU_UTIL 97 % (mean), but tensor, DRAM and SM activity 0 over 31.0 h from ")
+    assert found.frame.gpu["dram_active_mean"].isna().sum() == 31
+
+
+@pytest.mark.parametrize(
+    ("change", "metric", "code", "says"),
+    [
+        ({"dram_active": 0.0}, "dram_active", STUCK, ""),
+        ({"gpu_util": 0.0}, "gpu_util", STUCK, "GPU_UTIL 0 %, but SM activity 85 %"),
+        # Tensor at zero tells the compute used only beside another pipe.
+        ({"tensor_active": 0.0, "fp32_active": NAN, "fp64_active": NAN}, "tensor_active", NO_PIPE, ""),
+        ({"tensor_active": 0.0, "fp32_active": 0.4}, None, None, ""),
+    ],
+)
+def test_one_counter_at_zero_while_the_engine_works_is_missing(
+    change: dict[str, float], metric: str | None, code: str | None, says: str
+) -> None:
+    clean, doubts, codes = sound(built({name: v for name, v in {**TRAINING, **change}.items() if v == v}))
+    assert codes == ({(metric, code)} if metric and code else set())
+    for name in ("dram_active", "gpu_util", "tensor_active"):
+        gone = clean.gpu[f"{name}_mean"].isna()
+        assert gone.all() if name == metric else not gone.any()
+    assert not says or says in doubts[0].text
+
+
+CATALOG = load_catalog()
+WORKS = 0.05
+METRICS = ("gpu_util", "sm_active", "tensor_active", "dram_active", "power_watts", "mem_used_bytes", "fp32_active")
+BLANKED = 9223372036854775794.0
+
+
+def measured(frame: Frame) -> pd.DataFrame:
+    found = examine(frame)
+    index = index_gpus(found.frame, CATALOG)
+    rows, _ = measures(found.frame, index, port_traffic(found.frame, rulebook(CATALOG)), rulebook(CATALOG))
+    return at_rest(found.frame, index, rows, rulebook(CATALOG), found.contradicted)[0]
+
+
+def replaced(frame: Frame, metric: str, how: str) -> Frame:
+    """The frame with one metric's values replaced, all along."""
+    gpu = frame.gpu.copy()
+    for name in (f"{metric}_mean", f"{metric}_p95", f"{metric}_max"):
+        known = gpu[name].notna() if name in gpu.columns else None
+        if known is None or not known.any():
+            continue
+        first = float(gpu.loc[known, name].min())
+        value = {"blank": BLANKED, "int-blank": float(0x7FFFFFF0), "zero": 0.0, "last": first, "gone": np.nan}[how]
+        gpu.loc[known, name] = value
+    return replace(frame, gpu=gpu)
+
+
+WAYS = st.builds(
+    lambda seed, kind: (seed, drawn(np.random.default_rng(seed), kind)),
+    st.integers(0, 2**32 - 1), st.sampled_from(["rest", "light", "poll", "free"]),
+)  # fmt: skip
+
+
+@given(WAYS)
+def test_a_context_at_rest_and_light_work_are_never_faulty(drawn_way: tuple[int, Way]) -> None:
+    seed, way = drawn_way
+    frame = one(way, seed)
+    found = measured(frame)
+    assert not found["fault"].any()
+    if way.busy == 0 and way.util:
+        assert found["idle"].all()
+    assert not examine(frame).doubts or way.busy > 0
+
+
+@given(WAYS, st.sampled_from(METRICS), st.sampled_from(["blank", "int-blank", "zero", "last", "gone"]))
+def test_no_metric_that_is_replaced_makes_a_gpu_idle_that_worked(
+    drawn_way: tuple[int, Way], metric: str, how: str
+) -> None:
+    seed, way = drawn_way
+    if way.busy < 2 * WORKS or not way.util:
+        way = replace(way, busy=2 * WORKS + way.busy, util=True, day=False)
+    frame = one(way, seed)
+    worked = (frame.gpu["gpu_util_mean"] >= WORKS).to_numpy()
+    after = measured(replaced(frame, metric, how))
+    assert not after["idle"].to_numpy(bool)[worked].any()
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.sku)
+def test_power_that_only_work_explains_is_a_fault_with_both_signals_named(board) -> None:
+    way = Way(board, context=(board.low + board.high) / 2, busy=0.0)
+    columns = rows(np.random.default_rng(1), way, hours=48)
+    columns["power_watts"][10:40] = [0.85 * board.limit + n / 100 for n in range(30)]
+    frame = one(way, 1, columns=columns)
+    found = measured(frame)
+    assert found["fault"].tolist() == [False] * 10 + [True] * 30 + [False] * 8
+    verdicts = judge(frame, rulebook(CATALOG))
+    (doubt,) = [d for d in verdicts.doubts if d.code in CONTRADICTIONS]
+    assert (doubt.code, doubt.hours) == (POWER, pytest.approx(30))
+    assert doubt.text.startswith(f"Power {0.85 * board.limit + 0.145:.0f} W (mean), at most ")
+    assert "GPU_UTIL 0 %" in doubt.text and "over 30.0 h from" in doubt.text
+
+
+def test_the_level_is_the_gpus_own_apart_with_memory_and_without() -> None:
+    b = FrameBuilder(hours=48)
+    b.node(gpus=2)
+    b.use({**FREE, "power_watts": 68.0}, end=24)
+    b.use({**HELD, "power_watts": 131.0}, start=24)
+    b.use({**HELD, "power_watts": 90.0}, uuid="GPU-n1-1")
+    found = measured(b.frame())
+    assert found["rest_free_power"].iloc[0] == pytest.approx(68) and found["rest_power"].iloc[0] == pytest.approx(131)
+    assert found["rest_power"].iloc[-1] == pytest.approx(90) and np.isnan(found["rest_free_power"].iloc[-1])
+    assert found["idle"].all()
+
+
+@pytest.mark.parametrize("gpu", ["NVIDIA H100 80GB HBM3", "NVIDIA GeForce RTX 4090"])
+@pytest.mark.parametrize(
+    ("power", "util", "memory", "rests"),
+    [
+        (110.0, 0.0, 40.0, True),
+        (14.0, 0.0, 0.0, True),
+        (110.0, 0.002, 40.0, False),  # a heartbeat
+        (190.0, 0.0, 40.0, False),  # above any rest: the counter is stuck
+        (110.0, 0.0, None, False),  # GB10 tells no memory, and its utilization sticks at 0
+        (14.0, 0.0, None, True),  # far below what its like draws at work
+    ],
+)
+def test_without_the_profiler_rest_is_no_use_at_a_steady_low_power(gpu, power, util, memory, rests) -> None:
+    driver = {"gpu_util": util, "power_watts": power, "mem_used_bytes": 0.0 if memory is None else memory * GIB}
+    b = FrameBuilder(hours=48)
+    b.node(gpus=2, sku=None, name_of_gpu=gpu)
+    for row in b.gpus:
+        row["power_limit_watts"] = None
+    b.use(driver, uuid="GPU-n1-0")
+    if memory is None:
+        for row in b.gpu_rows:
+            row.update(dict.fromkeys([name for name in row if name.startswith("mem_")]))
+    b.use({"gpu_util": 0.9, "power_watts": 300.0, "mem_used_bytes": 40 * GIB}, uuid="GPU-n1-1")
+    assert set(measured(b.frame())["idle"].to_numpy(bool)[:48]) == {rests}
+
+
+def test_power_that_moves_is_no_rest_without_the_profiler() -> None:
+    b = FrameBuilder(hours=48)
+    b.node(sku=None, name_of_gpu="NVIDIA GeForce RTX 4090")
+    b.gpus[-1]["power_limit_watts"] = None
+    b.use({"gpu_util": 0.0, "power_watts": 80.0, "mem_used_bytes": 20 * GIB}, wave="power_watts")
+    assert not measured(b.frame())["idle"].to_numpy(bool)[24:].all()
+
+
+def of_minutes(**columns: object) -> Frame:
+    """Four hours of minutes of an unknown GPU with a driver's counters alone: 0 % in every sample, 22 W, repeated."""
+    b = FrameBuilder(hours=4)
+    b.node(sku=None, gpus=8, name_of_gpu="NVIDIA RTX A6000")
+    b.gpus[0]["power_limit_watts"] = None
+    values = {"gpu_util": 0.0, "power_watts": 22.0, "mem_used_bytes": 30 * GIB}
+    b.use(values, interval=60.0, observed=1.0)
+    frame = b.frame()
+    still = {f"power_watts_{one}": 22.0 for one in ("mean", "p95", "max")}
+    return replace(frame, gpu=frame.gpu.assign(**{**still, **columns}))  # type: ignore[arg-type]
+
+
+ONE = np.arange(240) == 120
+
+
+@pytest.mark.parametrize(
+    ("columns", "idle"),
+    [
+        ({}, 240),
+        ({"mem_used_bytes_mean": 78 * GIB}, 240),
+        ({"gpu_util_max": np.where(ONE, 1.5, 0.0), "gpu_util_mean": np.where(ONE, 1.5 / 60, 0.0)}, 240),
+        ({"power_watts_mean": np.where(ONE, 2.0**63, 22.0)}, 239),
+        ({f"power_watts_{one}": np.nan for one in ("mean", "p95", "max")}, 0),  # held, by one source alone
+        ({**{f"power_watts_{one}": np.nan for one in ("mean", "p95", "max")}, "mem_used_bytes_mean": 1e7}, 240),
+        ({f"gpu_util_{one}": np.nan for one in ("mean", "p95", "max")}, 0),  # no activity metric
+        ({f"gpu_util_{one}": 0.4 for one in ("mean", "p95", "max")}, 0),
+    ],
+    ids=["held", "nearly full", "above 1", "blank", "no power, held", "no power, free", "no activity", "in use"],
+)  # fmt: skip
+def test_all_zero_use_at_steady_power_is_rest_whatever_the_catalog_knows(columns: dict, idle: int) -> None:
+    found = measured(of_minutes(**columns))
+    assert int(found["idle"].sum()) == int(found["rests"].sum()) == idle
+
+
+def test_a_trace_of_work_counts_as_idle_time_and_ends_a_rest() -> None:
+    heartbeat = {"gpu_util_max": np.where(ONE, 0.3, 0.0), "gpu_util_p95": 0.0, "sm_active_mean": 0.0}
+    found = measured(of_minutes(**heartbeat, dram_active_mean=0.0))
+    assert found["idle"].all() and found["rests"].tolist() == (~ONE).tolist()
+
+
+@pytest.mark.parametrize(
+    ("states", "since", "at_least", "last_work"),
+    [
+        ("wwrr", 2, False, 2),
+        ("rrrr", 0, True, None),
+        ("rwrw", None, False, 4),
+        ("w?rr", 1, False, 1),  # a gap that may be late data
+        ("w???rr", 4, True, 1),  # a longer one may hide work
+        ("r???", 0, True, None),
+        ("????", None, True, None),
+    ],
+)
+def test_since_when_it_rests(states: str, since: int | None, at_least: bool, last_work: int | None) -> None:
+    flags = np.array(list(states))
+    end = np.arange(1.0, len(states) + 1)
+    found = rested_since(
+        np.zeros(len(states), dtype=np.intp), end - 1, end, active=flags == "w", rests=flags == "r", count=1,
+        gap_seconds=2.0,
+    )  # fmt: skip
+    told = [None if np.isnan(one) else one for one in (found.since[0], found.last_work[0])]
+    assert (*told, bool(found.at_least[0])) == (since, last_work, at_least)
