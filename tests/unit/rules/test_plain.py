@@ -17,14 +17,11 @@ from skuwise.tests.support.schemas import schema
 @pytest.mark.parametrize(
     ("outside", "plain"),
     [
-        ("H100 80GB", "H100 80GB"),
-        ("Grüße, 日本", "Grüße, 日本"),
-        ("a\x00\u202eb", "a\\x00\\u202eb"),
-        ("\x1b[2J", "\\x1b[2J"),
-        ("one\ntwo\u2028three", "one\\x0atwo\\u2028three"),
+        ("H100 80GB", "H100 80GB"), ("Grüße, 日本", "Grüße, 日本"), ("a\x00\u202eb", "a\\x00\\u202eb"),
+        ("\x1b[2J", "\\x1b[2J"), ("one\ntwo\u2028three", "one\\x0atwo\\u2028three"),
         ("\ud800\U000e0001", "\\ud800\\U000e0001"),
     ],
-)
+)  # fmt: skip
 def test_what_is_invisible_is_shown_and_has_no_effect(outside, plain):
     assert clean(outside) == plain
 
@@ -38,17 +35,11 @@ def test_cells_are_aligned_and_cleaned():
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (None, "watts", "-"),
-        (0.0, "watts", "0 W"),
-        (0.123, "ratio", "12.3 %"),
-        (80e9, "bytes", "80 GB"),
-        (999.0, "bytes per second", "999 B/s"),
-        (1.5e15, "bytes per second", "1500 TB/s"),
-        (5.0, "bitmask", "0x5"),
-        (1.98e9, "hertz", "1.98 GHz"),
-        (3.0, "ticks per second", "3 ticks per second"),
+        (None, "watts", "-"), (0.0, "watts", "0 W"), (0.123, "ratio", "12.3 %"), (80e9, "bytes", "80 GB"),
+        (999.0, "bytes per second", "999 B/s"), (1.5e15, "bytes per second", "1500 TB/s"), (5.0, "bitmask", "0x5"),
+        (1.98e9, "hertz", "1.98 GHz"), (3.0, "ticks per second", "3 ticks per second"),
     ],
-)
+)  # fmt: skip
 def test_quantities_carry_their_unit_and_missing_is_a_dash(value, unit, text):
     assert format_quantity(value, unit) == text
 

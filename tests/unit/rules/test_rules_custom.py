@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.agent.config import load_config
 from skuwise.rules.base.errors import RulesError, UsageError
@@ -263,22 +261,6 @@ def test_each_key_has_its_line(tmp_path: Path, path: tuple[str, ...], line: int 
         assert isinstance(table, dict)
         table = table[part]
     assert line_of(table, path[-1]) == (f":{line}" if line else "") and line_of({"a": 1}, "a") == line_of(3, "a") == ""
-
-
-KEYS = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="\\"), min_size=1, max_size=8)
-
-
-@pytest.mark.property
-@given(st.lists(KEYS, unique=True, max_size=8), st.lists(st.sampled_from(["", "# a = 1", "  "]), max_size=4))
-def test_keys_of_drawn_files_have_their_lines(
-    tmp_path_factory: pytest.TempPathFactory, keys: list[str], between: list[str]
-) -> None:
-    quoted = ['"' + key.replace('"', '\\"') + '"' for key in keys]
-    lines = [line for key in quoted for line in (*between, f"{key} = '''\n{key} = 0'''")]
-    table = read(tmp_path_factory.mktemp("toml"), "\n".join(lines))
-    assert [line_of(table, key) for key in keys] == [
-        f":{(len(between) + 2) * at + len(between) + 1}" for at in range(len(keys))
-    ]
 
 
 @pytest.mark.parametrize(

@@ -73,22 +73,15 @@ def test_an_unknown_key_is_named_with_its_line_and_a_suggestion():
 @pytest.mark.parametrize(
     ("text", "read"),
     [
-        ("x: 1", lambda f: f.text("x")),
-        ("x: true", lambda f: f.number("x")),
-        ("x: true", lambda f: f.whole("x")),
-        ("x: 1.5", lambda f: f.whole("x")),
-        ("x: yes", lambda f: f.flag_or_none("x")),
-        ("x: .nan", lambda f: f.number("x")),
-        ("x: 1e999", lambda f: f.number("x")),
-        ("x: -1", lambda f: f.number("x", minimum=0)),
-        ("x: 0", lambda f: f.number("x", above=0)),
-        ("x: 3", lambda f: f.number("x", maximum=2)),
-        ("x: null", lambda f: f.number("x")),
-        ("y: 1", lambda f: f.text("x")),
-        ("x: 2026-13-01", lambda f: f.date("x")),
+        ("x: 1", lambda f: f.text("x")), ("x: true", lambda f: f.number("x")), ("x: true", lambda f: f.whole("x")),
+        ("x: 1.5", lambda f: f.whole("x")), ("x: yes", lambda f: f.flag_or_none("x")),
+        ("x: .nan", lambda f: f.number("x")), ("x: 1e999", lambda f: f.number("x")),
+        ("x: -1", lambda f: f.number("x", minimum=0)), ("x: 0", lambda f: f.number("x", above=0)),
+        ("x: 3", lambda f: f.number("x", maximum=2)), ("x: null", lambda f: f.number("x")),
+        ("y: 1", lambda f: f.text("x")), ("x: 2026-13-01", lambda f: f.date("x")),
         ("x: yesterday", lambda f: f.as_of("x")),
     ],
-)
+)  # fmt: skip
 def test_a_value_of_the_wrong_kind_is_refused_with_its_line(text, read):
     with pytest.raises(RulesError, match=r"file\.yaml:1: ") as caught:
         read(entry(text))
@@ -193,16 +186,11 @@ def test_every_subject_has_lines_and_every_line_its_reason() -> None:
 @pytest.mark.parametrize(
     ("word", "text", "fits"),
     [
-        ("vllm", "docker.io/vllm/vllm-openai", True),
-        ("vllm", "acme/notvllm", False),
-        ("vllm*", "vllmserver", True),
-        ("*fsdp*", "run_myfsdp2.py", True),
-        ("api-server", "python -m a.api_server --x", True),
-        ("api-server", "apiserver", False),
-        ("api-server", "api / --- server", False),
-        ("train", "pretraining", False),
+        ("vllm", "docker.io/vllm/vllm-openai", True), ("vllm", "acme/notvllm", False), ("vllm*", "vllmserver", True),
+        ("*fsdp*", "run_myfsdp2.py", True), ("api-server", "python -m a.api_server --x", True),
+        ("api-server", "apiserver", False), ("api-server", "api / --- server", False), ("train", "pretraining", False),
     ],
-)
+)  # fmt: skip
 def test_a_word_fits_whole_words_whatever_parts_them(tmp_path: Path, word: str, text: str, fits: bool) -> None:
     found = loaded(tmp_path, LINE.replace("[llm*]", f'["{word}"]')).first("namespace", text, 1.0)
     assert (found is not None and found[0].name == "ours") == fits

@@ -64,19 +64,15 @@ def odd() -> Iterator[Series]:
             yield kube("kube_pod_status_phase", float(pod != "done"), ts, replica, phase="Running", **own)
 
 
-def read(url: str, seconds: float, end: float) -> Frame:
-    client = Client(url, PrometheusSettings(), {})
-    with contextlib.closing(client):
-        return read_frame(ServerReading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
-
-
 @pytest.fixture(params=ENGINES, scope="module")
 def strange(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Frame, Verdicts]]:
     place = tmp_path_factory.mktemp("engine")
-    with ENGINES[request.param](place, merged(odd())) as url:
-        frame = read(url, HOURS * 3600, END)
+    engine, settings = ENGINES[request.param](place, merged(odd())), PrometheusSettings()
+    with engine as url, contextlib.closing(Client(url, settings, {})) as client:
+        reading = ServerReading(client, Cache(None, ""), (), END + 600)
+        frame = read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
     shutil.rmtree(place, ignore_errors=True)
     yield frame, judge(frame, rulebook(CATALOG))
 

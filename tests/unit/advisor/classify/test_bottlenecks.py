@@ -293,12 +293,6 @@ def _course(length: int, seconds: float = 60.0) -> Courses:
     return Courses(np.arange(length), starts, np.full(length, seconds))
 
 
-def _rows(ts: list[float], uuid: list[str], interval: float = 60.0) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"node": "n1", "gpu_uuid": uuid, "ts": ts, "interval_seconds": interval, "observed_seconds": interval}
-    )
-
-
 def test_an_answer_holds_between_the_two_levels() -> None:
     level = np.array([0.3, 0.55, 0.45, 0.45, 0.3, 0.45])
     answers = latched(level >= 0.5, level >= 0.4, _course(6))
@@ -306,7 +300,8 @@ def test_an_answer_holds_between_the_two_levels() -> None:
 
 
 def test_a_course_ends_with_the_gpu_and_at_a_hole() -> None:
-    along = courses(_rows([120.0, 60.0, 180.0, 60.0, 600.0], ["a", "a", "b", "b", "b"]))
+    rows = {"gpu_uuid": [*"aabbb"], "ts": [120.0, 60.0, 180.0, 60.0, 600.0], "node": "n1"}
+    along = courses(pd.DataFrame({**rows, "interval_seconds": 60.0, "observed_seconds": 60.0}))
     assert along.order.tolist() == [1, 0, 3, 2, 4] and along.starts.tolist() == [True, False, True, True, True]
     level = np.array([0.45, 0.55, 0.45, 0.55, 0.45])  # rows as in the table: only the second minute of a is carried
     assert latched(level >= 0.5, level >= 0.4, along).tolist() == [True, True, False, True, False]

@@ -273,16 +273,11 @@ def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> Non
 @pytest.mark.parametrize(
     ("cut", "parts"),
     [
-        (["3g.40gb", "3g.40gb"], [0.5, 0.5]),
-        (["1g.10gb"] * 7, [1 / 7] * 7),
-        (["2g.20gb", "2g.20gb"], [2 / 7, 2 / 7]),
-        (["4g.40gb", "3g.40gb"], [8 / 15, 7 / 15]),
-        (["1g.20gb"], [0.25]),
-        (["what"], [1.0]),
-        (["3g.40gb", "what"], [0.5, 0.5]),
-        (["7g.80gb"], [1.0]),
+        (["3g.40gb", "3g.40gb"], [0.5, 0.5]), (["1g.10gb"] * 7, [1 / 7] * 7), (["2g.20gb", "2g.20gb"], [2 / 7, 2 / 7]),
+        (["4g.40gb", "3g.40gb"], [8 / 15, 7 / 15]), (["1g.20gb"], [0.25]), (["what"], [1.0]),
+        (["3g.40gb", "what"], [0.5, 0.5]), (["7g.80gb"], [1.0]),
     ],
-)
+)  # fmt: skip
 def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float]) -> None:
     b = divided(cut, [FREE] * len(cut), hours=4)
     found = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))

@@ -31,14 +31,6 @@ def test_the_model_that_ships_is_for_these_shapes_and_comes_of_what_is_declared(
     assert model.inputs == trainer.inputs(read_rows()) and "scikit-learn" in model.trained["libraries"]
 
 
-def _altered(old: str, new: str, tmp_path: Path) -> Path:
-    text = packaged_rules().joinpath(FILE).read_text()
-    assert old in text
-    path = tmp_path / FILE
-    path.write_text(text.replace(old, new, 1))
-    return path
-
-
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
@@ -54,8 +46,11 @@ def _altered(old: str, new: str, tmp_path: Path) -> Path:
     ],
 )
 def test_what_the_code_does_not_know_is_refused(old: str, new: str, part: str, tmp_path: Path) -> None:
+    text = packaged_rules().joinpath(FILE).read_text()
+    assert old in text
+    (tmp_path / FILE).write_text(text.replace(old, new, 1))
     with pytest.raises(RulesError, match=part):
-        load_kind_model(WORKING_KINDS, NAMES, fingerprint(SHAPES), _altered(old, new, tmp_path))
+        load_kind_model(WORKING_KINDS, NAMES, fingerprint(SHAPES), tmp_path / FILE)
 
 
 def _made_up(count: int = 160) -> list[Row]:

@@ -186,16 +186,12 @@ def _confident(verdict: WorkloadVerdict, label: str) -> float:
     return next((a.confidence for a in verdict.kind.alternatives if a.label == label), 0.0)
 
 
-def _without(values: Mapping[str, float], *names: str) -> dict[str, float]:
-    return {name: value for name, value in values.items() if name not in names}
-
-
 @pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
 @pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
 def test_missing_metrics_never_make_another_kind(
     values: Mapping[str, float], label: str, lost: tuple[str, ...]
 ) -> None:
-    verdict = alone(_without(values, *lost), gpus=2, hours=72)
+    verdict = alone({name: value for name, value in values.items() if name not in lost}, gpus=2, hours=72)
     # By use, memory and power alone, two GPUs that work all the time are a training more often than not.
     assert verdict.kind.label in (label, "unknown") or (lost[0] in _PROFILED and verdict.kind.confidence < 0.7)
     assert _confident(verdict, label) > 0.1

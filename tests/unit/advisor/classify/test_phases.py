@@ -151,19 +151,11 @@ def course(
     )
 
 
-def beside(*courses: Course) -> Course:
-    """Courses of several GPUs as one workload's."""
-    return Course(*(np.concatenate([getattr(c, f.name) for c in courses]) for f in dataclasses.fields(Course)))
-
-
-def of_one(course: Course) -> dict[str, float]:
-    """The features that can be told of one workload."""
-    figures = course_features(course, Segments.of_lengths([len(course.ts)]), ACTIVE)
-    return {name: float(values[0]) for name, values in figures.items() if math.isfinite(values[0])}
-
-
 def told(*courses: Course) -> dict[str, float]:
-    return of_one(beside(*courses))
+    """The features that can be told of one workload by the courses of its GPUs."""
+    whole = Course(*(np.concatenate([getattr(c, f.name) for c in courses]) for f in dataclasses.fields(Course)))
+    figures = course_features(whole, Segments.of_lengths([len(whole.ts)]), ACTIVE)
+    return {name: float(values[0]) for name, values in figures.items() if math.isfinite(values[0])}
 
 
 DAY_OF_SERVICE = [0.0] * 6 + [0.1, 0.2, 0.4, 0.6, 0.7, 0.7, 0.6, 0.6, 0.7, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1]
@@ -225,4 +217,4 @@ def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_ho
 def test_nothing_known_is_nothing_said() -> None:
     assert told(course([NAN] * 5, memory=[NAN] * 5)) == {}
     unobserved = dataclasses.replace(course([0.5] * 5), seconds=np.zeros(5))
-    assert of_one(unobserved) == {}
+    assert told(unobserved) == {}

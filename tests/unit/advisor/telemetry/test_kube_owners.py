@@ -201,14 +201,11 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
 @pytest.mark.parametrize(
     ("images", "asking", "image"),
     [
-        ({"main": "a", "proxy": "b"}, {"main"}, "a"),
-        ({"main": "a", "proxy": "b"}, set(), None),
-        ({"main": "a"}, set(), "a"),
-        ({"main": "a", "proxy": "b"}, {"main", "proxy"}, None),
-        ({"main": ""}, {"main"}, None),
-        ({}, {"main"}, None),
+        ({"main": "a", "proxy": "b"}, {"main"}, "a"), ({"main": "a", "proxy": "b"}, set(), None),
+        ({"main": "a"}, set(), "a"), ({"main": "a", "proxy": "b"}, {"main", "proxy"}, None),
+        ({"main": ""}, {"main"}, None), ({}, {"main"}, None),
     ],
-)
+)  # fmt: skip
 def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:

@@ -1,6 +1,5 @@
 """The parts of the road through Prometheus: pieces of a window, names, rows, spans of work, and what is asked."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -40,20 +39,6 @@ def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
     assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
 
 
-def named_pods(*series: dict[str, str], requesting: tuple[str, ...] = ()) -> set[str]:
-    """Pods that become workloads of series of one node, a GPU each."""
-    labels = tuple(
-        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
-    )
-    about = {f"GPU-{n}": About("n1", uuid=f"GPU-{n}") for n in range(len(series))}
-    counts = SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0))
-    uses = dcgm_uses(
-        counts, GRID, about, intervals=dict.fromkeys(about, 60.0), taken=set(), key_of=lambda one: one["UUID"],
-        requesting={("ml", pod) for pod in requesting},
-    )  # fmt: skip
-    return set(uses["pod"]) if len(uses) else set()
-
-
 def bare(pod: str, container: str, **more: str) -> dict[str, str]:
     return {"pod": pod, "namespace": "ml", "container": container, **more}
 
@@ -86,7 +71,16 @@ EXPORTER = bare("nvidia-dcgm-exporter-1kq7z", "nvidia-dcgm-exporter")
 def test_the_exporters_own_pod_is_no_workload(
     series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
 ) -> None:
-    assert named_pods(*series, requesting=requesting) == pods
+    labels = tuple(
+        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
+    )
+    about = {one["UUID"]: About("n1", uuid=one["UUID"]) for one in labels}
+    uses = dcgm_uses(
+        SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0)), GRID, about, taken=set(),
+        intervals=dict.fromkeys(about, 60.0), key_of=lambda one: one["UUID"],
+        requesting={("ml", pod) for pod in requesting},
+    )  # fmt: skip
+    assert set(uses["pod"] if len(uses) else ()) == pods
 
 
 def test_a_reserved_gpu_is_held_for_shared_use() -> None:
@@ -151,17 +145,10 @@ def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, f
     assert held_spans(np.array(held, dtype=float), GRID) == spans
 
 
-def hostname(labels: Mapping[str, str]) -> str:
-    return labels["Hostname"]
-
-
-def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
-    return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
-
-
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log(), node=hostname)
+    listed = SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))
+    gpus, _ = dcgm_rows(GRID, listed, {}, Log(), node=lambda labels: labels["Hostname"])
     counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
     table = node_table(
         gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},

@@ -57,11 +57,6 @@ def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) ->
     node.put_rollups("gpu_hour", columns, rows)
 
 
-def _used(node: NodeWriter, start: float, end: float, name: str = "n1") -> None:
-    workload = Workload("w1", "s1", "train", "process")
-    node.put_workload_use(workload, f"GPU-{name}", start, end, "process")
-
-
 def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
     with _writing(tmp_path) as node:
         _ticks(node, T0, range(1, 91))
@@ -99,7 +94,8 @@ def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
         # At rest before somebody uses it: what works then would be somebody's, too.
         minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4 if n >= 90 else 0.0) for n in range(240)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
-        _used(node, T0 + 1.5 * HOUR, T0 + 4 * HOUR)
+        used = Workload("w1", "s1", "train", "process")
+        node.put_workload_use(used, "GPU-n1", T0 + 1.5 * HOUR, T0 + 4 * HOUR, "process")
     frame = read_frame([tmp_path])
     assert frame.gpu["interval_seconds"].value_counts().to_dict() == {60.0: 60, 3600.0: 3}
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(4 * 3600)
