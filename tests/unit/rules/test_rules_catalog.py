@@ -138,23 +138,6 @@ def test_a_site_adds_nodes_of_its_own(tmp_path):
     assert [twin.name for twin in catalog.fabric_twins(node)] == ["own/plain-8"]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "part"),
-    [
-        ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
-        ("usd_per_hour: 40.5", "usd_per_hour: 0", "own.yaml:13: 'usd_per_hour' is 0 and must be above 0"),
-        ("usd_per_hour: 40.5, ", "", "'usd_per_hour' is missing"),
-        (", as_of: 2026-11-01}", "}", "'as_of' is missing"),
-        ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
-        ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
-        ("link: nvswitch", "link: rope", "'link' is 'rope'"),
-    ],
-)
-def test_a_wrong_node_is_refused(tmp_path, old, new, part):
-    with pytest.raises(RulesError, match=re.escape(part)):
-        load_catalog(site(tmp_path, NODES.replace(old, new, 1)))
-
-
 def test_a_teams_price_is_read_with_its_commitment(tmp_path):
     (price,) = load_prices(prices(tmp_path, PRICES), CATALOG.nodes, today=date(2027, 6, 30)).prices
     assert price.id == "azure/Standard_ND96isr_H100_v5@eastus:committed"
@@ -371,20 +354,35 @@ def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
         load_gpus(gpu_site(tmp_path, text.replace("power: a", "heat: a")))
 
 
+WRONG_NODES = [
+    ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
+    ("usd_per_hour: 40.5", "usd_per_hour: 0", "own.yaml:13: 'usd_per_hour' is 0 and must be above 0"),
+    ("usd_per_hour: 40.5, ", "", "'usd_per_hour' is missing"),
+    (", as_of: 2026-11-01}", "}", "'as_of' is missing"),
+    ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
+    ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
+    ("link: nvswitch", "link: rope", "'link' is 'rope'"),
+]
+WRONG_GPUS = [
+    ("tdp_watts", "tdp_wats", "'tdp_watts' is missing in gpu 'X100'"),
+    ("grade: B", "grade: B\n    colour: red", "own.yaml:21: unknown key 'colour' in gpu 'X100'"),
+    ("links: 18", "links: 18, speed: 5", "unknown key 'speed'"),
+    ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
+    ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
+    ("vendor: NVIDIA\n", "", "'vendor' is missing"),
+]
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "part"),
+    ("load", "name", "text", "part"),
     [
-        ("tdp_watts", "tdp_wats", "'tdp_watts' is missing in gpu 'X100'"),
-        ("grade: B", "grade: B\n    colour: red", "own.yaml:21: unknown key 'colour' in gpu 'X100'"),
-        ("links: 18", "links: 18, speed: 5", "unknown key 'speed'"),
-        ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
-        ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
-        ("vendor: NVIDIA\n", "", "'vendor' is missing"),
+        *((load_catalog, "nodes/own.yaml", NODES.replace(old, new, 1), part) for old, new, part in WRONG_NODES),
+        *((load_gpus, "gpus/own.yaml", ENTRY.replace(old, new), part) for old, new, part in WRONG_GPUS),
     ],
 )
-def test_a_wrong_entry_is_refused(tmp_path, old, new, part):
+def test_a_wrong_node_or_gpu_is_refused(load, name, text, part, tmp_path):
     with pytest.raises(RulesError, match=re.escape(part)):
-        load_gpus(gpu_site(tmp_path, ENTRY.replace(old, new)))
+        load(site(tmp_path, text, name))
 
 
 def test_the_same_gpu_in_two_files_of_one_folder_is_refused(tmp_path):

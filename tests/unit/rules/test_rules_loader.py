@@ -130,26 +130,6 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
     assert "in place of 0.001" in rule.thresholds["util_p995_max"].source and rule.text == WASTE["idle-fabric"].text
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        ("id: idle-fabrik\n", "x.yaml:1: unknown rule 'idle-fabrik' in rule 'idle-fabrik'. Did you mean idle-fabric"),
-        ("id: idle\nseverity: grave\n", "x.yaml:2: 'severity' is 'grave'"),
-        ("id: idle\nwhen: engine < 1\n", "x.yaml:2: unknown key 'when' in rule 'idle'"),
-        ("id: idle\nthresholds: {engine_min: {value: 1}}\n", "unknown threshold 'engine_min'"),
-        ("id: idle\nthresholds: {engine_max: {value: -1}}\n", "impossible for unit ratio"),
-        ("id: idle\nthresholds: {engine_max: {value: 1, unit: hours}}\n", "cannot become hours"),
-        ("id: idle\nthresholds: {engine_max: {}}\n", "'value' is missing"),
-        ("id: idle\nthresholds: {engine_max: {value: .1, resolution: hour}}\n", "'resolution' is 'hour'"),
-        ("id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
-        ("id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
-    ],
-)
-def test_a_wrong_site_file_is_refused(tmp_path, text, part):
-    with pytest.raises(RulesError, match=re.escape(part)):
-        load_waste_rules(site(tmp_path, "waste/x.yaml", text))
-
-
 def test_a_rules_folder_that_is_none_is_refused(tmp_path):
     with pytest.raises(RulesError, match="is not a folder of rules"):
         load_waste_rules(tmp_path / "none")
@@ -207,26 +187,6 @@ def test_a_sites_line_speaks_before_ours_replaces_one_of_its_name_and_silences_b
     assert not any(silent.first("namespace", "llm-serving", 1.0)[0].log_odds.values())  # type: ignore[index]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("of: namespace", "of: colour", ":3: 'of' is 'colour', not one of engine, framework, image"),
-        ("interactive: -2.0", "interaktive: -2.0", "unknown kind 'interaktive'"),
-        ("interactive: -2.0", "idle: 2.0", "unknown kind 'idle'"),
-        ("interactive: -2.0", "interactive: -9", "'interactive' is -9 and must be at least -8"),
-        ("interactive: -2.0", "interactive: .inf", "must be a number"),
-        ("{online-inference: 4.0, interactive: -2.0}", "{}", "no kind is named"),
-        ("llm*", '"(a+)+$"', ":5: '(a+)+$' is no word"),
-        ("llm*", '"*"', "is no word"),
-    ],
-)
-def test_what_cannot_be_meant_is_refused_with_its_line(tmp_path: Path, old: str, new: str, said: str) -> None:
-    assert old in LINE
-    with pytest.raises(RulesError, match=FILE) as refused:
-        loaded(tmp_path, LINE.replace(old, new))
-    assert said in str(refused.value)
-
-
 def test_those_that_ship_are_told_strictest_first_and_their_limits_are_edges_of_the_bins() -> None:
     found = load_latency_classes()
     assert list(found.classes) == ["interactive", "documents", "waited-for", "batch"]
@@ -265,20 +225,49 @@ def test_a_site_adds_classes_changes_figures_and_says_whose_is_which(tmp_path: P
     assert label(Owner(namespace="chat-2")) is None
 
 
+WRONG_RULES = [
+    ("id: idle-fabrik\n", "x.yaml:1: unknown rule 'idle-fabrik' in rule 'idle-fabrik'. Did you mean idle-fabric"),
+    ("id: idle\nseverity: grave\n", "x.yaml:2: 'severity' is 'grave'"),
+    ("id: idle\nwhen: engine < 1\n", "x.yaml:2: unknown key 'when' in rule 'idle'"),
+    ("id: idle\nthresholds: {engine_min: {value: 1}}\n", "unknown threshold 'engine_min'"),
+    ("id: idle\nthresholds: {engine_max: {value: -1}}\n", "impossible for unit ratio"),
+    ("id: idle\nthresholds: {engine_max: {value: 1, unit: hours}}\n", "cannot become hours"),
+    ("id: idle\nthresholds: {engine_max: {}}\n", "'value' is missing"),
+    ("id: idle\nthresholds: {engine_max: {value: .1, resolution: hour}}\n", "'resolution' is 'hour'"),
+    ("id: idle\ntext: 'on {nod}'\n", "x.yaml:2: unknown placeholder {nod}"),
+    ("id: idle\nwould_change_if: ['{x}']\n", "unknown placeholder {x}"),
+]
+WRONG_CLASSES = [
+    ("services:\n  a: {class: interactve, match: {name: [x]}, reason: r}\n", "unknown class 'interactve'"),
+    ("services:\n  a: {class: batch, match: {}, reason: r}\n", "names no service"),
+    ("services:\n  a: {class: batch, match: {pod: [x]}, reason: r}\n", "pod"),
+    ("services:\n  a: {class: batch, match: {name: [x]}}\n", "reason"),
+    ("classes:\n  fast: {first_token_p90_seconds: 0, reason: r}\n", "at least 0.005"),
+    ("classes:\n  fast: {first_token_p90_seconds: 100 ms, reason: r}\n", "first_token_p90_seconds"),
+    ("classes:\n  fast: {first_token_p90_seconds: 90, reason: r}\n", "at most 20"),
+    ("classes:\n  fast: {first_token_p50_seconds: 0.1, reason: r}\n", "first_token_p50_seconds"),
+]
+WRONG_PRIORS = [
+    ("of: namespace", "of: colour", ":3: 'of' is 'colour', not one of engine, framework, image"),
+    ("interactive: -2.0", "interaktive: -2.0", "unknown kind 'interaktive'"),
+    ("interactive: -2.0", "idle: 2.0", "unknown kind 'idle'"),
+    ("interactive: -2.0", "interactive: -9", "'interactive' is -9 and must be at least -8"),
+    ("interactive: -2.0", "interactive: .inf", "must be a number"),
+    ("{online-inference: 4.0, interactive: -2.0}", "{}", "no kind is named"),
+    ("llm*", '"(a+)+$"', ":5: '(a+)+$' is no word"),
+    ("llm*", '"*"', "is no word"),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("load", "name", "text", "said"),
     [
-        ("services:\n  a: {class: interactve, match: {name: [x]}, reason: r}\n", "unknown class 'interactve'"),
-        ("services:\n  a: {class: batch, match: {}, reason: r}\n", "names no service"),
-        ("services:\n  a: {class: batch, match: {pod: [x]}, reason: r}\n", "pod"),
-        ("services:\n  a: {class: batch, match: {name: [x]}}\n", "reason"),
-        ("classes:\n  fast: {first_token_p90_seconds: 0, reason: r}\n", "at least 0.005"),
-        ("classes:\n  fast: {first_token_p90_seconds: 100 ms, reason: r}\n", "first_token_p90_seconds"),
-        ("classes:\n  fast: {first_token_p90_seconds: 90, reason: r}\n", "at most 20"),
-        ("classes:\n  fast: {first_token_p50_seconds: 0.1, reason: r}\n", "first_token_p50_seconds"),
+        *((load_waste_rules, "waste/x.yaml", *row) for row in WRONG_RULES),
+        *((load_latency_classes, "latency_classes.yaml", *row) for row in WRONG_CLASSES),
+        *((load_kind_priors, FILE, LINE.replace(old, new), said) for old, new, said in WRONG_PRIORS),
     ],
 )
-def test_what_is_wrong_is_refused_with_file_and_line(text: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(RulesError) as refused:
-        load_latency_classes(site(tmp_path, "latency_classes.yaml", text))
-    assert said in str(refused.value) and "latency_classes.yaml" in str(refused.value)
+def test_what_is_wrong_is_refused_with_file_and_line(load, name: str, text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(RulesError, match=re.escape(said)) as refused:
+        load(site(tmp_path, name, text))
+    assert name in str(refused.value)
