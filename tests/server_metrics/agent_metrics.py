@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from ...advisor.core.frame import Frame, Window
+from ...advisor.core.frame import Frame
 from ...advisor.core.histogram_array import BinsArray
 from ...agent.base.openmetrics import format_number
 from ...agent.metrics import BIN_EDGES
@@ -24,11 +24,11 @@ _GPU_BINS = ("gpu_util", "sm_active", "tensor_active", "dram_active", "nvlink")
 _SPREAD = 0.1
 
 
-def agent_series(frame: Frame, every_seconds: float = 300.0) -> Iterator[Series]:
-    """The agent's page over the rows of a frame, scraped every `every_seconds`; by name."""
+def agent_series(frame: Frame) -> Iterator[Series]:
+    """The agent's page over the rows of a frame, scraped every five minutes; by name."""
     gpu = frame.gpu
     about = {(g["node"], g["gpu_uuid"]): g for _, g in frame.gpus.iterrows()}
-    ticks = _ticks(frame.window, every_seconds)
+    ticks = np.arange(frame.window.start, frame.window.end + 150.0, 300.0)
 
     def gpu_labels(key: tuple[str, str]) -> dict[str, object]:
         one = about[key]
@@ -67,10 +67,6 @@ _GPU_GAUGES = {
 }
 
 
-def _ticks(window: Window, every: float) -> Floats:
-    return np.arange(window.start, window.end + every / 2, every)
-
-
 def _counter(
     name: str, labels: Mapping[str, object], rows: pd.DataFrame, amounts: pd.Series | Floats, ticks: Floats
 ) -> Series:
@@ -78,18 +74,18 @@ def _counter(
     ends = rows["ts"].to_numpy(float)
     starts = ends - rows["interval_seconds"].to_numpy(float)
     total = np.cumsum(np.nan_to_num(np.asarray(amounts, dtype=float)))
-    marks, heights = (
-        np.column_stack([starts, ends]).ravel(),
-        np.column_stack([np.append(0.0, total[:-1]), total]).ravel(),
-    )
+    heights = np.column_stack([np.append(0.0, total[:-1]), total]).ravel()
     inside = ticks[(ticks >= starts[0]) & (ticks <= ends[-1])]
-    return Series(name, labels, inside, np.interp(inside, marks, heights))
+    return Series(name, labels, inside, np.interp(inside, np.column_stack([starts, ends]).ravel(), heights))
 
 
-def _gauge(name: str, labels: Mapping[str, object], rows: pd.DataFrame, column: str, ticks: Floats) -> Series:
-    ends, values = rows["ts"].to_numpy(float), rows[column].to_numpy(float)
+def _gauge(name: str, labels: Mapping[str, object], rows: pd.DataFrame, value: str | float, ticks: Floats) -> Series:
+    """A gauge of a column of the rows, or of one value all along."""
+    ends = rows["ts"].to_numpy(float)
     inside = ticks[(ticks > ends[0] - rows["interval_seconds"].iloc[0]) & (ticks <= ends[-1])]
-    return known_only(Series(name, labels, inside, values[np.searchsorted(ends, inside)]))
+    if isinstance(value, float):
+        return Series(name, labels, inside, np.full(len(inside), value))
+    return known_only(Series(name, labels, inside, rows[value].to_numpy(float)[np.searchsorted(ends, inside)]))
 
 
 Devices = Sequence[tuple[Mapping[str, object], pd.DataFrame]]
@@ -106,39 +102,27 @@ def _integrals(integrals: Iterable[Integral], devices: Devices, ticks: Floats) -
 
 
 def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
-    def amounts(name: str, own: pd.DataFrame) -> pd.Series:
-        seconds, mean = own["observed_seconds"], own["sm_active_mean"]
-        return {
-            "skuwise_gpu_observed_seconds_total": seconds,
-            "skuwise_gpu_busy_seconds_total": own["duty"] * seconds,
-            "skuwise_gpu_energy_joules_total": own["energy_joules_mean"] * own["energy_joules_n"],
-            "skuwise_gpu_energy_observed_seconds_total": seconds.where(own["energy_joules_n"] > 0, 0.0),
-            "skuwise_gpu_sm_active_squared_seconds_total": mean**2
-            * (1 + own["sm_active_cv"].fillna(0.0) ** 2)
-            * seconds,
-            "skuwise_gpu_throttled_seconds_total": own["throttled_fraction"] * seconds,
-            "skuwise_gpu_throttle_reasons_observed_seconds_total": seconds.where(
-                own["throttled_fraction"].notna(), 0.0
-            ),
-        }[name]
+    def amounts(own: pd.DataFrame) -> dict[str, pd.Series]:
+        seconds, varies = own["observed_seconds"], 1 + own["sm_active_cv"].fillna(0.0) ** 2
+        told = {
+            "observed_seconds": seconds,
+            "busy_seconds": own["duty"] * seconds,
+            "energy_joules": own["energy_joules_mean"] * own["energy_joules_n"],
+            "energy_observed_seconds": seconds.where(own["energy_joules_n"] > 0, 0.0),
+            "sm_active_squared_seconds": own["sm_active_mean"] ** 2 * varies * seconds,
+            "throttled_seconds": own["throttled_fraction"] * seconds,
+            "throttle_reasons_observed_seconds": seconds.where(own["throttled_fraction"].notna(), 0.0),
+        }
+        for pair in ("nvlink", "fabric"):
+            known = seconds.where(own[f"tensor_{pair}_correlation"].notna(), 0.0)
+            moments = _moments(own["tensor_active_mean"], own[f"tensor_{pair}_correlation"])
+            told |= {f"tensor_{pair}_{part}": known * value for part, value in moments.items()}
+        return told
 
-    for name in (
-        "skuwise_gpu_observed_seconds_total", "skuwise_gpu_busy_seconds_total",
-        "skuwise_gpu_energy_joules_total", "skuwise_gpu_energy_observed_seconds_total",
-        "skuwise_gpu_sm_active_squared_seconds_total", "skuwise_gpu_throttled_seconds_total",
-        "skuwise_gpu_throttle_reasons_observed_seconds_total",
-    ):  # fmt: skip
-        for labels, own in devices:
-            yield _counter(name, labels, own, amounts(name, own), ticks)
-    for pair in ("nvlink", "fabric"):
-        for part in (
-            "seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds",
-            "product_bytes",
-        ):  # fmt: skip
-            for labels, own in devices:
-                known = own["observed_seconds"].where(own[f"tensor_{pair}_correlation"].notna(), 0.0)
-                moments = _moments(own["tensor_active_mean"], own[f"tensor_{pair}_correlation"])
-                yield _counter(f"skuwise_gpu_tensor_{pair}_{part}_total", labels, own, known * moments[part], ticks)
+    told = [(labels, own, amounts(own)) for labels, own in devices]
+    for name in told[0][2]:
+        for labels, own, counted in told:
+            yield _counter(f"skuwise_gpu_{name}_total", labels, own, counted[name], ticks)
 
 
 def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
@@ -185,29 +169,18 @@ def _infos(frame: Frame, devices: Devices, ticks: Floats) -> Iterator[Series]:
     for labels, own in devices:
         one = about[str(labels["node"]), str(labels["gpu_uuid"])]
         full = {**labels, **{name: one[name] for name in ("name", "parent_uuid", "mig_profile")}}
-        yield _present("skuwise_gpu_info", full, own, 1.0, ticks)
-    for name, column in (
-        ("skuwise_gpu_mem_total_bytes", "mem_total_bytes"),
-        ("skuwise_gpu_power_limit_watts", "power_limit_watts"),
-        ("skuwise_gpu_nvlink_bytes_per_second", "nvlink_bytes_per_second"),
-    ):
+        yield _gauge("skuwise_gpu_info", full, own, 1.0, ticks)
+    for column in ("mem_total_bytes", "power_limit_watts", "nvlink_bytes_per_second"):
         for labels, own in devices:
             value = about[str(labels["node"]), str(labels["gpu_uuid"])][column]
             if value is not None and not np.isnan(value):
-                yield _present(name, labels, own, float(value), ticks)
+                yield _gauge(f"skuwise_gpu_{column}", labels, own, float(value), ticks)
     names = ("node", "cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type")
-    for _, node in frame.nodes.iterrows():
-        own = frame.host[frame.host["node"] == node["node"]]
-        yield _present("skuwise_node_info", {name: node[name] for name in names}, own, 1.0, ticks)
-    for _, node in frame.nodes.iterrows():
-        own = frame.host[frame.host["node"] == node["node"]]
-        yield _present("skuwise_node_gpus", {"node": node["node"]}, own, float(node["gpu_count"]), ticks)
-
-
-def _present(name: str, labels: Mapping[str, object], rows: pd.DataFrame, value: float, ticks: Floats) -> Series:
-    ends = rows["ts"].to_numpy(float)
-    inside = ticks[(ticks > ends[0] - rows["interval_seconds"].iloc[0]) & (ticks <= ends[-1])]
-    return Series(name, labels, inside, np.full(len(inside), value))
+    hosts = [(node, frame.host[frame.host["node"] == node["node"]]) for _, node in frame.nodes.iterrows()]
+    for node, own in hosts:
+        yield _gauge("skuwise_node_info", {name: node[name] for name in names}, own, 1.0, ticks)
+    for node, own in hosts:
+        yield _gauge("skuwise_node_gpus", {"node": node["node"]}, own, float(node["gpu_count"]), ticks)
 
 
 def _fabric(frame: Frame, ticks: Floats) -> Iterator[Series]:
@@ -229,11 +202,11 @@ def _fabric(frame: Frame, ticks: Floats) -> Iterator[Series]:
         yield _counter(f"{family}_sum", labels, own, own["util_n"] * own["util_mean"], ticks)
     for labels, own in ports:
         full = {**labels, "role": own["role"].iloc[0], "link_layer": own["link_layer"].iloc[0]}
-        yield _present("skuwise_fabric_port_info", full, own, 1.0, ticks)
+        yield _gauge("skuwise_fabric_port_info", full, own, 1.0, ticks)
     for labels, own in ports:
         rate = float(own["line_rate_bytes_per_second"].iloc[0])
         if not np.isnan(rate):
-            yield _present("skuwise_fabric_line_rate_bytes_per_second", labels, own, rate, ticks)
+            yield _gauge("skuwise_fabric_line_rate_bytes_per_second", labels, own, rate, ticks)
 
 
 def _work(frame: Frame, ticks: Floats) -> Iterator[Series]:

@@ -6,7 +6,7 @@ They are sampled once a minute: their gauges are the minute's mean.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -23,37 +23,44 @@ from .prometheus_series import Floats, Series, known_only
 MIB = 1024.0**2
 
 
-def exporter_series(paths: Sequence[Path], window: Window, every_seconds: float = 60.0) -> Iterator[Series]:
+def exporter_series(paths: Sequence[Path], window: Window) -> Iterator[Series]:
     """dcgm-exporter in Kubernetes and node_exporter with InfiniBand, from the minutes of simulated databases.
 
     By name, so that a text format may hold them.
     """
-    every = round(every_seconds / 60)
-    parts = [_Node(path, window, every) for path in paths]
-    for name, column, scale in _DCGM:
+    parts = [_Node(path, window) for path in paths]
+    for name, told in _DCGM.items():
         for part in parts:
-            yield from part.gpu(name, column, scale)
-    for part in parts:
-        yield from part.free()
-    for part in parts:
-        yield from part.energy()
+            yield from part.gpu(name, told)
     for name in _NODE_NAMES:
         for part in parts:
             yield from part.host(name)
 
 
-_DCGM = (
-    ("DCGM_FI_DEV_GPU_UTIL", "gpu_util_mean", 100.0),
-    ("DCGM_FI_DEV_FB_USED", "mem_used_bytes_mean", 1 / MIB),
-    ("DCGM_FI_DEV_POWER_USAGE", "power_watts_mean", 1.0),
-    ("DCGM_FI_DEV_SM_CLOCK", "sm_clock_hertz_mean", 1e-6),
-    ("DCGM_FI_DEV_MEM_CLOCK", "mem_clock_hertz_mean", 1e-6),
-    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gpu_util_mean", 1.0),
-    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "tensor_active_mean", 1.0),
-    ("DCGM_FI_PROF_DRAM_ACTIVE", "dram_active_mean", 1.0),
-    ("DCGM_FI_PROF_PCIE_TX_BYTES", "pcie_tx_bytes_per_second_mean", 1.0),
-    ("DCGM_FI_PROF_PCIE_RX_BYTES", "pcie_rx_bytes_per_second_mean", 1.0),
-)
+def _scaled(column: str, scale: float = 1.0) -> Callable[[pd.DataFrame], pd.Series]:
+    return lambda own: own[column] * scale
+
+
+def _counted(own: pd.DataFrame) -> pd.Series:
+    """Millijoules since the driver was loaded, which was an hour before the window."""
+    return 2.5e8 + np.floor(1000 * (own["energy_joules_mean"] * own["energy_joules_n"]).fillna(0.0).cumsum())
+
+
+# By memory that is free an exporter tells how much there is.
+_DCGM = {
+    "DCGM_FI_DEV_GPU_UTIL": _scaled("gpu_util_mean", 100.0),
+    "DCGM_FI_DEV_FB_USED": _scaled("mem_used_bytes_mean", 1 / MIB),
+    "DCGM_FI_DEV_POWER_USAGE": _scaled("power_watts_mean"),
+    "DCGM_FI_DEV_SM_CLOCK": _scaled("sm_clock_hertz_mean", 1e-6),
+    "DCGM_FI_DEV_MEM_CLOCK": _scaled("mem_clock_hertz_mean", 1e-6),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": _scaled("gpu_util_mean"),
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": _scaled("tensor_active_mean"),
+    "DCGM_FI_PROF_DRAM_ACTIVE": _scaled("dram_active_mean"),
+    "DCGM_FI_PROF_PCIE_TX_BYTES": _scaled("pcie_tx_bytes_per_second_mean"),
+    "DCGM_FI_PROF_PCIE_RX_BYTES": _scaled("pcie_rx_bytes_per_second_mean"),
+    "DCGM_FI_DEV_FB_FREE": lambda own: (own["mem_total_bytes"] - own["mem_used_bytes_mean"]) / MIB,
+    "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": _counted,
+}
 
 # What a port that carries nothing else sends and receives: answers to its subnet manager, and its counters read.
 _MANAGEMENT_BYTES_PER_SECOND = 40.0
@@ -68,50 +75,27 @@ _NODE_NAMES = (
 class _Node:
     """The minutes of one database."""
 
-    def __init__(self, path: Path, window: Window, every: int) -> None:
-        self._every = max(every, 1)
+    def __init__(self, path: Path, window: Window) -> None:
         with open_reader(path) as reader:
             reader.text_factory = bytes
 
             def rows(query: Query) -> pd.DataFrame:
                 return to_table(reader.fetch(query.sql, {"start": window.start, "end": window.end}), query)
 
-            minutes = _thinned(rows(queries.GPU_MINUTES), every)
+            minutes = rows(queries.GPU_MINUTES)
             self._minutes = {str(uuid): own for uuid, own in minutes.groupby("gpu_uuid")}
             self._nodes = rows(queries.NODES)
-            self._fabric = _thinned(rows(queries.FABRIC_MINUTES), every)
-            self._host = _thinned(rows(queries.HOST_MINUTES), every)
+            self._fabric = rows(queries.FABRIC_MINUTES)
+            self._host = rows(queries.HOST_MINUTES)
             self._gpus = rows(queries.GPUS)
             uses = rows(queries.USES)
             self._uses = uses.merge(rows(queries.WORKLOADS), on="workload_id")
 
-    def gpu(self, name: str, column: str, scale: float) -> Iterator[Series]:
+    def gpu(self, name: str, told: Callable[[pd.DataFrame], pd.Series]) -> Iterator[Series]:
         for _, gpu in self._gpus.iterrows():
             own = self._minutes.get(str(gpu["gpu_uuid"]))
-            if own is None:
-                continue
-            yield from self._by_pod(name, gpu, own["ts"].to_numpy(float), own[column].to_numpy(float) * scale)
-
-    def free(self) -> Iterator[Series]:
-        """Memory that is free: by it an exporter tells how much there is."""
-        for _, gpu in self._gpus.iterrows():
-            own = self._minutes.get(str(gpu["gpu_uuid"]))
-            if own is None:
-                continue
-            rest = (own["mem_total_bytes"] - own["mem_used_bytes_mean"]).to_numpy(float) / MIB
-            yield from self._by_pod("DCGM_FI_DEV_FB_FREE", gpu, own["ts"].to_numpy(float), rest)
-
-    def energy(self) -> Iterator[Series]:
-        """Millijoules since the driver was loaded, which was an hour before the window."""
-        for _, gpu in self._gpus.iterrows():
-            own = self._minutes.get(str(gpu["gpu_uuid"]))
-            if own is None:
-                continue
-            # A minute that is left stands for those that were not.
-            drawn = self._every * (own["energy_joules_mean"] * own["energy_joules_n"]).to_numpy(float)
-            counted = 2.5e8 + np.floor(1000 * np.cumsum(np.nan_to_num(drawn)))
-            ts = own["ts"].to_numpy(float)
-            yield from self._by_pod("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", gpu, ts, counted)
+            if own is not None:
+                yield from self._by_pod(name, gpu, own["ts"].to_numpy(float), told(own).to_numpy(float))
 
     def host(self, name: str) -> Iterator[Series]:
         if name in ("node_uname_info", "node_dmi_info"):
@@ -202,10 +186,6 @@ def _firmware(node: pd.Series) -> dict[str, str]:
         "oci": {"system_vendor": "QEMU", "chassis_asset_tag": "OracleCloud.com"},
     }
     return marks.get(str(node["provider"]), {})
-
-
-def _thinned(rows: pd.DataFrame, every: int) -> pd.DataFrame:
-    return rows if every <= 1 else rows[(rows["ts"] // 60 % every) == 0]
 
 
 def _summed(rows: pd.DataFrame, column: str) -> Floats:

@@ -1,14 +1,15 @@
-"""Nodes, prices and premiums: every dollar with its source and date, and what is not known stays unknown."""
-
-from __future__ import annotations
+"""GPUs, nodes, prices and premiums: names match whole, every dollar has source and date, every check its failure."""
 
 import re
+import shutil
 from datetime import date
 from pathlib import Path
 
 import pytest
+import yaml
 from skuwise.advisor.recommend.pricing import PriceBook
 from skuwise.rules.base.errors import RulesError
+from skuwise.rules.catalog.gpu_files import load_gpus, normalise
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.node_files import load_nodes
 from skuwise.rules.catalog.premiums import load_premiums
@@ -52,17 +53,21 @@ PRICES = """prices:
 """
 
 
-def site(tmp_path: Path, text: str) -> Path:
-    (tmp_path / "nodes").mkdir()
-    (tmp_path / "nodes" / "own.yaml").write_text(text)
+def site(tmp_path: Path, text: str, name: str = "nodes/own.yaml") -> Path:
+    """The folder of a site whose file of this name says so."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(text)
     return tmp_path
+
+
+def prices(tmp_path: Path, text: str) -> Path:
+    return site(tmp_path, text, "prices.yaml") / "prices.yaml"
 
 
 def test_every_node_has_a_gpu_of_the_catalog():
     assert len(CATALOG.nodes) > 200
     for node in CATALOG.nodes.values():
-        assert node.gpu in CATALOG.gpus
-        assert node.name == f"{node.provider}/{node.instance_type}"
+        assert node.gpu in CATALOG.gpus and node.name == f"{node.provider}/{node.instance_type}"
 
 
 def test_every_price_has_a_date_and_an_id_of_its_own():
@@ -95,8 +100,7 @@ def test_list_prices_of_well_known_nodes(name, region, usd, as_of):
 def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
     with_fabric = CATALOG.nodes["azure/Standard_ND96isr_H100_v5"]
     without = CATALOG.nodes["azure/Standard_ND96is_H100_v5"]
-    assert CATALOG.fabric_twins(with_fabric) == (without,)
-    assert CATALOG.fabric_twins(without) == (with_fabric,)
+    assert CATALOG.fabric_twins(with_fabric) == (without,) and CATALOG.fabric_twins(without) == (with_fabric,)
     assert with_fabric.fabric.bytes_per_second == 400e9  # one way
     mega = CATALOG.fabric_twins(CATALOG.nodes["gcp/a3-highgpu-8g"])
     assert [node.name for node in mega] == ["gcp/a3-megagpu-8g"]
@@ -105,8 +109,7 @@ def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
 @pytest.mark.parametrize(("name", "rdma"), [("p4d.24xlarge", True), ("p6-b200.48xlarge", True), ("g5.48xlarge", False)])
 def test_rdma_over_efa_is_as_the_provider_documents_it(name, rdma):
     node = CATALOG.nodes[f"aws/{name}"]
-    assert node.fabric.rdma is rdma
-    assert "EC2 User Guide" in node.source.text
+    assert node.fabric.rdma is rdma and "EC2 User Guide" in node.source.text
 
 
 def test_candidates_are_of_one_provider_and_priced_in_its_region():
@@ -123,43 +126,16 @@ def test_nodes_of_a_gpu_can_be_narrowed_by_count():
 
 def test_a_person_may_say_h100_but_telemetry_may_not():
     assert CATALOG.gpu("H100") is None
-    asked = CATALOG.gpu_asked("h100")
-    assert asked is not None
-    assert asked.name == "H100-SXM5"
-    assert CATALOG.gpu_asked("H1000") is None
+    asked = [CATALOG.gpu_asked(name) for name in ("h100", "H1000")]
+    assert [one and one.name for one in asked] == ["H100-SXM5", None]
     assert {node.provider for node in load_nodes(providers={"aws"}).values()} == {"aws"}
 
 
 def test_a_site_adds_nodes_of_its_own(tmp_path):
     catalog = load_catalog(site(tmp_path, NODES))
     node = catalog.node("own/box-8")
-    assert node is not None
-    assert catalog.price(node, "here") == node.prices[0]
+    assert node is not None and catalog.price(node, "here") == node.prices[0]
     assert [twin.name for twin in catalog.fabric_twins(node)] == ["own/plain-8"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "part"),
-    [
-        ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
-        ("usd_per_hour: 40.5", "usd_per_hour: 0", "own.yaml:13: 'usd_per_hour' is 0 and must be above 0"),
-        ("usd_per_hour: 40.5, ", "", "'usd_per_hour' is missing"),
-        (", as_of: 2026-11-01}", "}", "'as_of' is missing"),
-        ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
-        ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
-        ("link: nvswitch", "link: rope", "'link' is 'rope'"),
-    ],
-)
-def test_a_wrong_node_is_refused(tmp_path, old, new, part):
-    with pytest.raises(RulesError) as caught:
-        load_catalog(site(tmp_path, NODES.replace(old, new, 1)))
-    assert part in str(caught.value)
-
-
-def prices(tmp_path: Path, text: str) -> Path:
-    path = tmp_path / "prices.yaml"
-    path.write_text(text)
-    return path
 
 
 def test_a_teams_price_is_read_with_its_commitment(tmp_path):
@@ -177,12 +153,8 @@ POWER = """power:
 def test_electricity_has_a_price_by_region(tmp_path):
     told = load_prices(prices(tmp_path, POWER))
     book = PriceBook(CATALOG, electricity=told.power)
-    found = {region: book.power(region) for region in ("eastus", "westus", None)}
-    assert {region: one.usd_per_kwh for region, one in found.items() if one} == {
-        "eastus": 0.085,
-        "westus": 0.12,
-        None: 0.12,
-    }
+    found = [book.power(region) for region in ("eastus", "westus", None)]
+    assert [one and one.usd_per_kwh for one in found] == [0.085, 0.12, 0.12]
     assert PriceBook(CATALOG, electricity=told.power[:1]).power("westus") is None
 
 
@@ -201,9 +173,8 @@ def test_electricity_has_a_price_by_region(tmp_path):
     ],
 )
 def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
-    with pytest.raises(RulesError) as caught:
+    with pytest.raises(RulesError, match=re.escape(part)):
         load_prices(prices(tmp_path, PRICES.replace(old, new)), CATALOG.nodes, today=date(2026, 11, 21))
-    assert part in str(caught.value)
     with pytest.raises(RulesError, match="cannot be read"):
         load_prices(tmp_path / "none.yaml")
 
@@ -212,21 +183,210 @@ def test_premiums_are_assumed_and_ordered():
     premiums = load_premiums()
     assert {"fabric-added", "fabric-doubled", "nvlink-bridge"} <= set(premiums)
     for premium in premiums.values():
-        assert premium.basis == "assumed"
-        assert premium.low <= premium.likely <= premium.high
-        assert premium.pairs
+        assert premium.basis == "assumed" and premium.low <= premium.likely <= premium.high and premium.pairs
 
 
 def test_the_observed_fabric_premium_lies_in_its_prior():
     prior = load_premiums()["fabric-added"]
     dear, plain = (CATALOG.price(f"azure/Standard_ND96is{r}_H100_v5", "eastus") for r in ("r", ""))
-    assert dear is not None
-    assert plain is not None
+    assert dear is not None and plain is not None
     assert prior.low <= dear.usd_per_hour / plain.usd_per_hour - 1 <= prior.high
 
 
 def test_a_premium_out_of_order_is_refused(tmp_path):
     text = "premiums:\n  fabric-added: {low: 0.2, likely: 0.1, high: 0.3, basis: assumed, text: t, as_of: 2026-01-01}\n"
-    (tmp_path / "premiums.yaml").write_text(text)
     with pytest.raises(RulesError, match="out of order"):
-        load_premiums(tmp_path)
+        load_premiums(site(tmp_path, text, "premiums.yaml"))
+
+
+LIBRARY = load_gpus()
+
+ENTRY = """
+vendor: NVIDIA
+gpus:
+  X100:
+    aliases: ["NVIDIA X100"]
+    architecture: Hopper
+    compute_capability: "9.0"
+    sm_count: 132
+    boost_mhz: 1980
+    tensor: {reference_mhz: 1830, flop_per_clock_per_sm: 4096, basis: published}
+    dense_tflops: {fp32: 66.9, fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9}
+    memory: {gb: 80, type: HBM3, gb_per_second: 3350}
+    nvlink: {gb_per_second_one_way: 450, links: 18, generation: 4}
+    pcie: {generation: 5, lanes: 16}
+    tdp_watts: 700
+    mig_slices_max: 7
+    form_factor: SXM5
+    source: a datasheet
+    as_of: 2026-11-01
+    grade: B
+"""
+
+
+def gpu_site(tmp_path: Path, text: str) -> Path:
+    return site(tmp_path, text, "gpus/own.yaml")
+
+
+@pytest.mark.parametrize(
+    ("spoken", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-SXM5"),
+        ("NVIDIA-H100-80GB-HBM3", "H100-SXM5"),  # as Kubernetes writes it into a label
+        ("H100-SXM-80GB", "H100-SXM5"),
+        ("NVIDIA H100 PCIe", "H100-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
+        ("NVIDIA A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("NVIDIA A100 80GB PCIe", "A100-PCIe-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-PCIe-40GB"),
+        ("NVIDIA H200", "H200-SXM"),
+        ("NVIDIA H200 NVL", "H200-NVL"),
+        ("H200-SXM-141GB", "H200-SXM"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA L40", "L40"),
+        # Never in part.
+        *((part, None) for part in (
+            "H100", "A100", "GB200X", "NVIDIA B2", "200", "", "NVIDIA", "H100-SXM5 GB200", "GH200 144GB"
+        )),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_found_by_the_whole_name_its_driver_gives(spoken, name):
+    found = LIBRARY.find(spoken)
+    assert (found and found.name) == name
+
+
+def test_every_alias_leads_to_one_gpu():
+    for gpu in LIBRARY.gpus.values():
+        assert {LIBRARY.index[normalise(alias)] for alias in (gpu.name, *gpu.aliases)} == {gpu.name}
+
+
+def test_figures_of_h100_are_in_base_units_and_one_way():
+    gpu = LIBRARY.gpus["H100-SXM5"]
+    assert gpu.dense_flops["bf16"] == pytest.approx(989.4e12) and gpu.mem_bytes == 80 * 1024**3
+    assert gpu.nvlink_bytes_per_second == 450e9 and gpu.tensor_reference_hertz == 1830e6
+    assert gpu.pcie_bytes_per_second == pytest.approx(63.0e9, rel=0.01) and gpu.achieved.mem == 0.88
+    assert (gpu.source.grade, gpu.source.as_of) == ("A", "2026-11-21")
+
+
+def test_the_known_traps_are_avoided():
+    gpus = LIBRARY.gpus
+    assert gpus["L40"].dense_flops["fp16"] == pytest.approx(gpus["L40S"].dense_flops["fp16"] / 2, rel=0.01)
+    assert gpus["A10G"].dense_flops["fp16"] == 70e12
+    assert (gpus["B200-SXM"].mem_bytes, gpus["B200-SXM"].mem_bandwidth_bytes_per_second) == (180 * 1024**3, 7.7e12)
+    assert "bf16" not in gpus["V100-SXM2-16GB"].dense_flops and gpus["L4"].nvlink_bytes_per_second is None
+    assert gpus["H100-NVL"].source.grade == "C"
+
+
+def test_a_site_adds_a_gpu_and_replaces_one(tmp_path):
+    library = load_gpus(gpu_site(tmp_path, ENTRY + ENTRY.partition("gpus:\n")[2].replace("X100", "L4")))
+    assert library.gpus["X100"].dense_flops["fp16"] == pytest.approx(989.4e12) and library.gpus["L4"].tdp_watts == 700
+    assert len(library.gpus) == len(LIBRARY.gpus) + 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "part"),
+    [
+        ("fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9", "fp16: 1979", "is it the rate with sparsity?"),
+        ("fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9", "fp16: 494.7", "is it one die of two?"),
+        ("fp16: 989.4, bf16: 989.4", "fp16: 940, bf16: 940", "SMs x FLOP x clock give"),
+        ("flop_per_clock_per_sm: 4096", "flop_per_clock_per_sm: 8192", "is more than the 4096"),
+        # solving the clock from a sparse rate passes the formula and asks for an impossible clock
+        (
+            "tensor: {reference_mhz: 1830, flop_per_clock_per_sm: 4096, basis: published}\n"
+            "    dense_tflops: {fp32: 66.9, fp16: 989.4, bf16: 989.4, fp8: 1978.9, int8: 1978.9}",
+            "tensor: {reference_mhz: 3660, flop_per_clock_per_sm: 4096, basis: back-solved}\n"
+            "    dense_tflops: {fp32: 66.9, fp16: 1978.9}",
+            "asks for a clock of 3660 MHz",
+        ),
+        ("fp32: 66.9", "fp32: 33.5", "fp32 is 33.5"),
+        ("bf16: 989.4", "bf16: 494", "bf16 is 494 TFLOP/s and must be 1 x fp16"),
+        ("fp8: 1978.9", "fp8: 3958", "fp8 is 3958 TFLOP/s and must be 2 x fp16"),
+        ("int8: 1978.9", "int8: 3958", "int8 is 3958"),
+        ("int8: 1978.9", "int8: 1978.9, fp4: 9000", "fp4 is 9000 TFLOP/s and must be 2 x fp8"),
+        ("gb_per_second: 3350", "gb_per_second: 1675", "is not what HBM3 delivers"),
+        ("gb: 80,", "gb: 80, mib: 40960,", "mib and gb of memory disagree"),
+    ],
+)
+def test_every_check_refuses_its_example(tmp_path, old, new, part):
+    assert old in ENTRY
+    with pytest.raises(RulesError) as caught:
+        load_gpus(gpu_site(tmp_path, ENTRY.replace(old, new)))
+    assert part in str(caught.value) and "own.yaml:5: " in str(caught.value)
+
+
+# What scraped tables say of one die of two, in itself as consistent as the whole, and of a part at its sibling's rate.
+DIE = {
+    "compute_capability": "10.0",
+    "sm_count": 74,
+    "boost_mhz": 1965,
+    "tensor": {"reference_mhz": 1856, "flop_per_clock_per_sm": 8192, "basis": "published"},
+    "dense_tflops": {"fp32": 37.2, "fp16": 1125, "bf16": 1125, "fp8": 2250, "int8": 2250, "fp4": 4500},
+    "memory": {"gb": 90, "type": "HBM3e", "gb_per_second": 3850},
+}
+L40 = {
+    "compute_capability": "8.9",
+    "sm_count": 142,
+    "boost_mhz": 2490,
+    "tensor": {"reference_mhz": 2490, "flop_per_clock_per_sm": 1024, "basis": "published"},
+    "dense_tflops": {"fp32": 90.5, "fp16": 362, "bf16": 362},
+    "memory": {"gb": 48, "type": "GDDR6", "gb_per_second": 864},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "figures", "said"),
+    [
+        ("B200-SXM", "Blackwell", DIE, "3850 GB/s is not what HBM3e delivers on one GPU"),
+        ("L40", "Ada", L40, "1024 FLOP per clock and SM is more than the 512 of L40"),
+    ],
+)
+def test_figures_that_agree_among_themselves_alone_are_refused(tmp_path, name, architecture, figures, said):
+    entry = yaml.safe_load(ENTRY)["gpus"]["X100"] | {"architecture": architecture, "as_of": "2026-11-01"} | figures
+    with pytest.raises(RulesError, match=said):
+        load_gpus(gpu_site(tmp_path, yaml.safe_dump({"vendor": "NVIDIA", "gpus": {name: entry}})))
+
+
+def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
+    text = ENTRY.replace("tdp_watts: 700", "tdp_watts: 2400\n    unchecked: {power: a whole module}")
+    assert load_gpus(gpu_site(tmp_path, text)).gpus["X100"].tdp_watts == 2400
+    with pytest.raises(RulesError, match="unknown key 'heat'"):
+        load_gpus(gpu_site(tmp_path, text.replace("power: a", "heat: a")))
+
+
+WRONG_NODES = [
+    ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
+    ("usd_per_hour: 40.5", "usd_per_hour: 0", "own.yaml:13: 'usd_per_hour' is 0 and must be above 0"),
+    ("usd_per_hour: 40.5, ", "", "'usd_per_hour' is missing"),
+    (", as_of: 2026-11-01}", "}", "'as_of' is missing"),
+    ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
+    ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
+    ("link: nvswitch", "link: rope", "'link' is 'rope'"),
+]
+WRONG_GPUS = [
+    ("tdp_watts", "tdp_wats", "'tdp_watts' is missing in gpu 'X100'"),
+    ("grade: B", "grade: B\n    colour: red", "own.yaml:21: unknown key 'colour' in gpu 'X100'"),
+    ("links: 18", "links: 18, speed: 5", "unknown key 'speed'"),
+    ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
+    ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
+    ("vendor: NVIDIA\n", "", "'vendor' is missing"),
+]
+
+
+@pytest.mark.parametrize(
+    ("load", "name", "text", "part"),
+    [
+        *((load_catalog, "nodes/own.yaml", NODES.replace(old, new, 1), part) for old, new, part in WRONG_NODES),
+        *((load_gpus, "gpus/own.yaml", ENTRY.replace(old, new), part) for old, new, part in WRONG_GPUS),
+    ],
+)
+def test_a_wrong_node_or_gpu_is_refused(load, name, text, part, tmp_path):
+    with pytest.raises(RulesError, match=re.escape(part)):
+        load(site(tmp_path, text, name))
+
+
+def test_the_same_gpu_in_two_files_of_one_folder_is_refused(tmp_path):
+    folder = gpu_site(tmp_path, ENTRY)
+    shutil.copy(folder / "gpus" / "own.yaml", folder / "gpus" / "twice.yaml")
+    with pytest.raises(RulesError, match="another file of this folder"):
+        load_gpus(folder)

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """The screens, driven by keys. Each test runs the real program on the real advice of a small fleet."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from threading import Event
@@ -26,8 +24,7 @@ def test_the_page_is_there_before_the_data_and_tells_how_reading_goes() -> None:
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ...")
-        assert "1 Overview" in s.screen
-        assert s.app.state.loaded is None
+        assert "1 Overview" in s.screen and s.app.state.loaded is None
         gate.set()
         await s.ready()
         for told in ("Recoverable  $7,177/month", "idle-fabric", "online-inference", "at list price"):
@@ -101,8 +98,7 @@ def test_decisions_ask_for_what_they_need_and_reach_the_ledger() -> None:
 
     drive(steps, loader)
     (first, second) = loader.decided
-    assert first[1:] == ("dismissed", None, "no")
-    assert second[1:] == ("snoozed", 1_790_812_800.0, None)
+    assert first[1:] == ("dismissed", None, "no") and second[1:] == ("snoozed", 1_790_812_800.0, None)
     assert first[0] == next(r.id for r in fleet().advice.recommendations if r.counts)
     assert second[0] in {r.id for r in fleet().advice.recommendations}
 
@@ -140,8 +136,7 @@ def test_a_window_of_ones_own_is_asked_for_read_and_named() -> None:
 
 
 def test_a_terminal_that_nobody_knows_may_have_colours() -> None:
-    assert has_colours("xterm-256color")
-    assert has_colours("no-such-terminal")
+    assert has_colours("xterm-256color") and has_colours("no-such-terminal")
 
 
 NAMES = ("training/llm-pretrain-a100-eu-01", "training/llm-pretrain-a100-eu-02")
@@ -172,10 +167,8 @@ def test_columns_fill_the_line_and_what_is_hidden_would_not_fit(room: int) -> No
 
 
 def test_a_column_needs_its_title_and_its_widest_cell() -> None:
-    assert COLUMNS[0].need([]) == len("workload") + 1
-    assert COLUMNS[0].need(ROWS) == len(NAMES[0])
-    assert COLUMNS[4].need(ROWS) == 7
-    assert COLUMNS[0].need([("数据",) * 5] * 10_000) == len("workload") + 1
+    assert COLUMNS[0].need([]) == len("workload") + 1 and COLUMNS[0].need(ROWS) == len(NAMES[0])
+    assert COLUMNS[4].need(ROWS) == 7 and COLUMNS[0].need([("数据",) * 5] * 10_000) == len("workload") + 1
 
 
 def test_the_overview_and_the_map_show_each_unobserved_gpu_with_its_reason_and_a_legend() -> None:

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 """The page of open incidents: what it shows, how decisions are kept, and what it says where there is nothing."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -123,12 +121,10 @@ def test_a_rule_has_what_its_findings_cost_in_the_hours_of_their_gpus() -> None:
     for f in loaded.advice.findings:
         if is_waste(f.rule):
             wanted[f.rule] = wanted.get(f.rule, 0.0) + (f.cost_usd or 0.0)
-    assert history.priced
-    assert history.unplaced == 0
+    assert history.priced and history.unplaced == 0
     assert {one.rule: one.total for one in history.rules} == pytest.approx(wanted)
     for one in history.rules:
-        assert math.fsum(one.values) == pytest.approx(one.total)
-        assert len(one.values) == HOURS
+        assert math.fsum(one.values) == pytest.approx(one.total) and len(one.values) == HOURS
         assert max(one.values) == pytest.approx(one.total / HOURS, rel=0.05)  # the service runs evenly
 
 
@@ -145,8 +141,7 @@ def test_what_has_no_place_in_the_window_is_told_apart_and_nothing_is_no_waste()
     loaded = fleet()
     lost = tuple(replace(f, gpus=("GPU-gone",)) for f in loaded.advice.findings)
     history = waste_history(loaded.frame, replace(loaded.advice, findings=lost))
-    assert history.rules == ()
-    assert history.unplaced > 0
+    assert history.rules == () and history.unplaced > 0
     empty = replace(loaded.frame, gpu=loaded.frame.gpu.iloc[:0])
     assert waste_history(empty, loaded.advice).rules == ()
     none = waste_history(empty, replace(loaded.advice, findings=()))
@@ -154,8 +149,7 @@ def test_what_has_no_place_in_the_window_is_told_apart_and_nothing_is_no_waste()
 
 
 def test_cells_hold_whole_hours_and_tell_a_day() -> None:
-    assert per_cell([1.0] * 48, 24) == (2, (24.0,) * 24)
-    assert per_cell([1.0] * 5, 2) == (3, (24.0, 24.0))
+    assert per_cell([1.0] * 48, 24) == (2, (24.0,) * 24) and per_cell([1.0] * 5, 2) == (3, (24.0, 24.0))
     assert per_cell([2.0], 50) == (1, (48.0,))
     rules = tuple(RuleWaste(f"r{n}", 10.0 - n, (10.0 - n,)) for n in range(7))
     drawn = bands(rules, 3)
@@ -173,5 +167,4 @@ def test_recommendations_that_save_nothing_are_counted_by_their_reason() -> None
     assert [row.recommendation.id for row in shown] == [r.id for r in advice.recommendations if r.shown]
     assert all(row.title[0].isupper() and row.id.startswith("r-") for row in rows)
     counted = sum(int(number) for number in re.findall(r"(\d+) (?:below|blocked)", left_out_words(rows)))
-    assert counted == len(rows) - len(shown) > 0
-    assert left_out_words(shown) == ""
+    assert counted == len(rows) - len(shown) > 0 and left_out_words(shown) == ""

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """A node while its agent writes: what a look gives, what it never does, and what becomes of it when the file goes."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Iterator
@@ -69,9 +67,7 @@ def test_a_look_gives_the_newest_seconds_of_each_device_and_stays_behind_a_live_
     node.set_workloads([work], [WorkloadUse("w1", "GPU-1", "process")], END)
     writer.commit()
     live = read_live(tmp_path / "n1.db", "n1", END + 1)
-    assert live.ends[-1] == END + 1 - BEHIND_SECONDS
-    assert live.interval_seconds == 1.0
-    assert len(live.ends) == MOMENTS
+    assert live.ends[-1] == END + 1 - BEHIND_SECONDS and live.interval_seconds == 1.0 and len(live.ends) == MOMENTS
     first, second = live.of("gpu")
     assert [gauge.last for gauge in (first.gauge("SM active"), first.gauge("power"))] == [
         pytest.approx(live.ends[-1] % 100), 300.0,
@@ -110,8 +106,7 @@ def test_a_file_that_vanished_was_replaced_or_is_locked_is_told_and_a_new_one_be
         read_live(path, "n1", END + 2, series)
     begun(path, count=50, uuids=("GPU-9",))[0].close()
     told = read_live(path, "n1", T0 + 51, series)
-    assert [device.key for device in told.of("gpu")] == ["GPU-9"]
-    assert told.ends[-1] < series.ends[-1]
+    assert [device.key for device in told.of("gpu")] == ["GPU-9"] and told.ends[-1] < series.ends[-1]
     with pytest.raises(StoreError, match="No node n7"):
         read_live(path, "n7", T0 + 51)
     path.write_bytes(b"no database at all" * 100)
@@ -130,8 +125,7 @@ def test_a_short_window_is_told_by_the_minute_and_a_long_one_as_it_is(tmp_path: 
     fine = by_minute(hour, ("n1",))
     assert set(fine.gpu["interval_seconds"]) == {60.0}
     assert fine.gpu.groupby("gpu_uuid")["ts"].count().tolist() == fine.gpu.groupby("gpu_uuid")["ts"].nunique().tolist()
-    assert fine.gpu["ts"].min() > hour.window.start
-    assert by_minute(hour, ("n2",)) is hour
+    assert fine.gpu["ts"].min() > hour.window.start and by_minute(hour, ("n2",)) is hour
     long = read_frame([path], since_seconds=2 * 86400)
     assert by_minute(long, ("n1",)) is long
 
@@ -302,8 +296,7 @@ def test_what_was_kept_comes_back_as_it_was(tmp_path: Path) -> None:
     assert looks.get(loaded.window) is None
     looks.put(loaded)
     back = looks.get(loaded.window)
-    assert back == bare(loaded) and back is not None
-    assert not isinstance(back, Loaded)
+    assert back == bare(loaded) and back is not None and not isinstance(back, Loaded)
     assert back.shown is back.advice  # one window: nothing says that another one was judged
     # What the contract's JSON has not is there, too.
     first = max(loaded.advice.workloads, key=lambda w: len(w.features))
@@ -318,8 +311,7 @@ def test_a_window_that_is_not_the_findings_keeps_both(tmp_path: Path) -> None:
     week = replace(loaded, window=WINDOWS[2], shown=shown)
     looks.put(week)
     back = looks.get(WINDOWS[2])
-    assert back == bare(week) and back is not None and back.shown is not back.advice
-    assert looks.get(WINDOWS[-1]) is None
+    assert back == bare(week) and back is not None and back.shown is not back.advice and looks.get(WINDOWS[-1]) is None
 
 
 def test_another_source_or_other_options_are_another_look(tmp_path: Path) -> None:

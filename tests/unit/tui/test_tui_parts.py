@@ -1,8 +1,7 @@
-# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false, reportOperatorIssue=false, reportArgumentType=false
-"""What the screens are made of, without a screen: cells, sums, states, jobs, and what the telemetry tells over time."""
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
+"""What the screens are made of, without a screen: cells, states, jobs, the fleet map, and what telemetry tells."""
 
-from __future__ import annotations
-
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,14 +12,27 @@ import pytest
 from rich.cells import cell_len
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Decision
+from skuwise.advisor.views.device_series import in_frame
+from skuwise.advisor.views.fleet_map import NO_PORTS, nodes_with_gpus
 from skuwise.advisor.views.workload_timeline import history_of
-from skuwise.rules.base.errors import StoreError
+from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
-from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.app_pages import KeptStylesheet
 from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, fit_middle, line
+from skuwise.tui.content.fleet_measures import (
+    MEASURES,
+    NO_OWNER,
+    NO_WORKLOAD,
+    Spot,
+    fleet_map,
+    nice,
+    spots,
+    value_words,
+)
 from skuwise.tui.data.background_jobs import Cancelled, JobDone, JobFailed, Jobs, JobTold
-from skuwise.tui.state import STALE_SECONDS, WINDOWS, State, with_decision
+from skuwise.tui.data.time_window import next_window, parse_window
+from skuwise.tui.state import FINDINGS_WINDOW, STALE_SECONDS, WINDOWS, State, with_decision
 from skuwise.tui.widgets.topbar import standing_words
 from textual.css.stylesheet import Stylesheet
 
@@ -34,8 +46,7 @@ def test_a_cell_is_as_wide_as_it_should_be_and_says_where_it_was_cut(
     cut: Callable[[str, int], str], text: str, width: int
 ) -> None:
     told = cut(text, width)
-    assert cell_len(told) == width
-    assert told.isprintable()
+    assert cell_len(told) == width and told.isprintable()
     if cut is fit and width and cell_len(text) > width:
         assert told.endswith(CUT)
     assert fit_middle("ip-10-0-1-23.ec2.internal", 9) == "ip-1…rnal"
@@ -43,23 +54,17 @@ def test_a_cell_is_as_wide_as_it_should_be_and_says_where_it_was_cut(
 
 def test_outside_text_is_no_markup() -> None:
     told = line(HOSTILE)
-    assert "[red]x[/red] [@click=app.quit]y[/]" in told.plain
-    assert "\x1b" not in told.plain
-    assert "\u202e" not in told.plain
-    assert told.spans == []
+    assert "[red]x[/red] [@click=app.quit]y[/]" in told.plain and "\x1b" not in told.plain
+    assert "\u202e" not in told.plain and told.spans == []
 
 
 def test_a_bar_fills_by_its_share_and_shows_what_is_tiny() -> None:
-    assert bar(0.5, 8) == "████    "
-    assert bar(0.0, 4) == "    "
-    assert bar(1e-6, 4) == "▏   "
-    assert bar(7.0, 4) == "████"
+    assert bar(0.5, 8) == "████    " and bar(0.0, 4) == "    " and bar(1e-6, 4) == "▏   " and bar(7.0, 4) == "████"
 
 
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
     state = State(window=WINDOWS[0], now=NOW + 60, loaded=fleet())
-    assert not state.stale
-    assert "read 1 min ago" in standing_words(state)
+    assert not state.stale and "read 1 min ago" in standing_words(state)
     assert replace(state, now=NOW + STALE_SECONDS + 1).stale
     assert "r reads again" in standing_words(replace(state, now=NOW + STALE_SECONDS + 1))
     assert "reading failed" in standing_words(replace(state, error="gone"))
@@ -70,8 +75,7 @@ def test_a_decision_marks_one_recommendation_only() -> None:
     loaded, decision = fleet(), Decision("accepted", NOW, "ann")
     first, second, *_ = loaded.advice.recommendations
     marked = with_decision(loaded, first.id, decision).advice.recommendations
-    assert marked[0].decision == decision
-    assert marked[1] == second
+    assert marked[0].decision == decision and marked[1] == second
 
 
 def test_history_is_a_mean_weighted_by_what_was_observed_and_keeps_its_gaps() -> None:
@@ -87,10 +91,8 @@ def test_history_is_a_mean_weighted_by_what_was_observed_and_keeps_its_gaps() ->
     history = history_of(b.frame(), "w")
     assert history.ends == tuple(START + n * HOUR for n in (1, 2, 3))
     (sm,) = [one for one in history.lines if one.name == "SM active"]
-    assert sm.unit == "%"
-    assert sm.values == (pytest.approx(40.0), None, pytest.approx(40.0))
-    assert "fabric sent" not in {one.name for one in history.lines}
-    assert history_of(b.frame(), "nobody").lines == ()
+    assert sm.unit == "%" and sm.values == (pytest.approx(40.0), None, pytest.approx(40.0))
+    assert "fabric sent" not in {one.name for one in history.lines} and history_of(b.frame(), "nobody").lines == ()
 
 
 def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_next_step() -> None:
@@ -112,8 +114,7 @@ def test_of_jobs_in_one_slot_the_newest_counts_and_one_called_off_stops_at_its_n
     jobs.start("reading", lambda tell: "quick")
     done = posted.get(timeout=30)
     gate.set()
-    assert ended.wait(30) and posted.empty()
-    assert isinstance(told, JobTold) and isinstance(done, JobDone)
+    assert ended.wait(30) and posted.empty() and isinstance(told, JobTold) and isinstance(done, JobDone)
     assert (jobs.current(told), jobs.current(done)) == (False, True)
 
 
@@ -132,9 +133,7 @@ def test_what_a_job_raises_arrives_as_a_sentence_without_effect_on_the_terminal(
 def test_without_a_terminal_it_says_so_and_ends(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tui", *arguments]) == 2
     told = capsys.readouterr()
-    assert told.out == ""
-    assert "needs a terminal" in told.err
-    assert len(told.err.splitlines()) == 1
+    assert told.out == "" and "needs a terminal" in told.err and len(told.err.splitlines()) == 1
 
 
 def test_a_cost_fits_its_column_with_its_unit() -> None:
@@ -174,8 +173,7 @@ def test_another_theme_and_the_first_again_are_what_textual_reads() -> None:
 
 def test_a_source_that_is_added_is_read_in_every_theme() -> None:
     kept = filled(KeptStylesheet(variables=look("red")))
-    assert len(list(kept.read_ahead(look("blue")))) == len(CSS)
-    assert list(kept.read_ahead(look("blue"))) == []
+    assert len(list(kept.read_ahead(look("blue")))) == len(CSS) and list(kept.read_ahead(look("blue"))) == []
     kept.add_source("Input { color: $primary; }", ("three", ""))
     kept.reparse()
     assert "Input" in kept.css
@@ -185,3 +183,118 @@ def test_a_source_that_is_added_is_read_in_every_theme() -> None:
     own.add_source("Input { color: $primary; }", ("three", ""))
     own.reparse()
     assert kept.css == own.css
+
+
+SM, FABRIC, MEMORY, POWER = (MEASURES[n] for n in (0, 4, 5, 6))
+
+
+def small():
+    """Two nodes with a silent and a used fabric, and one of which nothing but its name and its count is known."""
+    b = FrameBuilder(hours=4)
+    b.node("n1", 2)
+    b.node("n2", 1)
+    b.nodes.append({"node": "n3", "gpu_count": 4, "first_seen": START, "last_seen": START})
+    b.use(DECODE | {"sm_active": 0.2}, "n1", "GPU-n1-0", end=2)
+    b.use(DECODE | {"sm_active": 0.8}, "n1", "GPU-n1-0", start=2, observed=0.5)
+    b.use(TRAINING, "n2", "GPU-n2-0")
+    b.port(0.5, "n2", "mlx5_0")
+    b.port(0.1, "n2", "mlx5_1")
+    b.port(0.9, "n2", "mlx5_9", role="storage")
+    b.work("w-short", [("n1", "GPU-n1-0")], end=1, name="short")
+    b.work("w-long", [("n1", "GPU-n1-0")], start=1, name="long")
+    return b.frame()
+
+
+def test_a_gpu_is_told_by_means_weighted_by_what_was_observed_and_by_what_held_it_longest() -> None:
+    n1, n2, n3 = nodes_with_gpus(small())
+    first, second = n1.gpus
+    assert first.values["sm_active"] == pytest.approx((0.2 * 2 + 0.8 * 1) / 3)
+    assert (first.workload, second.workload) == ("w-long", None) and second.values == {}
+    assert n2.gpus[0].values["fabric_util"] == pytest.approx(0.3)
+    assert (n1.fabric, n2.fabric) == (NO_PORTS, "2 x 400 Gb/s InfiniBand") and (n3.gpus, n3.gpu_count) == ((), 4)
+
+
+def test_the_instances_of_a_split_gpu_stand_for_it() -> None:
+    b = FrameBuilder(hours=1)
+    b.node("n1", 1)
+    b.gpus += [
+        b.gpus[0] | {"gpu_uuid": f"MIG-{n}", "kind": "mig", "parent_uuid": "GPU-n1-0", "mig_profile": "3g.40gb"}
+        for n in (1, 2)
+    ]
+    b.use(DECODE, "n1", "MIG-1")
+    (node,) = nodes_with_gpus(b.frame())
+    assert [(gpu.gpu_uuid, gpu.mig_profile) for gpu in node.gpus] == [("MIG-1", "3g.40gb"), ("MIG-2", "3g.40gb")]
+
+
+def test_a_measure_has_a_unit_a_scale_and_a_word_for_what_is_missing() -> None:
+    found = fleet_map(nodes_with_gpus(small()), fleet().advice)
+    first, second = spots(found.nodes[0])
+    (lost, *others) = spots(found.nodes[2])
+    assert len(others) == 3 and value_words(found.value(first, SM), SM) == "40 %"
+    assert value_words(found.value(first, MEMORY), MEMORY) == "92 %"
+    assert value_words(found.value(first, POWER), POWER) == "280 W"
+    for spot, measure in ((second, SM), (lost, SM), (first, FABRIC)):
+        assert value_words(found.value(spot, measure), measure) == "not measured"
+    assert (found.top(SM), found.top(POWER)) == (100.0, 1000.0)
+    assert [nice(v) for v in (0.0, 0.03, 1.0, 1.2, 7.0, 201.0, math.nan)] == [1.0, 0.05, 1.0, 2.0, 10.0, 500.0, 1.0]
+
+
+def test_nodes_are_grouped_by_sku_by_fabric_and_by_the_team_that_holds_most_of_them() -> None:
+    advice = fleet().advice
+    chat = next(w for w in advice.workloads if w.id == "w-serve")
+    owned = replace(chat, owner=replace(chat.owner, team="search"))
+    found = fleet_map(nodes_with_gpus(fleet().frame), replace(advice, workloads=(owned,)))
+    assert [(name, len(nodes)) for name, nodes in found.grouped("SKU")] == [("azure/Standard_ND96isr_H100_v5", 2)]
+    assert [name for name, _ in found.grouped("fabric")] == ["1 x 400 Gb/s InfiniBand"]
+    assert {name: nodes[0].node for name, nodes in found.grouped("team")} == {"search": "n1", NO_OWNER: "n2"}
+    bare = fleet_map(nodes_with_gpus(small()), replace(advice, workloads=()))
+    assert [node.node for node in dict(bare.grouped("team"))[NO_WORKLOAD]] == ["n2", "n3"]
+    assert bare.verdict(Spot(bare.nodes[0], None)) is None
+
+
+def test_a_node_is_told_by_the_newest_rows_of_the_frame_with_what_its_devices_can_do() -> None:
+    series = in_frame(fleet().frame, "n1")
+    assert (series.ends[-1], series.interval_seconds) == (NOW, HOUR)
+    gpu, port = series.of("gpu")[0], series.of("port")[0]
+    memory, sent = gpu.gauge("memory used"), port.gauge("sent")
+    assert (gpu.name, gpu.about, gpu.work) == ("GPU 0", "H100-SXM5", (("w-serve", "chat"),))
+    assert (memory.unit, memory.last, memory.top) == ("GiB", pytest.approx(DECODE["mem_used_bytes"] / GIB), 80.0)
+    assert (sent.unit, sent.last, sent.top) == ("GB/s", pytest.approx(0.01), 50.0)
+    assert series.of("host")[0].gauge("CPU").last is None and in_frame(fleet().frame, "nobody").ends == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "seconds", "until"),
+    [
+        ("3d", "3d", 3 * 86400.0, None),
+        (" 36h ", "36h", 36 * 3600.0, None),
+        ("24h", "24h", 86400.0, None),
+        ("1d", "24h", 86400.0, None),
+        ("2026-08-01 to 2026-08-03", "2026-08-01 to 2026-08-03", 2 * 86400.0, 1_785_715_200.0),
+        ("2026-08-01T00:00:00Z..2026-08-01T06:00:00Z", "2026-08-01 00:00 to 2026-08-01 06:00", 21600.0,
+         1_785_564_000.0),
+    ],
+)  # fmt: skip
+def test_a_window_is_a_length_or_two_times(text: str, name: str, seconds: float, until: float | None) -> None:
+    window = parse_window(text, NOW)
+    assert (window.name, window.seconds, window.until) == (name, seconds, until)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "not a span"), ("[red]", "not a span"), ("0h", "not a span"), ("1s", "one minute"),
+        ("9999d", "three years"), ("2026-08-03 to 2026-08-01", "not after"), ("2026-08-01 to soon", "Invalid time"),
+        ("2999-01-01 to 2999-01-02", "in the future"),
+    ],
+)  # fmt: skip
+def test_what_is_no_window_is_said(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_window(text, NOW)
+
+
+def test_from_a_window_of_ones_own_the_next_on_the_key_is_the_next_longer_or_shorter() -> None:
+    own = parse_window("3d", NOW)
+    assert (next_window(own, 1).name, next_window(own, -1).name) == ("7d", "24h")
+    assert next_window(parse_window("90d", NOW), 1) == WINDOWS[0]
+    assert (next_window(FINDINGS_WINDOW, 1), next_window(WINDOWS[0], -1)) == (WINDOWS[0], FINDINGS_WINDOW)

@@ -1,17 +1,17 @@
 """Servers that never come to an end: every client leaves them in time, says so in a sentence, and leaves nothing
 behind. What must end is given a minute, many times what it may take."""
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import itertools
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from email.headerregistry import Address
+from typing import Any, Self
 
 import pytest
 from skuwise.advisor.mail.delivery import CarrierDownError
@@ -83,99 +83,64 @@ def _silent(talk: socket.socket) -> None:
             pass
 
 
-def _forever(piece: bytes) -> Iterator[bytes]:
-    return itertools.repeat(piece)
-
-
-def bomb(megabytes: int) -> bytes:
-    """As many MB of blanks, compressed: a thousandth of it."""
-    return gzip.compress(b" " * (megabytes * 1_000_000))
-
-
-def _numbered(pattern: bytes) -> Iterator[bytes]:
-    for n in itertools.count():
-        yield pattern % n
-
-
 # What never ends, by name. Iterators that never end are made anew for each connection.
 MANNERS: dict[str, Callable[[], Manner]] = {
     "hears and says nothing": lambda: says(b""),
-    "drips the status line": lambda: says(b"", then=itertools.chain([b"HTTP/1.1 200 "], _forever(b"O"))),
-    "drips headers": lambda: says(OK, then=_numbered(b"X-%d: y\r\n")),
-    "endless headers": lambda: says(OK, then=_forever(b"X: " + b"y" * 4000 + b"\r\n"), drips=False),
-    "drips a body of known length": lambda: says(OK + b"Content-Length: 90000\r\n\r\n", then=_forever(b" ")),
-    "drips a chunk's extension": lambda: says(CHUNKED + b"1;", then=_forever(b"x")),
+    "drips the status line": lambda: says(b"", then=itertools.chain([b"HTTP/1.1 200 "], itertools.repeat(b"O"))),
+    "drips headers": lambda: says(OK, then=(b"X-%d: y\r\n" % n for n in itertools.count())),
+    "endless headers": lambda: says(OK, then=itertools.repeat(b"X: " + b"y" * 4000 + b"\r\n"), drips=False),
+    "drips a body of known length": lambda: says(OK + b"Content-Length: 90000\r\n\r\n", then=itertools.repeat(b" ")),
+    "drips a chunk's extension": lambda: says(CHUNKED + b"1;", then=itertools.repeat(b"x")),
     "chunks of one byte with long extensions": lambda: says(
-        CHUNKED, then=_forever(b"1;" + b"x" * 4000 + b"\r\n \r\n"), drips=False
+        CHUNKED, then=itertools.repeat(b"1;" + b"x" * 4000 + b"\r\n \r\n"), drips=False
     ),
     "endless trailers": lambda: says(
-        CHUNKED + b"%x\r\n%s\r\n0\r\n" % (len(VALID), VALID), then=_forever(b"X: " + b"y" * 4000 + b"\r\n"), drips=False
+        CHUNKED + b"%x\r\n%s\r\n0\r\n" % (len(VALID), VALID),
+        then=itertools.repeat(b"X: " + b"y" * 4000 + b"\r\n"),
+        drips=False,
     ),
     "drips gzip": lambda: says(
-        OK + b"Content-Encoding: gzip\r\n\r\n", then=itertools.chain([gzip.compress(b"")[:10]], _forever(b"\x00"))
+        OK + b"Content-Encoding: gzip\r\n\r\n",
+        then=itertools.chain([gzip.compress(b"")[:10]], itertools.repeat(b"\x00")),
     ),
 }
 
 
-class HostileServer:
-    """`manner` is made anew for each connection. `met`: how many there were; `held`: how many are open now."""
+class HostileServer(socketserver.ThreadingTCPServer):
+    """`manner` is made anew for each connection. `held`: those that are open now."""
+
+    request_queue_size = 64
 
     def __init__(self, manner: Callable[[], Manner]) -> None:
-        self._manner = manner
-        self._server = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self.port = int(self._server.getsockname()[1])
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.met = 0
-        self._open: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self.manner, self.held = manner, set[socket.socket]()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
-    @property
-    def held(self) -> int:
-        return len(self._open)
+    def finish_request(self, request: Any, client_address: object) -> None:
+        self.held.add(request)
+        with contextlib.suppress(OSError):
+            request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.manner()(request)
+        self.held.discard(request)
 
-    def gone(self, seconds: float = 5.0) -> bool:
-        """Whether all clients have hung up, by then at the latest."""
-        until = time.monotonic() + seconds
-        while self._open and time.monotonic() < until:
+    def gone(self) -> bool:
+        """Whether all clients have hung up, within some seconds."""
+        until = time.monotonic() + 5.0
+        while self.held and time.monotonic() < until:
             time.sleep(0.01)
-        return not self._open
+        return not self.held
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[HostileServer]:
-        accepting = threading.Thread(target=self._accept, daemon=True)
-        accepting.start()
+    def running(self) -> Iterator[Self]:
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
         try:
             yield self
         finally:
-            with contextlib.suppress(OSError):
-                self._server.shutdown(socket.SHUT_RDWR)
-            self._server.close()
-            accepting.join()
-            for talk in list(self._open):
+            self.shutdown()
+            for talk in list(self.held):
                 with contextlib.suppress(OSError):
                     talk.shutdown(socket.SHUT_RDWR)
-            for thread in self._threads:
-                thread.join()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                talk, _ = self._server.accept()
-            except OSError:
-                return
-            self.met += 1
-            self._open.add(talk)
-            thread = threading.Thread(target=self._serve, args=(talk,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, talk: socket.socket) -> None:
-        try:
-            with talk, contextlib.suppress(OSError):
-                talk.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._manner()(talk)
-        finally:
-            self._open.discard(talk)
+            self.server_close()
 
 
 SECONDS = 0.4
@@ -303,7 +268,7 @@ def test_a_name_that_nobody_resolves_is_not_waited_for() -> None:
 
 def test_a_redirect_is_neither_read_nor_taken_apart() -> None:
     compressed = b"HTTP/1.1 302 no\r\nContent-Encoding: gzip\r\nLocation: %s\r\n"
-    body = bomb(60)
+    body = gzip.compress(b" " * 60_000_000)
     for where in (b"http://[", b"http://elsewhere.example/", b"\xff"):
         with HostileServer(lambda where=where: answers(body, compressed % where)).running() as server:
             with pytest.raises(UnreachableError, match=r"redirected the request \(HTTP 302\)"):

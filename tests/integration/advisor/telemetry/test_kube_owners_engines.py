@@ -4,8 +4,6 @@ Forms: kube-state-metrics, docs/metrics/workload/{pod,replicaset,job}-metrics.md
 object without an owner has empty labels (older releases: ``<none>``), two replicas tell everything twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
@@ -172,31 +170,25 @@ def test_a_rolling_update_is_one_series_of_replicas(frame: Frame) -> None:
     assert set(own["workload_id"]) == {
         workload_id("", "kubernetes", f"u-chat-{one}-{n}") for one in ("7d4b9c6f5d", "5f6d8c9b7c") for n in range(3)
     }
-    assert set(own["controller_kind"]) == {"Deployment"}
-    assert set(own["image"]) == {"vllm/vllm-openai:v0.6.4"}
+    assert set(own["controller_kind"]) == {"Deployment"} and set(own["image"]) == {"vllm/vllm-openai:v0.6.4"}
     assert set(own["container"]) == {"main"}
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "gang", "oldest"),
+    ("name", "kind", "gang", "oldest", "nodes"),
     [
-        ("bench", "JobSet", "bench", "u-js-0"),
-        ("sim", "Job", "sim", "u-ix-0"),
-        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0"),
+        ("bench", "JobSet", "bench", "u-js-0", 4),
+        ("sim", "Job", "sim", "u-ix-0", 4),
+        ("tune", "RayCluster", "tune-raycluster-x4k2b", "u-ray-0", 4),
+        ("solve", None, "solve", "u-kueue-0", 2),  # a pod group of Kueue
     ],
 )
-def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name: str, kind: str, gang: str, oldest: str) -> None:
+def test_a_gang_is_one_workload_over_its_nodes(frame: Frame, name, kind, gang, oldest, nodes: int) -> None:
     own = named(frame, name)
-    assert list(own["workload_id"]) == [gang_id("", "ml", kind, gang, oldest)]
-    assert list(own["controller_kind"]) == [kind]
+    assert list(own["workload_id"]) == [gang_id("", "ml", kind or "PodGroup", gang, oldest)]
+    assert kind is None or list(own["controller_kind"]) == [kind]
     uses = frame.uses[frame.uses["workload_id"] == own["workload_id"].iloc[0]]
-    assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == 4
-
-
-def test_a_pod_group_of_kueue_is_one_workload(frame: Frame) -> None:
-    own = named(frame, "solve")
-    assert list(own["workload_id"]) == [gang_id("", "ml", "PodGroup", "solve", "u-kueue-0")]
-    assert frame.uses[frame.uses["workload_id"].isin(own["workload_id"])]["node"].nunique() == 2
+    assert uses["node"].nunique() == uses["gpu_uuid"].nunique() == nodes
 
 
 def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Frame) -> None:
@@ -205,16 +197,14 @@ def test_a_gang_made_anew_under_its_name_is_another_run_of_the_series(frame: Fra
     assert own["series_id"].nunique() == 1
     for key, start in zip(own["workload_id"], (2, 9 + 1 / 60), strict=True):
         uses = frame.uses[frame.uses["workload_id"] == key]
-        assert uses["gpu_uuid"].nunique() == 4
-        assert uses["ts_start"].min() == at(start)
+        assert uses["gpu_uuid"].nunique() == 4 and uses["ts_start"].min() == at(start)
 
 
 def test_a_pod_made_anew_under_one_name_is_another_workload_of_the_series(frame: Frame) -> None:
     own = named(frame, "store")
     assert list(own["workload_id"]) == [workload_id("", "kubernetes", f"u-store-{one}") for one in "ab"]
     first, second = (frame.uses[frame.uses["workload_id"] == key] for key in own["workload_id"])
-    assert first["ts_end"].max() == pytest.approx(at(13.25), abs=60)
-    assert second["ts_start"].min() == at(13.25)
+    assert first["ts_end"].max() == pytest.approx(at(13.25), abs=60) and second["ts_start"].min() == at(13.25)
     assert list(own["team"]) == ["search", "storage"]
 
 
@@ -293,8 +283,7 @@ def test_runs_names_owners_and_exact_times_come_from_the_table(server: str, tmp_
         pytest.approx(start + 4 * HOUR),
         pytest.approx(start + 4 * HOUR + 40),
     )
-    assert len(first.nodes) == 2
-    assert "jobs-not-matched" in {note.code for note in frame.notes}
+    assert len(first.nodes) == 2 and "jobs-not-matched" in {note.code for note in frame.notes}
     # What was attributed before is attributed still.
     assert sum(one.gpu_hours for one in told) == pytest.approx(
         sum(one.gpu_hours for one in judge(bare, rulebook(CATALOG)).workloads), rel=0.01

@@ -1,7 +1,5 @@
 """Databases read by processes beside this one: they read what one reads, and what ends them is read here."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Real engines, filled by the simulator: the same advice as from databases, and the founding case from exporters."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil
@@ -94,8 +92,7 @@ def test_our_agents_series_give_the_advice_that_its_database_gives(frame: Frame,
     )  # fmt: skip
     theirs = read_frame([folder / f"{node}.db"], frame.window)
     one, two = judged(theirs), judged(mine)
-    assert mine.window == theirs.window
-    assert of_node(one, node) == of_node(two, node)
+    assert mine.window == theirs.window and of_node(one, node) == of_node(two, node)
     assert {f.id: f.rule for f in one.findings} == {f.id: f.rule for f in two.findings}
     assert {r.id: r.action for r in one.recommendations} == {r.id: r.action for r in two.recommendations}
     assert two.summary.gpu_hours == pytest.approx(one.summary.gpu_hours)
@@ -197,8 +194,7 @@ def test_a_port_whose_counters_begin_anew_carried_no_more_than_it_did(engine: st
         with contextlib.closing(client):
             grid = Grid(NOW - 5 * 3600, NOW, 3600.0)
             mean, most = (client.range(asks[f"fabric tx_{how}"].query, grid).values for how in ("mean", "max"))
-    assert mean.shape == (1, 6) and np.allclose(mean, 1e6, rtol=0.1)
-    assert np.nanmax(most) <= 1.1e6
+    assert mean.shape == (1, 6) and np.allclose(mean, 1e6, rtol=0.1) and np.nanmax(most) <= 1.1e6
 
 
 SECONDS = 15 * 3600.0

@@ -1,7 +1,5 @@
 """Every GPU that a server names is observed, or unobserved with a reason: odd fleets behind real engines."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator, Mapping
@@ -42,20 +40,12 @@ def odd() -> Iterator[Series]:
         yield from told("lacking", f"GPU-{missing[8:]}", {k: v for k, v in VALUES.items() if k != missing})
     for only, value in VALUES.items():
         yield from told(f"only-{only[8:]}", f"GPU-only-{only[8:]}", {only: value})
-    yield from told("old-name", "GPU-renamed", end=4)
-    yield from told("new-name", "GPU-renamed", start=4)
     yield from told("n-twice", "GPU-twice")
     yield from told("localhost", "GPU-twice", start=2, instance="127.0.0.1:9400")
-    apart = {"DCGM_FI_DEV_GPU_UTIL": 5, "DCGM_FI_PROF_GR_ENGINE_ACTIVE": 0.05}
-    yield from told("n-apart", "GPU-apart")
-    yield from told("n-apart", "GPU-apart", VALUES | apart, job="other")
     for one in told("n-spoiled", "GPU-spoiled"):
         values = one.values.copy()
         values[7::97], values[8::97], values[9::97] = 905.0 * values[0], 2.0**32 - 1, 2.0**47  # DCGM_FP64_BLANK
         yield replace(one, values=values)
-    for pod, share in (("", 1.0), ("share-a", 0.5), ("share-b", 0.25)):
-        of_pod = {name: VALUES[name] * share for name in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED")}
-        yield from told("n-shared", "GPU-shared", VALUES | of_pod, pod=pod, namespace="x" if pod else "")
     yield from told("n-blank", "GPU-blank", dict.fromkeys(VALUES, BLANK))
     for hour in range(0, HOURS, 2):
         for number in (1, 2):
@@ -74,19 +64,15 @@ def odd() -> Iterator[Series]:
             yield kube("kube_pod_status_phase", float(pod != "done"), ts, replica, phase="Running", **own)
 
 
-def read(url: str, seconds: float, end: float) -> Frame:
-    client = Client(url, PrometheusSettings(), {})
-    with contextlib.closing(client):
-        return read_frame(ServerReading(client, Cache(None, ""), (), end + 600), CATALOG, since_seconds=seconds)
-
-
 @pytest.fixture(params=ENGINES, scope="module")
 def strange(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Frame, Verdicts]]:
     place = tmp_path_factory.mktemp("engine")
-    with ENGINES[request.param](place, merged(odd())) as url:
-        frame = read(url, HOURS * 3600, END)
+    engine, settings = ENGINES[request.param](place, merged(odd())), PrometheusSettings()
+    with engine as url, contextlib.closing(Client(url, settings, {})) as client:
+        reading = ServerReading(client, Cache(None, ""), (), END + 600)
+        frame = read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
     shutil.rmtree(place, ignore_errors=True)
     yield frame, judge(frame, rulebook(CATALOG))
 
@@ -116,25 +102,10 @@ def test_a_gpu_that_any_one_series_names_exists(name: str, inventory: Inventory)
     assert (len(node.observed), node.unobserved_count) == ((0, 1) if silent else (1, 0))
 
 
-def test_a_renamed_node_is_one(strange: tuple[Frame, Verdicts]) -> None:
-    inventory = strange[1].inventory
-    assert inventory.nodes["old-name"].moved_to == "new-name"
-    spans = {node.node: node.span_hours for node in strange[1].nodes}
-    assert (spans["old-name"], spans["new-name"]) == (pytest.approx(4, abs=0.1), pytest.approx(4, abs=0.1))
-    assert sum(gpu.hours for n in ("old-name", "new-name") for gpu in inventory.nodes[n].gpus) == pytest.approx(8, 0.02)
-
-
 def test_a_gpu_under_two_nodes_at_once_is_kept_on_one_and_said(strange: tuple[Frame, Verdicts]) -> None:
     frame, verdicts = strange
     assert "localhost" not in verdicts.inventory.nodes and len(verdicts.inventory.nodes["n-twice"].observed) == 1
     assert any(note.code == "gpus-under-several-nodes" for note in frame.notes)
-
-
-def test_exporters_that_contradict_one_another_are_believed_by_none(strange: tuple[Frame, Verdicts]) -> None:
-    frame, _ = strange
-    rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-apart"]
-    assert rows["gpu_util_mean"].isna().all() and (rows["dram_active_mean"] == 0.5).all()
-    assert any(note.code == "exporters-contradict" and "GPU-apart" in note.text for note in frame.notes)
 
 
 def test_impossible_samples_are_left_out_one_by_one_and_counted(strange: tuple[Frame, Verdicts]) -> None:
@@ -148,13 +119,6 @@ def test_impossible_samples_are_left_out_one_by_one_and_counted(strange: tuple[F
         assert rows[column].to_numpy() == pytest.approx(value), column
     notes = [note for note in frame.notes if note.code == "impossible-readings"]
     assert len(notes) == 7 and {note.fields["samples"] for note in notes} == {15.0}
-
-
-def test_the_device_speaks_for_itself_where_pods_share_it(strange: tuple[Frame, Verdicts]) -> None:
-    frame, _ = strange
-    rows = frame.gpu[frame.gpu["gpu_uuid"] == "GPU-shared"]
-    assert rows["gpu_util_mean"].to_numpy() == pytest.approx(0.9)
-    assert rows["mem_used_bytes_mean"].to_numpy() == pytest.approx(60000 * 2**20)
 
 
 def test_a_gpu_of_blanks_is_unobserved(inventory: Inventory) -> None:

@@ -1,7 +1,5 @@
 """Logins against loopback servers that verify what they get: passwords, signatures, tokens of cloud identities."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import hmac
@@ -38,8 +36,7 @@ def behind(accepts: Callable[[Request], bool]) -> FakeServer:
 
 
 def ask_all(client: Client) -> None:
-    assert client.scalar('up{a="b c+d"}', 0.0) == 1
-    assert client.range("up", GRID).values.tolist() == [[1, 1, 1]]
+    assert client.scalar('up{a="b c+d"}', 0.0) == 1 and client.range("up", GRID).values.tolist() == [[1, 1, 1]]
     assert client.names('{__name__=~"up",a="b c+d"}', 0.0, 60.0) == ("up",)
 
 
@@ -174,8 +171,7 @@ def test_a_server_that_is_down_is_said_in_a_sentence() -> None:
 def test_a_proxy_is_used_where_it_is_set() -> None:
     with FakeServer(lambda _: vector(({}, 1))).running() as proxy:
         client = Client("http://prometheus.invalid:9090/base/", PrometheusSettings(proxy=proxy.url), {})
-        assert client.scalar("vector(1)", 0.0) == 1
-        assert proxy.requests[0].path == "/base/api/v1/query"
+        assert client.scalar("vector(1)", 0.0) == 1 and proxy.requests[0].path == "/base/api/v1/query"
 
 
 def test_a_missing_certificate_is_a_wrong_setting() -> None:

@@ -1,7 +1,5 @@
 """Work without labels: GPUs of a node that are busy at the same times become workloads, which wait for an owner."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -177,8 +175,7 @@ def test_its_recommendations_wait_for_an_owner_and_its_verdicts_say_why_they_are
     advice = advise(inferred(builder.frame()), rulebook(), AdviseOptions(END), np.random.default_rng(1))
     (workload,) = advice.workloads
     assert (workload.basis, workload.owner.user, len(workload.gpus)) == ("activity", None, 8)
-    assert workload.kind.confidence <= 0.9
-    assert "inferred-from-activity" in {one.code for one in workload.kind.evidence}
+    assert workload.kind.confidence <= 0.9 and "inferred-from-activity" in {one.code for one in workload.kind.evidence}
     assert advice.recommendations
     assert all("owner-unknown" in {why.code for why in one.blocked_by} for one in advice.recommendations)
     assert not advice.summary.recoverable_usd_per_month
@@ -217,8 +214,7 @@ def test_pods_that_request_shares_hold_the_gpus(
 ) -> None:
     uses = pd.DataFrame([use(pod, gpu) for pod, gpu in named.items()])
     found = with_requests(uses, wanted, ABOUT, HOUR, offered={})
-    assert dict(zip(found["pod"], found["gpu_uuid"], strict=True)) == gpus
-    assert set(found["shared"]) == {1.0}
+    assert dict(zip(found["pod"], found["gpu_uuid"], strict=True)) == gpus and set(found["shared"]) == {1.0}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What exporters say that cannot be or is told several times: impossible samples, still counters, shared GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

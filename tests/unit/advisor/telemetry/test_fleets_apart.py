@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """Fleets in turn: what was decided on one never speaks of the other."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
@@ -135,8 +133,7 @@ def test_a_fleet_stays_itself_while_nodes_come_and_go(run, simulated: Path, tmp_
         db.execute("UPDATE gpu SET gpu_uuid = 'GPU-new' || gpu_uuid WHERE node_id % 2")
         db.execute("UPDATE node SET node = 'new-' || node WHERE id % 2")
     run("advise", "--db", smaller)
-    assert files(tmp_path) == [own]
-    assert any("new" in member for member in Ledger(own).fleets()[0].members)
+    assert files(tmp_path) == [own] and any("new" in member for member in Ledger(own).fleets()[0].members)
 
 
 def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: Path) -> None:
@@ -148,8 +145,7 @@ def test_a_moved_node_does_not_make_one_fleet_of_two(simulated: Path, tmp_path: 
     gpu, node = next(iter(first.members.items()))
     moved = replace(second, members={**second.members, gpu: node})
     other = LedgerSync(None, False, said.append, home).of(moved).written().path
-    assert one != other
-    assert LedgerSync(None, False, said.append, home).of(first).path == one
+    assert one != other and LedgerSync(None, False, said.append, home).of(first).path == one
 
 
 HOUR = 3600.0
@@ -207,8 +203,7 @@ EXPORTER = {"Hostname": "nvidia-dcgm-exporter-57pvc", "instance": "10.244.0.9:94
 )  # fmt: skip
 def test_a_node_is_named_by_all_evidence(evidence: dict[str, Any], labels: Labels, node: str | None) -> None:
     log = Log()
-    assert identity_of(log, **evidence, targets=[device(**labels)]).node_of(device(**labels)) == node
-    assert not log.notes
+    assert identity_of(log, **evidence, targets=[device(**labels)]).node_of(device(**labels)) == node and not log.notes
 
 
 def test_a_restarted_exporter_is_on_the_node_of_its_gpus() -> None:

@@ -1,7 +1,5 @@
 """How kube-state-metrics is asked for the owners of pods: how often, in which spellings, and what a use becomes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -67,14 +65,11 @@ def test_a_thousand_pods_take_a_bounded_number_of_queries() -> None:
     found = ask(server, held(*names))
     assert len(found.pods) == 1000
     # Seven parts of 150 names, six series, and the namespace's labels.
-    assert len(server.asked) <= 7 * 6 + 1
-    assert all('cluster="eu"' in query for query in server.asked)
+    assert len(server.asked) <= 7 * 6 + 1 and all('cluster="eu"' in query for query in server.asked)
     nothing = Server({})
-    assert not ask(nothing, held(*names)).pods
-    assert len(nothing.asked) <= 2 * 7 * 6
+    assert not ask(nothing, held(*names)).pods and len(nothing.asked) <= 2 * 7 * 6
     gone = Server({})
-    assert not ask(gone, held(*names, hours=12)).pods
-    assert len(gone.asked) <= 7 * 6
+    assert not ask(gone, held(*names, hours=12)).pods and len(gone.asked) <= 7 * 6
     assert all(f"[{DAY:.0f}s]" in query for query in gone.asked)
 
 
@@ -206,14 +201,11 @@ def test_what_the_agent_called_a_pod_or_a_gang_it_is_called_with_kube_state_metr
 @pytest.mark.parametrize(
     ("images", "asking", "image"),
     [
-        ({"main": "a", "proxy": "b"}, {"main"}, "a"),
-        ({"main": "a", "proxy": "b"}, set(), None),
-        ({"main": "a"}, set(), "a"),
-        ({"main": "a", "proxy": "b"}, {"main", "proxy"}, None),
-        ({"main": ""}, {"main"}, None),
-        ({}, {"main"}, None),
+        ({"main": "a", "proxy": "b"}, {"main"}, "a"), ({"main": "a", "proxy": "b"}, set(), None),
+        ({"main": "a"}, set(), "a"), ({"main": "a", "proxy": "b"}, {"main", "proxy"}, None),
+        ({"main": ""}, {"main"}, None), ({}, {"main"}, None),
     ],
-)
+)  # fmt: skip
 def test_an_image_is_that_of_the_container_that_holds_the_gpus(
     images: dict[str, str], asking: set[str], image: str | None
 ) -> None:
@@ -287,10 +279,8 @@ def test_a_job_gets_name_owner_series_and_the_id_of_its_exact_start() -> None:
     assert (about.job_id, about.array_job_id, about.array_task_id, about.partition, about.qos, about.state) == (
         "22", "20", "7", "main", "high", "COMPLETED",
     )  # fmt: skip
-    assert about.restarts == 1
-    assert spans(frame) == [("train-7", 0.0, pytest.approx(10.01))]
-    assert (row["first_seen"], row["last_seen"]) == (job.started, job.ended)
-    assert frame.notes == ()
+    assert about.restarts == 1 and spans(frame) == [("train-7", 0.0, pytest.approx(10.01))]
+    assert (row["first_seen"], row["last_seen"]) == (job.started, job.ended) and frame.notes == ()
 
 
 def test_the_same_job_has_one_id_on_both_roads() -> None:
@@ -348,8 +338,7 @@ def test_a_use_belongs_to_the_run_that_was_then_and_there(
         frame = replace(frame, nodes=frame.nodes.assign(cluster=["c", "d"]))
     joined = with_jobs(frame, jobs)
     assert [(name, pytest.approx(a, abs=0.001), pytest.approx(b, abs=0.02)) for name, a, b in spans(joined)] == expected
-    assert [note.code for note in joined.notes] == codes
-    assert with_jobs(frame) is frame
+    assert [note.code for note in joined.notes] == codes and with_jobs(frame) is frame
 
 
 def test_a_use_is_placed_exactly_where_a_server_knows_it_by_the_hour() -> None:
@@ -372,8 +361,7 @@ def test_two_workloads_of_one_job_become_one() -> None:
                   framework="pytorch" if node == "n2" else None)  # fmt: skip
     frame = with_jobs(make.frame(), [run(gpus=2, node_list="n[1-2]")])
     (row,) = frame.workloads.to_dict("records")
-    assert row["framework"] == "pytorch"
-    assert len(frame.uses) == 2
+    assert row["framework"] == "pytorch" and len(frame.uses) == 2
     (told,) = judge(frame, rulebook()).workloads
     assert told.nodes == ("n1", "n2")
 
@@ -386,10 +374,8 @@ def test_explain_finds_a_job_by_its_number_and_of_several_runs_the_newest() -> N
     last = job("b", START + 9 * HOUR, job_id="22")
     other = replace(job("c", START), scheduled=Scheduled("kubernetes", job_id="23"))
     advice = advice_of(verdicts([one_node()], [first, last, other]))
-    assert find(advice, "22").id == "w-b"
-    assert [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
-    assert find(advice, "20_7").id == "w-a"
-    assert find(advice, "23").id == "w-c"
+    assert find(advice, "22").id == "w-b" and [one.id for one in runs_of(advice, "22")] == ["w-b", "w-a"]
+    assert find(advice, "20_7").id == "w-a" and find(advice, "23").id == "w-c"
     for nobody in ("7", "22 OR 1", "2" * 40):
         with pytest.raises(UsageError):
             find(advice, nobody)

@@ -1,7 +1,5 @@
 """Asking a server: how it is reached, and what happens when it answers badly."""
 
-from __future__ import annotations
-
 import base64
 import importlib
 from pathlib import Path
@@ -215,10 +213,6 @@ def test_labels_are_harmless_and_equal_sets_are_one_object() -> None:
     assert read_vector(body, ("c",), label_sets).labels == ({"c": "d"},)
 
 
-def basic(user: str, password: str) -> str:
-    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
-
-
 @pytest.mark.parametrize(
     ("settings", "header", "expected"),
     [
@@ -233,7 +227,7 @@ def test_a_secret_that_expires_between_two_queries_is_read_again(
     valid = "first gehe\u4e2dm" if not expected else "first"
 
     def answer(request: Request) -> Reply:
-        wanted = expected.format(valid) or basic("u", valid)
+        wanted = expected.format(valid) or f"Basic {base64.b64encode(f'u:{valid}'.encode()).decode()}"
         return vector(({}, 1)) if request.headers[header] == wanted else error(401, f"not {wanted}")
 
     with FakePrometheus(answer).running() as fake:

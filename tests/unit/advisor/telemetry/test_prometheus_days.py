@@ -1,9 +1,7 @@
 # pyright: reportOptionalMemberAccess=false
 """Days of a window: which are asked for together, what the cache keeps, and data that change between queries."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +49,10 @@ def asked(fake: FakePrometheus, cache: Path | None, window: Window, log: Log | N
 
 
 def spans(fake: FakePrometheus) -> list[tuple[float, float]]:
-    return sorted((float(one.params["start"]), float(one.params["end"])) for one in fake.requests)
+    """What was asked for since the last call."""
+    found = sorted((float(one.params["start"]), float(one.params["end"])) for one in fake.requests)
+    fake.requests.clear()
+    return found
 
 
 def same(one: SeriesAnswer, other: SeriesAnswer) -> bool:
@@ -61,13 +62,11 @@ def same(one: SeriesAnswer, other: SeriesAnswer) -> bool:
 def test_days_are_one_question_and_those_between_kept_ones_too(tmp_path: Path) -> None:
     with FakePrometheus(hours_told).running() as fake:
         asked(fake, tmp_path, Window(2 * DAY, 3 * DAY))
-        fake.requests.clear()
+        assert spans(fake) == [(2 * DAY + HOUR, 3 * DAY)]
         whole = asked(fake, None, Window(0.0, 5 * DAY))
         assert spans(fake) == [(HOUR, 5 * DAY)]
-        fake.requests.clear()
         mixed = asked(fake, tmp_path, Window(0.0, 5 * DAY))
         assert spans(fake) == [(HOUR, 2 * DAY), (3 * DAY + HOUR, 5 * DAY)]
-        fake.requests.clear()
         kept = asked(fake, tmp_path, Window(0.0, 5 * DAY))
         assert spans(fake) == []
     assert [one["a"] for one in whole.labels] == ["first", "late"]
@@ -83,11 +82,10 @@ def test_a_server_that_takes_one_day_at_a_time_is_asked_by_days_and_each_is_kept
     log = Log()
     with FakePrometheus(told).running() as fake:
         found = asked(fake, tmp_path, Window(0.0, 5 * DAY), log)
-        fake.requests.clear()
+        assert spans(fake)
         again = asked(fake, tmp_path, Window(0.0, 5 * DAY))
-        assert fake.requests == []
-    assert log.notes == [] and same(found, again)
-    assert found.values[0].tolist() == [n * HOUR for n in range(1, 121)]
+        assert not spans(fake)
+    assert log.notes == [] and same(found, again) and found.values[0].tolist() == [n * HOUR for n in range(1, 121)]
 
 
 def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
@@ -106,7 +104,6 @@ def test_an_hour_later_only_the_last_day_is_asked(tmp_path: Path) -> None:
     with FakePrometheus(hours_told).running() as fake:
         first = asked(fake, tmp_path, Window(5 * HOUR, 4 * DAY + 5 * HOUR))
         assert spans(fake) == [(HOUR, 4 * DAY + 5 * HOUR)]
-        fake.requests.clear()
         second = asked(fake, tmp_path, Window(6 * HOUR, 4 * DAY + 6 * HOUR))
         assert spans(fake) == [(4 * DAY + HOUR, 4 * DAY + 6 * HOUR)]
         assert same(first, asked(fake, None, Window(5 * HOUR, 4 * DAY + 5 * HOUR)))
@@ -124,7 +121,7 @@ def test_a_partial_answer_is_noted_and_its_days_are_not_kept(tmp_path: Path, bes
         asked(fake, tmp_path, Window(0.0, 3 * DAY), log)
         assert log.notes == []
         asked(fake, tmp_path, Window(2 * DAY, 5 * DAY), log)
-        fake.requests.clear()
+        assert spans(fake)
         asked(fake, tmp_path, Window(0.0, 5 * DAY), log)
         assert spans(fake) == [(3 * DAY + HOUR, 5 * DAY)]
     (note,) = log.notes
@@ -134,10 +131,9 @@ def test_a_partial_answer_is_noted_and_its_days_are_not_kept(tmp_path: Path, bes
 
 def test_a_day_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:
     with FakePrometheus(hours_told).running() as fake:
-        asked(fake, tmp_path, Window(LATER - 2 * DAY, LATER))
-        fake.requests.clear()
-        asked(fake, tmp_path, Window(LATER - 2 * DAY, LATER))
-        assert spans(fake) == [(LATER - DAY + HOUR, LATER)]
+        for first in (LATER - 2 * DAY, LATER - DAY):
+            asked(fake, tmp_path, Window(LATER - 2 * DAY, LATER))
+            assert spans(fake) == [(first + HOUR, LATER)]
 
 
 def test_parts_of_an_answer_are_joined_by_labels_and_the_first_value_counts() -> None:
@@ -258,38 +254,41 @@ NOW = 1_790_000_000.0 // DAY * DAY
 CATALOG = load_catalog()
 
 
-def read(fake: FakePrometheus, folder: Path, said: list[str], *, until: float = NOW, cached: bool = True) -> Frame:
+def read(fake: FakePrometheus, folder: Path, *, cached: bool = True) -> tuple[Frame, list[str]]:
+    """What is read, and the measures that were asked for: not what tells one server from another."""
     environ = {"SKUWISE_PROMETHEUS_CACHE": str(folder / "kept"), "XDG_CONFIG_HOME": str(folder)}
-    server = PrometheusServer(fake.url, (), environ, said.append, cached)
-    return server.read(CATALOG, since=2 * DAY, until=until, now=until + DAY)
-
-
-def measures(requests: Sequence[Request]) -> list[Request]:
-    return [r for r in requests if r.path.endswith("query_range") and not r.query.startswith("max by (__name__")]
+    before = len(fake.requests)
+    server = PrometheusServer(fake.url, (), environ, cached=cached)
+    frame = server.read(CATALOG, since=2 * DAY, until=NOW, now=NOW + DAY)
+    told = [r.query for r in fake.requests[before:] if r.path.endswith("query_range")]
+    return frame, [query for query in told if not query.startswith("max by (__name__")]
 
 
 def test_another_server_behind_the_same_address_is_not_told_from_the_answers_of_the_first(tmp_path: Path) -> None:
-    server, said = DcgmServer(), list[str]()
+    server = DcgmServer()
     with FakePrometheus(server).running() as fake:
-        first = read(fake, tmp_path, said)
-        server.series[:] = [{**GPU, "UUID": "GPU-b"}]
-        asked = len(fake.requests)
-        second = read(fake, tmp_path, said)
-        assert measures(fake.requests[asked:])
-        server.series[:] = [GPU]
-        before = len(fake.requests)
-        again = read(fake, tmp_path, said)
-        assert not measures(fake.requests[before:])  # what was kept of the first is still there
-    assert first.gpus["gpu_uuid"].tolist() == again.gpus["gpu_uuid"].tolist() == ["GPU-a"]
-    assert second.gpus["gpu_uuid"].tolist() == ["GPU-b"]
+        for uuid, is_asked in (("GPU-a", True), ("GPU-b", True), ("GPU-a", False)):
+            server.series[:] = [{**GPU, "UUID": uuid}]
+            frame, asked = read(fake, tmp_path)
+            assert frame.gpus["gpu_uuid"].tolist() == [uuid]
+            assert bool(asked) is is_asked  # what was kept of the first is still there
+
+
+def test_what_one_tenant_was_told_is_not_told_to_another(tmp_path: Path) -> None:
+    (tmp_path / "skuwise").mkdir()
+    told = []
+    with FakePrometheus(DcgmServer()).running() as fake:
+        for tenant in "aba":
+            file = tmp_path / "skuwise" / "skuwise.toml"
+            file.write_text(f'[prometheus]\nheaders = {{"X-Tenant" = "{tenant}"}}\n')
+            told.append(sorted(read(fake, tmp_path)[1]))
+    first, other, again = told
+    assert first == other and first and not again
 
 
 def test_without_a_cache_every_answer_is_asked_for_and_none_is_kept(tmp_path: Path) -> None:
     with FakePrometheus(DcgmServer()).running() as fake:
-        for _ in range(2):
-            before = len(fake.requests)
-            read(fake, tmp_path, [], cached=False)
-            assert measures(fake.requests[before:])
+        assert all(read(fake, tmp_path, cached=False)[1] for _ in range(2))
     assert not (tmp_path / "kept").exists()
 
 
@@ -309,7 +308,7 @@ def test_external_labels_are_read_where_the_server_tells_them(tmp_path: Path, re
         return reply if request.path.endswith("status/config") else server(request)
 
     with FakePrometheus(answer).running() as fake:
-        frame = read(fake, tmp_path, [])
+        frame, _ = read(fake, tmp_path)
     assert frame.external_labels == labels
     assert fleet_of(frame).labels == {name: value for name, value in labels.items() if name != "replica"}
 
@@ -317,11 +316,8 @@ def test_external_labels_are_read_where_the_server_tells_them(tmp_path: Path, re
 def test_where_the_past_cannot_be_asked_for_nothing_is_kept_and_that_is_told(tmp_path: Path) -> None:
     server = DcgmServer(by_query={"max by (__name__": lambda _: error(422, "no")})
     with FakePrometheus(server).running() as fake:
-        frame = read(fake, tmp_path, [])
-        before = len(fake.requests)
-        read(fake, tmp_path, [])
-        assert measures(fake.requests[before:])
-    assert [note for note in frame.notes if note.code == "answers-not-cached"]
+        for frame, asked in (read(fake, tmp_path) for _ in range(2)):
+            assert asked and [note for note in frame.notes if note.code == "answers-not-cached"]
 
 
 def test_a_server_that_takes_exact_metric_names_only_is_read(tmp_path: Path) -> None:
@@ -332,4 +328,4 @@ def test_a_server_that_takes_exact_metric_names_only_is_read(tmp_path: Path) -> 
         return error(400, "=~ is an unsupported matchtype for the __name__ label") if is_pattern else server(request)
 
     with FakePrometheus(answer).running() as fake:
-        assert read(fake, tmp_path, []).gpus["gpu_uuid"].tolist() == ["GPU-a"]
+        assert read(fake, tmp_path)[0].gpus["gpu_uuid"].tolist() == ["GPU-a"]

@@ -1,8 +1,5 @@
 """The parts of the road through Prometheus: pieces of a window, names, rows, spans of work, and what is asked."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -31,31 +28,15 @@ nan = float("nan")
 
 def test_a_mig_instance_is_its_parent_and_its_number() -> None:
     assert gpu_of({"UUID": "GPU-a", "GPU_I_ID": "3"}) == ("GPU-a/gi3", "GPU-a")
-    assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None)
-    assert gpu_of({"gpu": "0"}) is None
+    assert gpu_of({"UUID": "GPU-a"}) == ("GPU-a", None) and gpu_of({"gpu": "0"}) is None
 
 
 def test_a_pod_has_the_ids_that_the_agent_gives_it() -> None:
     labels = {"pod": "web-6d4cf56db6-x7k2p", "namespace": "shop", "pod_uid": "u-1", "container": "main"}
     work = work_of(labels, exported=False)
-    assert work is not None
-    assert work.workload_id == workload_id("", "kubernetes", "u-1")
+    assert work is not None and work.workload_id == workload_id("", "kubernetes", "u-1")
     assert work.series_id == series_id("", "shop", None, "web")
     assert (work.name, work.pod) == ("web", "web-6d4cf56db6-x7k2p")
-
-
-def named_pods(*series: dict[str, str], requesting: tuple[str, ...] = ()) -> set[str]:
-    """Pods that become workloads of series of one node, a GPU each."""
-    labels = tuple(
-        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
-    )
-    about = {f"GPU-{n}": About("n1", uuid=f"GPU-{n}") for n in range(len(series))}
-    counts = SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0))
-    uses = dcgm_uses(
-        counts, GRID, about, intervals=dict.fromkeys(about, 60.0), taken=set(), key_of=lambda one: one["UUID"],
-        requesting={("ml", pod) for pod in requesting},
-    )  # fmt: skip
-    return set(uses["pod"]) if len(uses) else set()
 
 
 def bare(pod: str, container: str, **more: str) -> dict[str, str]:
@@ -90,7 +71,16 @@ EXPORTER = bare("nvidia-dcgm-exporter-1kq7z", "nvidia-dcgm-exporter")
 def test_the_exporters_own_pod_is_no_workload(
     series: list[dict[str, str]], requesting: tuple[str, ...], pods: set[str]
 ) -> None:
-    assert named_pods(*series, requesting=requesting) == pods
+    labels = tuple(
+        {"UUID": f"GPU-{n}", "job": "dcgm", "instance": "10.0.0.1:9400", **one} for n, one in enumerate(series)
+    )
+    about = {one["UUID"]: About("n1", uuid=one["UUID"]) for one in labels}
+    uses = dcgm_uses(
+        SeriesAnswer(labels, np.full((len(labels), GRID.count), 60.0)), GRID, about, taken=set(),
+        intervals=dict.fromkeys(about, 60.0), key_of=lambda one: one["UUID"],
+        requesting={("ml", pod) for pod in requesting},
+    )  # fmt: skip
+    assert set(uses["pod"] if len(uses) else ()) == pods
 
 
 def test_a_reserved_gpu_is_held_for_shared_use() -> None:
@@ -102,8 +92,7 @@ def test_jobs_of_slurm_are_told_apart_though_their_numbers_fold_to_one() -> None
     one, two = work_of({"hpc_job": "12"}, exported=False), work_of({"hpc_job": "13"}, exported=True)
     assert one is not None and two is not None
     assert one.workload_id == workload_id("", "slurm", "12") and one.series_id is None
-    assert one.workload_id != two.workload_id
-    assert work_of({"hpc_job": "0"}, exported=False) is None
+    assert one.workload_id != two.workload_id and work_of({"hpc_job": "0"}, exported=False) is None
 
 
 def test_the_agents_ids_are_taken_as_they_are() -> None:
@@ -156,17 +145,10 @@ def test_held_seconds_become_spans(held: list[float], spans: list[tuple[float, f
     assert held_spans(np.array(held, dtype=float), GRID) == spans
 
 
-def hostname(labels: Mapping[str, str]) -> str:
-    return labels["Hostname"]
-
-
-def counted(*series: tuple[dict[str, str], list[float]]) -> SeriesAnswer:
-    return SeriesAnswer(tuple(labels for labels, _ in series), np.array([values for _, values in series], dtype=float))
-
-
 @pytest.mark.parametrize(("said", "count"), [(8, 8), (0, 1), (-1, 1), (0.5, 1), (1e300, 1), (nan, 1)])
 def test_a_count_of_gpus_that_can_be_none_is_not_believed(said: float, count: float) -> None:
-    gpus, _ = dcgm_rows(GRID, counted(({"UUID": "GPU-1", "Hostname": "n1"}, [60] * 4)), {}, Log(), node=hostname)
+    listed = SeriesAnswer(({"UUID": "GPU-1", "Hostname": "n1"},), np.full((1, 4), 60.0))
+    gpus, _ = dcgm_rows(GRID, listed, {}, Log(), node=lambda labels: labels["Hostname"])
     counts = SeriesAnswer(({"node": "n1"},), np.full((1, 4), said))
     table = node_table(
         gpus, PortRows(Cells(GRID)), {"n1": {}}, counts, dmi={}, kube={}, catalog=load_catalog(), declared={},

@@ -1,8 +1,7 @@
 """Databases of the real store, read back as a frame: hours, minutes, samples, several files, and bad ones."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,12 @@ def _node(writer: Writer, name: str = "n1", ts: float = T0, machine: str = "m1")
     node.set_gpus([Gpu(f"GPU-{name}", 0, "NVIDIA H100 80GB HBM3", mem_total_bytes=80 * 2**30)], ts)
     node.set_ports([FabricPort("mlx5_0", 1, "compute", "InfiniBand", RATE)], ts)
     return node
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[NodeWriter]:
+    with Writer.open(folder / "n1.db") as writer:
+        yield _node(writer)
 
 
 def _ticks(node: NodeWriter, start: float, seconds: Sequence[float], name: str = "n1", sm: float = 0.5) -> None:
@@ -52,72 +57,53 @@ def _hours(node: NodeWriter, count: int, name: str = "n1", start: float = T0) ->
     node.put_rollups("gpu_hour", columns, rows)
 
 
-def _used(node: NodeWriter, start: float, end: float, name: str = "n1") -> None:
-    workload = Workload("w1", "s1", "train", "process")
-    node.put_workload_use(workload, f"GPU-{name}", start, end, "process")
-
-
 def test_a_young_database_is_read_from_its_samples(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _ticks(_node(writer), T0, range(1, 91))
-    frame = read_frame([path])
-    assert frame.gpu["ts"].tolist() == [T0 + 60, T0 + 120]
-    assert frame.gpu["interval_seconds"].tolist() == [60, 60]
+    with _writing(tmp_path) as node:
+        _ticks(node, T0, range(1, 91))
+    frame = read_frame([tmp_path])
+    assert frame.gpu["ts"].tolist() == [T0 + 60, T0 + 120] and frame.gpu["interval_seconds"].tolist() == [60, 60]
     assert frame.gpu["observed_seconds"].tolist() == pytest.approx([60, 30])
     first = frame.gpu.iloc[0]
-    assert first["sm_active_mean"] == pytest.approx(0.5)
-    assert first["power_watts_p95"] == pytest.approx(300)
-    assert first["gpu_util_n"] == 60
-    assert (first["throttled_fraction"], first["duty"]) == (1.0, 1.0)
-    assert np.isnan(first["dram_active_mean"])
-    assert first["tensor_active_bins"] is None
+    assert first["sm_active_mean"] == pytest.approx(0.5) and first["power_watts_p95"] == pytest.approx(300)
+    assert first["gpu_util_n"] == 60 and (first["throttled_fraction"], first["duty"]) == (1.0, 1.0)
+    assert np.isnan(first["dram_active_mean"]) and first["tensor_active_bins"] is None
     port = frame.fabric.iloc[0]
-    assert port["util_mean"] == pytest.approx(0.2)
-    assert (port["active_fraction"], port["role"]) == (1.0, "compute")
-    assert frame.host["cpu_util_mean"].iloc[0] == pytest.approx(0.3)
-    assert frame.window.end == T0 + 120
+    assert port["util_mean"] == pytest.approx(0.2) and (port["active_fraction"], port["role"]) == (1.0, "compute")
+    assert frame.host["cpu_util_mean"].iloc[0] == pytest.approx(0.3) and frame.window.end == T0 + 120
 
 
 def test_hours_first_then_minutes_then_samples_each_moment_once(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 24)
         # Thirty minutes of the next hour as minutes, then a minute and a half of samples.
         minutes = [(T0 + 24 * HOUR + 60 * (n + 1), "GPU-n1", 60.0, 0.4) for n in range(30)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
         _ticks(node, T0 + 24 * HOUR + 1800, range(1, 91))
-    frame = read_frame([path])
+    frame = read_frame([tmp_path])
     assert len(frame.gpu) == 24 + 30 + 2
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(24 * 3600 + 1800 + 90)
-    assert frame.gpu["ts"].is_unique
-    assert frame.gpu["tensor_active_bins"].iloc[-1] is None
+    assert frame.gpu["ts"].is_unique and frame.gpu["tensor_active_bins"].iloc[-1] is None
     assert frame.gpu["tensor_active_bins"].iloc[0].shape == (len(BIN_EDGES),)
     assert frame.gpu["tensor_active_bins"].iloc[0].sum() == 3600
     assert frame.gpu["sm_active_p95"].iloc[0] == pytest.approx(0.75)
 
 
 def test_hours_that_a_use_cuts_are_read_as_minutes(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 4)
         # At rest before somebody uses it: what works then would be somebody's, too.
         minutes = [(T0 + 60 * (n + 1), "GPU-n1", 60.0, 0.4 if n >= 90 else 0.0) for n in range(240)]
         node.put_rollups("gpu_minute", ("ts", "device", "observed_seconds", "sm_active_mean"), minutes)
-        _used(node, T0 + 1.5 * HOUR, T0 + 4 * HOUR)
-    frame = read_frame([path])
+        used = Workload("w1", "s1", "train", "process")
+        node.put_workload_use(used, "GPU-n1", T0 + 1.5 * HOUR, T0 + 4 * HOUR, "process")
+    frame = read_frame([tmp_path])
     assert frame.gpu["interval_seconds"].value_counts().to_dict() == {60.0: 60, 3600.0: 3}
     assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(4 * 3600)
-    assert frame.workloads["name"].tolist() == ["train"]
-    assert frame.uses["shared"].tolist() == [0.0]
+    assert frame.workloads["name"].tolist() == ["train"] and frame.uses["shared"].tolist() == [0.0]
 
 
 def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 2)
         columns = ("ts", "device", "observed_seconds", "sm_active_mean", "sm_active_p95", "sm_active_max", "gpu_util_n")
         minutes = [
@@ -127,9 +113,9 @@ def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> 
         node.put_rollups("gpu_minute", columns, minutes)
         _ticks(node, T0 + 2 * HOUR, range(1, 181), sm=0.4)
     window = Window(T0 + HOUR, T0 + 2 * HOUR + 180)
-    fine = read_frame([path], window, resolution=60.0).gpu
+    fine = read_frame([tmp_path], window, resolution=60.0).gpu
     assert fine["ts"].tolist() == [T0 + HOUR + 60 * (n + 1) for n in range(63)]
-    coarse = read_frame([path], window, resolution=300.0).gpu
+    coarse = read_frame([tmp_path], window, resolution=300.0).gpu
     assert coarse["ts"].tolist() == [T0 + HOUR + 300 * (n + 1) for n in range(13)]
     first, last = coarse.iloc[0], coarse.iloc[-1]
     assert (first["interval_seconds"], first["observed_seconds"], first["gpu_util_n"]) == (300, 270, 300)
@@ -140,30 +126,24 @@ def test_rows_of_a_minute_or_of_five_stand_in_place_of_hours(tmp_path: Path) -> 
 
 
 def test_a_window_cuts_at_its_edges(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
-    with Writer.open(path) as writer:
-        _hours(_node(writer), 48)
-    frame = read_frame([path], Window(T0 + 10.5 * HOUR, T0 + 20 * HOUR))
-    assert frame.gpu["ts"].min() == T0 + 12 * HOUR
-    assert len(frame.gpu) == 9
-    last_day = read_frame([path], since_seconds=86400, until=T0 + 40 * HOUR)
-    assert last_day.window == Window(T0 + 16 * HOUR, T0 + 40 * HOUR)
-    assert len(last_day.gpu) == 24
+    with _writing(tmp_path) as node:
+        _hours(node, 48)
+    frame = read_frame([tmp_path], Window(T0 + 10.5 * HOUR, T0 + 20 * HOUR))
+    assert frame.gpu["ts"].min() == T0 + 12 * HOUR and len(frame.gpu) == 9
+    last_day = read_frame([tmp_path], since_seconds=86400, until=T0 + 40 * HOUR)
+    assert last_day.window == Window(T0 + 16 * HOUR, T0 + 40 * HOUR) and len(last_day.gpu) == 24
 
 
 def test_the_fabric_is_remembered_beyond_the_window(tmp_path: Path) -> None:
-    path = tmp_path / "n1.db"
     columns = ("ts", "device", "observed_seconds", "util_mean", "util_max")
-    with Writer.open(path) as writer:
-        node = _node(writer)
+    with _writing(tmp_path) as node:
         _hours(node, 100)
         rows = [(T0 + (n + 1) * HOUR, "mlx5_0/1", 3600.0, 0.0, 0.5 if n == 3 else 0.0) for n in range(100)]
         node.put_rollups("fabric_hour", columns, rows)
-    frame = read_frame([path], since_seconds=86400)
+    frame = read_frame([tmp_path], since_seconds=86400)
     assert frame.fabric["ts"].min() > T0 + 70 * HOUR
     (history,) = frame.fabric_history.to_dict("records")
-    assert history["last_active_ts"] == T0 + 4 * HOUR
-    assert history["hours"] == pytest.approx(100)
+    assert history["last_active_ts"] == T0 + 4 * HOUR and history["hours"] == pytest.approx(100)
 
 
 def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
@@ -173,8 +153,7 @@ def test_a_folder_of_nodes_and_two_machines_of_one_name(tmp_path: Path) -> None:
     with Writer.open(tmp_path / "n2.db") as writer:
         _hours(_node(writer, "n2"), 5, "n2")
     frame = read_frame([tmp_path])
-    assert frame.nodes["node"].tolist() == ["n1", "n2"]
-    assert len(frame.gpu) == 15
+    assert frame.nodes["node"].tolist() == ["n1", "n2"] and len(frame.gpu) == 15
 
 
 def test_an_empty_database_and_an_empty_window_say_what_there_is(tmp_path: Path) -> None:
@@ -205,7 +184,5 @@ def test_a_node_whose_clock_is_ahead_does_not_move_the_window(tmp_path: Path) ->
         _hours(_node(writer, "n2", machine="m2"), 24, "n2", start=T0 + 1000 * HOUR)
     now = T0 + 24 * HOUR
     frame = read_frame([path], now=now)
-    assert frame.window.end == now
-    assert set(frame.gpu["node"]) == {"n1"}
-    assert any(note.code == "clock-ahead" for note in frame.notes)
-    assert read_frame([path]).window.end > now
+    assert frame.window.end == now and set(frame.gpu["node"]) == {"n1"}
+    assert any(note.code == "clock-ahead" for note in frame.notes) and read_frame([path]).window.end > now

@@ -1,7 +1,5 @@
 """Which file is believed about which node: copies, files that speak for others, rows that cannot be."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sqlite3
@@ -129,8 +127,7 @@ def test_a_file_does_not_speak_for_nodes_that_have_files_of_their_own(folder: Pa
     change(folder / "n0.db", ZERO)
     frame = read_frame([folder])
     assert_same(honest, frame)
-    assert any("n0.db also reports on n1, n2 and n3" in note.text for note in frame.notes)
-    assert not refused(frame)
+    assert any("n0.db also reports on n1, n2 and n3" in note.text for note in frame.notes) and not refused(frame)
 
 
 TRICKS: dict[str, str] = {
@@ -220,8 +217,7 @@ def test_of_an_hour_of_two_files_the_one_that_observed_more_is_taken(tmp_path: P
     ticks(tmp_path / "old.db", range(1, 1201), 0.9)
     ticks(tmp_path / "new.db", range(1201, 3001), 0.1)
     frame = read_frame([tmp_path])
-    assert not refused(frame)
-    assert float(frame.gpu["observed_seconds"].sum()) == pytest.approx(1800)
+    assert not refused(frame) and float(frame.gpu["observed_seconds"].sum()) == pytest.approx(1800)
 
 
 def node_of(writer: Writer, name: str, ts: float = T0) -> NodeWriter:
@@ -254,8 +250,7 @@ def test_a_snapshot_beside_the_live_file_adds_nothing(tmp_path: Path) -> None:
     assert any("96 GPU rows appear in more than one database" in note.text for note in both.notes)
     assert len(both.nodes) == len(both.gpus) == len(both.uses) == len(both.workloads) == 1
     one, other = (judge(frame, rulebook()) for frame in (alone, both))
-    assert one.workloads == other.workloads
-    assert one.occupancy.equals(other.occupancy)
+    assert one.workloads == other.workloads and one.occupancy.equals(other.occupancy)
 
 
 def test_a_copy_made_in_the_middle_of_a_minute_and_of_an_absence_knows_less(tmp_path: Path) -> None:
@@ -292,11 +287,9 @@ def test_a_file_that_is_broken_within_is_named_and_the_others_are_judged(tmp_pat
         file.seek((page - 1) * size)
         file.write(b"\xff" * size)
     frame = read_frame([tmp_path])
-    assert frame.nodes["node"].tolist() == ["good"]
-    assert gpu_hours(frame) == 48
+    assert frame.nodes["node"].tolist() == ["good"] and gpu_hours(frame) == 48
     (note,) = [note for note in frame.notes if note.code == "file-left-out"]
-    assert "broken.db" in note.text
-    assert "malformed" in note.text
+    assert "broken.db" in note.text and "malformed" in note.text
     with pytest.raises(StoreError, match="malformed"):
         read_frame([broken])
 
@@ -375,5 +368,4 @@ def test_an_ask_gets_a_range_that_scrapes_fill_or_is_left_out(name, query, step,
 
 
 def test_some_gpus_are_chosen_by_id_where_that_needs_no_escaping():
-    assert of_gpus(("GPU-b", "GPU-a/gi1")) == ('UUID=~"GPU-a|GPU-b"',)
-    assert of_gpus(('GPU".*',)) == ()
+    assert of_gpus(("GPU-b", "GPU-a/gi1")) == ('UUID=~"GPU-a|GPU-b"',) and of_gpus(('GPU".*',)) == ()

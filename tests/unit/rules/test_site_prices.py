@@ -1,13 +1,16 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
-"""Dollars per GPU-hour and per node-hour, from settings and flags; and costs in GPU-hours where there are none."""
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false
+"""Dollars and energy as a site says them, in settings, flags and files; costs in GPU-hours where there are none."""
 
 import argparse
 from dataclasses import replace
 from datetime import date
+from importlib import resources
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.cli.price_options import add_prices, said_prices
 from skuwise.advisor.core import formatting as words
 from skuwise.advisor.core.advice_json import parse_advice
@@ -16,8 +19,11 @@ from skuwise.advisor.render import FORMATS, render
 from skuwise.rules.base.errors import RulesError, UsageError
 from skuwise.rules.catalog.hour_prices import HourPrices, StatedPrice, StatedPrices, resolve_prices
 from skuwise.rules.catalog.node_files import ANY_REGION
+from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.catalog.providers import load_providers
-from skuwise.rules.catalog.types import Price
+from skuwise.rules.catalog.site_energy import SiteEnergy, SiteFigure
+from skuwise.rules.catalog.types import PowerPrice, Price
+from skuwise.rules.models.power_model import CLASSES, load_power_model, read_power_model
 from skuwise.tests.support.moves_builders import IB, PLAIN, advice_of, bare, catalog, founding, node, verdicts, workload
 
 CATALOG = catalog()
@@ -72,8 +78,7 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
 def test_a_wrong_setting_or_flag_is_a_sentence_and_a_remedy(tmp_path, text, flags, part):
     with pytest.raises(UsageError) as caught:
         said(tmp_path, f"[prices]\n{text}\n", flags)
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+    assert part in str(caught.value) and "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
 
 
 @given(st.text(max_size=40), st.one_of(st.text(max_size=20), st.floats(), st.integers(), st.none(), st.booleans()))
@@ -94,8 +99,7 @@ def test_an_owned_fleet_without_any_sku_is_priced_by_its_gpus():
     assert (price.usd_per_hour, price.basis, price.sku) == (pytest.approx(16.8), "owned", "8 x H100-SXM5")
     assert not price.region_assumed
     assert words.price_words(price) == (f"$16.80 per node-hour owned price, {DAY} (your setting, gpu_hour_usd)")
-    assert book.per_gpu_hour(hall) == pytest.approx(2.10)
-    assert book.of(replace(hall, gpu_sku="L40S")) is None
+    assert book.per_gpu_hour(hall) == pytest.approx(2.10) and book.of(replace(hall, gpu_sku="L40S")) is None
     assert book.of(replace(hall, gpu_count=0)) is None
     dgx = book.of(node(sku="bare-metal/DGX H100", provider=None, region=None))
     assert (dgx.usd_per_hour, dgx.basis) == (pytest.approx(16.8), "owned")
@@ -131,8 +135,7 @@ def test_prices_come_in_the_order_that_is_documented():
 
 def test_a_price_by_the_gpu_tells_nothing_of_what_a_fabric_costs():
     premium = fabric_premium(PriceBook(CATALOG, hourly=HOURLY), node())
-    assert premium.assumed
-    assert 0 < premium.usd_per_hour < 16.8
+    assert premium.assumed and 0 < premium.usd_per_hour < 16.8
     told_apart = PriceBook(CATALOG, hourly=HourPrices({}, {IB: 50.0, PLAIN: 45.0}, DAY))
     assert fabric_premium(told_apart, node()).usd_per_hour == pytest.approx(5.0)
 
@@ -162,20 +165,14 @@ def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_doll
     line = LINE.format(len(advice.nodes))
     assert [note.text for note in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
-    assert line in " ".join(table.split())
-    assert table.count(line[:40]) == 1
-    assert "Workloads by GPU-hours" in table
-    head = [one for one in table.splitlines() if one.startswith("  GPU-hours  ")]
-    assert len(head) == 1
-    assert "$" not in table
+    assert line in " ".join(table.split()) and table.count(line[:40]) == 1 and "Workloads by GPU-hours" in table
+    assert [one.startswith("  GPU-hours  ") for one in table.splitlines()].count(True) == 1 and "$" not in table
     text = render(advice, "markdown", width=160, color=False)
     assert "US dollars" not in text
     for part in ("## Workloads", "## Prices"):
         assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
     html = render(advice, "html", width=160, color=False)
-    assert "cost (GPU-hours)" in html
-    assert "GPU-hours/month" in html
-    assert "$" not in html.partition("</style>")[2]
+    assert "Workloads by GPU-hours" in html and "GPU-hours/month" in html and "$" not in html.partition("</style>")[2]
 
 
 def test_a_fleet_priced_in_part_has_units_in_its_cells():
@@ -222,28 +219,22 @@ def test_an_assumed_region_is_written_wherever_a_price_stands():
     assert "assumed" not in words.price_note((known,))
 
 
-def without_regions(given_verdicts):
-    return replace(given_verdicts, nodes=tuple(replace(n, region=None) for n in given_verdicts.nodes))
-
-
 def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_more():
-    known, assumed = advice_of(founding()), advice_of(without_regions(founding()))
+    given = founding()
+    nowhere = replace(given, nodes=tuple(replace(n, region=None) for n in given.nodes))
+    known, assumed = advice_of(given), advice_of(nowhere)
     assert assumed.summary.cost_usd == known.summary.cost_usd
     assert 0 < assumed.summary.recoverable_usd_per_month <= known.summary.recoverable_usd_per_month
     assert {r.id for r in known.recommendations} == {r.id for r in assumed.recommendations}
     assert all(p.region_assumed for p in assumed.prices)
     assert {p.id for p in assumed.prices} >= {one for r in assumed.recommendations for one in r.prices}
     (note,) = [n for n in assumed.notes if n.code == "region-assumed"]
-    assert "azure eastus" in note.text
-    assert "topology.kubernetes.io/region" in note.text
+    assert "azure eastus" in note.text and "topology.kubernetes.io/region" in note.text
     for form in FORMATS:
         text = render(assumed, form, width=160, color=False)
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
     back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")
     assert back.prices == assumed.prices
-
-
-# Nodes and their prices
 
 
 def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
@@ -274,9 +265,139 @@ def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
 def test_a_wrong_file_of_providers_is_refused_with_its_line(tmp_path, old, new, part):
     text = "providers:\n  mine:\n    rented: true\n    reference_region: here\n    source: us\n    as_of: 2026-11-22\n"
     (tmp_path / "providers.yaml").write_text(text)
-    assert load_providers(tmp_path)["mine"].reference_region == "here"
-    assert load_providers(tmp_path)["aws"].rented
+    assert load_providers(tmp_path)["mine"].reference_region == "here" and load_providers(tmp_path)["aws"].rented
     (tmp_path / "providers.yaml").write_text(text.replace(old, new))
     with pytest.raises(RulesError, match=r"providers\.yaml:[0-9]+: ") as caught:
         load_providers(tmp_path)
     assert part in str(caught.value)
+
+
+SOURCED = 'source = "bill", as_of = "2026-11-01"'
+HOURS = [100.0 + n for n in range(24)]
+
+
+def stated(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> SiteEnergy:
+    file = tmp_path / "skuwise.toml"
+    file.write_text(f"[energy]\n{text}\n")
+    options = argparse.Namespace(gpu_hour_usd=[])
+    return said_prices(options, environ or {}, system_file=file, config_home=tmp_path / "none").energy
+
+
+def in_prices(tmp_path: Path, text: str) -> SiteEnergy:
+    file = tmp_path / "prices.yaml"
+    file.write_text(f"energy:\n  {text}\n")
+    return load_prices(file).energy
+
+
+def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path) -> None:
+    toml = stated(
+        tmp_path,
+        f"usd_per_kwh = {{ value = 0.085, {SOURCED} }}\npue = {{ value = 1.25, source = 'bill', as_of = 2026-11-01 }}\n"
+        f"co2_grams_per_kwh = {{ by_hour_utc = {HOURS}, {SOURCED} }}",
+    )
+    yaml = in_prices(
+        tmp_path,
+        "usd_per_kwh: {value: 0.085, source: bill, as_of: 2026-11-01}\n  pue: {value: 1.25, source: bill, as_of: "
+        f"2026-11-01}}\n  co2_grams_per_kwh: {{by_hour_utc: {HOURS}, source: bill, as_of: 2026-11-01}}",
+    )
+    assert toml == yaml and toml.usd_per_kwh == SiteFigure((0.085,), "bill", "2026-11-01")
+    carbon = toml.co2_grams_per_kwh
+    assert carbon is not None and [carbon.at(hour) for hour in (0, 5, 23)] == [100.0, 105.0, 123.0]
+    assert toml.pue is not None and toml.pue.at(7) == 1.25 and stated(tmp_path, "") == SiteEnergy()
+
+
+BAD = [
+    ("co2_grams_per_kwh", "value = 0", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", "value = -3", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", 'value = "green"', "'value' must be a number"),
+    ("co2_grams_per_kwh", "value = 380000", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", "by_hour_utc = [1, 2]", "'by_hour_utc' has 2 values"),
+    ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 0]}", "above 0 and at most 2500"),
+    ("co2_grams_per_kwh", f"by_hour_utc = {[*HOURS[:23], 'x']}", "every item of 'by_hour_utc' must be a number"),
+    ("co2_grams_per_kwh", f"value = 3, by_hour_utc = {HOURS}", "give either 'value' or 'by_hour_utc'"),
+    ("co2_grams_per_kwh", "", "give either 'value' or 'by_hour_utc'"),
+    ("pue", "value = 0.9", "from 1 to 3"),
+    ("pue", "value = 3.5", "from 1 to 3"),
+    ("pue", "value = true", "'value' must be a number"),
+    ("usd_per_kwh", "value = 0", "above 0 and at most 5"),
+    ("usd_per_kwh", "value = 85", "above 0 and at most 5"),
+    ("usd_per_kwh", "valeu = 1", "give either 'value' or 'by_hour_utc'"),
+    ("usd_per_kwh", "value = 1, unit = 3", "unknown key 'unit'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "given", "said"), BAD)
+def test_a_figure_that_cannot_be_is_refused_in_one_sentence_with_a_remedy(tmp_path, name, given, said):
+    with pytest.raises(UsageError) as toml:
+        stated(tmp_path, f"{name} = {{ {', '.join(part for part in (given, SOURCED) if part)} }}")
+    assert said in toml.value.message and toml.value.message.count(". ") == 0
+    assert f"energy.{name} in " in toml.value.message and toml.value.remedy.endswith((".", "?"))
+    yaml = ", ".join(part for part in (given.replace(" = ", ": "), "source: bill, as_of: 2026-11-01") if part)
+    with pytest.raises(RulesError) as refused:
+        in_prices(tmp_path, f"{name}: {{{yaml}}}")
+    assert said in refused.value.message and "prices.yaml:" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("pue = 1.3", "energy.pue in .* is no table of a value with its source"),
+        ("pue = { value = 1.3 }", "'source' is missing"),
+        ("pue = { value = 1.3, source = 'x' }", "'as_of' is missing"),
+        ("pue = { value = 1.3, source = 'x', as_of = 'May' }", "'as_of' must be a date"),
+        ("pue = { value = nan, source = 'x', as_of = '2026-11-01' }", "is not a number"),
+        ("carbon = 3", "Unknown setting 'carbon' of energy"),
+    ],
+)
+def test_settings_without_a_source_a_date_or_a_name_are_refused(tmp_path, text, said):
+    with pytest.raises(UsageError, match=said):
+        stated(tmp_path, text)
+
+
+def test_a_price_file_goes_over_the_settings_figure_by_figure(tmp_path: Path) -> None:
+    site = stated(tmp_path, f"usd_per_kwh = {{ value = 0.1, {SOURCED} }}\npue = {{ value = 1.2, {SOURCED} }}")
+    file = tmp_path / "prices.yaml"
+    file.write_text("energy:\n  pue: {value: 1.5, source: meter, as_of: 2026-10-01}\n")
+    book = load_rulebook(None, file, 1_790_000_000.0, StatedPrices(energy=site))
+    assert book.energy.pue == SiteFigure((1.5,), "meter", "2026-10-01")
+    assert book.energy.usd_per_kwh == SiteFigure((0.1,), "bill", "2026-11-01")
+    # Rules that reckon what a lower clock saves take the site's price for electricity, too.
+    assert book.power == (PowerPrice("global", 0.1, "bill", "2026-11-01"),)
+
+
+TEXT = resources.files("skuwise.rules").joinpath("power_model.yaml").read_text()
+
+
+def test_what_ships_is_read_and_says_what_it_rests_on():
+    model = load_power_model()
+    assert model.lines == 877 and model.runs == 138 and "zeus" in model.source and len(model.classes) == len(CLASSES)
+    assert set(model.typical) == {"training", "fp32", "prefill", "one-pass", "mixed", "decode"}
+
+
+def test_an_architecture_without_runs_is_never_narrower():
+    model = load_power_model()
+    assert model.measured("Volta") and not model.measured("hopper")
+    for slowdown in (1.0, 1.1, 1.3, 3.0):
+        here, there = model.spread(slowdown, "ampere"), model.spread(slowdown, "hopper")
+        assert there[0] >= here[0] and there[1] >= here[1]
+    assert model.spread(3.0, "ampere")[0] > model.spread(1.1, "ampere")[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("skuwise.power-model/1", "skuwise.power-model/9", "make power-model"),
+        ("  follows: ", "  follows: -", "'follows'"),
+        ("  clocked: ", "  clocked: 9", "'clocked'"),
+        ("lowest_cap_share: ", "lowest_cap_share: 7", "'lowest_cap_share'"),
+        ("name: light", "name: slight", "not one of"),
+        (", up_to: 1.15", "", "must rise"),
+    ],
+)
+def test_a_changed_file_is_refused_by_line(tmp_path, old, new, told):
+    assert old in TEXT
+    file = tmp_path / "power_model.yaml"
+    file.write_text(TEXT.replace(old, new, 1))
+    with pytest.raises(RulesError, match=r"power_model\.yaml") as caught:
+        read_power_model(file)
+    assert told in str(caught.value)

@@ -1,6 +1,4 @@
-"""Facts before shapes: what engines' series, owners, images and partitions say of a kind, and labels that lie."""
-
-from __future__ import annotations
+"""Kinds by what engines' series, owners, images and names say, and by shape; what bad or thin data do to a verdict."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,11 +7,13 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.kinds.clues import Clue, metadata_clues
+from skuwise.advisor.classify.kinds.kinds import judge_kind
 from skuwise.advisor.classify.workloads.engine_facts import EngineFacts, engine_facts
 from skuwise.advisor.classify.workloads.session import Session
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.verdict_types import Scheduled, WorkloadVerdict
-from skuwise.tests.support.frame_builder import DECODE, GIB, FrameBuilder
+from skuwise.tests.support.frame_builder import DECODE, FREE, GIB, TRAINING, FrameBuilder
+from skuwise.tests.support.judged_alone import alone
 from skuwise.tests.support.rulebooks import rulebook
 
 BUSY = EngineFacts(("vllm",), 20.0, 400.0, 120.0, 3.0, 0.5, 0.42, has_counted=True)
@@ -104,19 +104,15 @@ def test_framework_image_and_name_tell_of_one_program_once() -> None:
 def test_images_with_hostile_names_say_nothing_harmful() -> None:
     hostile = "\x1b]0;vllm\x07\u202e<script>{x}/vllm"
     (clue,) = clues(session(image=hostile))
-    assert clue.reason.code == "image"
-    assert clue.reason.text.isprintable()
-    assert "\x1b" not in str(clue.reason.fields)
-    assert clues(session(image="acme/app:vllm-openai")) == []
-    assert clues(session(image="/" * 5000 + "@" * 5000)) == []
+    assert clue.reason.code == "image" and clue.reason.text.isprintable() and "\x1b" not in str(clue.reason.fields)
+    assert clues(session(image="acme/app:vllm-openai")) == [] and clues(session(image="/" * 5000 + "@" * 5000)) == []
 
 
 def test_a_server_that_counted_requests_serves_whoever_owns_it() -> None:
     found = clues(session(controller_kind="Job"), {}, BUSY)
     assert found[0].reason.code == "engine-serves"
     assert all(lead(found, "online-inference", kind) >= 1.5 for kind in ("training", "batch-inference", "interactive"))
-    assert "120.0 tokens/s generated" in found[0].reason.text
-    assert "0.5 waiting" in found[0].reason.text
+    assert "120.0 tokens/s generated" in found[0].reason.text and "0.5 waiting" in found[0].reason.text
     assert "KV cache 42 % full" in found[0].reason.text
 
 
@@ -137,8 +133,7 @@ STEPS = {"period_share": 0.8, "nvlink_utilization": 0.3, "nodes": 4.0, "fabric_u
 )
 def test_an_engine_inside_a_trainer_decides_nothing(owner: str | None, features: dict[str, float], code: str) -> None:
     found = clues(session(controller_kind=owner), features, BUSY)
-    assert found[0].reason.code == code
-    assert any(found[0].weights.values()) == (code == "engine-serves")
+    assert found[0].reason.code == code and any(found[0].weights.values()) == (code == "engine-serves")
 
 
 def _told(**columns: object) -> pd.DataFrame:
@@ -152,11 +147,9 @@ def _told(**columns: object) -> pd.DataFrame:
 def test_facts_of_engines_are_summed_and_what_is_missing_is_not_zero() -> None:
     one = engine_facts(_told())["w"]
     assert (one.generated_tokens_per_second, one.prompt_tokens_per_second, one.running) == (2.0, None, None)
-    assert one.has_counted is True
-    assert engine_facts(_told(generated_tokens=None))["w"].has_counted is None
+    assert one.has_counted is True and engine_facts(_told(generated_tokens=None))["w"].has_counted is None
     assert engine_facts(_told(generated_tokens=0.0, running_max=0.0))["w"].has_counted is False
-    assert engine_facts(_told(kv_percent=400.0))["w"].kv_cache is None
-    assert engine_facts(_told(seconds=0.0)) == {}
+    assert engine_facts(_told(kv_percent=400.0))["w"].kv_cache is None and engine_facts(_told(seconds=0.0)) == {}
     assert engine_facts(pd.DataFrame()) == {}
 
 
@@ -178,5 +171,91 @@ def test_light_serving_with_an_engines_series_is_serving_though_it_rests() -> No
             "power_watts": 110.0, "mem_used_bytes": 73.6 * GIB}  # fmt: skip
     assert _judged(rest, controller_kind="Job").kind.label == "idle"
     told = _judged(rest, _told(running_max=2.0), controller_kind="Job")
-    assert told.kind.label == "online-inference"
-    assert told.kind.confidence >= 0.8
+    assert told.kind.label == "online-inference" and told.kind.confidence >= 0.8
+
+
+_PROFILED = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp64_active", "fp32_active")
+_LINKS = ("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second")
+_FAST = ("duty", "period_seconds", "period_strength", "sm_active_cv")
+
+
+def _confident(verdict: WorkloadVerdict, label: str) -> float:
+    """Confidence in a label, whether it was given or is an alternative."""
+    if verdict.kind.label == label:
+        return verdict.kind.confidence
+    return next((a.confidence for a in verdict.kind.alternatives if a.label == label), 0.0)
+
+
+@pytest.mark.parametrize("lost", [("sm_active", "sm_occupancy"), _LINKS, (*_PROFILED, *_LINKS, *_FAST)])
+@pytest.mark.parametrize(("values", "label"), [(TRAINING, "training"), (DECODE, "online-inference")])
+def test_missing_metrics_never_make_another_kind(
+    values: Mapping[str, float], label: str, lost: tuple[str, ...]
+) -> None:
+    verdict = alone({name: value for name, value in values.items() if name not in lost}, gpus=2, hours=72)
+    # By use, memory and power alone, two GPUs that work all the time are a training more often than not.
+    assert verdict.kind.label in (label, "unknown") or (lost[0] in _PROFILED and verdict.kind.confidence < 0.7)
+    assert _confident(verdict, label) > 0.1
+
+
+def test_only_engine_and_memory_give_a_modest_verdict_or_none() -> None:
+    bare = {name: DECODE[name] for name in ("gpu_util", "mem_used_bytes")}
+    verdict = alone(bare, hours=30, gpus=1)
+    assert verdict.kind.label != "idle" and verdict.kind.confidence < 0.99
+    assert set(verdict.coverage.missing) >= {"sm_active", "tensor_active", "dram_active", "power_watts"}
+
+
+def test_nothing_measured_and_nothing_said_is_unknown() -> None:
+    verdict = alone({"mem_used_bytes": 40 * GIB}, gpus=1)
+    assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)
+    assert verdict.kind.evidence[0].code == "activity-not-measured"
+
+
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
+def test_serving_that_is_lightly_loaded_is_not_idle(share: float) -> None:
+    light = {name: value * share for name, value in DECODE.items()} | {
+        "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "sm_clock_hertz": 1.98e9, "duty": share,
+    }  # fmt: skip
+    verdict = alone(light, hours=96, gpus=1, gpu_util_p95=0.9, gpu_util_max=1.0)
+    assert verdict.kind.label != "idle" and _confident(verdict, "idle") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("share", "engine", "idle"),
+    [(0.0, 0.006, True), (0.2, 0.006, True), (0.3, 0.006, False), (0.6, 0.006, False), (1.0, 0.006, False),
+     (1.0, 0.004, True)],  # a replica on standby that answers probes
+)  # fmt: skip
+def test_light_use_in_many_hours_is_not_idle(share: float, engine: float, idle: bool) -> None:
+    """A mean and a percentile of an hour hide a moment's work; that it comes in many hours shows that it is used."""
+    features = {
+        "engine_active": engine, "hbm_utilization": 0.002, "idle_share": 0.99, "active_share": share, "hours": 72.0,
+        "elapsed_hours": 72.0, "gpus": 1.0, "nodes": 1.0, "resolution_seconds": 60.0, "mem_level": 0.5,
+    }  # fmt: skip
+    book = rulebook()
+    verdict = judge_kind((), features, book.kinds, book.kind_model)
+    assert (verdict.label == "idle") is idle
+    if not idle:
+        assert all(other.label != "idle" for other in verdict.alternatives)
+
+
+def test_what_stood_idle_is_idle_whatever_its_name_and_the_name_is_kept() -> None:
+    held = {**FREE, "mem_used_bytes": 73.6 * GIB, "power_watts": 110.0, "duty": 0.0}
+    verdict = alone(held, gpus=1, work={"framework": "vllm", "command": "vllm serve m"})
+    assert verdict.kind.label == "idle" and verdict.kind.evidence[0].code == "stood-idle-and-held"
+    assert any("serving engine" in sentence.text for sentence in verdict.kind.evidence) or verdict.kind.alternatives
+
+
+@pytest.mark.parametrize(
+    ("command", "label"),
+    [
+        ("torchrun --nproc-per-node=8 pretrain.py", "training"),
+        ("accelerate launch lora_finetune.py", "fine-tuning"),
+        ("python3 -m sglang.launch_server", "online-inference"),
+        ("python3 -m vllm.entrypoints.openai.run_batch -i in.jsonl", "batch-inference"),
+        ("python embed_offline.py", "batch-inference"),
+        ("jupyter-lab --no-browser", "interactive"),
+    ],
+)
+def test_a_name_decides_where_the_shape_says_little(command: str, label: str) -> None:
+    plain = {"gpu_util": 0.6, "power_watts": 300.0}
+    said, unsaid = (alone(plain, hours=5, gpus=1, work={"command": c}) for c in (command, "python main.py"))
+    assert _confident(said, label) > _confident(unsaid, label) and said.kind.label in (label, "unknown")

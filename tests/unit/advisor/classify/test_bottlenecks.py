@@ -1,15 +1,19 @@
-"""What holds a workload back, where the answer is known: late ranks, coarse samples, unmeasured SKUs, bad input."""
-
-from __future__ import annotations
+"""What holds a workload back, where the answer is known; what is told beside it, and labels that do not flicker."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from skuwise.advisor.classify.bottlenecks.bottlenecks import Courses, courses, latched, settled
+from skuwise.advisor.classify.bottlenecks.evidence import signatures
+from skuwise.advisor.classify.features.piece_rows import PieceRows, RowTables
 from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.core.column_rows import columns_of
+from skuwise.advisor.core.segments import Segments
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, TRAINING, FrameBuilder
 from skuwise.tests.support.judged_alone import alone
@@ -42,8 +46,7 @@ def test_the_rank_that_waits_least_is_the_suspect() -> None:
     assert verdict.bottleneck.label == "straggler"
     assert verdict.bottleneck.time_shares["straggler"] == pytest.approx(7 / 8)
     (said,) = [s for s in verdict.bottleneck.evidence if s.code == "suspect-waits-least"]
-    assert "GPU 5 of n1 (GPU-n1-5)" in said.text
-    assert "It waits 0 % of the time, the other GPUs 57 %" in said.text
+    assert "GPU 5 of n1 (GPU-n1-5)" in said.text and "It waits 0 % of the time, the other GPUs 57 %" in said.text
 
 
 def test_a_slow_clock_shows_the_late_rank_even_in_coarse_samples() -> None:
@@ -66,8 +69,7 @@ def test_a_slow_clock_shows_the_late_rank_even_in_coarse_samples() -> None:
 )
 def test_nobody_is_suspected_without_one_late_rank(late_ones: tuple[int, ...], late: Mapping[str, float]) -> None:
     verdict = _ranks(POLLS, late, TURNS, late_ones=late_ones)
-    assert verdict.bottleneck.label != "straggler"
-    assert not any("suspect" in s.code for s in verdict.bottleneck.evidence)
+    assert verdict.bottleneck.label != "straggler" and not any("suspect" in s.code for s in verdict.bottleneck.evidence)
 
 
 WAITS = {**TRAINING, **QUIET, "gpu_util": 0.95, "sm_active": 0.7, "tensor_active": 0.2, "dram_active": 0.15}
@@ -76,8 +78,7 @@ WAITS = {**TRAINING, **QUIET, "gpu_util": 0.95, "sm_active": 0.7, "tensor_active
 @pytest.mark.parametrize("correlation", [float("nan"), -0.9])
 def test_coarse_samples_are_judged_by_levels_not_by_their_correlation(correlation: float) -> None:
     over = alone(WAITS, gpu_util_n=60.0, port=0.55, tensor_fabric_correlation=correlation)
-    assert over.bottleneck.label == "network"
-    assert any("60 s" in s.text for s in over.bottleneck.evidence)
+    assert over.bottleneck.label == "network" and any("60 s" in s.text for s in over.bottleneck.evidence)
     under = alone(WAITS, gpu_util_n=60.0, port=0.1, tensor_fabric_correlation=correlation)
     assert under.bottleneck.label != "network"
     inside = {**WAITS, "nvlink_tx_bytes_per_second": 200e9, "nvlink_rx_bytes_per_second": 200e9}
@@ -91,8 +92,7 @@ def test_coarse_samples_name_alternatives_where_no_level_leads() -> None:
     assert any(s.code == "compute-or-link" for s in verdict.bottleneck.evidence)
     polls = {**POLLS, "tensor_active": 0.37}
     doubted = alone(polls, gpu_util_n=60.0).bottleneck
-    assert doubted.label == "compute"
-    assert any(s.code == "compute-or-rank" for s in doubted.evidence)
+    assert doubted.label == "compute" and any(s.code == "compute-or-rank" for s in doubted.evidence)
     assert alone(polls, gpu_util_n=60.0, gpus=1).bottleneck.label == "compute"
 
 
@@ -159,8 +159,7 @@ def test_a_gpu_nobody_measured_has_a_label_and_no_use_for_money(name: str) -> No
     verdict = alone({**TRAINING, **QUIET, "sm_clock_hertz": 2.5e9}, gpus=1, name=name)
     assert verdict.bottleneck.label == "compute"
     assert any(s.code == "efficiency-assumed" for s in verdict.bottleneck.evidence)
-    assert verdict.bottleneck.confidence <= 0.8
-    assert "tensor_of_sustained" not in verdict.features
+    assert verdict.bottleneck.confidence <= 0.8 and "tensor_of_sustained" not in verdict.features
 
 
 def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
@@ -183,8 +182,7 @@ def test_nvlink_is_named_for_collectives_of_small_tensors_and_doubted() -> None:
 def test_training_waits_for_its_host_where_more_than_gpu_use_shows_it(values: Mapping[str, float], label: str) -> None:
     job = {"command": "torchrun train.py", "scheduler": "slurm", "framework": "torchrun"}
     found = alone(values, gpus=1, work=job).bottleneck
-    assert found.label == label
-    assert any(s.code == "missing-activity" for s in found.evidence) == (values is USE_ALONE)
+    assert found.label == label and any(s.code == "missing-activity" for s in found.evidence) == (values is USE_ALONE)
     assert alone(values, wave="gpu_util", work=SERVES).bottleneck.label != "host-input"
 
 
@@ -222,6 +220,103 @@ def test_a_full_cache_is_an_overlay_not_a_label() -> None:
 @pytest.mark.parametrize("samples", [HOUR, float("nan")])
 def test_bad_input_neither_crashes_nor_invents(values: Mapping[str, float], allowed: set[str], samples: float) -> None:
     verdict = alone(values, gpu_util_n=samples)
-    assert verdict.bottleneck.label in allowed
-    assert verdict.bottleneck.evidence
+    assert verdict.bottleneck.label in allowed and verdict.bottleneck.evidence
     assert 0 <= verdict.bottleneck.confidence <= 0.99
+
+
+CALM = {
+    "c": 0.5, "g": 0.9, "disk_write": 1e6, "disk_write_max": 2e6, "n_share": math.nan, "u_n": math.nan,
+    "i_share": math.nan, "i": math.nan, "nvlink_bytes": math.nan, "wire_bytes": math.nan, "waits": 0.0,
+    "coarse": False, "several": False, "waiting": False, "lost": math.nan,
+}  # fmt: skip
+# 500 MB/s at its highest and 50 MB/s in the mean: a tenth of the hour at least.
+BURST = {**CALM, "disk_write": 5e7, "disk_write_max": 5e8}
+
+
+def table(rows, at):
+    tables = RowTables({}, columns_of(pd.DataFrame(rows)), np.zeros(len(rows), dtype=np.intp))
+    return PieceRows(tables, Segments.of_lengths([len(at)]), np.array(at, dtype=np.intp), np.full(len(at), HOUR))
+
+
+def told(*rows, trains=True):
+    (said,) = signatures(table(rows, range(len(rows))), np.array([trains]))
+    return {one.code: dict(one.fields) for one in said}
+
+
+def test_checkpoints_cost_what_is_done_less_in_hours_with_them():
+    said = told(*[CALM] * 6, *[{**BURST, "c": 0.45}] * 6)
+    assert said["checkpoint-bursts"]["bytes_per_second"] == pytest.approx(5e8)
+    assert said["checkpoint-bursts"]["bytes_per_hour"] == pytest.approx(5e7 * HOUR)
+    assert said["checkpoint-bursts"]["seconds_per_hour"] == pytest.approx(360)
+    assert said["checkpoint-bursts"]["share"] == pytest.approx(0.5)
+    assert said["checkpoint-cost"]["less"] == pytest.approx(0.1)
+    assert said["checkpoint-cost"]["seconds"] == pytest.approx(360)
+    assert said["checkpoint-cost"]["of_all"] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(("engine", "most"), [(0.95, 180.0), (0.5, 360.0)])
+def test_without_hours_to_compare_checkpoints_cost_no_more_than_the_engine_rests_or_the_host_writes(engine, most):
+    said = told(*[{**BURST, "g": engine}] * 6)
+    assert said["checkpoint-cost-at-most"]["seconds"] == pytest.approx(most) and "checkpoint-cost" not in said
+
+
+def test_a_host_that_writes_all_along_or_of_other_work_writes_no_checkpoints():
+    assert not told(*[{**BURST, "disk_write": 4e8}] * 6)
+    assert not told(*[{**BURST, "disk_write": math.nan, "disk_write_max": math.nan}] * 6)
+    assert not told(*[BURST] * 6, trains=False)
+
+
+@pytest.mark.parametrize(("share", "use", "said"), [(0.2, 0.1, 0.2), (0.0, 0.25, 0.25), (0.1, 0.1, None)])
+def test_communication_is_told_with_its_share_and_its_rate(share, use, said):
+    row = {**CALM, "several": True, "n_share": share, "u_n": use, "nvlink_bytes": 4e10}
+    found = told(*[row] * 4).get("communication-nvlink")
+    assert (found and found["share"]) == (said and pytest.approx(said))
+    assert found is None or found["bytes_per_second"] == pytest.approx(4e10)
+
+
+def test_polling_is_told_only_where_samples_are_short_enough_to_show_it():
+    row = {**CALM, "several": True, "waits": 0.3}
+    assert told(*[row] * 4)["collectives-spin"]["share"] == pytest.approx(0.3)
+    assert not told(*[{**row, "coarse": True}] * 4) and not told(*[{**row, "waits": 0.05}] * 4)
+
+
+def test_waiting_ranks_are_told_with_what_they_lose():
+    late, waits = {**CALM, "several": True}, {**CALM, "several": True, "waiting": True}
+    said = told(*[late] * 2, *[{**waits, "lost": 0.4}] * 6)
+    assert said["ranks-wait-and-lose"] == {"share": pytest.approx(0.75), "lost": pytest.approx(0.4)}
+    assert told(*[late] * 2, *[waits] * 6) == {"ranks-wait": {"share": pytest.approx(0.75)}} and not told(*[late] * 8)
+
+
+def _course(length: int, seconds: float = 60.0) -> Courses:
+    starts = np.zeros(length, dtype=np.bool_)
+    starts[0] = True
+    return Courses(np.arange(length), starts, np.full(length, seconds))
+
+
+def test_an_answer_holds_between_the_two_levels() -> None:
+    level = np.array([0.3, 0.55, 0.45, 0.45, 0.3, 0.45])
+    answers = latched(level >= 0.5, level >= 0.4, _course(6))
+    assert answers.tolist() == [False, True, True, True, False, False]
+
+
+def test_a_course_ends_with_the_gpu_and_at_a_hole() -> None:
+    rows = {"gpu_uuid": [*"aabbb"], "ts": [120.0, 60.0, 180.0, 60.0, 600.0], "node": "n1"}
+    along = courses(pd.DataFrame({**rows, "interval_seconds": 60.0, "observed_seconds": 60.0}))
+    assert along.order.tolist() == [1, 0, 3, 2, 4] and along.starts.tolist() == [True, False, True, True, True]
+    level = np.array([0.45, 0.55, 0.45, 0.55, 0.45])  # rows as in the table: only the second minute of a is carried
+    assert latched(level >= 0.5, level >= 0.4, along).tolist() == [True, True, False, True, False]
+
+
+def test_a_label_of_some_minutes_is_part_of_what_was_before() -> None:
+    labels = np.array(["compute"] * 5 + ["latency"] * 2 + ["compute"] * 5, dtype=object)
+    kept = settled(labels, _course(12), hold_seconds=300, loose=np.zeros(12, dtype=np.bool_))
+    assert set(kept) == {"compute"}
+    longer = np.array(["compute"] * 5 + ["latency"] * 6, dtype=object)
+    both = settled(longer, _course(11), hold_seconds=300, loose=np.zeros(11, dtype=np.bool_))
+    assert both.tolist() == longer.tolist()
+
+
+def test_idle_minutes_stay_idle_and_lend_their_label_to_nothing() -> None:
+    labels = np.array(["compute"] * 5 + ["idle", "latency"], dtype=object)
+    kept = settled(labels, _course(7), hold_seconds=300, loose=labels == "idle")
+    assert kept.tolist() == labels.tolist()

@@ -1,0 +1,286 @@
+"""Every GPU of a window is counted, whole or divided; whose rows are whose, and where every GPU-hour went."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from skuwise.advisor.classify.accounting.energy import PLACE, hours_by_use, occupancy, placed_by_nodes, summed
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.workloads.attribution import attribute, overlaps
+from skuwise.advisor.classify.workloads.inventory import Inventory, inventory_of
+from skuwise.advisor.classify.workloads.sku_lookup import index_gpus, row_parts
+from skuwise.advisor.core.frame import Frame
+from skuwise.advisor.core.unobservable import blind_nodes
+from skuwise.rules.catalog.loader import load_catalog
+from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+
+def _occupied(builder: FrameBuilder) -> dict[str, float]:
+    """Where the GPU-hours of a fleet that never rests went, and their sum (``total``)."""
+    frame = builder.frame()
+    idle = pd.Series(False, index=frame.gpu.index)
+    inventory = inventory_of(frame, lambda _: None, blind_nodes(frame.absences))
+    places = placed_by_nodes(frame, attribute(frame), idle, np.ones(len(frame.gpu)))
+    table = occupancy(summed(places, PLACE, ["gpu_hours"]), frame, inventory)
+    assert table.loc[table["class"] == "shared", "workload_id"].isna().all()
+    return {name: hours for name, hours in asdict(hours_by_use(table)).items() if hours}
+
+
+def test_overlaps_give_each_pair_once_with_its_share() -> None:
+    stop = np.array([10.0, 20.0, 30.0])
+    row, span, seconds, whole = overlaps(
+        stop - 10, stop, np.full(3, 8.0), np.array([5.0, 30.0]), np.array([25.0, 40.0])
+    )
+    assert row.tolist() == [0, 1, 2] and span.tolist() == [0, 0, 0]
+    assert seconds.tolist() == pytest.approx([4.0, 8.0, 4.0]) and whole.tolist() == [False, True, False]
+
+
+def test_rows_that_a_use_cuts_are_shared_out_but_are_not_its_shape() -> None:
+    b = FrameBuilder(hours=4)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("job", [("n1", uuid)], start=0.5, end=3)
+    mine = attribute(b.frame()).workload_rows
+    assert mine["seconds"].tolist() == pytest.approx([1800, 3600, 3600])
+    assert mine["whole"].tolist() == [False, True, True]
+
+
+def test_two_workloads_at_the_same_time_are_shared_and_belong_to_neither() -> None:
+    b = FrameBuilder(hours=10)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    b.work("a", [("n1", uuid)], start=0, end=6)
+    b.work("b", [("n1", uuid)], start=4, end=10)
+    attribution = attribute(b.frame())
+    assert _occupied(b) == pytest.approx({"shared": 2, "workloads": 8, "total": 10})
+    assert all(session.shared for session in attribution.sessions)
+    # Together the hours are no more than the GPU's: by the shares of its use where they are known, else in equal parts.
+    for shares, hours in (
+        ((), (5, 5)),
+        ((0.75, 0.25), (5.5, 4.5)),
+        ((0.6, 0), (6, 4)),
+        ((0, 0), (5, 5)),
+        ((1, np.nan), (5, 5)),
+    ):
+        frame = b.frame()
+        uses = frame.uses.assign(share=shares) if shares else frame.uses
+        found = {w.id: w.gpu_hours for w in judge(replace(frame, uses=uses), rulebook()).workloads}
+        assert found == pytest.approx(dict(zip("ab", hours, strict=True)))
+
+
+@pytest.mark.parametrize("gpu_count", [2, 3])
+def test_occupancy_sums_to_gpu_count_times_window(gpu_count: int) -> None:
+    b = FrameBuilder(hours=20)
+    uuids = b.node(gpus=2, gpu_count=gpu_count)
+    b.use(TRAINING, uuid=uuids[0])
+    b.use(FREE, uuid=uuids[1], end=5, observed=0.5)
+    b.work("a", [("n1", uuids[0])], start=2.25, end=11)
+    hours = {"workloads": 8.75, "unallocated": 20 - 8.75 + 2.5, "unobserved": 17.5 + 20 * (gpu_count - 2)}
+    assert _occupied(b) == pytest.approx({**hours, "total": gpu_count * 20})
+
+
+def test_hours_before_a_node_existed_are_no_money() -> None:
+    b = FrameBuilder(hours=20)
+    (uuid,) = b.node(first_seen=START + 5.5 * HOUR)
+    b.use(TRAINING, start=6)
+    b.work("a", [("n1", uuid)], start=6)
+    assert _occupied(b) == pytest.approx({"workloads": 14, "unobserved": 0.5, "total": 14.5})
+
+
+def test_restarts_of_a_run_make_one_chain_and_other_numbers_do_not() -> None:
+    b = FrameBuilder(hours=48)
+    (uuid,) = b.node()
+    b.use(TRAINING)
+    for n, (start, name) in enumerate([(0, "pretrain"), (20, "pretrain"), (39.9, "pretrain")]):
+        b.work(f"a{n}", [("n1", uuid)], start=start, end=start + 19.9 if n < 2 else 48, name=name, series="p")
+    chains = {s.workload_id: s.chain_hours for s in attribute(b.frame()).sessions}
+    assert chains["a0"] == pytest.approx(48)
+    b.uses, b.workloads = [], []
+    b.work("r1", [("n1", uuid)], end=10, name="run-1", series="r")
+    b.work("r2", [("n1", uuid)], start=10.1, end=20, name="run-2", series="r")
+    assert {round(s.chain_hours, 1) for s in attribute(b.frame()).sessions} == {10.0, 9.9}
+
+
+def test_hours_of_a_drained_node_are_drained_where_nobody_worked_and_still_sum_up() -> None:
+    b = FrameBuilder(hours=20)
+    uuids = b.node(gpus=2)
+    b.use(TRAINING, uuid=uuids[0])
+    b.use(FREE, uuid=uuids[1], end=15)
+    b.work("a", [("n1", uuids[0])], start=0, end=6.5)
+    out = {"node": "n1", "device": "node", "scope": "source", "metric": "*", "reason": "drained"}
+    for since, until in ((5, 8), (7.5, 10.25), (18, None)):
+        end = None if until is None else START + until * HOUR
+        b.absences.append({**out, "since": START + since * HOUR, "until": end})
+    drained = (10.25 - 6.5) + (10.25 - 5) + 2
+    hours = {"workloads": 6.5, "drained": drained, "unallocated": 40 - 6.5 - drained - 5, "unobserved": 5}
+    assert _occupied(b) == pytest.approx({**hours, "total": 40})
+
+
+CATALOG = load_catalog()
+
+
+def counted(frame: Frame) -> Inventory:
+    return inventory_of(frame, CATALOG.node_gpu_count, blind_nodes(frame.absences))
+
+
+@pytest.mark.parametrize(
+    ("sku", "used", "count", "gap", "code", "words"),
+    [
+        ("azure/Standard_ND96isr_H100_v5", 2, 8, tuple(f"unnamed-{n}" for n in range(1, 7)), "not-named", "8 GPUs"),
+        (None, 1, 2, ("GPU-n1-1",), "no-samples", "no metric of it"),
+    ],
+)
+def test_gpus_that_exist_and_tell_nothing_are_unobserved(
+    sku: str | None, used: int, count: int, gap: tuple[str, ...], code: str, words: str
+) -> None:
+    b = FrameBuilder(hours=40)
+    uuids = b.node(gpus=2)
+    b.nodes[-1]["node_sku"] = sku
+    for uuid in uuids[:used]:
+        b.use(DECODE, uuid=uuid)
+    found = counted(b.frame())
+    (one,) = found.unobserved
+    assert (found.gpu_count, found.observed_hours) == (count, pytest.approx(40))
+    assert (one.node, one.gpus, one.code) == ("n1", gap, code) and words in one.reason
+
+
+def asked(b: FrameBuilder, node: str, *requests: tuple[str, str, float, float, float]) -> Frame:
+    """A frame with requests of pods: (pod, resource, GPUs, from and until which hour)."""
+    rows = [
+        {"node": node, "namespace": "ml", "pod": pod, "container": "c", "resource": resource, "count": count,
+         "ts_start": START + start * HOUR, "ts_end": START + end * HOUR}
+        for pod, resource, count, start, end in requests
+    ]  # fmt: skip
+    return replace(b.frame(), requests=pd.DataFrame(rows))
+
+
+def test_a_node_that_pods_alone_tell_of_is_counted_by_what_they_requested() -> None:
+    b = FrameBuilder(hours=4)
+    b.nodes.append({"node": "dark", "first_seen": START, "last_seen": START + 4 * HOUR})
+    spans = [("p", "nvidia_com_gpu", 4.0, 0, 2), ("q", "nvidia_com_gpu", 2.0, 1, 4), ("r", "nvidia_com_gpu", 1.0, 3, 4)]
+    found = counted(asked(b, "dark", *spans))
+    assert (found.nodes["dark"].gpu_count, found.nodes["dark"].unobserved_count) == (6, 6)
+    assert found.unobserved[0].code == "not-named"
+
+
+def test_rows_of_instances_count_for_the_gpu_that_they_are_a_part_of() -> None:
+    b = FrameBuilder(hours=10)
+    (parent,) = b.node()
+    for n in range(2):
+        b.gpus.append({**b.gpus[0], "gpu_uuid": f"MIG-n1-{n}", "kind": "mig", "parent_uuid": parent})
+        b.use(DECODE, uuid=f"MIG-n1-{n}")
+    found = counted(b.frame())
+    (gpu,) = found.nodes["n1"].gpus
+    assert (found.gpu_count, gpu.gpu_uuid, gpu.sliced) == (1, parent, True) and gpu.hours == pytest.approx(10)
+    assert gpu.known["dram_active"] == pytest.approx(10) and not found.unobserved
+
+
+def test_a_node_that_was_renamed_counts_its_gpus_once_and_ends_where_the_other_name_begins() -> None:
+    b = FrameBuilder(hours=40)
+    old = b.node("old", gpus=2)
+    b.node("new", gpus=2, first_seen=START + 24 * HOUR)
+    for gpu, uuid in zip(b.gpus, [*old, *old], strict=True):
+        gpu["gpu_uuid"] = uuid
+    for uuid in old:
+        b.use(DECODE, node="old", uuid=uuid, end=24)
+        b.use(DECODE, node="new", uuid=uuid, start=24)
+    found = counted(b.frame())
+    assert found.gpu_count == 2 and (found.nodes["old"].moved_to, found.nodes["old"].end) == ("new", START + 24 * HOUR)
+    verdicts = judge(b.frame(), rulebook(CATALOG))
+    assert verdicts.occupancy["gpu_hours"].sum() == pytest.approx(80)
+    assert {one.node for one in verdicts.bare} == {"old", "new"}
+
+
+def test_a_node_that_left_counts_until_it_was_last_seen() -> None:
+    b = FrameBuilder(hours=240)
+    for name, hours in (("left", 8), ("late", 239), ("stays", 240)):
+        (uuid,) = b.node(name)
+        b.nodes[-1]["last_seen"] = START + hours * HOUR
+        b.use(DECODE, name, uuid, end=hours)
+    found = counted(b.frame())
+    spans = {name: (node.span_hours, node.end) for name, node in found.nodes.items()}
+    assert spans == {"left": (8.0, START + 8 * HOUR), "late": (240.0, None), "stays": (240.0, None)}
+    assert found.gpu_count == 3
+
+
+def test_pods_that_share_listed_devices_add_none() -> None:
+    b = FrameBuilder(hours=40)
+    uuids = b.node(gpus=2)
+    b.nodes[-1] |= {"gpu_count": None, "node_sku": None}
+    for uuid in uuids:
+        b.use(FREE, uuid=uuid)
+    resources = ["nvidia_com_gpu"] * 4 + ["nvidia_com_gpu_shared"] * 4
+    requests = [(f"asr-{n}", resource, 1.0, 0, 40) for n, resource in enumerate(resources)]
+    found = counted(asked(b, "n1", *requests)).nodes["n1"]
+    assert (found.gpu_count, found.unobserved) == (2, ())
+    assert found.unaccounted_pods == tuple(f"ml/asr-{n}" for n in range(8))
+
+
+PARENT = "GPU-n1-0"
+_PARENT_READS = {name: value for name, value in FREE.items() if name != "gpu_util"}
+_INSTANCE_READS = ("sm_active", "sm_occupancy", "tensor_active", "dram_active", "mem_used_bytes")
+
+
+def divided(cut: list[str], reads: Sequence[Mapping[str, float]], hours: int) -> FrameBuilder:
+    """One GPU, whose own counters say idle all along, and instances of it by profile."""
+    b = FrameBuilder(hours=hours)
+    b.node()
+    b.use(_PARENT_READS)
+    for number, (profile, own) in enumerate(zip(cut, reads, strict=True), start=1):
+        uuid = f"MIG-n1-{number}"
+        b.gpus.append(b.gpus[0] | {"gpu_uuid": uuid, "kind": "mig", "parent_uuid": PARENT, "mig_profile": profile,
+                                   "name": f"NVIDIA H100 80GB HBM3 MIG {profile}", "power_limit_watts": None,
+                                   "nvlink_bytes_per_second": None})  # fmt: skip
+        b.use({name: own[name] for name in _INSTANCE_READS}, uuid=uuid)
+    return b
+
+
+def sliced() -> FrameBuilder:
+    """In two instances, of which the first decodes."""
+    return divided(["3g.40gb", "3g.40gb"], [DECODE, FREE], 48)
+
+
+def test_instances_cost_and_rest_for_their_parts_of_the_gpu_and_every_hour_counts_once() -> None:
+    b = sliced()
+    b.work("served", [("n1", "MIG-n1-1")], start=0, end=30)
+    verdicts = judge(b.frame(), rulebook())
+    hours = verdicts.occupancy.groupby("class")["gpu_hours"].sum().to_dict()
+    assert hours == {"workload": pytest.approx(15), "unallocated": pytest.approx(33)}
+    assert set(verdicts.occupancy["gpu_uuid"]) == {PARENT}
+    (node,) = verdicts.nodes
+    assert (node.gpu_count, node.gpu_sku) == (1, "H100-SXM5") and node.hours_observed == pytest.approx(48)
+    free = {one.gpu_uuid: one for one in verdicts.bare}["MIG-n1-2"]
+    assert (free.parent_uuid, free.profile, free.part) == (PARENT, "3g.40gb", 0.5)
+    assert (free.hours, free.idle_hours) == (pytest.approx(24), pytest.approx(24))
+
+
+def test_work_on_an_instance_has_its_own_rows_and_is_shared_with_nobody() -> None:
+    b = sliced()
+    b.work("served", [("n1", "MIG-n1-1")], end=30)
+    b.work("other", [("n1", "MIG-n1-2")], end=30)
+    frame = b.frame()
+    sessions = attribute(frame).sessions
+    assert [session.shared for session in sessions] == [False, False]
+    assert sessions[0].held_seconds == pytest.approx(30 * HOUR)
+    workload = next(w for w in judge(frame, rulebook()).workloads if w.gpus == ("MIG-n1-1",))
+    assert workload.features["hours"] == pytest.approx(30)
+    assert (workload.gpu_hours, workload.gpu_part) == (pytest.approx(15), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("cut", "parts"),
+    [
+        (["3g.40gb", "3g.40gb"], [0.5, 0.5]), (["1g.10gb"] * 7, [1 / 7] * 7), (["2g.20gb", "2g.20gb"], [2 / 7, 2 / 7]),
+        (["4g.40gb", "3g.40gb"], [8 / 15, 7 / 15]), (["1g.20gb"], [0.25]), (["what"], [1.0]),
+        (["3g.40gb", "what"], [0.5, 0.5]), (["7g.80gb"], [1.0]),
+    ],
+)  # fmt: skip
+def test_instances_that_divide_a_gpu_wholly_are_all_of_it(cut: list[str], parts: list[float]) -> None:
+    b = divided(cut, [FREE] * len(cut), hours=4)
+    found = row_parts(b.frame(), index_gpus(b.frame(), load_catalog()))
+    rows = dict(zip(b.frame().gpu["gpu_uuid"], found, strict=True))
+    assert [rows[f"MIG-n1-{n + 1}"] for n in range(len(cut))] == pytest.approx(parts)
+    assert rows[PARENT] == pytest.approx(1 - sum(parts), abs=1e-9)

@@ -1,0 +1,220 @@
+"""What the course of hours tells, and phases: where a workload changes what it does, and where it only seems to."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from skuwise.advisor.classify.features.course import Course, course_features
+from skuwise.advisor.classify.judge import judge
+from skuwise.advisor.classify.phases.change_points import HOUR, PHASES_MAX, turns
+from skuwise.advisor.core.segments import Segments
+from skuwise.tests.support.frame_builder import DECODE, START, TRAINING, FrameBuilder
+from skuwise.tests.support.rulebooks import rulebook
+
+_LABELS = {
+    "C": "compute", "M": "hbm-bandwidth", ".": "idle", "x": "mixed", "?": "unknown", "H": "host-input", "l": "latency",
+    "N": "network",
+}  # fmt: skip
+DECODE_STEADY = {**DECODE, "tensor_active": 0.08}
+
+
+def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None = None) -> list[tuple[str, float]]:
+    """(label, hours) of the turns of a workload whose hours have these labels."""
+    ts = START + HOUR * np.arange(1.0, len(course) + 1)
+    found = turns(
+        ts, np.full(len(course), HOUR), np.array([_LABELS[c] for c in course], dtype=object),
+        np.full(len(course), np.nan) if fabric is None else np.array(fabric), waits=waits, start=START,
+        end=float(ts[-1]),
+    )  # fmt: skip
+    assert found[0].start == START and found[-1].end == ts[-1]
+    assert all(a.end == b.start for a, b in itertools.pairwise(found))
+    return [(turn.behaviour.label, (turn.end - turn.start) / HOUR) for turn in found]
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        "C" * 48,
+        "?" * 48,
+        "x" * 48,
+        "M" + "C" * 47,  # its model is loaded
+        "C" * 20 + "H" + "C" * 10 + "HH" + "C" * 20,  # late checkpoints
+        "C" * 20 + ".." + "C" * 20,  # a pause
+        "Cx" * 24,
+        "C" * 10 + "M" + "C" * 30,  # once is an accident
+        "C",
+    ],
+)
+def test_what_only_flickers_is_one_phase(course: str) -> None:
+    assert len(_turned(course)) == 1
+
+
+@pytest.mark.parametrize(
+    ("course", "turned"),
+    [
+        (("C" * 14 + "x" + "M" * 9) * 3, [("compute", 15), ("hbm-bandwidth", 9)] * 3),  # day and night
+        (("C" * 7 + "M") * 6, [("compute", 7), ("hbm-bandwidth", 1)] * 6),  # short turns that recur
+        ("C" * 20 + "H" * 6 + "C" * 10, [("compute", 20), ("host-input", 6), ("compute", 10)]),
+        ("C" * 20 + "." * 30, [("compute", 20), ("idle", 30)]),
+    ],
+)
+def test_work_turns_where_it_turns(course: str, turned: list[tuple[str, float]]) -> None:
+    assert _turned(course) == turned
+
+
+def test_a_service_does_not_turn_with_its_demand() -> None:
+    course = ("M" * 12 + "l" * 6 + "." * 6) * 4
+    assert _turned(course, waits=True) == [("hbm-bandwidth", 96)] and len(_turned(course)) > 1
+
+
+@pytest.mark.parametrize(
+    ("fabric", "turned"), [([0.0] * 20 + [1.0] * 28, [20, 28]), ([0.0, 1.0] * 24, [48]), ([0.0] * 45 + [1.0] * 3, [48])]
+)
+def test_the_fabric_comes_into_use_for_good(fabric: list[float], turned: list[float]) -> None:
+    assert _turned("C" * 48, fabric=fabric) == [("compute", hours) for hours in turned]
+
+
+def test_the_number_of_phases_is_bounded() -> None:
+    course = "".join("C" * (3 + n % 5) + "M" * 3 for n in range(400))
+    assert 1 <= len(_turned(course)) <= PHASES_MAX
+
+
+def test_no_rows_no_time_and_no_length_give_no_error() -> None:
+    nothing = np.empty(0)
+    assert turns(nothing, nothing, nothing.astype(object), nothing, waits=False, start=1.0, end=1.0) == ()
+    (turn,) = turns(nothing, nothing, nothing.astype(object), nothing, waits=False, start=1.0, end=9.0)
+    assert turn.behaviour.label == "unknown"
+
+
+def test_a_node_that_trains_by_day_and_serves_by_night() -> None:
+    b = FrameBuilder(hours=96)
+    uuids = b.node(gpus=2)
+    for uuid, day in itertools.product(uuids, range(0, 96, 24)):
+        b.use(TRAINING, uuid=uuid, start=day, end=day + 14)
+        b.use(DECODE_STEADY, uuid=uuid, start=day + 14, end=day + 24)
+    b.work("w", [("n1", uuid) for uuid in uuids])
+    verdict = judge(b.frame(), rulebook()).workloads[0]
+    assert [phase.bottleneck for phase in verdict.phases] == ["compute", "hbm-bandwidth"] * 4
+    assert {phase.kind for phase in verdict.phases if phase.bottleneck == "compute"} == {"training"}
+    assert not {phase.kind for phase in verdict.phases if phase.bottleneck != "compute"} & {"training", "fine-tuning"}
+    assert [round((p.end - p.start) / HOUR) for p in verdict.phases] == [14, 10] * 4
+    assert all(phase.evidence for phase in verdict.phases)
+    # It is what most of its time is, and says that the rest is something else.
+    assert (verdict.kind.label, verdict.bottleneck.label) == ("training", "compute")
+    assert any("42 % of its time is another activity" in sentence.text for sentence in verdict.kind.evidence)
+
+
+def test_a_job_whose_fabric_is_used_from_some_day_on() -> None:
+    b = FrameBuilder(hours=48)
+    gpus = [(n, u) for n in ("n1", "n2") for u in b.node(n, 1)]
+    for node, uuid in gpus:
+        b.use(TRAINING, node, uuid)
+        b.port(0.3, node)
+    for row in b.fabric_rows:
+        if row["ts"] <= START + 24 * HOUR:  # type: ignore[operator]
+            row |= {"util_mean": 0.0, "util_p95": 0.0, "util_max": 0.0}
+    b.work("w", gpus)
+    verdict = judge(b.frame(), rulebook()).workloads[0]
+    assert [phase.start for phase in verdict.phases] == [START, START + 24 * HOUR]
+    assert verdict.phases[0].evidence[-1].code == "phase-without-fabric"
+    assert verdict.phases[1].evidence[-1].code == "phase-uses-fabric"
+
+
+MONDAY = 1_789_948_800.0  # 2026-09-21 00:00 UTC
+ACTIVE = 0.05
+GIB = 2.0**30
+NAN = float("nan")
+
+
+def course(
+    engine: Sequence[float], *, memory: Sequence[float] | float = 10 * GIB, top: Sequence[float] | None = None,
+    memory_top: Sequence[float] | None = None, length: float = HOUR, gpu: int = 0, start: float = MONDAY,
+) -> Course:  # fmt: skip
+    """A course of one GPU, a row each `length` seconds; the highest values are the means where none are given."""
+    count = len(engine)
+    level = np.array(engine, dtype=float)
+    highest = level if top is None else np.array(top, dtype=float)
+    used = np.full(count, memory) if isinstance(memory, float) else np.array(memory, dtype=float)
+    return Course(
+        gpu=np.full(count, gpu, dtype=np.intp),
+        ts=start + length * np.arange(1, count + 1, dtype=np.float64),
+        length_seconds=np.full(count, length),
+        seconds=np.full(count, length),
+        engine=level,
+        engine_p95=highest,
+        engine_max=highest,
+        memory=used,
+        memory_max=used if memory_top is None else np.array(memory_top, dtype=float),
+    )
+
+
+def told(*courses: Course) -> dict[str, float]:
+    """The features that can be told of one workload by the courses of its GPUs."""
+    whole = Course(*(np.concatenate([getattr(c, f.name) for c in courses]) for f in dataclasses.fields(Course)))
+    figures = course_features(whole, Segments.of_lengths([len(whole.ts)]), ACTIVE)
+    return {name: float(values[0]) for name, values in figures.items() if math.isfinite(values[0])}
+
+
+DAY_OF_SERVICE = [0.0] * 6 + [0.1, 0.2, 0.4, 0.6, 0.7, 0.7, 0.6, 0.6, 0.7, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.1, 0.1]
+NIGHTLY = [0.0, 0.95, 0.95, 0.95, 0.95] + [0.0] * 19
+PAUSE = course([0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.5])
+BLIND = course([NAN] * 24, memory=[(10 + n % 3) * GIB for n in range(24)])
+SOME_MISSING = [0.5, NAN, NAN, NAN, 0.5, 0.0]
+CALENDAR = ("working_hours_share", "night_level", "day_before", "weekend_level")
+
+
+@pytest.mark.parametrize(
+    ("courses", "figures", "untold"),
+    [
+        # It rests at night and is like itself the day before.
+        ([course(DAY_OF_SERVICE * 3)],
+         {"active_share": 18 / 24, "rest_hours_max": 6, "rests_per_day": 1, "day_before": 1.0, "night_level": 0.0,
+          "working_hours_share": 6.1 / 7.6, "active_engine": sum(DAY_OF_SERVICE) / 18, "between_share": 5 / 18},
+         ["weekend_level"]),
+        ([course([0.5] * 48 + [0.1] * 120)], {"weekend_level": 0.1 / (0.5 * 48 + 0.1 * 72) * 120}, []),
+        # On or off at the same hours.
+        ([course(NIGHTLY * 4)],
+         {"active_share": 4 / 24, "active_engine": 0.95, "active_fill": 1.0, "between_share": 0.0, "active_swing": 0.0,
+          "day_before": 1.0, "rests_per_day": 1.0, "rest_hours_max": 20}, []),
+        # An hour is active by its highest value.
+        ([course([0.004] * 30, top=[0.6] * 30)], {"active_share": 1.0}, []),
+        ([course([0.004] * 30)], {"active_share": 0.0}, []),
+        # A gap joins no rests and is none.
+        ([PAUSE], {"rest_hours_max": 6}, []),
+        ([PAUSE.of(np.array([True, True, True, False, False, True, True, True]))],
+         {"rest_hours_max": 2, "active_share": 2 / 6}, []),
+        # Three hours of minutes are seen in tens of them.
+        ([course([0.8] * 60 + [0.0] * 30 + [0.8] * 90, length=60.0)],
+         {"rest_hours_max": 0.5, "active_share": 150 / 180}, CALENDAR),
+        ([course([0.5])], {"active_share": 1.0},
+         ["active_swing", "between_share", "mem_hourly_cv", "day_before", "weekend_level"]),
+        # Of several GPUs the longest rest is the median.
+        ([course([0.5] * (12 - n) + [0.0] * n, gpu=gpu) for gpu, n in enumerate((1, 4, 9))], {"rest_hours_max": 4}, []),
+        # Engines that are missing leave memory alone to speak, and are not at rest.
+        ([BLIND], {}, ["active_share", "working_hours_share", "mem_kept_at_rest"]),
+        ([course(SOME_MISSING)], {"active_share": 2 / 3, "rest_hours_max": 1}, []),
+    ],
+)  # fmt: skip
+def test_what_a_course_tells(courses: list[Course], figures: dict[str, float], untold: Sequence[str]) -> None:
+    found = told(*courses)
+    assert {name: found[name] for name in figures} == pytest.approx(figures) and not set(untold) & set(found)
+
+
+def test_a_weekend_is_saturday_and_sunday() -> None:
+    assert told(course([0.0] * 120 + [0.5] * 48))["weekend_level"] > 1000
+
+
+def test_memory_that_breathes_swings_within_the_hour_and_changes_from_hour_to_hour() -> None:
+    used = [(10 + 4 * (n % 2)) * GIB for n in range(24)]
+    found = told(course([0.5] * 24, memory=used, memory_top=[16 * GIB] * 24))
+    assert found["mem_swing_in_hour"] == pytest.approx(1 - 12 / 16, abs=0.01) and found["mem_changes_share"] == 1.0
+    assert found["mem_hourly_cv"] == pytest.approx(2 / 12, rel=0.02) and told(BLIND)["mem_hourly_cv"] > 0
+
+
+def test_nothing_known_is_nothing_said() -> None:
+    assert told(course([NAN] * 5, memory=[NAN] * 5)) == {}
+    unobserved = dataclasses.replace(course([0.5] * 5), seconds=np.zeros(5))
+    assert told(unobserved) == {}
