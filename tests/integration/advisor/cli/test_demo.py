@@ -143,22 +143,15 @@ def test_every_command_of_advise_runs(advised: list[str], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "statuses", "least"),
     [
-        (f"explain {GIVEN} app-32", (2,), 8),
-        (f"explain {GIVEN} app-32@serve-01", (2,), 2),
+        (f"explain {GIVEN} app-32", (2,), 8), (f"explain {GIVEN} app-32@serve-01", (2,), 2),
         ("ledger accept app-32 --ledger 'my ledger.db' --why 'it is so'", (2,), 2),
-        ("doctor --db 'a fleet.db'", (0,), 0),
-        ("ledger list --ledger 'my ledger.db'", (0,), 0),
-        ("rules list", (0,), 0),
-        ("skus show azure/Standard_ND96isr_H100_v5", (0,), 0),
-        ("simulate founding --days 1 --db 'one more.db'", (0,), 1),
-        ("advize", (2,), 0),
-        ("nonsense", (2,), 0),
-        ("advise --db 'a fleet.db' --formt json", (2,), 1),
-        ("ledger show r-00000000 --ledger 'my ledger.db'", (2,), 1),
-        ("ledger list --ledger none.db", (3,), 0),
-        ("skus show H1000000", (2,), 0),
+        ("doctor --db 'a fleet.db'", (0,), 0), ("ledger list --ledger 'my ledger.db'", (0,), 0),
+        ("rules list", (0,), 0), ("skus show azure/Standard_ND96isr_H100_v5", (0,), 0),
+        ("simulate founding --days 1 --db 'one more.db'", (0,), 1), ("advize", (2,), 0), ("nonsense", (2,), 0),
+        ("advise --db 'a fleet.db' --formt json", (2,), 1), ("ledger show r-00000000 --ledger 'my ledger.db'", (2,), 1),
+        ("ledger list --ledger none.db", (3,), 0), ("skus show H1000000", (2,), 0),
     ],
-)
+)  # fmt: skip
 def test_every_command_of_output_and_errors_runs(
     words: str, statuses: tuple[int, ...], least: int, advised: list[str], folder: Path
 ) -> None:

@@ -145,12 +145,9 @@ def settings(path: Path) -> object:
 
 
 READERS: dict[str, Read] = {
-    "settings": settings,
-    "routes": load_routes,
-    "rules": read_rules,
-    "secret": lambda path: secret(str(path), {}),
+    "settings": settings, "routes": load_routes, "rules": read_rules, "secret": lambda path: secret(str(path), {}),
     "toml": lambda path: read_toml(path, str(path)),
-}
+}  # fmt: skip
 
 
 def zero(folder: Path) -> Path:
@@ -233,20 +230,16 @@ def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a = " + "[" * 100_000, "nested too deeply"),
-        ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
-        ("a = " + "9" * 5000, "number that is too long"),
-        ("a = '\0'", "not valid TOML"),
+        ("a = " + "[" * 100_000, "nested too deeply"), ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
+        ("a = " + "9" * 5000, "number that is too long"), ("a = '\0'", "not valid TOML"),
         ('"""\\' * 50_000, "not valid TOML"),
         ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
-        ('db = "a\\u0000b"', "control character"),
-        ("duration = nan", "not a span of time"),
-        ("interval = inf", "outside 0.1 s to 60 s"),
-        ("db = 1979-05-27", "must be text"),
+        ('db = "a\\u0000b"', "control character"), ("duration = nan", "not a span of time"),
+        ("interval = inf", "outside 0.1 s to 60 s"), ("db = 1979-05-27", "must be text"),
         ("listen = 1.5", "not an address"),
     ],
     ids=range(11),
-)
+)  # fmt: skip
 def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "skuwise.toml"
     path.write_text(text)

@@ -63,14 +63,10 @@ def test_gpu_columns_are_those_of_the_store(scenario, period):
         tx, rx = seen.fabric["tx_bytes_per_second"], seen.fabric["rx_bytes_per_second"]
         fabric = np.maximum(tx, rx)[ports].sum(axis=0)
     ours = rollup.gpu_columns(
-        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()},
-        np.array([float(len(t))]),
-        period,
-        mem_total_bytes=sim.gpu.sku.mem_bytes,
-        power_limit_watts=sim.gpu.sku.tdp_watts,
-        nvlink_bytes_per_second=sim.gpu.nvlink,
-        fabric=None if fabric is None else fabric[None, :],
-    )
+        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()}, np.array([float(len(t))]), period,
+        mem_total_bytes=sim.gpu.sku.mem_bytes, power_limit_watts=sim.gpu.sku.tdp_watts,
+        nvlink_bytes_per_second=sim.gpu.nvlink, fabric=None if fabric is None else fabric[None, :],
+    )  # fmt: skip
     theirs = roll_gpu(
         samples(t, {name: values[gpu] for name, values in seen.gpus.items()}),
         limits,
@@ -103,12 +99,9 @@ def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
     t = np.arange(size)
     noise = 0.05 * rng.standard_normal(size)
     series = {
-        "sine": 0.5 + 0.4 * np.sin(2 * np.pi * t / 9.3) + noise,
-        "pulse": (t % 17 < 3) * 0.8 + np.abs(noise),
-        "noise": np.abs(noise),
-        "constant": np.full(size, 0.4),
-        "trend": t / size + noise,
-    }[shape]
+        "sine": 0.5 + 0.4 * np.sin(2 * np.pi * t / 9.3) + noise, "pulse": (t % 17 < 3) * 0.8 + np.abs(noise),
+        "noise": np.abs(noise), "constant": np.full(size, 0.4), "trend": t / size + noise,
+    }[shape]  # fmt: skip
     other = np.roll(series, 2) + noise
     most = min(120, size - 3)
     lag, height = rollup.autocorrelation_peak(series[None, :], 2, most)

@@ -152,18 +152,13 @@ def test_a_form_that_is_none_of_ours_is_refused(filled: IncidentStore, sql: str,
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("incidents.state", "'gone'"),
-        ("incidents.opened_at", "9e999"),
-        ("incidents.gpu_hours", "-1.0"),
-        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"),
-        ("incidents.sighting", "'{}'"),
-        ("incidents.sighting", f"'{'[' * 100_000}'"),
-        ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
-        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"),
-        ("events.kind", "'shouted'"),
+        ("incidents.state", "'gone'"), ("incidents.opened_at", "9e999"), ("incidents.gpu_hours", "-1.0"),
+        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"), ("incidents.sighting", "'{}'"),
+        ("incidents.sighting", f"'{'[' * 100_000}'"), ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
+        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"), ("events.kind", "'shouted'"),
         ("clock.lived_seconds", "-1.0"),
     ],
-)
+)  # fmt: skip
 def test_a_cell_that_we_never_wrote_is_a_sentence(
     filled: IncidentStore, capsys: pytest.CaptureFixture[str], column: str, value: str
 ) -> None:

@@ -52,9 +52,7 @@ def told(*acts: str) -> list[LedgerEvent]:
 @pytest.mark.parametrize(
     ("events", "after_days", "state"),
     [
-        ([], 0, "proposed"),
-        ([], 29.9, "proposed"),
-        ([], 30, "expired"),
+        ([], 0, "proposed"), ([], 29.9, "proposed"), ([], 30, "expired"),
         ([LedgerEvent("accepted", NOW, "ann")], 300, "accepted"),
         ([LedgerEvent("dismissed", NOW, "ann", why="no")], 300, "dismissed"),
         ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 6.9, "snoozed"),
@@ -63,16 +61,12 @@ def told(*acts: str) -> list[LedgerEvent]:
         ([LedgerEvent("dismissed", NOW, "ann"), LedgerEvent("accepted", NOW + 1, "bob")], 1, "accepted"),
         ([LedgerEvent("accepted", NOW, "ann"), LedgerEvent("proposed", NOW + 1, "skuwise")], 1, "accepted"),
         # What telemetry tells is a state like a decision.
-        (told("proposed", "done"), 300, "done"),
-        (told("accepted", "done", "measured"), 300, "done"),
-        (told("done", "regressed"), 29, "regressed"),
-        (told("done", "regressed"), 31, "expired"),
-        (told("done", "regressed", "accepted"), 300, "accepted"),
-        (told("done", "proposed"), 1, "proposed"),
-        (told("done", "proposed"), 31, "expired"),
-        (told("accepted", "measured"), 300, "accepted"),
+        (told("proposed", "done"), 300, "done"), (told("accepted", "done", "measured"), 300, "done"),
+        (told("done", "regressed"), 29, "regressed"), (told("done", "regressed"), 31, "expired"),
+        (told("done", "regressed", "accepted"), 300, "accepted"), (told("done", "proposed"), 1, "proposed"),
+        (told("done", "proposed"), 31, "expired"), (told("accepted", "measured"), 300, "accepted"),
     ],
-)
+)  # fmt: skip
 def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
     assert decision_from(events, NOW, NOW + after_days * DAY).state == state
 

@@ -194,20 +194,8 @@ def test_a_workload_is_stopped_by_a_field_that_its_kind_has(api: str, kind: str,
 
 def test_a_custom_resource_keeps_what_stands_in_its_lists_and_names_its_version() -> None:
     words = (
-        "10:30",
-        "1e3",
-        "0o17",
-        "yes",
-        "2026-11-25",
-        '"10:30"',
-        '"1e3"',
-        '"yes"',
-        "64Gi",
-        "8",
-        '"8"',
-        "null",
-        "a b",
-    )
+        "10:30", "1e3", "0o17", "yes", "2026-11-25", '"10:30"', '"1e3"', '"yes"', "64Gi", "8", '"8"', "null", "a b",
+    )  # fmt: skip
     args = f"args: [{', '.join(words)}]"
     manifest = (
         "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: chat, namespace: llm, resourceVersion: '7'}\nspec:\n"

@@ -138,14 +138,11 @@ def test_titles_are_actions_with_source_and_target() -> None:
 @pytest.mark.parametrize(
     ("value", "interval", "told"),
     [
-        (71_774.0, None, "$71,774"),
-        (71_774.0, (71_774.0, 71_774.0, 71_774.0), "$71,774"),
-        (71_774.0, (60_000.0, 71_774.0, 80_000.0), "$72k"),
-        (1676.0, (900.0, 1676.0, 2500.0), "$1,700"),
-        (1_234_567.0, (9e5, 1_234_567.0, 2e6), "$1.2M"),
-        (42.0, (20.0, 42.0, 60.0), "$42"),
+        (71_774.0, None, "$71,774"), (71_774.0, (71_774.0, 71_774.0, 71_774.0), "$71,774"),
+        (71_774.0, (60_000.0, 71_774.0, 80_000.0), "$72k"), (1676.0, (900.0, 1676.0, 2500.0), "$1,700"),
+        (1_234_567.0, (9e5, 1_234_567.0, 2e6), "$1.2M"), (42.0, (20.0, 42.0, 60.0), "$42"),
     ],
-)
+)  # fmt: skip
 def test_figures_are_rounded_to_what_their_interval_supports(value, interval, told) -> None:
     assert rounded_usd(value, Interval(*interval) if interval else None) == told
 

@@ -36,13 +36,8 @@ from skuwise.tests.support.schemas import validate
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
 ZEROS = (
-    "wasted $0",
-    "Wasted $0",
-    "No GPU was idle",
-    "No GPU was found idle",
-    "No waste found in this window",
-    "(7.0 days)",
-)
+    "wasted $0", "Wasted $0", "No GPU was idle", "No GPU was found idle", "No waste found in this window", "(7.0 days)",
+)  # fmt: skip
 
 
 def flat(text: str) -> str:
@@ -164,12 +159,8 @@ SITE = SiteEnergy(
     SiteFigure(tuple(200.0 + hour for hour in range(24)), "grid operator", "2026-11-01"),
 )  # fmt: skip
 NOTHING_WORDS = {
-    "kwh": None,
-    "counted_kwh": None,
-    "idle_kwh": None,
-    "measured_gpu_hours": 0.0,
-    "unmeasured_gpu_hours": 8.0,
-}
+    "kwh": None, "counted_kwh": None, "idle_kwh": None, "measured_gpu_hours": 0.0, "unmeasured_gpu_hours": 8.0,
+}  # fmt: skip
 
 
 def fleet(**rules):

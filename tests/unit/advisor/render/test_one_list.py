@@ -41,15 +41,12 @@ def surfaces() -> Advice:
     """Cash, an alternative to it that frees more, capacity, a fix, what is small, blocked, set aside or excluded."""
     blocked = (CodedText("load-too-high", "The load is too high."),)
     ways = (
-        way(SMALL, 12.0),
-        way(HOURS, None, 2920.0, action="release", risk="low"),
-        way(FIX, None, 95.0, action="fix-first"),
-        way(SWAP, None, 5304.0, action="swap-placement", excludes=(CASH,)),
-        way(CASH, 14_355.0, excludes=(SWAP,)),
-        way(LARGE, 23_922.0, 5840.0, action="release"),
+        way(SMALL, 12.0), way(HOURS, None, 2920.0, action="release", risk="low"),
+        way(FIX, None, 95.0, action="fix-first"), way(SWAP, None, 5304.0, action="swap-placement", excludes=(CASH,)),
+        way(CASH, 14_355.0, excludes=(SWAP,)), way(LARGE, 23_922.0, 5840.0, action="release"),
         way(BLOCKED, None, blocked_by=blocked),
         way(GONE, 9000.0, decision=Decision("dismissed", END, why="a warm standby")),
-    )
+    )  # fmt: skip
     base = fleet(1, 1)
     slow = replace(base.findings[0], id="f-slow", rule="under-tier", cost_usd=3000.0)
     fault = replace(slow, id="f-fault", rule="fix-first", cost_usd=400.0, workload="w-other")

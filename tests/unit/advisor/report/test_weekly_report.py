@@ -149,13 +149,10 @@ def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], 
 @pytest.mark.parametrize(
     ("moment", "monday"),
     [
-        ("2026-11-16T00:00:00Z", "2026-11-16"),
-        ("2026-11-15T23:59:59Z", "2026-11-09"),
-        ("2026-11-16T01:00:00+02:00", "2026-11-09"),
-        ("2026-11-22", "2026-11-16"),
-        ("2024-12-31", "2024-12-30"),
+        ("2026-11-16T00:00:00Z", "2026-11-16"), ("2026-11-15T23:59:59Z", "2026-11-09"),
+        ("2026-11-16T01:00:00+02:00", "2026-11-09"), ("2026-11-22", "2026-11-16"), ("2024-12-31", "2024-12-30"),
     ],
-)
+)  # fmt: skip
 def test_a_week_goes_from_monday_to_monday(moment: str, monday: str) -> None:
     week = week_of(parse_moment(moment))
     assert (week.name, week.start) == (monday, parse_moment(monday))
