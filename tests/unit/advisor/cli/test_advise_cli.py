@@ -20,8 +20,7 @@ def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
     advice = json.loads(out)
     validate(advice, "advice")
     found = [f for f in advice["findings"] if f["rule"] == "idle-fabric"]
-    assert len(found) == 1
-    assert found[0]["cost_usd"] > 0
+    assert len(found) == 1 and found[0]["cost_usd"] > 0
     assert found[0]["price"] in {p["id"] for p in advice["prices"]}
     actions = {r["action"] for r in advice["recommendations"] if found[0]["id"] in r["findings"]}
     assert actions == {"move-sku", "reduce-gpus", "swap-placement"}
@@ -35,9 +34,7 @@ def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
 def test_data_goes_to_stdout_and_progress_to_stderr(founding, form, capsys):
     assert main(["advise", "--db", str(founding), "--format", form]) == 0
     said = capsys.readouterr()
-    assert "idle-fabric" in said.out
-    assert "reading telemetry" in said.err
-    assert "reading telemetry" not in said.out
+    assert "idle-fabric" in said.out and "reading telemetry" in said.err and "reading telemetry" not in said.out
 
 
 def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
@@ -66,8 +63,7 @@ def test_own_prices_come_first(founding, tmp_path, capsys):
 def test_a_short_window_gives_no_waste_and_says_from_when(founding, capsys):
     assert main(["advise", "--db", str(founding), "--since", "6h", "--format", "json"]) == 0
     advice = json.loads(capsys.readouterr().out)
-    assert advice["findings"] == []
-    assert any("verdict" in note["text"] for note in advice["notes"])
+    assert advice["findings"] == [] and any("verdict" in note["text"] for note in advice["notes"])
 
 
 def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
@@ -78,8 +74,7 @@ def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
     for path in (foreign, tmp_path / "text.db", tmp_path / "missing.db"):
         assert main(["advise", "--db", str(path)]) in (1, 2, 3)
         said = capsys.readouterr().err
-        assert "Traceback" not in said
-        assert "unexpected" not in said
+        assert "Traceback" not in said and "unexpected" not in said
 
 
 PRICE = """prices:
@@ -181,8 +176,7 @@ def test_a_clock_that_would_break_50_ms_a_token_is_blocked(
     assert (work["latency"]["class"], work["latency"]["basis"]) == ("interactive", "measured")
     assert work["latency"]["output_token"]["p90"] == pytest.approx(0.0499, abs=2e-4)
     (why,) = way["blocked_by"]
-    assert why["code"] == "latency-class-broken"
-    assert why["fields"]["measure"] == "output_token"
+    assert why["code"] == "latency-class-broken" and why["fields"]["measure"] == "output_token"
     assert why["fields"]["predicted_seconds"] > why["fields"]["limit_seconds"] == 0.05
     assert main(["explain", "--db", str(path), "--since", f"{HOURS}h", work["id"]]) == 0
     shown = capsys.readouterr().out

@@ -69,8 +69,7 @@ def test_two_simulated_fleets_have_no_gpu_and_so_no_ledger_in_common():
         ("small", 0, WINDOW), ("small", 1, WINDOW), ("small", 0, week), ("founding", 0, WINDOW), ("fleet", 0, WINDOW),
     )]  # fmt: skip
     gpus = [(g.uuid, n.sim.node.node, g.index) for fleet in fleets for n in fleet.nodes for g in n.sim.gpus]
-    assert len({uuid for uuid, _, _ in gpus}) == len(gpus) > 300
-    assert all(is_simulated(*gpu) for gpu in gpus)
+    assert len({uuid for uuid, _, _ in gpus}) == len(gpus) > 300 and all(is_simulated(*gpu) for gpu in gpus)
     assert not is_simulated("GPU-5e1e1c2a-7d3b-4c0f-9a55-0123456789ab", "n1", 0)
     again = demo.plan_fleet("small", seed=0, **WINDOW)
     assert [g.uuid for n in again.nodes for g in n.sim.gpus] == [uuid for uuid, _, _ in gpus[:104]]

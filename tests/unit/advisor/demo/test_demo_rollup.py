@@ -149,8 +149,7 @@ def test_every_view_is_filled_and_hours_account_for_the_time(founding):
     hours = rows(path, "SELECT gpu_uuid, max(ts), sum(observed_seconds) FROM gpu_hours GROUP BY gpu_uuid")
     assert len(hours) == sum(len(node.sim.gpus) for node in report.fleet.nodes)
     for _, newest, seconds in hours:
-        assert newest == report.end == UNTIL
-        assert 22 * 3600 < seconds <= 24 * 3600
+        assert newest == report.end == UNTIL and 22 * 3600 < seconds <= 24 * 3600
     sql = "SELECT energy_joules_mean * energy_joules_n, power_watts_mean * observed_seconds, duty FROM gpu_hours"
     for energy, power, duty in rows(path, sql):
         assert energy == pytest.approx(power, rel=0.01) and duty is not None

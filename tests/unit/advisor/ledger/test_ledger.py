@@ -166,8 +166,7 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
     assert {r.id for r in advice.recommendations if r.set_aside} == counted
     for form in ("table", "markdown", "csv", "json"):
         told = render(advice, form, page=PageOptions(whole=True))
-        assert state in told
-        assert "a warm standby" in told
+        assert state in told and "a warm standby" in told
     assert f"{len(counted)} {state}" in render(advice, "table")
     document = to_dict(advice)
     validate(json.loads(render(advice, "json")), "advice")
@@ -186,8 +185,7 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
     assert beside.decisions(NOW + DAY) == {}
     beside.note(advice, NOW + 2)
-    assert "(0 new)" in said[-1]
-    assert len(Ledger(beside.path).entries()) == len(advice.recommendations)
+    assert "(0 new)" in said[-1] and len(Ledger(beside.path).entries()) == len(advice.recommendations)
 
 
 def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> None:
@@ -226,8 +224,7 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
     (told,) = json.loads(capsys.readouterr().out)["recommendations"]
     assert told["state"] == "dismissed"
     assert [e["act"] for e in told["history"]] == ["proposed", "snoozed", "accepted", "dismissed"]
-    assert told["history"][-1]["why"] == "gone"
-    assert told["history"][1]["until"] == "2999-01-01T00:00:00Z"
+    assert told["history"][-1]["why"] == "gone" and told["history"][1]["until"] == "2999-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -246,8 +243,7 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
 def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, arguments, status, said) -> None:
     assert main(["ledger", *arguments, "--ledger", path]) == status
     told = capsys.readouterr().err
-    assert said in told
-    assert len(told.splitlines()) == 1
+    assert said in told and len(told.splitlines()) == 1
     assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
 
 

@@ -159,8 +159,7 @@ def test_time_is_measured_by_the_tokens_of_a_service_and_the_steps_of_a_job() ->
     run = moved_run(engine_active=0.6, generated_tokens=2000.0 * 4 * DAY)
     stand = MoveState("target", END - 4 * DAY, 96.0, "")
     told = realised("move-sku", service, stand, seen([run]))
-    assert told.time_ratio == pytest.approx(0.6 * 8 / 2000 / 0.002)
-    assert told.load_ratio == pytest.approx(1.0)
+    assert told.time_ratio == pytest.approx(0.6 * 8 / 2000 / 0.002) and told.load_ratio == pytest.approx(1.0)
     assert told.confounders == ()
     busier = moved_run(engine_active=0.6, generated_tokens=3000.0 * 4 * DAY)
     (mixed,) = realised("move-sku", service, stand, seen([busier])).confounders

@@ -209,8 +209,7 @@ def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -
     for url in found:
         assert re.fullmatch(r"https://grafana\.example\.org/d/gpu\?[A-Za-z0-9%._~&=#-]+", url)
         assert f"from={(END - WEEK) * 1000:.0f}&to={END * 1000:.0f}" in url
-    assert "<script" not in made.html
-    assert all(line.isprintable() for line in made.text.splitlines())
+    assert "<script" not in made.html and all(line.isprintable() for line in made.text.splitlines())
 
 
 def test_commands_of_a_mail_name_source_window_and_machine() -> None:
@@ -218,8 +217,7 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
     made = letter_of(story_of(fleet(), None), links=ReaderLinks(commands))
     joined = re.sub(r"\\\n\s+", "", made.text)
     wanted = "skuwise explain r-w-0-1 --db '/srv/gpu data/fleet.db' --since 7d --until 2026-11-16"
-    assert "Details (run on gpu-admin):" in joined
-    assert wanted in joined
+    assert "Details (run on gpu-admin):" in joined and wanted in joined
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", made.html))
 
 

@@ -107,8 +107,7 @@ def test_what_a_killed_pass_had_queued_is_not_queued_again(begin: Begin, monkeyp
         patch.setattr(store, "note_queued", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         passed(store, bench)
     assert store.told(event(one)) == frozenset()
-    assert passed(store, bench).sent == 2
-    assert bench.rows("SELECT count(*) FROM mails") == [(2,)]
+    assert passed(store, bench).sent == 2 and bench.rows("SELECT count(*) FROM mails") == [(2,)]
     assert store.told(event(one)) == {f"mail:{A}", "webhook:search"} and store.untold() == ()
 
 
@@ -131,8 +130,7 @@ def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(
     passed(store, bench)
     assert [event.incident_id for event, _ in store.untold()] == [other.id]
     bench.watch |= {"send": True, "alertmanager_url": ""}
-    assert passed(store, bench).sent == 1
-    assert len(bench.carrier.of(OPS)) == 1 and bench.carrier.of(A) == []
+    assert passed(store, bench).sent == 1 and len(bench.carrier.of(OPS)) == 1 and bench.carrier.of(A) == []
     assert DRY_RUN in store.told(event(other))
 
 
@@ -186,8 +184,7 @@ def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
 def test_what_began_and_ended_unseen_is_one_line_and_an_end_without_a_beginning_is_none() -> None:
     over = ended(incident(1))
     both = [(event(over), over), (event(over, "resolved"), over)]
-    assert kinds(made(both, SEARCH)[0]) == [["over"]]
-    assert made(both[1:], SEARCH, knows=False)[0] == ()
+    assert kinds(made(both, SEARCH)[0]) == [["over"]] and made(both[1:], SEARCH, knows=False)[0] == ()
     assert kinds(made(both[1:], SEARCH, knows=True)[0]) == [["resolved"]]
     # Somebody who had the beginning reads of its end.
     had = made(both, SEARCH, told={key_of(both[0][0]): {SEARCH.key}}, knows=True)

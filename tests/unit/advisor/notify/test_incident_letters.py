@@ -153,8 +153,7 @@ def test_an_open_incident_lasts_three_passes_and_has_what_routes_need() -> None:
 def test_what_ended_is_sent_for_an_hour_with_its_end() -> None:
     over = ended(incident(1), NOW + 600)
     (one,) = alerts(over, now=NOW + 900)
-    assert parse_moment(one["endsAt"]) == NOW + 600
-    assert alerts(over, now=NOW + 600 + HOUR) == []
+    assert parse_moment(one["endsAt"]) == NOW + 600 and alerts(over, now=NOW + 600 + HOUR) == []
 
 
 def test_names_from_outside_are_bounded_and_no_markup() -> None:

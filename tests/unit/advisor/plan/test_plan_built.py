@@ -51,13 +51,10 @@ def names(plan: Plan) -> list[str]:
 
 def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
     plan = plan_of(halves())
-    assert len(plan.returned) == 1
-    assert plan.returned[0].realisation == "cash-now"
-    assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(PLAIN_HOUR * MONTH)
-    assert plan.touched == 1
+    assert len(plan.returned) == 1 and plan.returned[0].realisation == "cash-now"
+    assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(PLAIN_HOUR * MONTH) and plan.touched == 1
     moved = [m for s in plan.steps for m in s.moves]
-    assert [(m.start, m.gpus) for m in moved] == [(names(plan)[0], 4)]
-    assert plan.solver.proven
+    assert [(m.start, m.gpus) for m in moved] == [(names(plan)[0], 4)] and plan.solver.proven
 
 
 def test_an_empty_node_comes_back_unless_it_left_or_pods_asked_for_its_gpus():
@@ -100,8 +97,7 @@ def test_a_commitment_says_when_a_node_is_cash(basis, until, how, day):
 
 def test_commitments_that_never_end_bring_no_cash_and_the_plan_says_so():
     plan = plan_of(halves(), (price_of(PLAIN, basis="owned"),))
-    assert plan.returned == () and plan.steps == ()
-    assert "plan-bound" in {note.code for note in plan.notes}
+    assert plan.returned == () and plan.steps == () and "plan-bound" in {note.code for note in plan.notes}
     ended = planner(halves(), (price_of(PLAIN, basis="owned"),)).plan(
         PlanRequest(reserve_nodes=0), FleetChange(commitments_end=END + 30 * 86400)
     )
@@ -121,8 +117,7 @@ def test_jobs_keep_the_nodes_that_their_peak_needs():
     plan = plan_of(given, goal="nodes")
     assert len(plan.returned) == 1  # two at once in the first week, one of three nodes was never used
     pool = plan.pools[0]
-    assert (pool.gpus_needed, pool.nodes_after) == (16.0, 2)
-    assert pool.carries == pytest.approx(1.0)
+    assert (pool.gpus_needed, pool.nodes_after) == (16.0, 2) and pool.carries == pytest.approx(1.0)
 
 
 def test_the_reserve_keeps_a_node_and_says_how_many_it_wanted():
@@ -151,8 +146,7 @@ def test_the_host_limits_what_a_node_takes():
 
 def test_the_founding_case_moves_off_the_fabric():
     plan = plan_of(founding())
-    assert len(plan.rented) == len(plan.returned) == 2
-    assert {r.node_sku for r in plan.rented} == {PLAIN}
+    assert len(plan.rented) == len(plan.returned) == 2 and {r.node_sku for r in plan.rented} == {PLAIN}
     assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - PLAIN_HOUR) * MONTH)
     step = next(s for s in plan.steps if s.recommendation is not None)
     assert (step.action, step.risk) == ("move-sku", "very-low")
@@ -179,8 +173,7 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
     assert closes(plan) and plan.plan_usd_per_month > 0
     assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
     text = render_plan(plan, planner(given).found.advice, "table")
-    assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text
-    assert "recoverable in advise" in text
+    assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text and "recoverable in advise" in text
 
 
 def closes(plan: Plan) -> bool:
@@ -229,8 +222,7 @@ def test_a_run_that_takes_a_whole_node_is_not_torn_into_what_is_free_on_several(
     assert (names(plan), plan.rented) == (["n1"], ())
     first, then = plan.steps
     assert (first.kind, then.kind, then.name) == ("relocate", "option", "train")
-    assert then.moves == () and then.after == (first.number,)
-    assert sum(p.nodes_after for p in plan.pools) == 2
+    assert then.moves == () and then.after == (first.number,) and sum(p.nodes_after for p in plan.pools) == 2
 
 
 def test_what_runs_on_an_excluded_node_does_not_end():
@@ -241,6 +233,5 @@ def test_what_runs_on_an_excluded_node_does_not_end():
     )  # fmt: skip
     assert set(names(plan_of(given))) == {"n1", "n2", "n3"}
     plan = plan_of(given, exclude=frozenset({"n1"}))
-    assert names(plan) == ["n3"]
-    assert [s.action for s in plan.steps] == [None]
+    assert names(plan) == ["n3"] and [s.action for s in plan.steps] == [None]
     assert {n.why.code for n in plan.not_in_plan if n.action == "release"} == {"plan-node-excluded"}

@@ -201,8 +201,7 @@ def test_of_a_tiny_fleet_the_best_layout_is_found_and_proven(number: int) -> Non
     problem = tiny_problem(number)
     layout = solve(problem, 20.0, time.perf_counter)
     assert broken_rules(problem, layout) == []
-    assert score(problem, layout) == pytest.approx(best_value(problem), abs=0.02)
-    assert layout.proven
+    assert score(problem, layout) == pytest.approx(best_value(problem), abs=0.02) and layout.proven
 
 
 def test_what_needs_room_comes_after_what_makes_it() -> None:
@@ -214,8 +213,7 @@ def test_what_needs_room_comes_after_what_makes_it() -> None:
     steps = sequence(problem, layout)
     assert wrong_steps(problem, layout, steps) == []
     last = max(i for i, step in enumerate(steps) if step.series == "u")
-    assert steps[last].frees == ("c",)
-    assert steps[last].after
+    assert steps[last].frees == ("c",) and steps[last].after
     assert all(steps[i].series in ("t", "v") for i in steps[last].after)
 
 

@@ -29,8 +29,7 @@ def fleet(nodes: int = 3):
 
 def test_a_node_that_goes_leaves_its_work_to_the_others():
     plan = plan_of(fleet(), change=FleetChange(remove=frozenset({"n1"})), goal="nodes")
-    assert plan.missing == () and plan.rented == ()
-    assert plan.nodes_today == 2
+    assert plan.missing == () and plan.rented == () and plan.nodes_today == 2
     assert len(plan.returned) == 1  # both services fit one node
     assert [c.code for c in plan.changes] == ["whatif-removed"]
 
@@ -48,8 +47,7 @@ def test_work_that_fits_nowhere_is_told_missing_or_bought():
 
 def test_more_demand_fills_what_is_free_first():
     grown = plan_of(fleet(), change=FleetChange(demand={("team", "one"): 2.0}), goal="nodes")
-    assert grown.missing == ()
-    assert sum(m.gpus for s in grown.steps for m in s.moves if m.start is None) == 4
+    assert grown.missing == () and sum(m.gpus for s in grown.steps for m in s.moves if m.start is None) == 4
     much = plan_of(fleet(), change=FleetChange(demand={("all", "all"): 10.0}), goal="nodes")
     # 80 GPUs of demand on 24; a replica of four stays apart from its likes, as today: one a node.
     assert len(much.missing) >= 7
@@ -68,8 +66,7 @@ def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(88.488 * 730)
     pool = plan.pools[0]
     assert (pool.nodes_today, pool.gpus_after, pool.rented) == (2, 24, 0)
-    assert plan.rented == () and plan.missing == ()
-    assert {name for s in plan.steps for name in s.frees} <= {"n2"}
+    assert plan.rented == () and plan.missing == () and {name for s in plan.steps for name in s.frees} <= {"n2"}
 
 
 @pytest.mark.parametrize("buy", [False, True])
@@ -144,8 +141,7 @@ def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
     moved = [s for s in document["steps"] if s["action"] == "move-sku"]
     assert moved and all(s["recommendation"].startswith("r-") for s in moved)
     emptied = {name for s in document["steps"] for name in s["frees"]}
-    assert emptied == {r["node"] for r in document["returned"]}
-    assert document["solver"]["proven"]
+    assert emptied == {r["node"] for r in document["returned"]} and document["solver"]["proven"]
 
 
 def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
@@ -156,8 +152,7 @@ def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
         connection.execute("UPDATE workload SET name = ?, namespace = ?, user = ?", (PAYLOAD, PAYLOAD, PAYLOAD))
         connection.execute("UPDATE node SET node = node || ?", (PAYLOAD,))
     status, out, _ = plan("--db", str(path), capsys=capsys)
-    assert status == 0
-    assert "\x1b" not in out and "\u202e" not in out
+    assert status == 0 and "\x1b" not in out and "\u202e" not in out
     for text in ("Nodes to return", "Steps", "Fleet before and after", "How good this plan is"):
         assert text in out
 

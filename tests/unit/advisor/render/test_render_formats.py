@@ -117,11 +117,8 @@ def test_hostile_names_have_no_effect(form, text):
 def test_every_dollar_of_the_text_has_a_date_and_a_source():
     page = PageOptions(whole=True, verbose=True)
     out = " ".join(render(advice_of(founding()), "table", page=page).split())
-    assert "at list price, 2026-" in out
-    assert "public GPU price survey" in out
-    assert "InfiniBand fabric" in out
-    assert "carried no traffic" in out
-    assert f"({DAYS:g} of {DAYS:g} days observed)" in out
+    assert "at list price, 2026-" in out and "public GPU price survey" in out and "InfiniBand fabric" in out
+    assert "carried no traffic" in out and f"({DAYS:g} of {DAYS:g} days observed)" in out
 
 
 def test_where_nothing_saves_it_says_so():
@@ -134,19 +131,14 @@ def test_where_nothing_saves_it_says_so():
 
 
 def test_numbers_stay_numbers_and_missing_ones_empty():
-    assert cell(-3.5) == -3.5
-    assert cell(math.nan) == ""
-    assert cell(None) == ""
-    assert cell("plain") == "plain"
+    assert cell(-3.5) == -3.5 and cell(math.nan) == "" and cell(None) == "" and cell("plain") == "plain"
 
 
 def test_words_carry_units_and_never_invent():
-    assert words.usd(None) == "unknown"
-    assert words.usd(-5.5) == "-$5.50"
+    assert words.usd(None) == "unknown" and words.usd(-5.5) == "-$5.50"
     assert words.hours(12.0) == "12.0 GPU-hours"
     assert words.time_words(Interval(0.99, 1.0, 1.01)) == "same time (x1.00)"
-    assert "slower" in words.time_words(Interval(1.2, 1.3, 1.4))
-    assert words.clause("The end.") == "the end"
+    assert "slower" in words.time_words(Interval(1.2, 1.3, 1.4)) and words.clause("The end.") == "the end"
     assert words.clause("RDMA is used.") == "RDMA is used"
 
 
@@ -160,5 +152,4 @@ def test_what_saves_most_is_read_first_and_runs_of_a_series_are_one_line():
     )  # fmt: skip
     page = document_text(advice_page(advice), width=120)
     assert page.index("Release 8 idle H100s on spare") < page.index("Move chat from")
-    assert "chat (2 runs)" in page
-    assert "16 H100" in page
+    assert "chat (2 runs)" in page and "16 H100" in page

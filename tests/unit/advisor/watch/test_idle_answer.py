@@ -91,7 +91,6 @@ def test_held_memory_that_nothing_else_explains_is_not_judged(known, code):
 
 def test_an_empty_node_is_idle_and_a_node_without_gpus_is_not_known():
     recent = reading([], free=eight("n3"))
-    assert state(recent, "n3") == ("idle", "idle")
-    assert FREE["power_watts"] < REST["power_watts"]
+    assert state(recent, "n3") == ("idle", "idle") and FREE["power_watts"] < REST["power_watts"]
     nothing = replace(recent, gpus=(), gpu=reading([]).gpu)
     assert idle_answer(nothing, target_of(nothing, None), TWO_HOURS, CRITERIA).state == "unknown"
