@@ -26,22 +26,11 @@ HOSTILE = "a\nBcc: x@y.example\r<!channel> <b>&amp;</b>```*{{ .X }}\u202egpj\x1b
 
 
 def incident(
-    number: int = 1,
-    *,
-    kind: IncidentKind = "held-idle",
-    code: str = "worked-before",
-    severity: Severity = "medium",
-    user: str | None = "alice",
-    namespace: str | None = None,
-    team: str | None = None,
-    node: str = "gpu-009",
-    hours: float = 2.1,
-    cost: float | None = 51.24,
-    workload: bool = True,
-    name: str = "train-llm",
-    gpus: int = 8,
+    number: int = 1, *, kind: IncidentKind = "held-idle", code: str = "worked-before", severity: Severity = "medium",
+    user: str | None = "alice", namespace: str | None = None, team: str | None = None, node: str = "gpu-009",
+    hours: float = 2.1, cost: float | None = 51.24, workload: bool = True, name: str = "train-llm", gpus: int = 8,
     opened_at: float = NOW,
-) -> Incident:
+) -> Incident:  # fmt: skip
     """One incident, open since `opened_at`."""
     key = f"workload:w-{number:06d}" if workload else f"node:{node}"
     subject = Subject(

@@ -18,15 +18,9 @@ FIXED = CodedText("fixed", "it may not move")
 
 
 def random_problem(
-    seed: int,
-    *,
-    nodes: int = 20,
-    series: int = 30,
-    pools: int = 3,
-    goal: Goal = "cash",
-    hours: int = 168,
+    seed: int, *, nodes: int = 20, series: int = 30, pools: int = 3, goal: Goal = "cash", hours: int = 168,
     max_moves: int | None = None,
-) -> Problem:
+) -> Problem:  # fmt: skip
     """A fleet as it could be, also the rare: nodes beyond their limits, units on two nodes, exclusions."""
     rng = np.random.default_rng(seed)
     gpus = [int(rng.choice([4, 8, 8, 8])) for _ in range(pools)]

@@ -93,13 +93,9 @@ class Work:
 
 
 def reading(
-    works: Sequence[Work],
-    *,
-    hosts: Mapping[str, Course] | None = None,
-    now: float = END + 60.0,
-    nodes: Mapping[str, Mapping[str, object]] | None = None,
-    free: Sequence[tuple[str, int]] = (),
-) -> Recent:
+    works: Sequence[Work], *, hosts: Mapping[str, Course] | None = None, now: float = END + 60.0,
+    nodes: Mapping[str, Mapping[str, object]] | None = None, free: Sequence[tuple[str, int]] = (),
+) -> Recent:  # fmt: skip
     """A reading of these workloads. `hosts`: by node, what differs from a quiet host; `nodes`: fields of nodes;
     `free`: GPUs that nobody holds."""
     places: dict[tuple[str, int], int] = {}
