@@ -11,7 +11,6 @@ from skuwise.advisor.core.incident_types import (
     Incident,
     IncidentEvent,
     IncidentKind,
-    Resolution,
     Sighting,
     Subject,
 )
@@ -55,9 +54,9 @@ def incident(
     )  # fmt: skip
 
 
-def ended(one: Incident, at: float = NOW + HOUR, resolution: Resolution = "works-again") -> Incident:
+def ended(one: Incident, at: float = NOW + HOUR) -> Incident:
     """The same after its end."""
-    return replace(one, state="resolved", resolved_at=at, resolution=resolution, updated_at=at, last_seen_at=at)
+    return replace(one, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
 
 
 def event(one: Incident, kind: EventKind = "opened", number: int | None = None, at: float = NOW) -> IncidentEvent:

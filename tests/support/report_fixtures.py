@@ -93,6 +93,17 @@ def nothing(*, end: float = END) -> Advice:
     return replace(empty, summary=unpriced(empty).summary, notes=(), prices=())
 
 
+def way(saving: float | tuple[float, float, float] | None = None, freed: float = 0.0, **changes: Any) -> Recommendation:
+    """A recommendation that saves so many US dollars a month (with or without percentiles), or frees GPU-hours."""
+    (base,) = fleet(1, 1).recommendations
+    usd = saving if isinstance(saving, tuple) or saving is None else (saving, saving, saving)
+    told = replace(
+        base, saving_usd_per_month=Interval(*usd) if usd else None, freed_gpu_hours_per_month=freed, shown=None,
+        realisation="cash-now" if usd else "capacity-freed",
+    )  # fmt: skip
+    return replace(told, **changes)
+
+
 def outcome(id_: str = "r-1", about: str = "chat-0-0", **changes: Any) -> MoveOutcome:
     """What came of a move that was done."""
     values: dict[str, Any] = {

@@ -150,40 +150,21 @@ READERS: dict[str, Read] = {
 }  # fmt: skip
 
 
-def zero(folder: Path) -> Path:
-    (folder / "zero").symlink_to("/dev/zero")
-    return folder / "zero"
+MAKERS: dict[str, Read] = {
+    "zero": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "sparse": lambda path: (path.touch(0o600), os.truncate(path, 1 << 40)),
+    "binary": lambda path: (path.touch(0o600), path.write_bytes(b"a = 1\nb = \xff\xfe\x00")),
+}  # fmt: skip
 
 
-def directory(folder: Path) -> Path:
-    (folder / "folder").mkdir()
-    return folder / "folder"
-
-
-def loop(folder: Path) -> Path:
-    (folder / "loop").symlink_to("loop")
-    return folder / "loop"
-
-
-def sparse(folder: Path) -> Path:
-    with (folder / "sparse").open("wb") as file:
-        file.truncate(1 << 40)
-    (folder / "sparse").chmod(0o600)
-    return folder / "sparse"
-
-
-def binary(folder: Path) -> Path:
-    (folder / "binary").write_bytes(b"a = 1\nb = \xff\xfe\x00")
-    (folder / "binary").chmod(0o600)
-    return folder / "binary"
-
-
-@pytest.mark.parametrize("make", [zero, directory, loop, sparse, binary], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, make: Read) -> None:
-    path = make(tmp_path)
+def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, kind: str) -> None:
+    path = tmp_path / kind
+    MAKERS[kind](path)
     with pytest.raises(SkuwiseError) as refused:
-        READERS[reader](Path(str(path)))
+        READERS[reader](path)
     assert str(path) in str(refused.value) and refused.value.remedy, refused.value
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
+from skuwise.tests.support.schemas import advised
 
 # Command line, exit status, and a piece of its output. {db}: the founding case.
 RUNS = (
@@ -69,22 +69,8 @@ def test_a_command_runs(
     assert "Traceback" not in shown.err
 
 
-def test_a_recommendation_is_accepted_and_shown(
-    founding: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kept = ["--ledger", str(tmp_path / "ledger.db")]
-    assert main(["advise", "--db", str(founding), "--format", "json", *kept]) == 0
-    advice = json.loads(capsys.readouterr().out)
-    move = next(r for r in advice["recommendations"] if r["action"] == "move-sku" and not r["blocked_by"])
-    assert main(["patch", move["id"], "--for", "kubernetes", *kept]) == 2
-    assert "not accepted" in capsys.readouterr().err
-    assert main(["ledger", "accept", move["id"], *kept]) == 0
-    assert main(["patch", move["id"], "--for", "kubernetes", *kept]) == 2
-    assert "not accepted" not in capsys.readouterr().err
-    assert main(["ledger", "list", *kept]) == 0
-    assert "accepted" in capsys.readouterr().out
-    assert main(["ledger", "show", move["id"], *kept]) == 0
-    assert move["id"] in capsys.readouterr().out
+def test_a_job_of_the_advice_has_a_card(founding: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work = advised(capsys, "--db", str(founding))["recommendations"][0]["workload"]
     for form in ("table", "json", "html"):
-        assert main(["job", move["workload"], "--db", str(founding), "--no-keep", "--format", form]) == 0
-        assert move["workload"] in capsys.readouterr().out
+        assert main(["job", work, "--db", str(founding), "--no-keep", "--format", form]) == 0
+        assert work in capsys.readouterr().out

@@ -155,20 +155,16 @@ def planned(scenario: str, seed: int = 1) -> FleetPlan:
     return plan_fleet(scenario, seed=seed, start=START, end=END)
 
 
-def middle(placed: Placed) -> np.ndarray:
-    """Ten minutes amid a workload's longest run."""
-    begin, stop = max(placed.runs, key=lambda run: run[1] - max(run[0], START))
-    return np.floor((max(begin, START) + stop) / 2) + np.arange(1, SECONDS + 1)
-
-
 def seen(scenario: str, seed: int = 1) -> Iterator[tuple[SimNode, Placed, list[int], Counters]]:
-    """The last workloads of every node, with their GPUs and the node's counters while they ran."""
+    """The last workloads of every node, with their GPUs and the node's counters in ten minutes amid their longest."""
     fleet = planned(scenario, seed)
     for node in fleet.nodes:
         sim = node.sim
         last = fleet.on(sim.node.node)[-2:]
         for placed in last:
-            counters = observe(demand(sim, last, middle(placed)), sim, stream(seed, "x"), SECONDS)
+            begin, stop = max(placed.runs, key=lambda run: run[1] - max(run[0], START))
+            middle = np.floor((max(begin, START) + stop) / 2) + np.arange(1, SECONDS + 1)
+            counters = observe(demand(sim, last, middle), sim, stream(seed, "x"), SECONDS)
             yield sim, placed, list(placed.nodes[sim.node.node]), counters
 
 

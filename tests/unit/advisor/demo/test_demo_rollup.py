@@ -57,9 +57,8 @@ def test_gpu_columns_are_those_of_the_store(scenario, period):
     sim, t, seen = counters(scenario, 60 if period == "minute" else 3600)
     gpu = 5
     limits = GpuLimits(sim.gpu.sku.mem_bytes, sim.gpu.sku.tdp_watts, sim.gpu.nvlink or None)
-    fabric = None
-    if sim.compute_ports:
-        ports = list(sim.compute_ports)
+    ports, fabric = list(sim.compute_ports), None
+    if ports:
         tx, rx = seen.fabric["tx_bytes_per_second"], seen.fabric["rx_bytes_per_second"]
         fabric = np.maximum(tx, rx)[ports].sum(axis=0)
     ours = rollup.gpu_columns(

@@ -81,10 +81,6 @@ def test_events_can_only_be_added(ledger: Ledger) -> None:
                 db.execute(sql)
 
 
-def damage(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
-
-
 def of_version(version: int) -> Callable[[Path], None]:
     def spoil(path: Path) -> None:
         with closing(sqlite3.connect(path)) as db:
@@ -104,7 +100,11 @@ def foreign(path: Path) -> None:
     [
         (of_version(2003), "has version 2.3; this skuwise reads 1.x", "that wrote it"),
         (of_version(3), "has version 0.3; this skuwise reads 1.x", "that wrote it"),
-        (damage, "is damaged or not a database", "recover"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192),
+            "is damaged or not a database",
+            "recover",
+        ),
         (foreign, "is a database, but not a ledger; it was not changed", "--ledger"),
         (lambda path: path.write_text("hello " * 999), "is damaged or not a database", "--ledger"),
     ],
@@ -255,12 +255,6 @@ NAMELESS = replace(EU, clusters=frozenset(), name="n0")
 US = replace(EU, clusters=frozenset({"us"}), members={f"GPU-us-{n}": "n0" for n in range(32)})
 
 
-def known(fleet: Fleet) -> KnownFleet:
-    return KnownFleet(
-        fleet.name, fleet.simulated, fleet.match, fleet.clusters, fleet.members, fleet.server, fleet.labels, fleet.end
-    )
-
-
 @pytest.mark.parametrize(
     ("fleet", "recorded", "same"),
     [
@@ -278,7 +272,9 @@ def known(fleet: Fleet) -> KnownFleet:
     ],
 )
 def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded: Fleet, same: bool) -> None:
-    assert is_same(fleet, known(recorded)) == same
+    r = recorded
+    known = KnownFleet(r.name, r.simulated, r.match, r.clusters, r.members, r.server, r.labels, r.end)
+    assert is_same(fleet, known) == same
 
 
 def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:

@@ -26,11 +26,9 @@ from skuwise.tests.support.ledger_builders import (
     MOVED,
     RATIO,
     SAVING,
-    entry_of,
     fleet,
     ground,
     proposal,
-    the_move,
 )
 from skuwise.tests.support.moves_builders import END, PLAIN, START
 
@@ -50,6 +48,14 @@ def beside(tmp_path: Path, said: list[str], first: Advice) -> LedgerSync:
     made = LedgerSync(tmp_path / "ledger.db", True, said.append)
     made.note(first, END)
     return made
+
+
+def the_move(advice: Advice):
+    return next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku == PLAIN)
+
+
+def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
+    return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
 
 
 # ---- one move, from proposed to done, and back

@@ -187,17 +187,15 @@ URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from
 )  # fmt: skip
 def test_a_dashboard_that_is_no_safe_url_is_refused_with_its_key(tmp_path: Path, url: str) -> None:
     assert url_fault(url) is not None
-    file = tmp_path / "skuwise.toml"
     escaped = url.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    file.write_text(f'[report]\ndashboard_url = "{escaped}"\n')
     with pytest.raises(UsageError, match="dashboard_url"):
-        load_mail_settings({}, system_file=file, config_home=tmp_path)
+        settings(tmp_path, f'[report]\ndashboard_url = "{escaped}"\n')
 
 
 @pytest.mark.parametrize("command", ["skuwise; rm -rf /", "$(id)", "a\nb", "a`b`", "x" * 300, "a | b"])
 def test_a_command_that_means_more_to_a_shell_is_refused(tmp_path: Path, command: str) -> None:
     with pytest.raises(UsageError, match=r"report\.command"):
-        load_mail_settings({"SKUWISE_REPORT_COMMAND": command}, system_file=tmp_path / "none", config_home=tmp_path)
+        settings(tmp_path, "", SKUWISE_REPORT_COMMAND=command)
 
 
 def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -> None:

@@ -41,17 +41,13 @@ def passed(store: FilledStore, bench: Bench) -> Told:
     return dispatching.dispatch(store, bench.desk())
 
 
-def hooked(bench: Bench) -> list[str]:
-    return [one.subject for one in bench.carrier.taken if one.channel == "webhook"]
-
-
 def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin) -> None:
     bench, store = begin()
     one = store.add(incident(1), "opened")
     told = passed(store, bench)
     assert (told.queued, told.sent, told.waiting, told.failed) == (2, 2, 0, False)
     subject = "[skuwise] 8 H100-SXM5 held idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
-    assert bench.carrier.subjects(A) == hooked(bench) == [subject]
+    assert bench.carrier.subjects(A) == [o.subject for o in bench.carrier.taken if o.channel == "webhook"] == [subject]
     assert store.untold() == ()
     # Nothing new: nobody hears anything.
     assert passed(store, bench).queued == 0

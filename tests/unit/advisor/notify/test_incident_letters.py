@@ -35,11 +35,6 @@ def opened(one: Incident) -> Item:
     return Item(one, "opened")
 
 
-def slack(*items: Item, writing: Writing = WRITING) -> str:
-    letter = letter_of(items, "search", NOW, writing)
-    return str(json.loads(webhook_json(items, letter.subject, writing))["text"])
-
-
 def test_a_subject_has_the_fact_the_owner_and_the_cost() -> None:
     one = incident(1)
     assert subject_of(opened(one)) == (
@@ -122,7 +117,7 @@ def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
     assert "<b>" not in letter.html and "<!channel>" not in letter.html
     for text in (letter.subject, letter.text.replace("\n", ""), letter.html.replace("\n", "")):
         assert not {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
-    told = slack(*items, writing=writing)
+    told = json.loads(webhook_json(items, letter_of(items, "search", NOW, writing).subject, writing))["text"]
     assert "<" not in told and told.count("```") == 2 and len(told) <= MAX_CHARACTERS
     assert "\u202e" not in told and "\x1b" not in told
 

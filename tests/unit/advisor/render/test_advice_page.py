@@ -11,7 +11,7 @@ from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.note_groups import note_groups
 from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
-from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced
+from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced, way
 
 ACTIONS = (
     "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
@@ -19,15 +19,6 @@ ACTIONS = (
 )  # fmt: skip
 RULES = ("idle", "held-idle", "idle-fabric", "energy", "fix-first", "under-tier", "over-tier", "site-rule")
 AGAIN = Again("skuwise", "--db '/data/two words.db' --since 7d")
-
-
-def way(saving: tuple[float, float, float] | None = None, freed: float = 0.0, **changes: object) -> Recommendation:
-    (base,) = fleet(1, 1).recommendations
-    told = replace(
-        base, saving_usd_per_month=Interval(*saving) if saving else None, freed_gpu_hours_per_month=freed, shown=None,
-        realisation="cash-now" if saving else "capacity-freed",
-    )  # fmt: skip
-    return replace(told, **changes)
 
 
 def with_ways(*ways: Recommendation, minimum: float = 100.0) -> Advice:

@@ -165,9 +165,9 @@ def read(advice):
     return json.loads(render(advice, "json"))
 
 
-def section_text(advice, **story):
-    (section,) = energy_section(story_of(advice, None, **story), Lengths())
-    return section
+def said(advice):
+    (section,) = energy_section(story_of(advice, None), Lengths())
+    return [block for block in section.blocks if isinstance(block, str)]
 
 
 def test_the_json_keeps_its_schema_and_reads_back():
@@ -204,26 +204,20 @@ def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():
 
 
 def test_the_section_says_what_was_at_rest_and_what_a_site_may_set():
-    said = [block for block in section_text(fleet()).blocks if isinstance(block, str)]
-    assert "At rest: 1,344 kWh (67 %): 672 kWh on held GPUs, 672 kWh on free GPUs." in said
-    bare = [block for block in section_text(advice_of(founding())).blocks if isinstance(block, str)]
-    assert words.NO_FIGURES in bare
-    power = advice_of(founding(), energy=SiteEnergy(SITE.usd_per_kwh))
-    told = [block for block in section_text(power).blocks if isinstance(block, str)]
-    assert words.NO_CARBON in told and "No PUE is set: cooling and losses are not included." in told
-    carbon = advice_of(founding(), energy=replace(SITE, usd_per_kwh=None))
-    assert words.NO_PRICE in [block for block in section_text(carbon).blocks if isinstance(block, str)]
+    assert "At rest: 1,344 kWh (67 %): 672 kWh on held GPUs, 672 kWh on free GPUs." in said(fleet())
+    assert words.NO_FIGURES in said(advice_of(founding()))
+    power = said(advice_of(founding(), energy=SiteEnergy(SITE.usd_per_kwh)))
+    assert words.NO_CARBON in power and "No PUE is set: cooling and losses are not included." in power
+    assert words.NO_PRICE in said(advice_of(founding(), energy=replace(SITE, usd_per_kwh=None)))
 
 
 def test_csv_has_energy_of_fleet_workloads_and_nodes():
     rows = list(csv.DictReader(io.StringIO(render(fleet(), "csv"))))
-    by_row = {}
-    for one in rows:
-        by_row.setdefault(one["row"], []).append(one)
-    assert float(by_row["summary"][0]["energy_kwh"]) == pytest.approx(2016)
-    chat = next(one for one in by_row["workload"] if one["name"] == "chat")
+    assert [float(one["energy_kwh"]) for one in rows if one["row"] == "summary"] == [pytest.approx(2016)]
+    chat = next(one for one in rows if (one["row"], one["name"]) == ("workload", "chat"))
     assert (chat["energy_basis"], float(chat["joules_per_token"])) == ("counter", 0.25)
-    assert [(one["node"], one["rated_watts"]) for one in by_row["node"]] == [(n, "5600.0") for n in ("n1", "n2", "n3")]
+    rated = [(one["node"], one["rated_watts"]) for one in rows if one["row"] == "node"]
+    assert rated == [(n, "5600.0") for n in ("n1", "n2", "n3")]
 
 
 def test_what_was_not_measured_is_never_told_as_zero():

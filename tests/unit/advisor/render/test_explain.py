@@ -24,7 +24,6 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.moves_builders import (
-    END,
     START,
     advice_of,
     bare,
@@ -71,7 +70,7 @@ def test_a_name_of_several_lists_them_with_a_command_for_each_that_names_one() -
 
 
 def test_a_workload_is_told_with_all_its_evidence() -> None:
-    phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, END, "idle", "idle"))
+    phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, START + 172_800, "idle", "idle"))
     told = workload(
         "job", owner=Owner(team="blue", user="ann"), phases=phases,
         kind=KindVerdict(

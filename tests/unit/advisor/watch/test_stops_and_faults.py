@@ -3,20 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.tests.support.watch_readings import (
-    END,
-    MINUTES,
-    MISSING,
-    QUIET_HOST,
-    REST,
-    SPIN,
-    TRAINING,
-    Work,
-    eight,
-    found,
-    reading,
-    watch,
-)
+from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, SPIN, TRAINING
+from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, found, reading, watch
 
 BOTH = [*eight("n1"), *eight("n2")]
 
