@@ -7,8 +7,6 @@ compute ports send for as long as the scenario's ``0.9 0.5:0.1 every:0.8`` is hi
 one of the ticks at the end.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys

@@ -1,7 +1,5 @@
 """Cards of the jobs of hand-built frames."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from skuwise.advisor.cards.build import card_of, judge_window

@@ -1,7 +1,5 @@
 """Tests of files that may not be written, for root too: the kernel lets root write them unless it gives that up."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

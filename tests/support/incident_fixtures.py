@@ -1,7 +1,5 @@
 """Made-up incidents, and the file of incidents with a way to put them there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from skuwise.advisor.core.advice_types import Evidence, Severity

@@ -2,8 +2,6 @@
 # pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
 """What tests of the ledger share: a fleet whose service moves, and windows and grounds built by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

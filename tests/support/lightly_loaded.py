@@ -1,7 +1,5 @@
 """Fleets of healthy GPUs at rest and at light work, written from published levels of power (not from the simulator)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

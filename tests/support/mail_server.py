@@ -1,7 +1,5 @@
 """A real SMTP server on loopback that behaves as it is told: accepts, refuses, stalls, drops, greylists."""
 
-from __future__ import annotations
-
 import asyncio
 import email
 import logging

@@ -1,7 +1,5 @@
 """Metrics pages as exporters and inference servers write them, a server, and a reader that has them at hand."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import socket

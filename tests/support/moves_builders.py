@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """Hand-built verdicts: nodes, workloads and constant use, for tests of the moves and the renderers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache

@@ -1,7 +1,5 @@
 """What tests of patches share: accepted recommendations of every action, and their patches."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Plans on hand-built verdicts: fleets whose best plan is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from skuwise.advisor.classify.types import Verdicts

@@ -1,7 +1,5 @@
 """The best layout of a tiny fleet, by trying every one; and tiny fleets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, product

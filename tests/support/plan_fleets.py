@@ -1,8 +1,6 @@
 """Random fleets to be planned: pools of nodes with islands, tenants and commitments; services with replicas, sessions,
 jobs; changes; what is held, full, rented, or beyond its limits."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Weeks of advice built by hand for reports: as many teams, workloads and names as a test or a benchmark asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

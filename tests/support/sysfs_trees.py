@@ -3,8 +3,6 @@
 Files are rewritten in place (`write_text`), as sources keep them open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Readings of the last hours, minute by minute, for tests of the watch: one node or several, and who holds what."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

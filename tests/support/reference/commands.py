@@ -1,7 +1,5 @@
 """docs/reference/commands.md: every command with its options, from the parsers."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from skuwise.__main__ import COMMANDS

@@ -1,7 +1,5 @@
 """`skuwise demo` as a new user runs it: what it prints runs when it is pasted, and so do the commands of its mail."""
 
-from __future__ import annotations
-
 import email
 import os
 import re

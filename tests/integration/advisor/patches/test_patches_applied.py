@@ -1,7 +1,5 @@
 """Patches in the real kubectl and GNU patch: applied to sample manifests and scripts, undone, and compared."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

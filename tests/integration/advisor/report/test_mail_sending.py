@@ -1,7 +1,5 @@
 """The carriers against a real SMTP server and a real HTTP server, on loopback."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from email.headerregistry import Address

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """The mail and the page in a real browser: Debian's Chromium, headless, without a network to speak of."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json

@@ -1,7 +1,5 @@
 """From simulated databases, through the store, to verdicts and advice that agree with the truth they carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

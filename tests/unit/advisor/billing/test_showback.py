@@ -1,7 +1,5 @@
 """What showback splits: it sums to the nodes' price x hours whatever the fleet, and agrees with the advice."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

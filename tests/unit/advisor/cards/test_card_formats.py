@@ -1,7 +1,5 @@
 """A card in its formats: bounded, valid, and harmless whatever a job calls itself."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import gzip

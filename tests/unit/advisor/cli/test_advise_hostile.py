@@ -1,7 +1,5 @@
 """What an attacker may hand to `skuwise advise`: crafted databases, rules, prices and places to write to."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

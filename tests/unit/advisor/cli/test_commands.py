@@ -1,7 +1,5 @@
 """Every command that reads a fleet, once, in process: its exit status, and that it says what it is for."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Dollars on the first day, through the commands: exporters alone, without labels, and by dollars per GPU-hour."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """Fleets before they are written: layouts, truth, and the seconds that are made."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The file of incidents: what comes back of what was written, decisions beside a pass, and what is kept how long."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time

@@ -1,7 +1,5 @@
 """Clocks that jump by an hour to a year, both ways, at every stage of sending, ledger and schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path

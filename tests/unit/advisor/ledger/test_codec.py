@@ -1,8 +1,6 @@
 """The codec of advice and ledger: what a class's fields say is what its JSON is, and what is not is told with its
 place."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

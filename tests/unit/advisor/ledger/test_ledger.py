@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 """The ledger: states from events and time, a file that only grows, and advice that heeds what was decided."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Mapping

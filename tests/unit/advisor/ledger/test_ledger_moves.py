@@ -2,8 +2,6 @@
 # pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
 """One move in the ledger, from proposed to done, measured, and undone; and what came of measured moves."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

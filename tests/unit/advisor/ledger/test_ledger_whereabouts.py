@@ -2,8 +2,6 @@
 # pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 """Where each kind of move stands by the telemetry, and what it brought."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Routes and the settings of sending: what they take, what they refuse, and whose a workload is."""
 
-from __future__ import annotations
-
 import email
 import html
 import re

@@ -1,7 +1,5 @@
 """The outbox: what is queued is sent once, what is put off is tried again, and who waits too long is given up."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from email.headerregistry import Address

@@ -1,7 +1,5 @@
 """A pass of notifying: who is told what, once, and what waits for the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime

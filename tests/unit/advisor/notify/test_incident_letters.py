@@ -1,7 +1,5 @@
 """The texts: subjects, facts, digests of thousands, names from outside."""
 
-from __future__ import annotations
-
 import email
 import json
 import re

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """``skuwise ledger accept``, ``reopen`` and ``skuwise patch`` as they are typed: from a decision to its patch."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile names and texts: refused, or without effect in YAML, shell and Slurm."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a patch asks for where something is missing, what it refuses, and how it sizes and places work."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 

@@ -2,8 +2,6 @@
 # pyright: reportOperatorIssue=false
 """From verdicts to a plan: what comes back, when, for how much, and what stays because it must."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace

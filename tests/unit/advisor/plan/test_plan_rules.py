@@ -1,7 +1,5 @@
 """Single rules of a plan, each with a fleet small enough to see what the answer must be."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

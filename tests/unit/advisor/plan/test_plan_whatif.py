@@ -1,7 +1,5 @@
 """A fleet or a demand that is not today's: what is missing, what is bought, when the fleet runs out."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false
 """What was not observed or not judged, in every renderer: the same count everywhere, and never a zero or a "no"."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """From the frame and the advice to what is expected, observed and missing, and how it is shown."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import unicodedata

@@ -1,7 +1,5 @@
 """Each gap that `skuwise doctor` reports goes where its remedy, as it is printed, was followed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import tomllib

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """`explain`: what an id means, and everything that is told of it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from dataclasses import replace

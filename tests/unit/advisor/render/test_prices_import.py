@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """Exports of charges: FOCUS and AWS' report read row by row, prices that --prices reads, and an honest remainder."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """Rooflines: the place from measured shares, the roofs from the catalog, and why something is not drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 """`skuwise report` in process, on weeks made by hand and with carriers in memory."""
 
-from __future__ import annotations
-
 import csv
 import email
 import io

@@ -1,7 +1,5 @@
 """Held and unused GPUs: by kind of holder, what is given time, and what is never called idle."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`skuwise idle`: idle is said only where all of it was observed at rest for so long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

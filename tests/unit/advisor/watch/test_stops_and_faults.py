@@ -1,7 +1,5 @@
 """Jobs that stopped, dead telemetry, clocks of faults, silent fabrics; and what only looks like them."""
 
-from __future__ import annotations
-
 import pytest
 from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, SPIN, TRAINING
 from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, found, reading, watch
