@@ -7,8 +7,6 @@ compute ports send for as long as the scenario's ``0.9 0.5:0.1 every:0.8`` is hi
 one of the ticks at the end.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -87,16 +85,9 @@ def main() -> None:
             ticking.pause_at = began + arguments[0]
         told = [dataclasses.asdict(one) for one in bursts.run()]
         again = len(bursts.run()) if name == "burst" and not told and not bursts.absences else 0
-        print(  # noqa: T201
-            json.dumps(
-                {
-                    "bursts": told,
-                    "again": again,
-                    "absences": sorted([a.subject, a.metric, a.reason] for a in bursts.absences),
-                    "seconds": clock.now().monotonic_seconds - began,
-                }
-            )
-        )
+        absences = sorted([a.subject, a.metric, a.reason] for a in bursts.absences)
+        row = {"bursts": told, "again": again, "absences": absences, "seconds": clock.now().monotonic_seconds - began}
+        print(json.dumps(row))  # noqa: T201
     ticking.ended.set()
     ticking.join()
     ticks = [

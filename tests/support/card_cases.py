@@ -1,10 +1,8 @@
-"""Judged windows of hand-built frames, and the cards of their jobs."""
-
-from __future__ import annotations
+"""Cards of the jobs of hand-built frames."""
 
 from dataclasses import replace
 
-from skuwise.advisor.cards.build import JudgedWindow, card_of, judge_window
+from skuwise.advisor.cards.build import card_of, judge_window
 from skuwise.advisor.core.card_types import Asked, Card, CardPrice, Compared, Course, Judged, Use
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Owner
@@ -13,12 +11,6 @@ from skuwise.tests.support.rulebooks import rulebook
 
 HOUR, MINUTE = 3600.0, 60.0
 HOSTILE = '=cmd|"/C calc"\x1b[2J<script>alert(1)</script>|`x`\n- *y*: {{z}}\u202e'
-
-
-def window_of(builder: FrameBuilder, *, now: float | None = None) -> JudgedWindow:
-    """The window, judged; `now` is its end unless given."""
-    frame = builder.frame()
-    return judge_window(frame, rulebook(), now or frame.window.end, seed=1)
 
 
 def busy_then_idle(busy_hours: int, idle_hours: int, *, used: int = 8) -> FrameBuilder:
@@ -37,9 +29,11 @@ def busy_then_idle(busy_hours: int, idle_hours: int, *, used: int = 8) -> FrameB
     return built
 
 
-def only_card(window: JudgedWindow, **given: object) -> Card:
-    """The card of its one workload."""
-    return card_of(window, window.workloads[0], **given)  # type: ignore[arg-type]
+def only_card(builder: FrameBuilder) -> Card:
+    """The card of its one workload, judged at the window's end."""
+    frame = builder.frame()
+    window = judge_window(frame, rulebook(), frame.window.end, seed=1)
+    return card_of(window, window.workloads[0])
 
 
 def card(**changes: object) -> Card:

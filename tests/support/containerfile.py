@@ -1,7 +1,5 @@
 """Reads a Containerfile: its instructions, stage by stage, as an engine would."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Small fleets on a server with one thing missing, diagnosed by the real advisor."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Tests of files that may not be written, for root too: the kernel lets root write them unless it gives that up."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct
@@ -18,23 +16,14 @@ def bound_by_modes() -> Iterator[None]:
 
     The user stays who it is: as another, root could not enter its own private folders, nor import from them.
     """
-    before = _capabilities()
-    _set_capabilities((before[0] & ~_DAC_OVERRIDE, *before[1:]))
+    held = ctypes.create_string_buffer(24)  # effective, permitted and inheritable: the low 32 of each, then the high
+    _call("capget", held)
+    before = struct.unpack("=6I", held.raw)
+    _call("capset", struct.pack("=6I", before[0] & ~_DAC_OVERRIDE, *before[1:]))
     try:
         yield
     finally:
-        _set_capabilities(before)
-
-
-def _capabilities() -> tuple[int, ...]:
-    """Effective, permitted and inheritable, the low 32 of each and then the high ones."""
-    sets = ctypes.create_string_buffer(24)
-    _call("capget", sets)
-    return struct.unpack("=6I", sets.raw)
-
-
-def _set_capabilities(sets: tuple[int, ...]) -> None:
-    _call("capset", struct.pack("=6I", *sets))
+        _call("capset", struct.pack("=6I", *before))
 
 
 def _call(name: str, sets: object) -> None:

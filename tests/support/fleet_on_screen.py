@@ -1,7 +1,5 @@
 """A small fleet for tests of the screens: read once, judged by the real advisor, with names that mean harm."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Builds frames by hand, with known answers: nodes, their GPUs, hours of constant use, fabric ports and workloads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What is kept as it was: `RENEW_GOLDEN=1 pytest ...`, or `make golden`, writes it anew; look at the difference."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

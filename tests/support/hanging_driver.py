@@ -1,7 +1,5 @@
 """A GPU driver over no library that hangs when it is told to."""
 
-from __future__ import annotations
-
 import threading
 
 from skuwise.agent.model import Gpu, Instant, Probe, Reading

@@ -1,7 +1,5 @@
 """What tests of the incidents share: sightings made by hand, and a watch that runs passes without a disk."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Made-up incidents, and the file of incidents with a way to put them there."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from skuwise.advisor.core.advice_types import Evidence, Severity
@@ -11,7 +9,6 @@ from skuwise.advisor.core.incident_types import (
     Incident,
     IncidentEvent,
     IncidentKind,
-    Resolution,
     Sighting,
     Subject,
 )
@@ -26,22 +23,11 @@ HOSTILE = "a\nBcc: x@y.example\r<!channel> <b>&amp;</b>```*{{ .X }}\u202egpj\x1b
 
 
 def incident(
-    number: int = 1,
-    *,
-    kind: IncidentKind = "held-idle",
-    code: str = "worked-before",
-    severity: Severity = "medium",
-    user: str | None = "alice",
-    namespace: str | None = None,
-    team: str | None = None,
-    node: str = "gpu-009",
-    hours: float = 2.1,
-    cost: float | None = 51.24,
-    workload: bool = True,
-    name: str = "train-llm",
-    gpus: int = 8,
+    number: int = 1, *, kind: IncidentKind = "held-idle", code: str = "worked-before", severity: Severity = "medium",
+    user: str | None = "alice", namespace: str | None = None, team: str | None = None, node: str = "gpu-009",
+    hours: float = 2.1, cost: float | None = 51.24, workload: bool = True, name: str = "train-llm", gpus: int = 8,
     opened_at: float = NOW,
-) -> Incident:
+) -> Incident:  # fmt: skip
     """One incident, open since `opened_at`."""
     key = f"workload:w-{number:06d}" if workload else f"node:{node}"
     subject = Subject(
@@ -66,9 +52,9 @@ def incident(
     )  # fmt: skip
 
 
-def ended(one: Incident, at: float = NOW + HOUR, resolution: Resolution = "works-again") -> Incident:
+def ended(one: Incident, at: float = NOW + HOUR) -> Incident:
     """The same after its end."""
-    return replace(one, state="resolved", resolved_at=at, resolution=resolution, updated_at=at, last_seen_at=at)
+    return replace(one, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
 
 
 def event(one: Incident, kind: EventKind = "opened", number: int | None = None, at: float = NOW) -> IncidentEvent:

@@ -1,7 +1,5 @@
 """The verdict on one workload that does one thing all along, alone on its node."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

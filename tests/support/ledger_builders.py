@@ -2,17 +2,14 @@
 # pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
 """What tests of the ledger share: a fleet whose service moves, and windows and grounds built by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
 import numpy as np
-from skuwise.advisor.core.advice_types import Advice, Configuration, Fleet, Interval, NodeStanding, SavingsBaseline
+from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, NodeStanding, SavingsBaseline
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.ledger.entries import LedgerEntry, Proposal
-from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.ledger.entries import Proposal
 from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
@@ -51,14 +48,6 @@ def fleet(
         AdviseOptions(end, decisions=beside.decisions(end) if beside else {}), np.random.default_rng(1),
         source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
-
-
-def the_move(advice: Advice):
-    return next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku == PLAIN)
-
-
-def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
-    return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
 
 
 def seen(runs, nodes=(), end=END, start=START, proposed=(), source="fleet.db") -> Observation:

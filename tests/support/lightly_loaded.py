@@ -1,7 +1,5 @@
 """Fleets of healthy GPUs at rest and at light work, written from published levels of power (not from the simulator)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,15 +22,11 @@ class Board:
 # arXiv 2605.23918 (H100, A100, L40S), open-gpu-kernel-modules issue 874 (A40), ollama issue 8591 (V100); L4, T4 and
 # A10G behave alike: the same range of shares of their limits.
 BOARDS = (
-    Board("H100-SXM5", 68, 71.8, 121.7, 700, 80),
-    Board("A100-SXM4-80GB", 50, 53.7, 80.0, 400, 80),
-    Board("L40S", 32, 35.6, 102.1, 350, 48),
-    Board("A40", 28, 30, 110, 300, 48),
-    Board("V100-SXM2-16GB", 25, 27, 40, 300, 16),
-    Board("L4", 16, 18, 33, 72, 24),
-    Board("T4", 9, 12, 30, 70, 16),
+    Board("H100-SXM5", 68, 71.8, 121.7, 700, 80), Board("A100-SXM4-80GB", 50, 53.7, 80.0, 400, 80),
+    Board("L40S", 32, 35.6, 102.1, 350, 48), Board("A40", 28, 30, 110, 300, 48),
+    Board("V100-SXM2-16GB", 25, 27, 40, 300, 16), Board("L4", 16, 18, 33, 72, 24), Board("T4", 9, 12, 30, 70, 16),
     Board("A10G", 18, 22, 90, 300, 24),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

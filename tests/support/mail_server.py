@@ -1,7 +1,5 @@
 """A real SMTP server on loopback that behaves as it is told: accepts, refuses, stalls, drops, greylists."""
 
-from __future__ import annotations
-
 import asyncio
 import email
 import logging
@@ -67,8 +65,7 @@ class _Handler:
         self.behaviour.messages += 1
         user = session.auth_data.login.decode() if isinstance(session.auth_data, LoginPassword) else None
         content = envelope.content
-        assert isinstance(content, bytes)
-        assert server.transport is not None
+        assert isinstance(content, bytes) and server.transport is not None
         encrypted = server.transport.get_extra_info("ssl_object") is not None
         sender, to = str(envelope.mail_from), tuple(envelope.rcpt_tos)
         self.received.append(Received(sender, to, content, encrypted, user, str(session.host_name)))

@@ -1,7 +1,5 @@
 """Metrics pages as exporters and inference servers write them, a server, and a reader that has them at hand."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import socket
@@ -201,10 +199,6 @@ trtllm_time_to_first_token_seconds_count{{engine_type="trtllm",model_name="m"}} 
 def counted(page: str, step: int, running: int = 7) -> str:
     """An engine's page after `step` rounds of 1,000 prompt tokens, 500 generated, 4 answers of 0.3 s, 2 preemptions."""
     return page.format(
-        running=running,
-        prompt=5000 + 1000 * step,
-        generated=900 + 500 * step,
-        first=10 + 4 * step,
-        first_sum=3.5 + 1.2 * step,
-        preemptions=1 + 2 * step,
-    )
+        running=running, prompt=5000 + 1000 * step, generated=900 + 500 * step, first=10 + 4 * step,
+        first_sum=3.5 + 1.2 * step, preemptions=1 + 2 * step,
+    )  # fmt: skip

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """Hand-built verdicts: nodes, workloads and constant use, for tests of the moves and the renderers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from functools import cache
@@ -73,21 +71,14 @@ def workload(name: str = "chat", nodes: tuple[str, ...] = ("n1",), *, kind="onli
 def usage(
     w: WorkloadVerdict, *, u_c=0.15, u_m=0.6, u_n=0.0, u_i=0.0, u_p=0.01, g=0.95, memory=0.9, label="hbm-bandwidth"
 ):
-    rows = []
+    about = {
+        "seconds": 3600.0, "u_c": u_c, "u_m": u_m, "u_n": u_n, "u_i": u_i, "u_p": u_p, "c": u_c, "m": u_m, "n": u_n,
+        "i": u_i, "p": u_p, "g": g, "duty": g, "tensor_nvlink_correlation": math.nan,
+        "tensor_fabric_correlation": math.nan, "bottleneck": label, "mem_used_ratio": memory, "power_watts": 400.0,
+    }  # fmt: skip
     hours = np.arange(w.start + 3600, w.end + 1, 3600)
-    for gpu in w.gpus:
-        rows.append(
-            pd.DataFrame(
-                {
-                    "workload_id": w.id, "node": w.nodes[0], "gpu_uuid": gpu, "ts": hours, "seconds": 3600.0,
-                    "u_c": u_c, "u_m": u_m, "u_n": u_n, "u_i": u_i, "u_p": u_p,
-                    "c": u_c, "m": u_m, "n": u_n, "i": u_i, "p": u_p,
-                    "g": g, "duty": g, "tensor_nvlink_correlation": math.nan, "tensor_fabric_correlation": math.nan,
-                    "bottleneck": label, "mem_used_ratio": memory, "power_watts": 400.0,
-                }
-            )
-        )  # fmt: skip
-    return pd.concat(rows, ignore_index=True)
+    each = [{"workload_id": w.id, "node": w.nodes[0], "gpu_uuid": gpu, "ts": hours, **about} for gpu in w.gpus]
+    return pd.concat([pd.DataFrame(one) for one in each], ignore_index=True)
 
 
 def bare(name: str, index: int = 0, **changes) -> BareGpu:
@@ -125,18 +116,14 @@ def verdicts(nodes, workloads=(), *, uses=None, bare_gpus=(), ready=True, idle_h
 
 def inventory(nodes) -> Inventory:
     """Every GPU of these nodes observed for as long as its node says, by every measure."""
-    of = {n.node: tuple(_covered(n, uuid) for uuid in gpus_of(n.node, n.gpu_count)) for n in nodes}
-    counted = {
-        n.node: NodeInventory(n.node, n.gpu_count, "declared", of[n.node], (), host_hours=n.hours_observed)
-        for n in nodes
-    }
+    counted = {}
+    for n in nodes:
+        hours, names = n.hours_observed, gpus_of(n.node, n.gpu_count)
+        about = hours, n.first_seen, n.last_seen, dict.fromkeys(MEASURED, hours)
+        gpus = tuple(GpuCoverage(n.node, uuid, *about) for uuid in names)
+        counted[n.node] = NodeInventory(n.node, n.gpu_count, "declared", gpus, (), host_hours=hours)
     observed = max((n.hours_observed for n in nodes), default=0.0)
     return Inventory(counted, END, span_seconds=DAYS * 86400.0, seconds_by_hour={0.0: observed * 3600.0})
-
-
-def _covered(n: NodeFacts, uuid: str) -> GpuCoverage:
-    hours = n.hours_observed
-    return GpuCoverage(n.node, uuid, hours, n.first_seen, n.last_seen, dict.fromkeys(MEASURED, hours))
 
 
 def advice_of(given: Verdicts, prices=(), seed: int = 1, *, options: AdviseOptions | None = None, **rules) -> Advice:

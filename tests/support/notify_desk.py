@@ -1,7 +1,5 @@
 """A desk of two teams and administrators with carriers that keep what they carry, and a clock that a test moves."""
 
-from __future__ import annotations
-
 import email
 from collections.abc import Callable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A machine whose wall clock may be wrong, and an outbox with the way to a carrier: for tests of what sends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

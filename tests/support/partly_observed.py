@@ -1,7 +1,5 @@
 """Fleets of which a part was not observed, judged by the real advisor."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

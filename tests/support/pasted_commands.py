@@ -5,8 +5,6 @@
 the PATH being this checkout.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Plans on hand-built verdicts: fleets whose best plan is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 from skuwise.advisor.classify.types import Verdicts
@@ -12,7 +10,6 @@ from skuwise.advisor.plan.planner import Planner
 from skuwise.advisor.plan.problem import NO_CHANGE, FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
 from skuwise.tests.support.moves_builders import (
-    END,
     PLAIN,
     bare,
     catalog,
@@ -31,7 +28,7 @@ NOTHING = pd.DataFrame()
 def planner(given: Verdicts, prices=(), *, host: pd.DataFrame = NOTHING, decisions=None) -> Planner:
     """A planner of verdicts. Who holds what follows from the workloads themselves."""
     found = reason_on(
-        given, rulebook(catalog(), prices=prices), AdviseOptions(END, decisions=decisions or {}),
+        given, rulebook(catalog(), prices=prices), AdviseOptions(given.window.end, decisions=decisions or {}),
         np.random.default_rng(1), source={"kind": "sqlite", "databases": ["fleet.db"]},
     )  # fmt: skip
     uses = pd.DataFrame(
@@ -60,6 +57,12 @@ def replica(name: str, where: str, gpus: range, *, of: str = "chat", team: str |
         gpus=tuple(gpus_of(where)[i] for i in gpus), owner=Owner(team=team, user="ann"),
         **{"node_sku": PLAIN, **changes},
     )  # fmt: skip
+
+
+def halves(nodes: int = 2, team: str | None = None) -> Verdicts:
+    """Two services, each on half of a node of its own, so that one can be emptied, and nodes that are empty."""
+    a, b = replica("a", "n1", range(4), team=team), replica("b", "n2", range(4), of="search", team="two")
+    return verdicts([plain_node(f"n{k + 1}") for k in range(nodes)], [a, b], uses=[busy(a), busy(b)])
 
 
 def busy(w, level: float = 0.6):

@@ -2,8 +2,6 @@
 `skuwise.advisor.plan.problem`), from the problem and the answer alone, without the solver's model or its helpers; and
 whether steps lead there without breaking one on the way."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The best layout of a tiny fleet, by trying every one; and tiny fleets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, product
@@ -27,11 +25,6 @@ def tiny_problem(seed: int) -> Problem:
     return replace(made, nodes=made.nodes[:-1], series=tuple(kept), options=options)
 
 
-def best_value(problem: Problem) -> float:
-    """Of all layouts that break no rule, the best value."""
-    return max(_scores(problem))
-
-
 def score(problem: Problem, layout: Layout) -> float:
     """Worked out from the definitions: what emptied nodes and changes bring, less moves and rent."""
     total = sum(
@@ -52,7 +45,8 @@ def score(problem: Problem, layout: Layout) -> float:
     return total
 
 
-def _scores(problem: Problem) -> Iterator[float]:
+def every_score(problem: Problem) -> Iterator[float]:
+    """The values of all layouts that break no rule."""
     names = [n.name for n in problem.nodes]
     own = [(None, *problem.options_of.get(s.id, ())) for s in problem.series]
     for taken in product(*own):

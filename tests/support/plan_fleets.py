@@ -1,8 +1,6 @@
 """Random fleets to be planned: pools of nodes with islands, tenants and commitments; services with replicas, sessions,
 jobs; changes; what is held, full, rented, or beyond its limits."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,15 +16,9 @@ FIXED = CodedText("fixed", "it may not move")
 
 
 def random_problem(
-    seed: int,
-    *,
-    nodes: int = 20,
-    series: int = 30,
-    pools: int = 3,
-    goal: Goal = "cash",
-    hours: int = 168,
+    seed: int, *, nodes: int = 20, series: int = 30, pools: int = 3, goal: Goal = "cash", hours: int = 168,
     max_moves: int | None = None,
-) -> Problem:
+) -> Problem:  # fmt: skip
     """A fleet as it could be, also the rare: nodes beyond their limits, units on two nodes, exclusions."""
     rng = np.random.default_rng(seed)
     gpus = [int(rng.choice([4, 8, 8, 8])) for _ in range(pools)]
@@ -57,7 +49,10 @@ def random_problem(
     ]  # fmt: skip
     counts = Counter(n.pool for n in made)
     reserve = {f"p{p}": gpus[p] if counts[f"p{p}"] > 2 and rng.random() < 0.7 else 0 for p in range(pools)}
-    made = [_beyond(rng, n) if rng.random() < 0.06 else n for n in made]
+    for place, n in enumerate(made):
+        if rng.random() < 0.06:  # what was put on it may be too much for it
+            limits = {"cpu_cores": float(n.gpus)}, {"host_mem_bytes": n.gpus * 20e9}, {"island_gpus": 2}
+            made[place] = replace(n, **limits[int(rng.integers(3))])
     problem = Problem(
         (*_owned(rng, made, found, tenants), *rented), tuple(found), tuple(options), goal, NOW,
         tenants_apart=tenants, max_moves=max_moves,
@@ -95,13 +90,6 @@ def _node(
         held=HELD if rng.random() < 0.04 else None,
         idle_watts=size * 70.0 if rng.random() < 0.9 else None, island_gpus=islands[pool],
     )  # fmt: skip
-
-
-def _beyond(rng: np.random.Generator, n: PlanNode) -> PlanNode:
-    """A node that what was put on it may be too much for."""
-    return (
-        replace(n, cpu_cores=float(n.gpus)), replace(n, host_mem_bytes=n.gpus * 20e9), replace(n, island_gpus=2),
-    )[int(rng.integers(3))]  # fmt: skip
 
 
 def _owned(

@@ -1,7 +1,5 @@
 """Real engines on loopback, filled with series: Debian's prometheus and victoria-metrics."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Weeks of advice built by hand for reports: as many teams, workloads and names as a test or a benchmark asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -91,6 +89,17 @@ def nothing(*, end: float = END) -> Advice:
     """A week in which nothing was seen."""
     empty = fleet(0, end=end)
     return replace(empty, summary=unpriced(empty).summary, notes=(), prices=())
+
+
+def way(saving: float | tuple[float, float, float] | None = None, freed: float = 0.0, **changes: Any) -> Recommendation:
+    """A recommendation that saves so many US dollars a month (with or without percentiles), or frees GPU-hours."""
+    (base,) = fleet(1, 1).recommendations
+    usd = saving if isinstance(saving, tuple) or saving is None else (saving, saving, saving)
+    told = replace(
+        base, saving_usd_per_month=Interval(*usd) if usd else None, freed_gpu_hours_per_month=freed, shown=None,
+        realisation="cash-now" if usd else "capacity-freed",
+    )  # fmt: skip
+    return replace(told, **changes)
 
 
 def outcome(id_: str = "r-1", about: str = "chat-0-0", **changes: Any) -> MoveOutcome:

@@ -1,7 +1,5 @@
 """The rulebook that ships, read once for all tests, with what a test changes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache

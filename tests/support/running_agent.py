@@ -1,7 +1,5 @@
 """An agent that runs on a stub of the driver, as a test of it sees it from outside."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

@@ -1,7 +1,5 @@
 """The JSON Schemas that the package ships, and values checked against them."""
 
-from __future__ import annotations
-
 import json
 from importlib.resources import files
 from typing import Any

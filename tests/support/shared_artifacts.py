@@ -1,7 +1,5 @@
 """What takes long to make and is the same for all tests of a run: made once, whichever worker needs it first."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Fleets for showback: one with known answers, and random ones that break off, share, stand idle and lack prices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Time that tests and benchmarks move themselves."""
 
-from __future__ import annotations
-
 from skuwise.agent.model import Instant
 
 

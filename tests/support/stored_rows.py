@@ -1,7 +1,5 @@
 """What stands in a database, asked with plain sqlite3."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing

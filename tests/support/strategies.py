@@ -1,7 +1,5 @@
 """Honest input, spoiled: what property tests give to readers of files and answers from outside."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import re

@@ -3,8 +3,6 @@
 Files are rewritten in place (`write_text`), as sources keep them open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,18 +177,10 @@ class Procfs:
         put(self.root / "diskstats", "\n".join(lines))
 
     def process(
-        self,
-        pid: int,
-        *,
-        comm: str | bytes = "python",
-        ppid: int = 1,
-        argv: Sequence[str | bytes] = (),
-        start: int = 1000,
-        uid: int = 1000,
-        cgroup: str = "0::/user.slice/user-1000.slice/session-3.scope",
-        environ: Mapping[str, str] | None = None,
-        tty: int = 0,
-    ) -> None:
+        self, pid: int, *, comm: str | bytes = "python", ppid: int = 1, argv: Sequence[str | bytes] = (),
+        start: int = 1000, uid: int = 1000, cgroup: str = "0::/user.slice/user-1000.slice/session-3.scope",
+        environ: Mapping[str, str] | None = None, tty: int = 0,
+    ) -> None:  # fmt: skip
         home = self.root / str(pid)
         name = comm if isinstance(comm, bytes) else comm.encode()
         rest = f" S {ppid} {pid} {pid} {tty} -1 4194304 1 0 0 0 5 5 0 0 20 0 1 0 {start} 1 1 18446744073709551615"

@@ -1,7 +1,5 @@
 """Readings of the last hours, minute by minute, for tests of the watch: one node or several, and who holds what."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,32 +13,13 @@ from skuwise.advisor.watch.scene import Criteria
 from skuwise.rules.policy.watch import load_watch_rules
 from skuwise.tests.support.rulebooks import rulebook
 
+from .watch_minutes import FREE, QUIET_HOST, TRAINING
+
 END = 1_790_000_400.0
-HOURS = 13.5
-MINUTES = int(HOURS * 60)
+MINUTES = 810  # 13.5 h
 SKU = "H100-SXM5"
 CRITERIA = Criteria(WatchSettings().limit_seconds, load_watch_rules(), rulebook())
 
-# One minute of a GPU: training, at rest with a context, free, spinning in a collective.
-TRAINING = {
-    "observed": 1.0, "engine": 0.97, "engine_max": 1.0, "util": 0.97, "sm": 0.8, "tensor": 0.45, "dram": 0.5,
-    "power_watts": 620.0, "mem_used_ratio": 0.8, "links_bytes_per_second": 4e10, "sm_clock_hertz": 1.755e9,
-    "throttled": 0.0,
-}  # fmt: skip
-REST = {
-    **TRAINING, "engine": 0.0, "engine_max": 0.0, "util": 0.0, "sm": 0.0, "tensor": 0.0, "dram": 0.0,
-    "power_watts": 115.0, "links_bytes_per_second": 1e5,
-}  # fmt: skip
-FREE = {**REST, "power_watts": 70.0, "mem_used_ratio": 0.001}
-SPIN = {
-    **TRAINING, "engine": 1.0, "util": 1.0, "sm": 0.06, "tensor": 0.0, "dram": 0.01, "power_watts": 180.0,
-    "links_bytes_per_second": 1e5,
-}  # fmt: skip
-MISSING = dict.fromkeys(TRAINING, np.nan)
-QUIET_HOST = {
-    "cpu_util": 0.03, "disk_bytes_per_second": 2e5, "network_bytes_per_second": 1e5, "fabric_bytes_per_second": 0.0,
-    "fabric_line_bytes_per_second": 4e11, "fabric_up": 1.0,
-}  # fmt: skip
 Course = Sequence[tuple[int, Mapping[str, float]]]  # (minutes, what each of them shows), the last one ends at the end
 
 
@@ -93,13 +72,9 @@ class Work:
 
 
 def reading(
-    works: Sequence[Work],
-    *,
-    hosts: Mapping[str, Course] | None = None,
-    now: float = END + 60.0,
-    nodes: Mapping[str, Mapping[str, object]] | None = None,
-    free: Sequence[tuple[str, int]] = (),
-) -> Recent:
+    works: Sequence[Work], *, hosts: Mapping[str, Course] | None = None, now: float = END + 60.0,
+    nodes: Mapping[str, Mapping[str, object]] | None = None, free: Sequence[tuple[str, int]] = (),
+) -> Recent:  # fmt: skip
     """A reading of these workloads. `hosts`: by node, what differs from a quiet host; `nodes`: fields of nodes;
     `free`: GPUs that nobody holds."""
     places: dict[tuple[str, int], int] = {}

@@ -1,7 +1,5 @@
 """A real HTTP server on loopback that takes what is posted to it, and answers as it is told."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

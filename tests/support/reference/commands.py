@@ -1,7 +1,5 @@
 """docs/reference/commands.md: every command with its options, from the parsers."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from skuwise.__main__ import COMMANDS
@@ -32,7 +30,8 @@ def page() -> str:
 
 
 def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
-    lines = [f"## skuwise {_name(command)}", "", f"{_sentence(command.text)}", ""]
+    text = f"{command.text[:1].upper()}{command.text[1:].rstrip('.')}."
+    lines = [f"## skuwise {' '.join(command.words)}", "", text, ""]
     if len(command.words) == 1 and command.words[0] in groups:
         return "\n".join([*lines[:-1], "Run it with one of its subcommands.", ""])
     options = _options(command)
@@ -61,13 +60,5 @@ def _row(option: Option) -> str:
     return f"| `{_cell(spelled)}` | {_cell(text)} |"
 
 
-def _name(command: ParsedCommand) -> str:
-    return " ".join(command.words)
-
-
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -1,7 +1,5 @@
 """Every command of the command line with its parser, as values."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

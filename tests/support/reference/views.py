@@ -1,7 +1,5 @@
 """docs/reference/views.md: the views of a database and their columns, from schema.sql."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """`skuwise demo` as a new user runs it: what it prints runs when it is pasted, and so do the commands of its mail."""
 
-from __future__ import annotations
-
 import email
 import os
 import re
@@ -43,8 +41,7 @@ def pasteable(text: str) -> list[str]:
 def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_weeks(tmp_path: Path) -> None:
     done = demo("--dir", "out of the box", folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
-    assert max(map(len, done.stdout.splitlines())) <= 200
+    assert "\x1b" not in done.stdout + done.stderr and max(map(len, done.stdout.splitlines())) <= 200
     assert [line[:3] for line in done.stderr.splitlines()] == ["1/4", "2/4", "3/4", "4/4"]
     folder = tmp_path / "out of the box"
     assert {"advice.html", "fleet.db", "mail"} <= {path.name for path in folder.iterdir()}
@@ -52,11 +49,9 @@ def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_w
     body = mail.get_body(("plain",))
     assert body is not None
     text = re.sub(r"\\\r?\n", "", body.get_content())  # a long command goes on in the next line, as in a shell
-    assert "nothing to compare with" not in text
-    assert "Changes since last week" in text
+    assert "nothing to compare with" not in text and "Changes since last week" in text
     printed, mailed = pasteable(done.stdout), pasteable(text)
-    assert len(printed) == 2
-    assert len(mailed) >= 2
+    assert len(printed) == 2 and len(mailed) >= 2
     for command in (*printed, mailed[0]):
         again = paste(command, tmp_path)
         assert again.returncode == 0, (command, again.stderr)
@@ -79,21 +74,17 @@ def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
 
 def test_a_full_disk_ends_the_demo_with_a_sentence_and_leaves_nothing_half_made(tmp_path: Path) -> None:
     done = demo("--dir", "demo", folder=tmp_path, file_bytes=400_000)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr
     assert not list((tmp_path / "demo").glob("fleet.db*"))
 
 
 def test_a_folder_that_cannot_be_made_or_that_holds_a_demo_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     refused = demo("--dir", "file/demo", folder=tmp_path)
-    assert refused.returncode == 2
-    assert "--dir" in refused.stderr
+    assert refused.returncode == 2 and "--dir" in refused.stderr
     (tmp_path / "fleet.db").write_text("")
     twice = demo("--dir", ".", folder=tmp_path)
-    assert twice.returncode == 2
-    assert "already exists" in twice.stderr
-    assert "--dir" in twice.stderr
+    assert twice.returncode == 2 and "already exists" in twice.stderr and "--dir" in twice.stderr
 
 
 END = 1_790_000_000.0 // 3600 * 3600
@@ -143,22 +134,15 @@ def test_every_command_of_advise_runs(advised: list[str], folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "statuses", "least"),
     [
-        (f"explain {GIVEN} app-32", (2,), 8),
-        (f"explain {GIVEN} app-32@serve-01", (2,), 2),
+        (f"explain {GIVEN} app-32", (2,), 8), (f"explain {GIVEN} app-32@serve-01", (2,), 2),
         ("ledger accept app-32 --ledger 'my ledger.db' --why 'it is so'", (2,), 2),
-        ("doctor --db 'a fleet.db'", (0,), 0),
-        ("ledger list --ledger 'my ledger.db'", (0,), 0),
-        ("rules list", (0,), 0),
-        ("skus show azure/Standard_ND96isr_H100_v5", (0,), 0),
-        ("simulate founding --days 1 --db 'one more.db'", (0,), 1),
-        ("advize", (2,), 0),
-        ("nonsense", (2,), 0),
-        ("advise --db 'a fleet.db' --formt json", (2,), 1),
-        ("ledger show r-00000000 --ledger 'my ledger.db'", (2,), 1),
-        ("ledger list --ledger none.db", (3,), 0),
-        ("skus show H1000000", (2,), 0),
+        ("doctor --db 'a fleet.db'", (0,), 0), ("ledger list --ledger 'my ledger.db'", (0,), 0),
+        ("rules list", (0,), 0), ("skus show azure/Standard_ND96isr_H100_v5", (0,), 0),
+        ("simulate founding --days 1 --db 'one more.db'", (0,), 1), ("advize", (2,), 0), ("nonsense", (2,), 0),
+        ("advise --db 'a fleet.db' --formt json", (2,), 1), ("ledger show r-00000000 --ledger 'my ledger.db'", (2,), 1),
+        ("ledger list --ledger none.db", (3,), 0), ("skus show H1000000", (2,), 0),
     ],
-)
+)  # fmt: skip
 def test_every_command_of_output_and_errors_runs(
     words: str, statuses: tuple[int, ...], least: int, advised: list[str], folder: Path
 ) -> None:

@@ -127,21 +127,14 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(ledger: Ledger, post
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("events.figures", '\'{"realised":{"since":1e300}}\''),
-        ("events.figures", '\'{"realised":{"since":1e999}}\''),
-        ("events.figures", f"'{'[' * 100_000}'"),
-        ("events.figures", "''"),
-        ("events.figures", "'[]'"),
-        ("events.figures", "'{\"realised\": 3}'"),
-        ("events.figures", "'{\"realised\": {}}'"),
-        ("events.figures", f"'{{\"x\":{'9' * 5000}}}'"),
-        ("events.recommendation", "NULL"),
-        ("recommendations.blocked", "7"),
-        ("mailed.at", "'x'"),
-        ("fleets.last_seen", "-9e999"),
+        ("events.figures", '\'{"realised":{"since":1e300}}\''), ("events.figures", '\'{"realised":{"since":1e999}}\''),
+        ("events.figures", f"'{'[' * 100_000}'"), ("events.figures", "''"), ("events.figures", "'[]'"),
+        ("events.figures", "'{\"realised\": 3}'"), ("events.figures", "'{\"realised\": {}}'"),
+        ("events.figures", f"'{{\"x\":{'9' * 5000}}}'"), ("events.recommendation", "NULL"),
+        ("recommendations.blocked", "7"), ("mailed.at", "'x'"), ("fleets.last_seen", "-9e999"),
         ("fleet_members.node", "x'00'"),
     ],
-)
+)  # fmt: skip
 def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
     ledger: Ledger, capsys: pytest.CaptureFixture[str], column: str, value: str
 ) -> None:

@@ -1,14 +1,13 @@
 """Patches in the real kubectl and GNU patch: applied to sample manifests and scripts, undone, and compared."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from skuwise.tests.support.patch_cases import (
+from skuwise.tests.support.patch_cases import patch_of
+from skuwise.tests.support.patch_samples import (
     BATCH_SCRIPT,
     CLUSTER_QUEUE,
     DEPLOYMENT,
@@ -16,7 +15,6 @@ from skuwise.tests.support.patch_cases import (
     KUBERNETES_ACTIONS,
     ONE_GPU_SCRIPT,
     SAMPLES,
-    patch_of,
     sample,
 )
 from skuwise.tests.support.prometheus_engines import needed

@@ -1,7 +1,5 @@
 """200 random fleets: no plan breaks a rule, neither at once nor step by step, and the bound is one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

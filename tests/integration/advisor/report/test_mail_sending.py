@@ -1,7 +1,5 @@
 """The carriers against a real SMTP server and a real HTTP server, on loopback."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Iterator
 from email.headerregistry import Address
@@ -77,8 +75,7 @@ def test_mails_arrive_encrypted_from_who_we_say_we_are(tmp_path: Path, server: M
         "gpus@example.org", ("a@example.org", "b@example.org"), True, USER,
     )  # fmt: skip
     assert first.hello == (socket.gethostname() if "." in socket.gethostname() else "[127.0.0.1]")
-    assert second.to == ("c@example.org",)
-    assert first.message["Message-ID"] == message_id(WEEK, "search", SENDER)
+    assert second.to == ("c@example.org",) and first.message["Message-ID"] == message_id(WEEK, "search", SENDER)
     assert first.message.get_content_type() == "multipart/alternative"
     text = first.message.get_body(("plain",))
     assert text is not None and text.get_content().splitlines() == ["all of it", ".", "and a dot"]
@@ -101,8 +98,7 @@ def test_what_keeps_us_from_a_server_leaves_all_in_the_outbox(tmp_path: Path, se
     assert "does not accept our password (535)" in down and "wrong-one" not in down
     with mail_server(tmp_path, security="none", auth=False) as plain:
         desk.settings = Desk(tmp_path, plain).settings
-        assert "offers no STARTTLS" in str(desk.send().down[0])
-        assert plain.received == []
+        assert "offers no STARTTLS" in str(desk.send().down[0]) and plain.received == []
     assert server.received == [] and desk.tries() == 0
     desk.settings = Desk(tmp_path, server).settings
     assert desk.send().sent == 1

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """The mail and the page in a real browser: Debian's Chromium, headless, without a network to speak of."""
 
-from __future__ import annotations
-
 import base64
 import html
 import json
@@ -84,12 +82,9 @@ def test_mail_and_page_read_on_a_phone_in_light_and_dark_and_fetch_nothing(tmp_p
         for which in ("mail", "page"):
             shown = told[which]
             assert shown["reaches"] <= shown["width"], which
-            assert shown["width"] <= PHONE
-            assert "Recommendations" in shown["text"]
+            assert shown["width"] <= PHONE and "Recommendations" in shown["text"]
             assert "<script>top.hit=1</script>" in shown["text"]  # as words
-            assert shown["scripts"] == 0
-            assert shown["pictures"]
-            assert all(width > 0 for width in shown["pictures"])
+            assert shown["scripts"] == 0 and shown["pictures"] and all(width > 0 for width in shown["pictures"])
             assert all(url.startswith("data:") for url in shown["fetched"]), shown["fetched"]
     for which in ("mail", "page"):
         light, dark = seen["light"][which], seen["dark"][which]

@@ -1,7 +1,5 @@
 """`skuwise serve` as a program: its children, its page, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,13 +1,10 @@
 """From simulated databases, through the store, to verdicts and advice that agree with the truth they carry."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.benchmarks.fit.kind_examples import VIEWS, Fleet, examples_of
@@ -16,12 +13,6 @@ from skuwise.benchmarks.generators.first.builder import Truth
 from skuwise.tests.support.rulebooks import rulebook
 
 UNTIL = 1_790_000_000.0 // 3600 * 3600
-
-
-def advised(folder: Path, scenario: str, days: float, seed: int) -> Advice:
-    simulate(scenario, folder / f"{scenario}-{seed}.db", days=days, seed=seed, until=UNTIL)
-    frame = read_frame([folder / f"{scenario}-{seed}.db"])
-    return advise(frame, rulebook(), AdviseOptions(UNTIL), np.random.default_rng(1))
 
 
 def test_nine_of_ten_verdicts_on_a_fleet_are_right(tmp_path: Path) -> None:
@@ -54,7 +45,9 @@ def test_phases_are_those_of_the_truth(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scenario", ["small", "mig", "batch"])
 def test_every_dollar_and_kilowatt_hour_of_a_fleet_has_its_place(scenario: str, tmp_path: Path) -> None:
-    advice = advised(tmp_path, scenario, 2.0, 11)
+    simulate(scenario, tmp_path / "fleet.db", days=2.0, seed=11, until=UNTIL)
+    frame = read_frame([tmp_path / "fleet.db"])
+    advice = advise(frame, rulebook(), AdviseOptions(UNTIL), np.random.default_rng(1))
     r, e = advice.summary.reconciliation, advice.summary.energy
     parts = [p or 0.0 for p in (r.workloads, r.shared, r.allocated_idle, r.unallocated, r.drained, r.unobserved)]
     assert min(parts) >= 0 and r.total and sum(parts) == pytest.approx(r.total, rel=1e-3)

@@ -1,7 +1,5 @@
 """What showback splits: it sums to the nodes' price x hours whatever the fleet, and agrees with the advice."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3
@@ -66,8 +64,7 @@ def test_whatever_the_fleet_the_parts_sum_to_price_times_hours(number, seed_of) 
             assert sum(costs) == pytest.approx(node.price.usd_per_hour * node.hours, abs=2e-6)
         for row in rows:
             assert row.gpu_hours >= 0 and row.node_hours >= 0 and (row.usd or 0) >= 0
-            assert node.start <= row.start < row.end <= node.end
-            assert row.start // DAY == (row.end - 1e-3) // DAY
+            assert node.start <= row.start < row.end <= node.end and row.start // DAY == (row.end - 1e-3) // DAY
             of_day = sum(other.gpu_hours for other in rows if other.start == row.start)
             assert of_day == pytest.approx(node.gpu_count * (row.end - row.start) / 3600, rel=1e-3, abs=1e-5)
 

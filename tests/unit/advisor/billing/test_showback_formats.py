@@ -1,7 +1,5 @@
 """Showback's formats: FOCUS' columns against the specification, CSV, JSON and the table."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

@@ -1,7 +1,5 @@
 """A card in its formats: bounded, valid, and harmless whatever a job calls itself."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import gzip
@@ -26,7 +24,7 @@ from skuwise.advisor.render.cards.admin_comment import MOST_BYTES, admin_comment
 from skuwise.advisor.render.cards.text import card_markdown, card_text, list_csv, list_json, list_markdown, list_text
 from skuwise.advisor.views.card_rows import card_list, worst_first
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
-from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card, window_of
+from skuwise.tests.support.card_cases import HOSTILE, HOUR, MINUTE, busy_then_idle, card, only_card
 from skuwise.tests.support.frame_builder import START, TRAINING, FrameBuilder
 from skuwise.tests.support.schemas import validate
 
@@ -118,7 +116,7 @@ def test_the_compact_form_has_harmless_letters_alone() -> None:
     ],
 )  # fmt: skip
 def test_a_card_says_what_to_change_and_what_idle_hours_cost(busy, idle, used, step, idle_hours, cost_of_idle) -> None:
-    told = only_card(window_of(busy_then_idle(busy, idle, used=used)))
+    told = only_card(busy_then_idle(busy, idle, used=used))
     hours = busy + idle
     assert told.state == "running" and told.gpu_hours == pytest.approx(8 * hours) and told.next_step.text == step
     assert told.use.idle_gpu_hours == pytest.approx(idle_hours, abs=0.5) and told.use.unused == 8 - used
@@ -136,7 +134,7 @@ def test_forty_minutes_are_enough_for_facts_and_one_is_not(minutes, step) -> Non
     (uuid,) = built.node("n1", gpus=1)
     built.use(TRAINING, uuid=uuid, interval=MINUTE)
     built.work("w-1", [("n1", uuid)], end=minutes / 60, scheduler="slurm", job_id="7")
-    told = only_card(window_of(built))
+    told = only_card(built)
     assert told.elapsed_seconds == pytest.approx(60 * minutes) and told.next_step.code == step
     assert len(told.course.sm_active) == minutes
     assert sum(told.judged.time_shares.values()) == pytest.approx(1) or minutes == 1
@@ -147,7 +145,7 @@ def test_missing_is_told_with_its_reason_and_is_no_zero() -> None:
     (uuid,) = built.node("n1", gpus=1, sku=None, name_of_gpu="Unknown GPU")
     built.use({"gpu_util": 0.5, "mem_used_bytes": 1e9}, uuid=uuid, interval=MINUTE)
     built.work("w-1", [("n1", uuid)])
-    told = only_card(window_of(built))
+    told = only_card(built)
     missing = {"sm_active": told.use.sm_active, "fabric": told.use.fabric, "kwh": told.kwh, "cost_usd": told.cost_usd}
     assert set(missing.values()) == {None} and told.idle_usd is None and all(told.missing[name] for name in missing)
 

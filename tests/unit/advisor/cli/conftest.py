@@ -1,7 +1,5 @@
 """Commands read databases in process; one founding case for all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

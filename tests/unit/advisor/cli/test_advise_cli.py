@@ -1,27 +1,20 @@
 """`skuwise advise` as people run it, on simulated databases."""
 
-import json
-import shutil
 import sqlite3
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.demo import simulate
 from skuwise.agent.statistics.latency_bins import encode, spread
-from skuwise.tests.support.schemas import validate
+from skuwise.tests.support.schemas import advised
 
 
 def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
-    assert main(["advise", "--db", str(founding), "--format", "json"]) == 0
-    out = capsys.readouterr().out
-    advice = json.loads(out)
-    validate(advice, "advice")
+    advice = advised(capsys, "--db", str(founding))
     found = [f for f in advice["findings"] if f["rule"] == "idle-fabric"]
-    assert len(found) == 1
-    assert found[0]["cost_usd"] > 0
+    assert len(found) == 1 and found[0]["cost_usd"] > 0
     assert found[0]["price"] in {p["id"] for p in advice["prices"]}
     actions = {r["action"] for r in advice["recommendations"] if found[0]["id"] in r["findings"]}
     assert actions == {"move-sku", "reduce-gpus", "swap-placement"}
@@ -35,9 +28,7 @@ def test_the_founding_case_is_found_priced_and_compared(founding, capsys):
 def test_data_goes_to_stdout_and_progress_to_stderr(founding, form, capsys):
     assert main(["advise", "--db", str(founding), "--format", form]) == 0
     said = capsys.readouterr()
-    assert "idle-fabric" in said.out
-    assert "reading telemetry" in said.err
-    assert "reading telemetry" not in said.out
+    assert "idle-fabric" in said.out and "reading telemetry" in said.err and "reading telemetry" not in said.out
 
 
 def test_output_is_written_whole_or_not_at_all(founding, tmp_path, capsys):
@@ -57,17 +48,14 @@ def test_own_prices_come_first(founding, tmp_path, capsys):
         "prices:\n  - sku: azure/Standard_ND96isr_H100_v5\n    region: eastus\n    usd_per_hour: 40.0\n"
         "    basis: owned\n    source: books\n    as_of: 2026-10-01\n"
     )
-    assert main(["advise", "--db", str(founding), "--format", "json", "--prices", str(prices)]) == 0
-    advice = json.loads(capsys.readouterr().out)
+    advice = advised(capsys, "--db", str(founding), "--prices", str(prices))
     assert any(p["basis"] == "owned" and p["usd_per_hour"] == 40.0 for p in advice["prices"])
     assert advice["summary"]["recoverable_usd_per_month"] == 0
 
 
 def test_a_short_window_gives_no_waste_and_says_from_when(founding, capsys):
-    assert main(["advise", "--db", str(founding), "--since", "6h", "--format", "json"]) == 0
-    advice = json.loads(capsys.readouterr().out)
-    assert advice["findings"] == []
-    assert any("verdict" in note["text"] for note in advice["notes"])
+    advice = advised(capsys, "--db", str(founding), "--since", "6h")
+    assert advice["findings"] == [] and any("verdict" in note["text"] for note in advice["notes"])
 
 
 def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
@@ -78,8 +66,7 @@ def test_bad_databases_are_told_in_one_sentence(tmp_path, capsys):
     for path in (foreign, tmp_path / "text.db", tmp_path / "missing.db"):
         assert main(["advise", "--db", str(path)]) in (1, 2, 3)
         said = capsys.readouterr().err
-        assert "Traceback" not in said
-        assert "unexpected" not in said
+        assert "Traceback" not in said and "unexpected" not in said
 
 
 PRICE = """prices:
@@ -122,31 +109,21 @@ def test_what_cannot_be_right_is_refused_with_its_line(tmp_path, capsys, name, t
 
 NOW = 1_790_000_000.0 // 3600 * 3600
 HOURS = 78
-Shares = dict[float, float]
 # Of a thousand requests an hour and their tokens: shares up to each edge in seconds.
-FIRST: Shares = {0.04: 0.5, 0.06: 0.95, 0.5: 1.0}
-TIGHT: Shares = {0.025: 0.5, 0.04: 0.85, 0.05: 0.9005, 0.1: 1.0}
+FIRST = {0.04: 0.5, 0.06: 0.95, 0.5: 1.0}
+TIGHT = {0.025: 0.5, 0.04: 0.85, 0.05: 0.9005, 0.1: 1.0}
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One node of the founding case, whose engine nobody scrapes."""
-    folder = tmp_path_factory.mktemp("chat")
-    simulate("founding", folder / "nodes", days=HOURS / 24, seed=0, until=NOW, nodes=("serve-01",))
-    (made,) = (folder / "nodes").glob("*.db")
-    return made
+@pytest.fixture
+def scraped(tmp_path: Path) -> Path:
+    """One node of the founding case, with what its engine's histograms counted, hour by hour."""
+    simulate("founding", tmp_path / "nodes", days=HOURS / 24, seed=0, until=NOW, nodes=("serve-01",))
+    (path,) = (tmp_path / "nodes").glob("*.db")
 
-
-def scraped(plain: Path, folder: Path, first: Shares | None, token: Shares | None) -> Path:
-    """The same database with what its engine's histograms counted, hour by hour."""
-    path = folder / "node.db"
-    shutil.copy(plain, path)
-
-    def bins(shares: Shares | None, count: float) -> str | None:
-        if shares is None:
-            return None
+    def bins(shares: dict[float, float], count: float) -> str:
         counts = spread({**{edge: count * share for edge, share in shares.items()}, 20.0: count, inf: count})
-        return encode(counts) if counts is not None else None
+        assert counts is not None
+        return encode(counts)
 
     with sqlite3.connect(path) as db:
         db.execute("INSERT INTO server (id, node_id, engine, endpoint) VALUES (1, 1, 'vllm', 'http://x/metrics')")
@@ -154,40 +131,24 @@ def scraped(plain: Path, folder: Path, first: Shares | None, token: Shares | Non
         db.executemany(
             "INSERT INTO serving_hour (server_id, workload_ref, ts, interval_ms, first_token_bins, output_token_bins)"
             " VALUES (1, ?, ?, 3600000, ?, ?)",
-            [(held, NOW - 3600 * n, bins(first, 1000.0), bins(token, 40_000.0)) for n in range(HOURS - 1)],
+            [(held, NOW - 3600 * n, bins(FIRST, 1000.0), bins(TIGHT, 40_000.0)) for n in range(HOURS - 1)],
         )
     return path
 
 
-def advised(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
-    assert main(["advise", "--db", str(path), "--since", f"{HOURS}h", "--format", "json", *more]) == 0
-    told = json.loads(capsys.readouterr().out)
-    validate(told, "advice")
-    return told
-
-
-def slower(told: dict[str, Any]) -> dict[str, Any]:
+def test_a_clock_that_would_break_50_ms_a_token_is_blocked(scraped: Path, capsys) -> None:
+    told = advised(capsys, "--db", str(scraped), "--since", f"{HOURS}h")
     (way,) = [r for r in told["recommendations"] if r["action"] in ("lower-clock", "power-cap")]
-    return way
-
-
-def test_a_clock_that_would_break_50_ms_a_token_is_blocked(
-    plain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = scraped(plain, tmp_path, FIRST, TIGHT)
-    told = advised(path, capsys)
-    way = slower(told)
     work = next(w for w in told["workloads"] if w["id"] == way["workload"])
     assert (work["latency"]["class"], work["latency"]["basis"]) == ("interactive", "measured")
     assert work["latency"]["output_token"]["p90"] == pytest.approx(0.0499, abs=2e-4)
     (why,) = way["blocked_by"]
-    assert why["code"] == "latency-class-broken"
-    assert why["fields"]["measure"] == "output_token"
+    assert why["code"] == "latency-class-broken" and why["fields"]["measure"] == "output_token"
     assert why["fields"]["predicted_seconds"] > why["fields"]["limit_seconds"] == 0.05
-    assert main(["explain", "--db", str(path), "--since", f"{HOURS}h", work["id"]]) == 0
+    assert main(["explain", "--db", str(scraped), "--since", f"{HOURS}h", work["id"]]) == 0
     shown = capsys.readouterr().out
     assert "Latency class: interactive, measured from its engine" in " ".join(shown.split())
-    assert main(["advise", "--db", str(path), "--since", f"{HOURS}h", "--all", "--verbose"]) == 0
+    assert main(["advise", "--db", str(scraped), "--since", f"{HOURS}h", "--all", "--verbose"]) == 0
     assert "latency class interactive" in " ".join(capsys.readouterr().out.split())
 
 

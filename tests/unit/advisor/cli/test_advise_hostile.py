@@ -1,7 +1,5 @@
 """What an attacker may hand to `skuwise advise`: crafted databases, rules, prices and places to write to."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -145,48 +143,26 @@ def settings(path: Path) -> object:
 
 
 READERS: dict[str, Read] = {
-    "settings": settings,
-    "routes": load_routes,
-    "rules": read_rules,
-    "secret": lambda path: secret(str(path), {}),
+    "settings": settings, "routes": load_routes, "rules": read_rules, "secret": lambda path: secret(str(path), {}),
     "toml": lambda path: read_toml(path, str(path)),
-}
+}  # fmt: skip
 
 
-def zero(folder: Path) -> Path:
-    (folder / "zero").symlink_to("/dev/zero")
-    return folder / "zero"
+MAKERS: dict[str, Read] = {
+    "zero": lambda path: path.symlink_to("/dev/zero"), "folder": Path.mkdir,
+    "loop": lambda path: path.symlink_to(path.name),
+    "sparse": lambda path: (path.touch(0o600), os.truncate(path, 1 << 40)),
+    "binary": lambda path: (path.touch(0o600), path.write_bytes(b"a = 1\nb = \xff\xfe\x00")),
+}  # fmt: skip
 
 
-def directory(folder: Path) -> Path:
-    (folder / "folder").mkdir()
-    return folder / "folder"
-
-
-def loop(folder: Path) -> Path:
-    (folder / "loop").symlink_to("loop")
-    return folder / "loop"
-
-
-def sparse(folder: Path) -> Path:
-    with (folder / "sparse").open("wb") as file:
-        file.truncate(1 << 40)
-    (folder / "sparse").chmod(0o600)
-    return folder / "sparse"
-
-
-def binary(folder: Path) -> Path:
-    (folder / "binary").write_bytes(b"a = 1\nb = \xff\xfe\x00")
-    (folder / "binary").chmod(0o600)
-    return folder / "binary"
-
-
-@pytest.mark.parametrize("make", [zero, directory, loop, sparse, binary], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("kind", MAKERS)
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, make: Read) -> None:
-    path = make(tmp_path)
+def test_what_is_no_file_of_text_is_refused_in_a_sentence(tmp_path: Path, reader: str, kind: str) -> None:
+    path = tmp_path / kind
+    MAKERS[kind](path)
     with pytest.raises(SkuwiseError) as refused:
-        READERS[reader](Path(str(path)))
+        READERS[reader](path)
     assert str(path) in str(refused.value) and refused.value.remedy, refused.value
 
 
@@ -233,20 +209,16 @@ def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("a = " + "[" * 100_000, "nested too deeply"),
-        ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
-        ("a = " + "9" * 5000, "number that is too long"),
-        ("a = '\0'", "not valid TOML"),
+        ("a = " + "[" * 100_000, "nested too deeply"), ("[" + "a." * 30_000 + "a]", "line 1 has more than 64 dots"),
+        ("a = " + "9" * 5000, "number that is too long"), ("a = '\0'", "not valid TOML"),
         ('"""\\' * 50_000, "not valid TOML"),
         ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
-        ('db = "a\\u0000b"', "control character"),
-        ("duration = nan", "not a span of time"),
-        ("interval = inf", "outside 0.1 s to 60 s"),
-        ("db = 1979-05-27", "must be text"),
+        ('db = "a\\u0000b"', "control character"), ("duration = nan", "not a span of time"),
+        ("interval = inf", "outside 0.1 s to 60 s"), ("db = 1979-05-27", "must be text"),
         ("listen = 1.5", "not an address"),
     ],
     ids=range(11),
-)
+)  # fmt: skip
 def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "skuwise.toml"
     path.write_text(text)

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """Dollars on the first day, through the commands: exporters alone, without labels, and by dollars per GPU-hour."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3
@@ -55,5 +53,4 @@ def test_costs_are_gpu_hours_without_a_price(hall, form, capsys) -> None:
     out = capsys.readouterr().out
     assert "$" not in out.partition("</style>")[2] if form == "html" else "$" not in out
     if form != "csv":
-        assert "GPU-hours" in out
-        assert "gpu_hour_usd" in out.replace("\\", "")
+        assert "GPU-hours" in out and "gpu_hour_usd" in out.replace("\\", "")

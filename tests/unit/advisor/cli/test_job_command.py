@@ -1,7 +1,5 @@
 """`skuwise job` in process: one card and lists, kept cards, and what cannot be asked."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`skuwise serve`: what it plans, what it does when a job fails, and what its page tells."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Fleets before they are written: layouts, truth, and the seconds that are made."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Iterator
@@ -69,8 +67,7 @@ def test_two_simulated_fleets_have_no_gpu_and_so_no_ledger_in_common():
         ("small", 0, WINDOW), ("small", 1, WINDOW), ("small", 0, week), ("founding", 0, WINDOW), ("fleet", 0, WINDOW),
     )]  # fmt: skip
     gpus = [(g.uuid, n.sim.node.node, g.index) for fleet in fleets for n in fleet.nodes for g in n.sim.gpus]
-    assert len({uuid for uuid, _, _ in gpus}) == len(gpus) > 300
-    assert all(is_simulated(*gpu) for gpu in gpus)
+    assert len({uuid for uuid, _, _ in gpus}) == len(gpus) > 300 and all(is_simulated(*gpu) for gpu in gpus)
     assert not is_simulated("GPU-5e1e1c2a-7d3b-4c0f-9a55-0123456789ab", "n1", 0)
     again = demo.plan_fleet("small", seed=0, **WINDOW)
     assert [g.uuid for n in again.nodes for g in n.sim.gpus] == [uuid for uuid, _, _ in gpus[:104]]
@@ -156,20 +153,16 @@ def planned(scenario: str, seed: int = 1) -> FleetPlan:
     return plan_fleet(scenario, seed=seed, start=START, end=END)
 
 
-def middle(placed: Placed) -> np.ndarray:
-    """Ten minutes amid a workload's longest run."""
-    begin, stop = max(placed.runs, key=lambda run: run[1] - max(run[0], START))
-    return np.floor((max(begin, START) + stop) / 2) + np.arange(1, SECONDS + 1)
-
-
 def seen(scenario: str, seed: int = 1) -> Iterator[tuple[SimNode, Placed, list[int], Counters]]:
-    """The last workloads of every node, with their GPUs and the node's counters while they ran."""
+    """The last workloads of every node, with their GPUs and the node's counters in ten minutes amid their longest."""
     fleet = planned(scenario, seed)
     for node in fleet.nodes:
         sim = node.sim
         last = fleet.on(sim.node.node)[-2:]
         for placed in last:
-            counters = observe(demand(sim, last, middle(placed)), sim, stream(seed, "x"), SECONDS)
+            begin, stop = max(placed.runs, key=lambda run: run[1] - max(run[0], START))
+            middle = np.floor((max(begin, START) + stop) / 2) + np.arange(1, SECONDS + 1)
+            counters = observe(demand(sim, last, middle), sim, stream(seed, "x"), SECONDS)
             yield sim, placed, list(placed.nodes[sim.node.node]), counters
 
 

@@ -57,20 +57,15 @@ def test_gpu_columns_are_those_of_the_store(scenario, period):
     sim, t, seen = counters(scenario, 60 if period == "minute" else 3600)
     gpu = 5
     limits = GpuLimits(sim.gpu.sku.mem_bytes, sim.gpu.sku.tdp_watts, sim.gpu.nvlink or None)
-    fabric = None
-    if sim.compute_ports:
-        ports = list(sim.compute_ports)
+    ports, fabric = list(sim.compute_ports), None
+    if ports:
         tx, rx = seen.fabric["tx_bytes_per_second"], seen.fabric["rx_bytes_per_second"]
         fabric = np.maximum(tx, rx)[ports].sum(axis=0)
     ours = rollup.gpu_columns(
-        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()},
-        np.array([float(len(t))]),
-        period,
-        mem_total_bytes=sim.gpu.sku.mem_bytes,
-        power_limit_watts=sim.gpu.sku.tdp_watts,
-        nvlink_bytes_per_second=sim.gpu.nvlink,
-        fabric=None if fabric is None else fabric[None, :],
-    )
+        {name: values[gpu : gpu + 1] for name, values in seen.gpus.items()}, np.array([float(len(t))]), period,
+        mem_total_bytes=sim.gpu.sku.mem_bytes, power_limit_watts=sim.gpu.sku.tdp_watts,
+        nvlink_bytes_per_second=sim.gpu.nvlink, fabric=None if fabric is None else fabric[None, :],
+    )  # fmt: skip
     theirs = roll_gpu(
         samples(t, {name: values[gpu] for name, values in seen.gpus.items()}),
         limits,
@@ -103,12 +98,9 @@ def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
     t = np.arange(size)
     noise = 0.05 * rng.standard_normal(size)
     series = {
-        "sine": 0.5 + 0.4 * np.sin(2 * np.pi * t / 9.3) + noise,
-        "pulse": (t % 17 < 3) * 0.8 + np.abs(noise),
-        "noise": np.abs(noise),
-        "constant": np.full(size, 0.4),
-        "trend": t / size + noise,
-    }[shape]
+        "sine": 0.5 + 0.4 * np.sin(2 * np.pi * t / 9.3) + noise, "pulse": (t % 17 < 3) * 0.8 + np.abs(noise),
+        "noise": np.abs(noise), "constant": np.full(size, 0.4), "trend": t / size + noise,
+    }[shape]  # fmt: skip
     other = np.roll(series, 2) + noise
     most = min(120, size - 3)
     lag, height = rollup.autocorrelation_peak(series[None, :], 2, most)
@@ -156,8 +148,7 @@ def test_every_view_is_filled_and_hours_account_for_the_time(founding):
     hours = rows(path, "SELECT gpu_uuid, max(ts), sum(observed_seconds) FROM gpu_hours GROUP BY gpu_uuid")
     assert len(hours) == sum(len(node.sim.gpus) for node in report.fleet.nodes)
     for _, newest, seconds in hours:
-        assert newest == report.end == UNTIL
-        assert 22 * 3600 < seconds <= 24 * 3600
+        assert newest == report.end == UNTIL and 22 * 3600 < seconds <= 24 * 3600
     sql = "SELECT energy_joules_mean * energy_joules_n, power_watts_mean * observed_seconds, duty FROM gpu_hours"
     for energy, power, duty in rows(path, sql):
         assert energy == pytest.approx(power, rel=0.01) and duty is not None

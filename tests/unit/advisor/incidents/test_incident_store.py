@@ -1,7 +1,5 @@
 """The file of incidents: what comes back of what was written, decisions beside a pass, and what is kept how long."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time
@@ -11,17 +9,15 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.incident_types import Incident, IncidentEvent, WatchPass
+from skuwise.advisor.core.incident_types import Incident, IncidentEvent, Resolution, WatchPass
 from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance, advance
 from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 from skuwise.tests.support.incident_builders import (
-    DAY,
     GPUS,
     HOSTILE,
     HOUR,
-    MINUTE,
     NOW,
     RATE,
     Watch,
@@ -36,10 +32,8 @@ def store(tmp_path: Path) -> IncidentStore:
     return IncidentStore(tmp_path / "state" / "incidents.db")
 
 
-def over(one: Incident, at: float) -> Advance:
-    after = replace(
-        one, state="resolved", resolved_at=at, updated_at=at, resolution="works-again", resolution_told=True
-    )
+def over(one: Incident, at: float, how: Resolution) -> Advance:
+    after = replace(one, state="resolved", resolved_at=at, updated_at=at, resolution=how, resolution_told=True)
     return Advance((after,), (IncidentEvent(one.id, "resolved", -1, at),))
 
 
@@ -100,15 +94,15 @@ def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: Incident
     assert [one.kind for one in begun.events] == ["reminded"] * 3
     taken = store.acknowledge(ids["a"][:8], "ann", later + 1)
     assert (taken.state, taken.acknowledged_by, taken.acknowledged_at) == ("acknowledged", "ann", later + 1)
-    assert store.snooze("b", later + DAY, later + 1).snoozed_until == later + DAY
+    assert store.snooze("b", later + 24 * HOUR, later + 1).snoozed_until == later + 24 * HOUR
     store.commit(begun)
     after = {one.sighting.subject.name: one for one in store.current()}
     assert after["a"].state == "acknowledged" and after["a"].acknowledged_by == "ann"
-    assert after["a"].last_seen_at == later and after["b"].snoozed_until == later + DAY
+    assert after["a"].last_seen_at == later and after["b"].snoozed_until == later + 24 * HOUR
     # A reminder of what is taken care of is none any more.
     assert [(e.kind, one.sighting.subject.name) for e, one in store.untold()][3:] == [("reminded", "c")]
     # It is over all the same, and told.
-    store.commit(over(after["a"], later + 5))
+    store.commit(over(after["a"], later + 5, "works-again"))
     with pytest.raises(UsageError, match="was resolved on"):
         store.acknowledge(ids["a"], "ann", later + 6)
 
@@ -137,12 +131,8 @@ def test_a_form_that_is_none_of_ours_is_refused(filled: IncidentStore, sql: str,
     with closing(sqlite3.connect(filled.path)) as db:
         db.executescript(sql)
     before = filled.path.read_bytes()
-    for call in (
-        filled.current,
-        filled.untold,
-        lambda: filled.acknowledge("a", "ann", NOW),
-        filled.watching().__enter__,
-    ):
+    calls = filled.current, filled.untold, lambda: filled.acknowledge("a", "ann", NOW), filled.watching().__enter__
+    for call in calls:
         with pytest.raises(StoreError, match=said) as error:
             call()
         assert error.value.remedy and str(error.value).isprintable()
@@ -152,18 +142,13 @@ def test_a_form_that_is_none_of_ours_is_refused(filled: IncidentStore, sql: str,
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("incidents.state", "'gone'"),
-        ("incidents.opened_at", "9e999"),
-        ("incidents.gpu_hours", "-1.0"),
-        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"),
-        ("incidents.sighting", "'{}'"),
-        ("incidents.sighting", f"'{'[' * 100_000}'"),
-        ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
-        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"),
-        ("events.kind", "'shouted'"),
+        ("incidents.state", "'gone'"), ("incidents.opened_at", "9e999"), ("incidents.gpu_hours", "-1.0"),
+        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"), ("incidents.sighting", "'{}'"),
+        ("incidents.sighting", f"'{'[' * 100_000}'"), ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
+        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"), ("events.kind", "'shouted'"),
         ("clock.lived_seconds", "-1.0"),
     ],
-)
+)  # fmt: skip
 def test_a_cell_that_we_never_wrote_is_a_sentence(
     filled: IncidentStore, capsys: pytest.CaptureFixture[str], column: str, value: str
 ) -> None:
@@ -188,8 +173,7 @@ def store_command(tmp_path: Path) -> IncidentStore:
         sighting("over"), renamed(sighting("odd", hours=2.0), HOSTILE),
     )  # fmt: skip
     made.commit(done)
-    over = replace(done.incidents[3], state="resolved", resolved_at=NOW, resolution="released", resolution_told=True)
-    made.commit(Advance((over,)))
+    made.commit(over(done.incidents[3], NOW, "released"))
     return made
 
 
@@ -298,10 +282,10 @@ def test_an_outage_of_three_hours_neither_resolves_nor_counts_nor_tells(how: str
     watch = begun()
     before = watch.only
     for _ in range(36):
-        watch.now += 5 * MINUTE  # the data end where the outage began
+        watch.now += 300.0  # the data end where the outage began
         watch.take(unknown=["workload:train"] if how == "unknown" else [], live=["n1"] if how == "unknown" else [])
     assert watch.told() == [("opened", 0)] and watch.only.gpu_hours == before.gpu_hours
-    assert watch.only.silent_since == NOW + 5 * MINUTE and watch.only.resolved_at is None
+    assert watch.only.silent_since == NOW + 300.0 and watch.only.resolved_at is None
     # Data are back: the idle time is counted anew, from after the outage, and is unknown until it is long enough.
     back = watch.data = watch.now
     for _ in range(24):
@@ -379,7 +363,7 @@ def test_unused_gpus_of_a_workload_are_one_incident_however_they_are_found(first
     watch.take([watch.idle(BEGAN, kind=first)])
     id_ = watch.only.id
     for _ in range(12):
-        watch.live(5 * MINUTE)
+        watch.live(300.0)
         watch.take([watch.idle(BEGAN, kind=then)], held=["workload:train"])
     assert watch.told() == [("opened", 0)]
     assert (watch.only.id, watch.only.sighting.kind, watch.only.since) == (id_, then, BEGAN)

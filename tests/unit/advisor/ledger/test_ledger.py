@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
 """The ledger: states from events and time, a file that only grows, and advice that heeds what was decided."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -52,9 +50,7 @@ def told(*acts: str) -> list[LedgerEvent]:
 @pytest.mark.parametrize(
     ("events", "after_days", "state"),
     [
-        ([], 0, "proposed"),
-        ([], 29.9, "proposed"),
-        ([], 30, "expired"),
+        ([], 0, "proposed"), ([], 29.9, "proposed"), ([], 30, "expired"),
         ([LedgerEvent("accepted", NOW, "ann")], 300, "accepted"),
         ([LedgerEvent("dismissed", NOW, "ann", why="no")], 300, "dismissed"),
         ([LedgerEvent("snoozed", NOW, "ann", until=NOW + 7 * DAY)], 6.9, "snoozed"),
@@ -63,16 +59,12 @@ def told(*acts: str) -> list[LedgerEvent]:
         ([LedgerEvent("dismissed", NOW, "ann"), LedgerEvent("accepted", NOW + 1, "bob")], 1, "accepted"),
         ([LedgerEvent("accepted", NOW, "ann"), LedgerEvent("proposed", NOW + 1, "skuwise")], 1, "accepted"),
         # What telemetry tells is a state like a decision.
-        (told("proposed", "done"), 300, "done"),
-        (told("accepted", "done", "measured"), 300, "done"),
-        (told("done", "regressed"), 29, "regressed"),
-        (told("done", "regressed"), 31, "expired"),
-        (told("done", "regressed", "accepted"), 300, "accepted"),
-        (told("done", "proposed"), 1, "proposed"),
-        (told("done", "proposed"), 31, "expired"),
-        (told("accepted", "measured"), 300, "accepted"),
+        (told("proposed", "done"), 300, "done"), (told("accepted", "done", "measured"), 300, "done"),
+        (told("done", "regressed"), 29, "regressed"), (told("done", "regressed"), 31, "expired"),
+        (told("done", "regressed", "accepted"), 300, "accepted"), (told("done", "proposed"), 1, "proposed"),
+        (told("done", "proposed"), 31, "expired"), (told("accepted", "measured"), 300, "accepted"),
     ],
-)
+)  # fmt: skip
 def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
     assert decision_from(events, NOW, NOW + after_days * DAY).state == state
 
@@ -85,10 +77,6 @@ def test_events_can_only_be_added(ledger: Ledger) -> None:
         for sql in ("UPDATE events SET why = 'x'", "DELETE FROM events"):
             with pytest.raises(sqlite3.IntegrityError, match="only ever added"):
                 db.execute(sql)
-
-
-def damage(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192)
 
 
 def of_version(version: int) -> Callable[[Path], None]:
@@ -110,7 +98,11 @@ def foreign(path: Path) -> None:
     [
         (of_version(2003), "has version 2.3; this skuwise reads 1.x", "that wrote it"),
         (of_version(3), "has version 0.3; this skuwise reads 1.x", "that wrote it"),
-        (damage, "is damaged or not a database", "recover"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:4096] + b"\xff" * 8192),
+            "is damaged or not a database",
+            "recover",
+        ),
         (foreign, "is a database, but not a ledger; it was not changed", "--ledger"),
         (lambda path: path.write_text("hello " * 999), "is damaged or not a database", "--ledger"),
     ],
@@ -172,8 +164,7 @@ def test_what_was_set_aside_is_marked_and_not_counted(state, open_advice: Advice
     assert {r.id for r in advice.recommendations if r.set_aside} == counted
     for form in ("table", "markdown", "csv", "json"):
         told = render(advice, form, page=PageOptions(whole=True))
-        assert state in told
-        assert "a warm standby" in told
+        assert state in told and "a warm standby" in told
     assert f"{len(counted)} {state}" in render(advice, "table")
     document = to_dict(advice)
     validate(json.loads(render(advice, "json")), "advice")
@@ -192,8 +183,7 @@ def test_advice_is_noted_and_its_decisions_come_back(tmp_path: Path) -> None:
     assert {key: d.state for key, d in beside.decisions(NOW + 1).items()} == {first: "snoozed"}
     assert beside.decisions(NOW + DAY) == {}
     beside.note(advice, NOW + 2)
-    assert "(0 new)" in said[-1]
-    assert len(Ledger(beside.path).entries()) == len(advice.recommendations)
+    assert "(0 new)" in said[-1] and len(Ledger(beside.path).entries()) == len(advice.recommendations)
 
 
 def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> None:
@@ -232,8 +222,7 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
     (told,) = json.loads(capsys.readouterr().out)["recommendations"]
     assert told["state"] == "dismissed"
     assert [e["act"] for e in told["history"]] == ["proposed", "snoozed", "accepted", "dismissed"]
-    assert told["history"][-1]["why"] == "gone"
-    assert told["history"][1]["until"] == "2999-01-01T00:00:00Z"
+    assert told["history"][-1]["why"] == "gone" and told["history"][1]["until"] == "2999-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -252,8 +241,7 @@ def test_the_command_lists_and_decides(path: str, capsys) -> None:
 def test_what_cannot_be_decided_is_refused_in_one_sentence(path, capsys, arguments, status, said) -> None:
     assert main(["ledger", *arguments, "--ledger", path]) == status
     told = capsys.readouterr().err
-    assert said in told
-    assert len(told.splitlines()) == 1
+    assert said in told and len(told.splitlines()) == 1
     assert [e.act for e in Ledger(Path(path)).entries()[0].events] == ["proposed"]
 
 
@@ -263,12 +251,6 @@ EU = Fleet(
 )  # fmt: skip
 NAMELESS = replace(EU, clusters=frozenset(), name="n0")
 US = replace(EU, clusters=frozenset({"us"}), members={f"GPU-us-{n}": "n0" for n in range(32)})
-
-
-def known(fleet: Fleet) -> KnownFleet:
-    return KnownFleet(
-        fleet.name, fleet.simulated, fleet.match, fleet.clusters, fleet.members, fleet.server, fleet.labels, fleet.end
-    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +270,9 @@ def known(fleet: Fleet) -> KnownFleet:
     ],
 )
 def test_a_fleet_is_recognized_by_its_cluster_or_its_gpus(fleet: Fleet, recorded: Fleet, same: bool) -> None:
-    assert is_same(fleet, known(recorded)) == same
+    r = recorded
+    known = KnownFleet(r.name, r.simulated, r.match, r.clusters, r.members, r.server, r.labels, r.end)
+    assert is_same(fleet, known) == same
 
 
 def test_what_is_recorded_is_read_back_and_only_grows(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 # pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false
 """One move in the ledger, from proposed to done, measured, and undone; and what came of measured moves."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -25,11 +23,9 @@ from skuwise.tests.support.ledger_builders import (
     MOVED,
     RATIO,
     SAVING,
-    entry_of,
     fleet,
     ground,
     proposal,
-    the_move,
 )
 from skuwise.tests.support.moves_builders import END, PLAIN, START
 
@@ -51,6 +47,14 @@ def beside(tmp_path: Path, said: list[str], first: Advice) -> LedgerSync:
     return made
 
 
+def the_move(advice: Advice):
+    return next(r for r in advice.recommendations if r.action == "move-sku" and r.target.node_sku == PLAIN)
+
+
+def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
+    return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
+
+
 # ---- one move, from proposed to done, and back
 
 
@@ -67,8 +71,7 @@ def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside
     beside.note(fleet(4.5, beside=beside), END + 4.5 * DAY)
     entry = entry_of(beside, move.id)
     why = entry.last("done").why
-    assert entry.decision(END + 5 * DAY).state == "done"
-    assert "has run only on" in why and "Unasked" not in why
+    assert entry.decision(END + 5 * DAY).state == "done" and "has run only on" in why and "Unasked" not in why
     assert "n1 and n2 stopped reporting recently" in entry.realised.saving_missing
     assert any(line.startswith(f"{move.id} is done: It has run only on {PLAIN}") for line in said)
 
@@ -152,8 +155,7 @@ def test_few_moves_change_predictions_little_and_many_more() -> None:
     case = MeasuredMove(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
     one, many = site_factor([case])[0], site_factor([case] * 10)[0]
     assert math.log(one) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
-    assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01)
-    assert site_factor([]) == (1.0, 0)
+    assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01) and site_factor([]) == (1.0, 0)
     # What the factor in the prediction took up already is not taken for the model's.
     assert site_factor([replace(case, measured=1.0, factor=1.2)])[0] == pytest.approx(one)
 

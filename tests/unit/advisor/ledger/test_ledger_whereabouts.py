@@ -2,8 +2,6 @@
 # pyright: reportOptionalSubscript=false, reportOperatorIssue=false, reportAttributeAccessIssue=false
 """Where each kind of move stands by the telemetry, and what it brought."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -87,15 +85,12 @@ def test_a_node_is_given_back_when_it_is_gone_or_put_to_use(last_seen, runs, pla
 @pytest.mark.parametrize(
     ("proposed_on", "fleet", "nodes", "source", "done"),
     [
-        ("fleet.db", 0, 0, "fleet.db", True),
-        ("fleet.db", 0, 0, "other.db", False),
-        ("fleet.db, n1.db", 0, 0, "fleet.db", False),
-        ("fleet.db, n1.db", 0, 0, "n1.db, fleet.db", True),
+        ("fleet.db", 0, 0, "fleet.db", True), ("fleet.db", 0, 0, "other.db", False),
+        ("fleet.db, n1.db", 0, 0, "fleet.db", False), ("fleet.db, n1.db", 0, 0, "n1.db, fleet.db", True),
         # Nor is what a part of the same fleet does not show.
-        ("fleet.db", 10, 3, "fleet.db, more.db", False),
-        ("fleet.db", 10, 9, "fleet.db, more.db", True),
+        ("fleet.db", 10, 3, "fleet.db, more.db", False), ("fleet.db", 10, 9, "fleet.db, more.db", True),
     ],
-)
+)  # fmt: skip
 def test_what_another_source_does_not_show_is_not_gone(proposed_on, fleet, nodes, source, done) -> None:
     made = proposal(action="release", about="n1", ground=ground(**FREED, fleet=fleet), source=proposed_on)
     entry = LedgerEntry(made, START, START, (LedgerEvent("accepted", START, "ann"),))

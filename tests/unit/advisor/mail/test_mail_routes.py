@@ -1,7 +1,5 @@
 """Routes and the settings of sending: what they take, what they refuse, and whose a workload is."""
 
-from __future__ import annotations
-
 import email
 import html
 import re
@@ -148,18 +146,15 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sned = true", "Unknown setting 'sned'"),
-        ("send = 'maybe'", "neither true nor false"),
+        ("sned = true", "Unknown setting 'sned'"), ("send = 'maybe'", "neither true nor false"),
         ("smtp_password = 'hunter2'", "Unknown setting 'smtp_password'"),
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
-        ("smtp_host = 'smtp.example.org\\n'", "not a host name"),
-        ("smtp_username = 'u'", "has no password"),
+        ("smtp_host = 'smtp.example.org\\n'", "not a host name"), ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
         ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
-        ("smtp_timeout = '2h'", "outside 1 s to 10 min"),
-        ("mails_per_minute = 0", "not a number from 1"),
+        ("smtp_timeout = '2h'", "outside 1 s to 10 min"), ("mails_per_minute = 0", "not a number from 1"),
     ],
-)
+)  # fmt: skip
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as told:
         settings(tmp_path, f"[report]\n{text}")
@@ -190,17 +185,15 @@ URL = "https://grafana.example.org/d/gpu?var-job={workload}&var-node={node}&from
 )  # fmt: skip
 def test_a_dashboard_that_is_no_safe_url_is_refused_with_its_key(tmp_path: Path, url: str) -> None:
     assert url_fault(url) is not None
-    file = tmp_path / "skuwise.toml"
     escaped = url.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    file.write_text(f'[report]\ndashboard_url = "{escaped}"\n')
     with pytest.raises(UsageError, match="dashboard_url"):
-        load_mail_settings({}, system_file=file, config_home=tmp_path)
+        settings(tmp_path, f'[report]\ndashboard_url = "{escaped}"\n')
 
 
 @pytest.mark.parametrize("command", ["skuwise; rm -rf /", "$(id)", "a\nb", "a`b`", "x" * 300, "a | b"])
 def test_a_command_that_means_more_to_a_shell_is_refused(tmp_path: Path, command: str) -> None:
     with pytest.raises(UsageError, match=r"report\.command"):
-        load_mail_settings({"SKUWISE_REPORT_COMMAND": command}, system_file=tmp_path / "none", config_home=tmp_path)
+        settings(tmp_path, "", SKUWISE_REPORT_COMMAND=command)
 
 
 def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -> None:
@@ -212,8 +205,7 @@ def test_links_are_filled_with_encoded_names_and_stay_within_their_attribute() -
     for url in found:
         assert re.fullmatch(r"https://grafana\.example\.org/d/gpu\?[A-Za-z0-9%._~&=#-]+", url)
         assert f"from={(END - WEEK) * 1000:.0f}&to={END * 1000:.0f}" in url
-    assert "<script" not in made.html
-    assert all(line.isprintable() for line in made.text.splitlines())
+    assert "<script" not in made.html and all(line.isprintable() for line in made.text.splitlines())
 
 
 def test_commands_of_a_mail_name_source_window_and_machine() -> None:
@@ -221,8 +213,7 @@ def test_commands_of_a_mail_name_source_window_and_machine() -> None:
     made = letter_of(story_of(fleet(), None), links=ReaderLinks(commands))
     joined = re.sub(r"\\\n\s+", "", made.text)
     wanted = "skuwise explain r-w-0-1 --db '/srv/gpu data/fleet.db' --since 7d --until 2026-11-16"
-    assert "Details (run on gpu-admin):" in joined
-    assert wanted in joined
+    assert "Details (run on gpu-admin):" in joined and wanted in joined
     assert wanted in html.unescape(re.sub(r"<[^>]+>", "", made.html))
 
 

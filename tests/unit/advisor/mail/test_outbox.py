@@ -1,7 +1,5 @@
 """The outbox: what is queued is sent once, what is put off is tried again, and who waits too long is given up."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from email.headerregistry import Address
@@ -26,8 +24,7 @@ def post(tmp_path: Path) -> Post:
 
 def test_mails_are_sent_once_and_written_down(post: Post) -> None:
     assert post.queue("search", "a@example.org", "b@example.org") == 2
-    assert post.queue("ads", "c@example.org") == 1
-    assert b"all of it" in post.outbox.path.read_bytes()
+    assert post.queue("ads", "c@example.org") == 1 and b"all of it" in post.outbox.path.read_bytes()
     tally = post.send()
     assert (tally.sent, tally.waiting, tally.refused, tally.down) == (3, 0, (), ())
     assert [one.recipients for one in post.carrier.taken] == [("a@example.org", "b@example.org"), ("c@example.org",)]
@@ -35,8 +32,7 @@ def test_mails_are_sent_once_and_written_down(post: Post) -> None:
     assert post.rows("SELECT team, recipient, state FROM audit ORDER BY 1, 2") == [
         ("ads", "c@example.org", "sent"), ("search", "a@example.org", "sent"), ("search", "b@example.org", "sent"),
     ]  # fmt: skip
-    assert b"all of it" not in post.outbox.path.read_bytes()
-    assert post.outbox.path.stat().st_mode & 0o077 == 0
+    assert b"all of it" not in post.outbox.path.read_bytes() and post.outbox.path.stat().st_mode & 0o077 == 0
     # The same week again: nobody is written to but who is new.
     assert post.queue("search", "a@example.org", "b@example.org") == 0
     assert post.queue("search", "a@example.org", "new@example.org") == 1

@@ -1,7 +1,5 @@
 """A pass of notifying: who is told what, once, and what waits for the next one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -41,17 +39,13 @@ def passed(store: FilledStore, bench: Bench) -> Told:
     return dispatching.dispatch(store, bench.desk())
 
 
-def hooked(bench: Bench) -> list[str]:
-    return [one.subject for one in bench.carrier.taken if one.channel == "webhook"]
-
-
 def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin) -> None:
     bench, store = begin()
     one = store.add(incident(1), "opened")
     told = passed(store, bench)
     assert (told.queued, told.sent, told.waiting, told.failed) == (2, 2, 0, False)
     subject = "[skuwise] 8 H100-SXM5 held idle for 2.1 h on gpu-009 (alice, job 4711): $51 so far"
-    assert bench.carrier.subjects(A) == hooked(bench) == [subject]
+    assert bench.carrier.subjects(A) == [o.subject for o in bench.carrier.taken if o.channel == "webhook"] == [subject]
     assert store.untold() == ()
     # Nothing new: nobody hears anything.
     assert passed(store, bench).queued == 0
@@ -107,8 +101,7 @@ def test_what_a_killed_pass_had_queued_is_not_queued_again(begin: Begin, monkeyp
         patch.setattr(store, "note_queued", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         passed(store, bench)
     assert store.told(event(one)) == frozenset()
-    assert passed(store, bench).sent == 2
-    assert bench.rows("SELECT count(*) FROM mails") == [(2,)]
+    assert passed(store, bench).sent == 2 and bench.rows("SELECT count(*) FROM mails") == [(2,)]
     assert store.told(event(one)) == {f"mail:{A}", "webhook:search"} and store.untold() == ()
 
 
@@ -131,8 +124,7 @@ def test_a_dry_run_prints_each_event_once_and_a_real_run_sends_all_that_is_open(
     passed(store, bench)
     assert [event.incident_id for event, _ in store.untold()] == [other.id]
     bench.watch |= {"send": True, "alertmanager_url": ""}
-    assert passed(store, bench).sent == 1
-    assert len(bench.carrier.of(OPS)) == 1 and bench.carrier.of(A) == []
+    assert passed(store, bench).sent == 1 and len(bench.carrier.of(OPS)) == 1 and bench.carrier.of(A) == []
     assert DRY_RUN in store.told(event(other))
 
 
@@ -186,8 +178,7 @@ def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
 def test_what_began_and_ended_unseen_is_one_line_and_an_end_without_a_beginning_is_none() -> None:
     over = ended(incident(1))
     both = [(event(over), over), (event(over, "resolved"), over)]
-    assert kinds(made(both, SEARCH)[0]) == [["over"]]
-    assert made(both[1:], SEARCH, knows=False)[0] == ()
+    assert kinds(made(both, SEARCH)[0]) == [["over"]] and made(both[1:], SEARCH, knows=False)[0] == ()
     assert kinds(made(both[1:], SEARCH, knows=True)[0]) == [["resolved"]]
     # Somebody who had the beginning reads of its end.
     had = made(both, SEARCH, told={key_of(both[0][0]): {SEARCH.key}}, knows=True)

@@ -1,7 +1,5 @@
 """The texts: subjects, facts, digests of thousands, names from outside."""
 
-from __future__ import annotations
-
 import email
 import json
 import re
@@ -32,11 +30,6 @@ WRITING = Writing(WatchSettings(), IncidentCommands(ReaderCommands(source="--pro
 
 def opened(one: Incident) -> Item:
     return Item(one, "opened")
-
-
-def slack(*items: Item, writing: Writing = WRITING) -> str:
-    letter = letter_of(items, "search", NOW, writing)
-    return str(json.loads(webhook_json(items, letter.subject, writing))["text"])
 
 
 def test_a_subject_has_the_fact_the_owner_and_the_cost() -> None:
@@ -121,7 +114,7 @@ def test_names_from_outside_end_no_header_and_are_no_markup(count: int) -> None:
     assert "<b>" not in letter.html and "<!channel>" not in letter.html
     for text in (letter.subject, letter.text.replace("\n", ""), letter.html.replace("\n", "")):
         assert not {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs")}
-    told = slack(*items, writing=writing)
+    told = json.loads(webhook_json(items, letter_of(items, "search", NOW, writing).subject, writing))["text"]
     assert "<" not in told and told.count("```") == 2 and len(told) <= MAX_CHARACTERS
     assert "\u202e" not in told and "\x1b" not in told
 
@@ -152,8 +145,7 @@ def test_an_open_incident_lasts_three_passes_and_has_what_routes_need() -> None:
 def test_what_ended_is_sent_for_an_hour_with_its_end() -> None:
     over = ended(incident(1), NOW + 600)
     (one,) = alerts(over, now=NOW + 900)
-    assert parse_moment(one["endsAt"]) == NOW + 600
-    assert alerts(over, now=NOW + 600 + HOUR) == []
+    assert parse_moment(one["endsAt"]) == NOW + 600 and alerts(over, now=NOW + 600 + HOUR) == []
 
 
 def test_names_from_outside_are_bounded_and_no_markup() -> None:

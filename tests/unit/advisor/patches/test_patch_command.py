@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """``skuwise ledger accept``, ``reopen`` and ``skuwise patch`` as they are typed: from a decision to its patch."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +13,8 @@ from skuwise.advisor.ledger.file.paths import every_ledger
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import next_step
 from skuwise.advisor.recommend.progress import WorkloadAddress
-from skuwise.tests.support.patch_cases import DEPLOYMENT, ID, NOW, SERVICE, accepted, kept_in, sized
+from skuwise.tests.support.patch_cases import ID, NOW, SERVICE, accepted, kept_in
+from skuwise.tests.support.patch_samples import DEPLOYMENT, sized
 
 MANIFEST = sized(DEPLOYMENT, 2, 8)
 Capture = pytest.CaptureFixture[str]

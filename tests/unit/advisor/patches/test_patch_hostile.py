@@ -1,7 +1,5 @@
 """Hostile names and texts: refused, or without effect in YAML, shell and Slurm."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator
@@ -15,15 +13,14 @@ from skuwise.advisor.core.advice_types import SavingsBaseline
 from skuwise.advisor.patches.build import comment
 from skuwise.advisor.patches.change import Target
 from skuwise.rules.base.errors import SkuwiseError, UsageError
-from skuwise.tests.support.patch_cases import (
+from skuwise.tests.support.patch_cases import accepted, patch_of
+from skuwise.tests.support.patch_samples import (
     CLUSTER_QUEUE,
     DEPLOYMENT,
     JOB,
     ONE_GPU_SCRIPT,
     PYTORCH_JOB,
     STATEFUL_SET,
-    accepted,
-    patch_of,
     sized,
 )
 

@@ -1,7 +1,5 @@
 """What a patch asks for where something is missing, what it refuses, and how it sizes and places work."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import replace
 
@@ -15,18 +13,8 @@ from skuwise.advisor.patches.slurm import BatchScript
 from skuwise.advisor.recommend.progress import WorkloadAddress
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import IB
-from skuwise.tests.support.patch_cases import (
-    BATCH_SCRIPT,
-    CLUSTER_QUEUE,
-    DEPLOYMENT,
-    H100,
-    JOB,
-    ONE_GPU_SCRIPT,
-    SERVICE,
-    accepted,
-    patch_of,
-    sized,
-)
+from skuwise.tests.support.patch_cases import H100, SERVICE, accepted, patch_of
+from skuwise.tests.support.patch_samples import BATCH_SCRIPT, CLUSTER_QUEUE, DEPLOYMENT, JOB, ONE_GPU_SCRIPT, sized
 
 ON_PREMISES = Configuration("L40S", "bare-metal/L40S", 16)
 NOT_THERE = WorkloadAddress("kubernetes", "")
@@ -194,20 +182,8 @@ def test_a_workload_is_stopped_by_a_field_that_its_kind_has(api: str, kind: str,
 
 def test_a_custom_resource_keeps_what_stands_in_its_lists_and_names_its_version() -> None:
     words = (
-        "10:30",
-        "1e3",
-        "0o17",
-        "yes",
-        "2026-11-25",
-        '"10:30"',
-        '"1e3"',
-        '"yes"',
-        "64Gi",
-        "8",
-        '"8"',
-        "null",
-        "a b",
-    )
+        "10:30", "1e3", "0o17", "yes", "2026-11-25", '"10:30"', '"1e3"', '"yes"', "64Gi", "8", '"8"', "null", "a b",
+    )  # fmt: skip
     args = f"args: [{', '.join(words)}]"
     manifest = (
         "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: chat, namespace: llm, resourceVersion: '7'}\nspec:\n"
@@ -259,14 +235,6 @@ def test_a_merge_patch_leads_there_and_its_undo_back(before: dict, after: dict) 
     assert merged(after, difference(after, before, strategic=False)) == before
 
 
-def of_script(action: str, directives: str, **typed) -> tuple[str, list[str]]:
-    """The directives of a script with a patch, and what its notes say of the script."""
-    made = patch_of(action, "slurm", ("job.sh", f"#!/bin/bash\n#SBATCH {directives}\nsrun x\n"), **typed)
-    changed = [line[1:] for line in made.patch.text.splitlines()[3:] if line.startswith("+")]
-    notes = [note.removeprefix("job.sh still asks for ") for note in made.notes if note.startswith("job.sh")]
-    return " ".join(changed), [note.partition(":")[0] for note in notes]
-
-
 @pytest.mark.parametrize(
     ("action", "typed", "directives", "changed", "kept"),
     [
@@ -289,7 +257,10 @@ def of_script(action: str, directives: str, **typed) -> tuple[str, list[str]]:
 def test_directives_are_changed_and_what_still_asks_for_the_old_is_noted(
     action: str, typed: dict, directives: str, changed: str, kept: list[str]
 ) -> None:
-    assert of_script(action, directives, **typed) == (f"#SBATCH {changed}", kept)
+    made = patch_of(action, "slurm", ("job.sh", f"#!/bin/bash\n#SBATCH {directives}\nsrun x\n"), **typed)
+    lines = [line[1:] for line in made.patch.text.splitlines()[3:] if line.startswith("+")]
+    notes = [note.removeprefix("job.sh still asks for ") for note in made.notes if note.startswith("job.sh")]
+    assert (lines, [note.partition(":")[0] for note in notes]) == ([f"#SBATCH {changed}"], kept)
 
 
 def script(*lines: str) -> BatchScript:

@@ -2,8 +2,6 @@
 # pyright: reportOperatorIssue=false
 """From verdicts to a plan: what comes back, when, for how much, and what stays because it must."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import replace
@@ -17,32 +15,23 @@ from skuwise.advisor.plan.result import Plan
 from skuwise.advisor.render.plan import plan_json, render_plan
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import (
-    DAYS,
     END,
     PLAIN,
     START,
     bare,
     drawing,
     founding,
-    gpus_of,
     node,
     price_of,
     usage,
     verdicts,
     workload,
 )
-from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, planner, replica
+from skuwise.tests.support.plan_builders import busy, halves, plain_node, plan_of, planner, replica
 from skuwise.tests.support.schemas import validate
 
 MONTH = 730.0
 PLAIN_HOUR = 88.488
-
-
-def halves(*, team=None):
-    """Two services, each on half of a node of its own: one node can be emptied."""
-    a = replica("a", "n1", range(4), of="chat", team=team)
-    b = replica("b", "n2", range(4), of="search", team="two")
-    return verdicts([plain_node("n1"), plain_node("n2")], [a, b], uses=[busy(a), busy(b)])
 
 
 def names(plan: Plan) -> list[str]:
@@ -51,13 +40,10 @@ def names(plan: Plan) -> list[str]:
 
 def test_half_empty_nodes_are_packed_and_one_comes_back_for_its_price():
     plan = plan_of(halves())
-    assert len(plan.returned) == 1
-    assert plan.returned[0].realisation == "cash-now"
-    assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(PLAIN_HOUR * MONTH)
-    assert plan.touched == 1
+    assert len(plan.returned) == 1 and plan.returned[0].realisation == "cash-now"
+    assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(PLAIN_HOUR * MONTH) and plan.touched == 1
     moved = [m for s in plan.steps for m in s.moves]
-    assert [(m.start, m.gpus) for m in moved] == [(names(plan)[0], 4)]
-    assert plan.solver.proven
+    assert [(m.start, m.gpus) for m in moved] == [(names(plan)[0], 4)] and plan.solver.proven
 
 
 def test_an_empty_node_comes_back_unless_it_left_or_pods_asked_for_its_gpus():
@@ -100,8 +86,7 @@ def test_a_commitment_says_when_a_node_is_cash(basis, until, how, day):
 
 def test_commitments_that_never_end_bring_no_cash_and_the_plan_says_so():
     plan = plan_of(halves(), (price_of(PLAIN, basis="owned"),))
-    assert plan.returned == () and plan.steps == ()
-    assert "plan-bound" in {note.code for note in plan.notes}
+    assert plan.returned == () and plan.steps == () and "plan-bound" in {note.code for note in plan.notes}
     ended = planner(halves(), (price_of(PLAIN, basis="owned"),)).plan(
         PlanRequest(reserve_nodes=0), FleetChange(commitments_end=END + 30 * 86400)
     )
@@ -121,8 +106,7 @@ def test_jobs_keep_the_nodes_that_their_peak_needs():
     plan = plan_of(given, goal="nodes")
     assert len(plan.returned) == 1  # two at once in the first week, one of three nodes was never used
     pool = plan.pools[0]
-    assert (pool.gpus_needed, pool.nodes_after) == (16.0, 2)
-    assert pool.carries == pytest.approx(1.0)
+    assert (pool.gpus_needed, pool.nodes_after) == (16.0, 2) and pool.carries == pytest.approx(1.0)
 
 
 def test_the_reserve_keeps_a_node_and_says_how_many_it_wanted():
@@ -138,21 +122,19 @@ def test_the_reserve_keeps_a_node_and_says_how_many_it_wanted():
 def test_the_host_limits_what_a_node_takes():
     """Two services that use half of the host's cores each and more than a node allows together."""
     given = halves()
-    hours = START + 3600.0 * np.arange(1, DAYS * 24)
+    hours = START + 3600.0 * np.arange(1, 336)
     host = pd.concat(
         [pd.DataFrame({"node": n, "ts": hours, "cpu_util_mean": 0.5, "mem_used_bytes_max": 1e11}) for n in ("n1", "n2")]
     )
-    assert planner(given, host=host).plan(PlanRequest(goal="nodes", reserve_nodes=0)).returned == ()
     light = host.assign(cpu_util_mean=0.1)
-    assert len(planner(given, host=light).plan(PlanRequest(goal="nodes", reserve_nodes=0)).returned) == 1
-    memory = light.assign(mem_used_bytes_max=1.2e12)
-    assert planner(given, host=memory).plan(PlanRequest(goal="nodes", reserve_nodes=0)).returned == ()
+    for used, count in ((host, 0), (light, 1), (light.assign(mem_used_bytes_max=1.2e12), 0)):
+        plan = planner(given, host=used).plan(PlanRequest(goal="nodes", reserve_nodes=0))
+        assert len(plan.returned) == count
 
 
 def test_the_founding_case_moves_off_the_fabric():
     plan = plan_of(founding())
-    assert len(plan.rented) == len(plan.returned) == 2
-    assert {r.node_sku for r in plan.rented} == {PLAIN}
+    assert len(plan.rented) == len(plan.returned) == 2 and {r.node_sku for r in plan.rented} == {PLAIN}
     assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(2 * (98.32 - PLAIN_HOUR) * MONTH)
     step = next(s for s in plan.steps if s.recommendation is not None)
     assert (step.action, step.risk) == ("move-sku", "very-low")
@@ -176,17 +158,12 @@ def test_plan_and_reserve_and_the_rest_are_what_advise_counts(solver, monkeypatc
         ("n9", pytest.approx(PLAIN_HOUR * MONTH), "plan-reserve")
     ]
     assert plan.advise_usd_per_month == pytest.approx(planner(given).found.advice.summary.recoverable_usd_per_month)
-    assert closes(plan) and plan.plan_usd_per_month > 0
-    assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
-    text = render_plan(plan, planner(given).found.advice, "table")
-    assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text
-    assert "recoverable in advise" in text
-
-
-def closes(plan: Plan) -> bool:
     total = plan.plan_usd_per_month - plan.combined_usd_per_month + sum(r.usd_per_month for r in plan.reserve)
     total += sum(n.advise_usd_per_month or 0.0 for n in plan.not_in_plan)
-    return total == pytest.approx(plan.advise_usd_per_month, abs=0.01)
+    assert total == pytest.approx(plan.advise_usd_per_month, abs=0.01) and plan.plan_usd_per_month > 0
+    assert ("plan-greedy" in {n.code for n in plan.notes}) is not solver
+    text = render_plan(plan, planner(given).found.advice, "table")
+    assert f"Kept in reserve: n9 (${PLAIN_HOUR * MONTH:,.0f}/month)" in text and "recoverable in advise" in text
 
 
 def test_what_was_dismissed_is_no_part_of_a_plan():
@@ -212,16 +189,13 @@ def test_limits_of_what_may_be_touched():
         plan_of(given, exclude=frozenset({"n9"}))
 
 
-def _training(**changes):
+def test_a_run_that_takes_a_whole_node_is_not_torn_into_what_is_free_on_several():
     """A run of 8 GPUs on a node with a silent fabric, and two nodes without one."""
     run = workload("train", ("n1",), kind="training")
     other = [replica("b", "n2", range(4), of="b"), replica("c", "n3", range(4), of="c")]
     uses = [usage(run, u_c=0.5, u_n=0.2, label="compute"), *[busy(w) for w in other]]
-    return drawing(verdicts([node("n1"), plain_node("n2"), plain_node("n3")], [run, *other], uses=uses), **changes)
-
-
-def test_a_run_that_takes_a_whole_node_is_not_torn_into_what_is_free_on_several():
-    given = _training(tokens_a_joule=2.0)
+    nodes = [node("n1"), plain_node("n2"), plain_node("n3")]
+    given = drawing(verdicts(nodes, [run, *other], uses=uses), tokens_a_joule=2.0)
     torn = plan_of(given, goal="nodes", exclude=frozenset({"b", "c"}))
     assert names(torn) == [] and torn.steps == ()
     # Where what runs there may move, it goes first and leaves a node to the run.
@@ -229,18 +203,16 @@ def test_a_run_that_takes_a_whole_node_is_not_torn_into_what_is_free_on_several(
     assert (names(plan), plan.rented) == (["n1"], ())
     first, then = plan.steps
     assert (first.kind, then.kind, then.name) == ("relocate", "option", "train")
-    assert then.moves == () and then.after == (first.number,)
-    assert sum(p.nodes_after for p in plan.pools) == 2
+    assert then.moves == () and then.after == (first.number,) and sum(p.nodes_after for p in plan.pools) == 2
 
 
 def test_what_runs_on_an_excluded_node_does_not_end():
-    held = [workload("held", (n,), kind="idle", node_sku=PLAIN, gpus=gpus_of(n, 8), id=f"w-{n}") for n in ("n1", "n2")]
+    held = [workload("held", (n,), kind="idle", node_sku=PLAIN, id=f"w-{n}") for n in ("n1", "n2")]
     given = verdicts(
         [plain_node(n) for n in ("n1", "n2", "n3")], held,
         uses=[usage(w, u_c=0, u_m=0, g=0, label="idle") for w in held], idle_hours={w.id: 8 * 336.0 for w in held},
     )  # fmt: skip
     assert set(names(plan_of(given))) == {"n1", "n2", "n3"}
     plan = plan_of(given, exclude=frozenset({"n1"}))
-    assert names(plan) == ["n3"]
-    assert [s.action for s in plan.steps] == [None]
+    assert names(plan) == ["n3"] and [s.action for s in plan.steps] == [None]
     assert {n.why.code for n in plan.not_in_plan if n.action == "release"} == {"plan-node-excluded"}

@@ -1,7 +1,5 @@
 """A fleet or a demand that is not today's: what is missing, what is bought, when the fleet runs out."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -16,21 +14,13 @@ from skuwise.advisor.plan.whatif import parse_add, parse_demand
 from skuwise.advisor.plan.worth import MONTH_SECONDS
 from skuwise.rules.base.errors import NothingToDo, UsageError
 from skuwise.tests.support.moves_builders import END, PLAIN, verdicts
-from skuwise.tests.support.plan_builders import busy, plain_node, plan_of, replica
+from skuwise.tests.support.plan_builders import busy, halves, plain_node, plan_of, replica
 from skuwise.tests.support.schemas import validate
 
 
-def fleet(nodes: int = 3):
-    """Two services of four GPUs on a node of their own each, and nodes that are empty."""
-    a = replica("a", "n1", range(4), team="one")
-    b = replica("b", "n2", range(4), of="search", team="two")
-    return verdicts([plain_node(f"n{k + 1}") for k in range(nodes)], [a, b], uses=[busy(a), busy(b)])
-
-
 def test_a_node_that_goes_leaves_its_work_to_the_others():
-    plan = plan_of(fleet(), change=FleetChange(remove=frozenset({"n1"})), goal="nodes")
-    assert plan.missing == () and plan.rented == ()
-    assert plan.nodes_today == 2
+    plan = plan_of(halves(3, "one"), change=FleetChange(remove=frozenset({"n1"})), goal="nodes")
+    assert plan.missing == () and plan.rented == () and plan.nodes_today == 2
     assert len(plan.returned) == 1  # both services fit one node
     assert [c.code for c in plan.changes] == ["whatif-removed"]
 
@@ -47,10 +37,9 @@ def test_work_that_fits_nowhere_is_told_missing_or_bought():
 
 
 def test_more_demand_fills_what_is_free_first():
-    grown = plan_of(fleet(), change=FleetChange(demand={("team", "one"): 2.0}), goal="nodes")
-    assert grown.missing == ()
-    assert sum(m.gpus for s in grown.steps for m in s.moves if m.start is None) == 4
-    much = plan_of(fleet(), change=FleetChange(demand={("all", "all"): 10.0}), goal="nodes")
+    grown = plan_of(halves(3, "one"), change=FleetChange(demand={("team", "one"): 2.0}), goal="nodes")
+    assert grown.missing == () and sum(m.gpus for s in grown.steps for m in s.moves if m.start is None) == 4
+    much = plan_of(halves(3, "one"), change=FleetChange(demand={("all", "all"): 10.0}), goal="nodes")
     # 80 GPUs of demand on 24; a replica of four stays apart from its likes, as today: one a node.
     assert len(much.missing) >= 7
 
@@ -68,8 +57,7 @@ def test_nodes_that_are_added_are_neither_todays_nor_returned_nor_paid(goal):
     assert plan.cash[-1].saving_usd_per_month.p50 == pytest.approx(88.488 * 730)
     pool = plan.pools[0]
     assert (pool.nodes_today, pool.gpus_after, pool.rented) == (2, 24, 0)
-    assert plan.rented == () and plan.missing == ()
-    assert {name for s in plan.steps for name in s.frees} <= {"n2"}
+    assert plan.rented == () and plan.missing == () and {name for s in plan.steps for name in s.frees} <= {"n2"}
 
 
 @pytest.mark.parametrize("buy", [False, True])
@@ -85,7 +73,7 @@ def test_a_reserve_that_is_lost_is_a_note_and_no_missing_node(buy):
 
 def test_when_the_fleet_runs_out():
     plan = plan_of(
-        fleet(), change=FleetChange(growth_per_month=0.10), max_moves=0, exclude=frozenset({"n1", "n2", "n3"})
+        halves(3, "one"), change=FleetChange(growth_per_month=0.10), max_moves=0, exclude=frozenset({"n1", "n2", "n3"})
     )
     pool = plan.pools[0]
     assert pool.carries == pytest.approx(3.0)  # 8 of 24 GPUs
@@ -94,14 +82,15 @@ def test_when_the_fleet_runs_out():
 
 
 def test_what_cannot_be_is_refused_in_a_sentence():
-    with pytest.raises(UsageError, match="Unknown node 'n9'"):
-        plan_of(fleet(), change=FleetChange(remove=frozenset({"n9"})))
+    for change, said in (
+        (FleetChange(remove=frozenset({"n9"})), "Unknown node 'n9'"),
+        (FleetChange(add={"B200": 1}), "No node of the fleet is 'B200'"),
+        (FleetChange(demand={("team", "x"): 1.5}), "No work in the plan has team 'x'"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            plan_of(halves(3, "one"), change=change)
     with pytest.raises(NothingToDo, match="All nodes"):
-        plan_of(fleet(1), change=FleetChange(remove=frozenset({"n1"})))
-    with pytest.raises(UsageError, match="No node of the fleet is 'B200'"):
-        plan_of(fleet(), change=FleetChange(add={"B200": 1}))
-    with pytest.raises(UsageError, match="No work in the plan has team 'x'"):
-        plan_of(fleet(), change=FleetChange(demand={("team", "x"): 1.5}))
+        plan_of(halves(1, "one"), change=FleetChange(remove=frozenset({"n1"})))
 
 
 @pytest.mark.parametrize("text", ["4", "-1xH100", "0xH100", "9999999xH100"])
@@ -144,8 +133,7 @@ def test_the_founding_case_becomes_a_plan_in_a_file(founding, tmp_path, capsys):
     moved = [s for s in document["steps"] if s["action"] == "move-sku"]
     assert moved and all(s["recommendation"].startswith("r-") for s in moved)
     emptied = {name for s in document["steps"] for name in s["frees"]}
-    assert emptied == {r["node"] for r in document["returned"]}
-    assert document["solver"]["proven"]
+    assert emptied == {r["node"] for r in document["returned"]} and document["solver"]["proven"]
 
 
 def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
@@ -156,8 +144,7 @@ def test_hostile_names_have_no_effect(founding: Path, tmp_path, capsys):
         connection.execute("UPDATE workload SET name = ?, namespace = ?, user = ?", (PAYLOAD, PAYLOAD, PAYLOAD))
         connection.execute("UPDATE node SET node = node || ?", (PAYLOAD,))
     status, out, _ = plan("--db", str(path), capsys=capsys)
-    assert status == 0
-    assert "\x1b" not in out and "\u202e" not in out
+    assert status == 0 and "\x1b" not in out and "\u202e" not in out
     for text in ("Nodes to return", "Steps", "Fleet before and after", "How good this plan is"):
         assert text in out
 

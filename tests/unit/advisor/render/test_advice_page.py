@@ -12,7 +12,7 @@ from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.document.sections import note_groups
 from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
-from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced
+from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced, way
 
 ACTIONS = (
     "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
@@ -20,15 +20,6 @@ ACTIONS = (
 )  # fmt: skip
 RULES = ("idle", "held-idle", "idle-fabric", "energy", "fix-first", "under-tier", "over-tier", "site-rule")
 AGAIN = Again("skuwise", "--db '/data/two words.db' --since 7d")
-
-
-def way(saving: tuple[float, float, float] | None = None, freed: float = 0.0, **changes: object) -> Recommendation:
-    (base,) = fleet(1, 1).recommendations
-    told = replace(
-        base, saving_usd_per_month=Interval(*saving) if saving else None, freed_gpu_hours_per_month=freed, shown=None,
-        realisation="cash-now" if saving else "capacity-freed",
-    )  # fmt: skip
-    return replace(told, **changes)
 
 
 def with_ways(*ways: Recommendation, minimum: float = 100.0) -> Advice:
@@ -139,14 +130,11 @@ def test_titles_are_actions_with_source_and_target() -> None:
 @pytest.mark.parametrize(
     ("value", "interval", "told"),
     [
-        (71_774.0, None, "$71,774"),
-        (71_774.0, (71_774.0, 71_774.0, 71_774.0), "$71,774"),
-        (71_774.0, (60_000.0, 71_774.0, 80_000.0), "$72k"),
-        (1676.0, (900.0, 1676.0, 2500.0), "$1,700"),
-        (1_234_567.0, (9e5, 1_234_567.0, 2e6), "$1.2M"),
-        (42.0, (20.0, 42.0, 60.0), "$42"),
+        (71_774.0, None, "$71,774"), (71_774.0, (71_774.0, 71_774.0, 71_774.0), "$71,774"),
+        (71_774.0, (60_000.0, 71_774.0, 80_000.0), "$72k"), (1676.0, (900.0, 1676.0, 2500.0), "$1,700"),
+        (1_234_567.0, (9e5, 1_234_567.0, 2e6), "$1.2M"), (42.0, (20.0, 42.0, 60.0), "$42"),
     ],
-)
+)  # fmt: skip
 def test_figures_are_rounded_to_what_their_interval_supports(value, interval, told) -> None:
     assert rounded_usd(value, Interval(*interval) if interval else None) == told
 
@@ -166,8 +154,7 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
 def test_nothing_at_all_and_no_price_are_plain_sentences() -> None:
     empty = render(nothing(), "table", page=PageOptions(again=AGAIN))
     assert "No GPU was observed in this window, so there is nothing to recommend." in " ".join(empty.split())
-    assert "No workload was observed in this window." in empty
-    assert "Next" not in empty
+    assert "No workload was observed in this window." in empty and "Next" not in empty
     for form in ("table", "markdown"):
         assert "No waste found" in render(nothing(), form)
     without = render(unpriced(fleet()), "table")
@@ -183,5 +170,4 @@ def test_commands_are_whole_and_quoted_as_they_were_given() -> None:
 
 def test_the_page_has_no_escape_sequence_in_a_pipe_and_is_plain_ascii_but_for_names() -> None:
     text = render(fleet(), "table", page=PageOptions(again=AGAIN))
-    assert "\x1b" not in text and "\x1b[" in render(fleet(), "table", color=True)
-    assert text.isascii()
+    assert "\x1b" not in text and "\x1b[" in render(fleet(), "table", color=True) and text.isascii()

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false
 """What was not observed or not judged, in every renderer: the same count everywhere, and never a zero or a "no"."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -36,13 +34,8 @@ from skuwise.tests.support.schemas import validate
 
 NOTHING = Reconciliation(None, None, None, None, None, None, None)
 ZEROS = (
-    "wasted $0",
-    "Wasted $0",
-    "No GPU was idle",
-    "No GPU was found idle",
-    "No waste found in this window",
-    "(7.0 days)",
-)
+    "wasted $0", "Wasted $0", "No GPU was idle", "No GPU was found idle", "No waste found in this window", "(7.0 days)",
+)  # fmt: skip
 
 
 def flat(text: str) -> str:
@@ -56,8 +49,7 @@ def mailed(a: Advice, team: str | None = None) -> tuple[str, str, str]:
 
 def test_the_summary_counts_what_exists_what_was_observed_and_what_was_judged() -> None:
     s = advice().summary
-    assert (s.gpu_count, s.unobserved_gpu_count, s.judged_gpu_count) == (32, 10, 14)
-    assert s.partly_judged
+    assert (s.gpu_count, s.unobserved_gpu_count, s.judged_gpu_count) == (32, 10, 14) and s.partly_judged
     by_node = {one.node: one for one in s.unobserved if one.code != "not-named"}
     assert by_node["n2"].code == "no-driver"
     assert by_node["n2"].reason == "The NVIDIA driver is not loaded. Load it."
@@ -68,9 +60,7 @@ def test_the_summary_counts_what_exists_what_was_observed_and_what_was_judged() 
 
 def test_coverage_stands_in_the_first_lines() -> None:
     first, _, window, *_ = render(advice(), "table", width=200).splitlines()
-    assert first.startswith("GPU fleet: $")
-    assert "2 of 2 days observed" in window
-    assert "10 not observed" in window
+    assert first.startswith("GPU fleet: $") and "2 of 2 days observed" in window and "10 not observed" in window
     assert "10 of 32 GPUs not observed" in mailed(advice())[0]
     rows = csv.DictReader(io.StringIO(render(advice(), "csv")))
     assert next(rows)["row"] == "summary"
@@ -79,25 +69,21 @@ def test_coverage_stands_in_the_first_lines() -> None:
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
 def test_a_week_of_15_hours_is_not_judged_and_states_no_zero(form: str) -> None:
     a = advised(short())
-    assert a.summary.wasted_usd is None
-    assert a.summary.recoverable_usd_per_month is None
+    assert a.summary.wasted_usd is None and a.summary.recoverable_usd_per_month is None
     text = flat(render(a, form, width=200))
-    assert "15 of 168 h observed" in text
-    assert "not judged" in text
+    assert "15 of 168 h observed" in text and "not judged" in text
     assert not [zero for zero in ZEROS if zero in text]
     assert minute(a.summary.judged_from) in text
     read = json.loads(render(a, "json"))
     validate(read, "advice")
-    assert read["summary"]["wasted_usd"] is None
-    assert read["summary"]["judged_gpu_count"] == 0
+    assert read["summary"]["wasted_usd"] is None and read["summary"]["judged_gpu_count"] == 0
 
 
 def test_a_mail_of_15_hours_says_so_from_its_subject_on() -> None:
     subject, text, html = mailed(advised(short()))
     assert "15 of 168 h observed" in subject
     for told in (text, html):
-        assert "Wasted" in told
-        assert "not judged" in told
+        assert "Wasted" in told and "not judged" in told
         assert "Idleness was not judged on any of the 8 GPUs" in told
         assert not [zero for zero in ZEROS if zero in told]
 
@@ -110,12 +96,10 @@ def test_where_all_was_judged_the_words_are_plain() -> None:
         b.use(TRAINING, "n1", f"GPU-n1-{n}")
     b.work("w", [("n1", f"GPU-n1-{n}") for n in range(8)], name="train", user="ann")
     a = advised(b.frame())
-    assert a.summary.judged_gpu_count == a.summary.gpu_count == 8
-    assert a.summary.wasted_usd == 0
+    assert a.summary.judged_gpu_count == a.summary.gpu_count == 8 and a.summary.wasted_usd == 0
     text = mailed(a)[1]
     assert "No GPU was idle or held without use." in text
-    assert "all 8 GPUs, 384 GPU-hours" in " ".join(text.split())
-    assert mailed(a)[0].count("observed") == 0
+    assert "all 8 GPUs, 384 GPU-hours" in " ".join(text.split()) and mailed(a)[0].count("observed") == 0
 
 
 def test_a_team_keeps_honest_coverage() -> None:
@@ -125,9 +109,7 @@ def test_a_team_keeps_honest_coverage() -> None:
     assert (bob.gpu_count, bob.unobserved_gpu_count, bob.judged_gpu_count) == (8, 0, 0)
     assert (cyd.gpu_count, cyd.unobserved_gpu_count, cyd.judged_gpu_count) == (8, 0, 8)
     assert {(s.window_hours, s.observed_hours) for s in (ann, bob, cyd)} == {(48.0, 48.0)}
-    assert bob.wasted_usd is None
-    assert bob.recoverable_usd_per_month is None
-    assert cyd.wasted_usd == 0
+    assert bob.wasted_usd is None and bob.recoverable_usd_per_month is None and cyd.wasted_usd == 0
     assert [one.node for one in parts[None].summary.unobserved] == ["n2"]
     owned = split_by_team(advice(), lambda w: w.owner.user, lambda node: "dan" if node == "n2" else None)
     assert owned["dan"].summary.unobserved_gpu_count == 8
@@ -141,8 +123,7 @@ def test_a_fabric_that_was_not_observed_is_said_and_is_not_silent() -> None:
     assert "No fabric data for 2 nodes (n2 and n3), so idle fabrics cannot be found there." in told.text
     assert "node_exporter with --collector.infiniband" in told.text
     lost = [use for use in a.fabrics if use.unseen]
-    assert [use.node for use in lost] == ["n2", "n3"]
-    assert "not observed" in mailed(a)[1]
+    assert [use.node for use in lost] == ["n2", "n3"] and "not observed" in mailed(a)[1]
     assert "0 of 2 fabrics with a verdict carried no traffic" in mailed(a)[1]
 
 
@@ -164,12 +145,8 @@ SITE = SiteEnergy(
     SiteFigure(tuple(200.0 + hour for hour in range(24)), "grid operator", "2026-11-01"),
 )  # fmt: skip
 NOTHING_WORDS = {
-    "kwh": None,
-    "counted_kwh": None,
-    "idle_kwh": None,
-    "measured_gpu_hours": 0.0,
-    "unmeasured_gpu_hours": 8.0,
-}
+    "kwh": None, "counted_kwh": None, "idle_kwh": None, "measured_gpu_hours": 0.0, "unmeasured_gpu_hours": 8.0,
+}  # fmt: skip
 
 
 def fleet(**rules):
@@ -186,9 +163,9 @@ def read(advice):
     return json.loads(render(advice, "json"))
 
 
-def section_text(advice, **story):
-    (section,) = energy_section(story_of(advice, None, **story), Lengths())
-    return section
+def said(advice):
+    (section,) = energy_section(story_of(advice, None), Lengths())
+    return [block for block in section.blocks if isinstance(block, str)]
 
 
 def test_the_json_keeps_its_schema_and_reads_back():
@@ -225,26 +202,20 @@ def test_a_teams_week_is_told_in_kwh_dollars_carbon_and_joules_a_token():
 
 
 def test_the_section_says_what_was_at_rest_and_what_a_site_may_set():
-    said = [block for block in section_text(fleet()).blocks if isinstance(block, str)]
-    assert "At rest: 1,344 kWh (67 %): 672 kWh on held GPUs, 672 kWh on free GPUs." in said
-    bare = [block for block in section_text(advice_of(founding())).blocks if isinstance(block, str)]
-    assert words.NO_FIGURES in bare
-    power = advice_of(founding(), energy=SiteEnergy(SITE.usd_per_kwh))
-    told = [block for block in section_text(power).blocks if isinstance(block, str)]
-    assert words.NO_CARBON in told and "No PUE is set: cooling and losses are not included." in told
-    carbon = advice_of(founding(), energy=replace(SITE, usd_per_kwh=None))
-    assert words.NO_PRICE in [block for block in section_text(carbon).blocks if isinstance(block, str)]
+    assert "At rest: 1,344 kWh (67 %): 672 kWh on held GPUs, 672 kWh on free GPUs." in said(fleet())
+    assert words.NO_FIGURES in said(advice_of(founding()))
+    power = said(advice_of(founding(), energy=SiteEnergy(SITE.usd_per_kwh)))
+    assert words.NO_CARBON in power and "No PUE is set: cooling and losses are not included." in power
+    assert words.NO_PRICE in said(advice_of(founding(), energy=replace(SITE, usd_per_kwh=None)))
 
 
 def test_csv_has_energy_of_fleet_workloads_and_nodes():
     rows = list(csv.DictReader(io.StringIO(render(fleet(), "csv"))))
-    by_row = {}
-    for one in rows:
-        by_row.setdefault(one["row"], []).append(one)
-    assert float(by_row["summary"][0]["energy_kwh"]) == pytest.approx(2016)
-    chat = next(one for one in by_row["workload"] if one["name"] == "chat")
+    assert [float(one["energy_kwh"]) for one in rows if one["row"] == "summary"] == [pytest.approx(2016)]
+    chat = next(one for one in rows if (one["row"], one["name"]) == ("workload", "chat"))
     assert (chat["energy_basis"], float(chat["joules_per_token"])) == ("counter", 0.25)
-    assert [(one["node"], one["rated_watts"]) for one in by_row["node"]] == [(n, "5600.0") for n in ("n1", "n2", "n3")]
+    rated = [(one["node"], one["rated_watts"]) for one in rows if one["row"] == "node"]
+    assert rated == [(n, "5600.0") for n in ("n1", "n2", "n3")]
 
 
 def test_what_was_not_measured_is_never_told_as_zero():

@@ -1,7 +1,5 @@
 """From the frame and the advice to what is expected, observed and missing, and how it is shown."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import unicodedata
@@ -90,8 +88,7 @@ def test_one_function_decides_on_how_many_nodes_a_fabric_was_observed() -> None:
         ("storage", "Compute fabric observed on 0 of 1 node with one.", 0),
     ):
         found, doctor, advise = spoken(replace(frame, fabric=frame.fabric.assign(role=role)))
-        assert said in doctor and said in advise
-        assert measure(found, "infiniband").having == having
+        assert said in doctor and said in advise and measure(found, "infiniband").having == having
         assert ("no-infiniband" in {gap.code for gap in found.gaps}) == (having == 0)
         assert found.advice.fabrics[0].unseen is None or found.advice.fabrics[0].unseen in doctor
 

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false
 """`explain`: what an id means, and everything that is told of it."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +22,6 @@ from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.thresholds import load_waste_rules
 from skuwise.tests.support.moves_builders import (
-    END,
     START,
     advice_of,
     bare,
@@ -41,8 +38,7 @@ HOSTILE = "\x1b[31m[red]\u202e<b>\ud800\nnext"
 def test_an_id_its_beginning_and_a_name_that_is_one_workloads_are_found() -> None:
     advice = advice_of(founding())
     finding, move = advice.findings[0], advice.recommendations[0]
-    assert find(advice, finding.id) is finding
-    assert find(advice, move.id) is move
+    assert find(advice, finding.id) is finding and find(advice, move.id) is move
     assert find(advice, move.id[:8]) is move
     assert find(advice, "w-chat").id == "w-chat"  # the whole id, though another begins with it
     alone = advice_of(verdicts([node()], [workload("alone")]))
@@ -64,8 +60,7 @@ def test_a_name_of_several_lists_them_with_a_command_for_each_that_names_one() -
     with pytest.raises(AmbiguousError) as caught:
         find(advice, "chat", "skuwise explain --db 'a b.db' {}".format)
     error = caught.value
-    assert error.message == "'chat' matches 2 items."
-    assert error.remedy.startswith("Choose one:\n\nID ")
+    assert error.message == "'chat' matches 2 items." and error.remedy.startswith("Choose one:\n\nID ")
     lines = [line for line in error.remedy.splitlines() if line.startswith("  skuwise explain --db 'a b.db' ")]
     found = [find(advice, line.split()[-1]) for line in lines]
     assert {one.id for one in found} == {one.id for one in advice.workloads if one.name == "chat"}
@@ -73,7 +68,7 @@ def test_a_name_of_several_lists_them_with_a_command_for_each_that_names_one() -
 
 
 def test_a_workload_is_told_with_all_its_evidence() -> None:
-    phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, END, "idle", "idle"))
+    phases = (Phase(START, START + 86400, "training", "network"), Phase(START + 86400, START + 172_800, "idle", "idle"))
     told = workload(
         "job", owner=Owner(team="blue", user="ann"), phases=phases,
         kind=KindVerdict(
@@ -108,8 +103,7 @@ def test_a_finding_has_its_numbers_its_recommendations_and_what_would_change_it(
     assert "This would change if" in text
     for way in (r for r in advice.recommendations if found.id in r.findings):
         assert way.id in text
-    assert "list price" in text
-    assert "Bottleneck: hbm-bandwidth" in text
+    assert "list price" in text and "Bottleneck: hbm-bandwidth" in text
 
 
 def test_a_recommendation_is_told_with_every_rejected_way_and_its_finding() -> None:
@@ -120,15 +114,13 @@ def test_a_recommendation_is_told_with_every_rejected_way_and_its_finding() -> N
         assert rejected.sku in text
     for condition in move.would_change_if:
         assert condition.text in text
-    assert advice.findings[0].id in text
-    assert "x H100-SXM5 on azure/Standard_ND96isr_H100_v5" in text
+    assert advice.findings[0].id in text and "x H100-SXM5 on azure/Standard_ND96isr_H100_v5" in text
 
 
 def test_a_finding_about_a_bare_node_is_told_without_a_workload() -> None:
     advice = advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)]))
     text = render_explained(advice, advice.findings[0], None)
-    assert "rule idle," in text
-    assert "Workload" not in text
+    assert "rule idle," in text and "Workload" not in text
 
 
 def test_outside_text_cannot_reach_the_terminal() -> None:
@@ -158,8 +150,7 @@ def test_a_finding_is_told_with_the_reason_for_every_threshold_and_the_arithmeti
     found = advice.findings[0]
     text = " ".join(render_explained(advice, found, None, catalog=catalog(), rules=rules).split())
     for name, threshold in rules["idle"].thresholds.items():
-        assert name in text
-        assert threshold.source[:20] in text
+        assert name in text and threshold.source[:20] in text
     assert "2,688 GPU-hours x $98.32 a node-hour / 8 GPUs a node = $33,036 in the window" in text
 
 
@@ -274,8 +265,7 @@ def test_a_selector_holds_no_outside_text() -> None:
 def test_a_literal_is_the_text_again_and_nothing_else(value: str) -> None:
     with closing(sqlite3.connect(":memory:")) as db:
         told = db.execute(f"SELECT {sql_text(value)}").fetchall()
-    assert told == [(value.encode("utf-8", "replace").decode(),)]
-    assert sql_text(value).isprintable()
+    assert told == [(value.encode("utf-8", "replace").decode(),)] and sql_text(value).isprintable()
     assert promql_text(value).isprintable()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from skuwise.advisor.core.advice_types import Advice, Decision, Interval, Recommendation
+from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.worth import CAPACITY, RECOVERABLE, SLOWED, WASTED, marked, selected
 from skuwise.advisor.recommend.waste import slowed_usd
@@ -20,7 +20,7 @@ from skuwise.advisor.views.document.mail_document import mail_document
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.advisor.views.document.truncate import Lengths
 from skuwise.advisor.views.titles import left_out_words, recommendation_rows
-from skuwise.tests.support.report_fixtures import END, fleet
+from skuwise.tests.support.report_fixtures import END, fleet, way
 
 LARGE, CASH, SWAP, HOURS, FIX = (f"r-{n}{n * 7}aaaa" for n in "12345")
 SMALL, BLOCKED, GONE = (f"r-{n}{n * 7}aaaa" for n in "678")
@@ -30,28 +30,17 @@ SHOWN = {
 }  # fmt: skip
 
 
-def way(id_: str, usd: float | None = None, hours: float = 0.0, **changes: object) -> Recommendation:
-    (base, *_) = fleet(1, 1).recommendations
-    told = replace(
-        base, id=id_, saving_usd_per_month=None if usd is None else Interval(usd, usd, usd), shown=None,
-        freed_gpu_hours_per_month=hours, realisation="capacity-freed" if usd is None else "cash-now",
-    )  # fmt: skip
-    return replace(told, **changes)
-
-
 def surfaces() -> Advice:
     """Cash, an alternative to it that frees more, capacity, a fix, what is small, blocked, set aside or excluded."""
     blocked = (CodedText("load-too-high", "The load is too high."),)
     ways = (
-        way(SMALL, 12.0),
-        way(HOURS, None, 2920.0, action="release", risk="low"),
-        way(FIX, None, 95.0, action="fix-first"),
-        way(SWAP, None, 5304.0, action="swap-placement", excludes=(CASH,)),
-        way(CASH, 14_355.0, excludes=(SWAP,)),
-        way(LARGE, 23_922.0, 5840.0, action="release"),
-        way(BLOCKED, None, blocked_by=blocked),
-        way(GONE, 9000.0, decision=Decision("dismissed", END, why="a warm standby")),
-    )
+        way(12.0, id=SMALL), way(None, 2920.0, id=HOURS, action="release", risk="low"),
+        way(None, 95.0, id=FIX, action="fix-first"),
+        way(None, 5304.0, id=SWAP, action="swap-placement", excludes=(CASH,)),
+        way(14_355.0, id=CASH, excludes=(SWAP,)), way(23_922.0, 5840.0, id=LARGE, action="release"),
+        way(None, id=BLOCKED, blocked_by=blocked),
+        way(9000.0, id=GONE, decision=Decision("dismissed", END, why="a warm standby")),
+    )  # fmt: skip
     base = fleet(1, 1)
     slow = replace(base.findings[0], id="f-slow", rule="under-tier", cost_usd=3000.0)
     fault = replace(slow, id="f-fault", rule="fix-first", cost_usd=400.0, workload="w-other")
@@ -70,12 +59,6 @@ def decided(advice: Advice, decisions: dict[str, Decision]) -> Advice:
 
 def mail(advice: Advice) -> str:
     return document_text(mail_document(story_of(advice), {}, Lengths()), width=250)
-
-
-def in_csv(advice: Advice) -> list[tuple[str, str]]:
-    rows = [row for row in csv.DictReader(io.StringIO(render(advice, "csv"))) if row["shown"] == "yes"]
-    usd, hours = "saving_usd_per_month_p50", "freed_gpu_hours_per_month"
-    return [(row["id"], f"{float(row[usd] or row[hours]):,.0f}") for row in rows]
 
 
 SURFACES: dict[str, Callable[[Advice], str]] = {
@@ -104,7 +87,10 @@ def test_programs_get_the_same_list() -> None:
     advice = surfaces()
     told = json.loads(render(advice, "json"))["recommendations"]
     assert [r["id"] for r in told if r["shown"]] == list(SHOWN)
-    assert in_csv(advice) == list(zip(SHOWN, ("23,922", "14,355", "5,304", "2,920", "95"), strict=True))
+    rows = [row for row in csv.DictReader(io.StringIO(render(advice, "csv"))) if row["shown"] == "yes"]
+    usd, hours = "saving_usd_per_month_p50", "freed_gpu_hours_per_month"
+    found = [(row["id"], f"{float(row[usd] or row[hours]):,.0f}") for row in rows]
+    assert found == list(zip(SHOWN, ("23,922", "14,355", "5,304", "2,920", "95"), strict=True))
 
 
 @pytest.mark.parametrize("surface", ["table", "mail", "mail as html"])
@@ -112,8 +98,7 @@ def test_what_a_surface_leaves_out_it_counts(surface: str) -> None:
     said = left_out_words(recommendation_rows(surfaces()))
     assert said == "Not shown: 1 below $100/month or uncertain (total $12.00/month); 1 dismissed; 1 blocked."
     text = " ".join(SURFACES[surface](surfaces()).split())
-    assert said in text
-    assert not any(id_[:10] in text for id_ in (SMALL, BLOCKED, GONE))
+    assert said in text and not any(id_[:10] in text for id_ in (SMALL, BLOCKED, GONE))
 
 
 @pytest.mark.parametrize("form", ["markdown", "html"])
@@ -133,8 +118,7 @@ def test_what_was_accepted_stays_in_the_list_and_both_sums_until_it_is_done() ->
     text = " ".join(mail(accepted).split())
     assert "accepted by ann" in text and "No open recommendation" not in text
     done = decided(accepted, {CASH: Decision("done", END), HOURS: Decision("done", END)})
-    assert [r.id for r in selected(done).shown] == [LARGE, FIX]
-    assert selected(done).capacity_gpu_hours == 95.0
+    assert [r.id for r in selected(done).shown] == [LARGE, FIX] and selected(done).capacity_gpu_hours == 95.0
 
 
 def test_where_all_was_accepted_subject_and_body_agree() -> None:

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false
 """Exports of charges: FOCUS and AWS' report read row by row, prices that --prices reads, and an honest remainder."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -78,8 +76,7 @@ def test_a_focus_export_gives_list_effective_and_committed_price_of_a_node_and_r
     assert (line.sku, line.region, line.hours) == (IB, "eastus", 48.0)
     assert line.list_usd_per_hour == pytest.approx(98.32)
     assert line.usd_per_hour == pytest.approx((2359.68 + 1400) / 48)
-    assert line.committed_usd_per_hour == pytest.approx(1400 / 24)
-    assert line.resources == {"n1", "n2"}
+    assert line.committed_usd_per_hour == pytest.approx(1400 / 24) and line.resources == {"n1", "n2"}
     assert (bill.unused, bill.other) == (33.0, {"Reservations": 0.0, "Storage": 12.5})
     assert (bill.start, bill.end) == (AT, AT + DAY)
 
@@ -101,8 +98,7 @@ def test_an_aws_report_takes_what_each_kind_of_row_really_costs(tmp_path: Path) 
     line = only(bill)
     assert (line.sku, line.region, line.hours, line.committed_hours) == ("aws/p5.48xlarge", "us-east-1", 72.0, 48.0)
     assert line.effective == pytest.approx(2 * 1300 + 2359.68)
-    assert (line.basis, line.ends) == ("committed", "2027-05-01")
-    assert bill.unused == pytest.approx(100.0)
+    assert (line.basis, line.ends) == ("committed", "2027-05-01") and bill.unused == pytest.approx(100.0)
     assert bill.billed == pytest.approx(3 * 2359.68 - 4719.36 + 2700 + 7)
     price = bill.price(line, "bill")
     assert (price.basis, price.committed_until, price.as_of) == ("committed", "2027-05-01", "2026-09-01")
@@ -150,8 +146,7 @@ def test_a_node_is_known_by_its_type_whatever_the_column_says_around_it(cells, f
 def test_what_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, row, status, said, capsys) -> None:
     assert main(["prices", "import", str(export(tmp_path, [row]))]) == status
     told = capsys.readouterr().err
-    assert said in told
-    assert len(told.strip().splitlines()) == 1
+    assert said in told and len(told.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
@@ -176,8 +171,7 @@ def test_what_is_no_export_is_refused_in_a_sentence(tmp_path: Path, content, nam
 def test_a_row_that_cannot_be_read_is_counted_and_many_are_refused(tmp_path: Path, bad) -> None:
     found = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS]))
     bill = sum_up(found.charges(), catalog())
-    assert (found.rows, found.skipped, found.first_skipped) == (3, 1, 3)
-    assert only(bill).hours == 48.0
+    assert (found.rows, found.skipped, found.first_skipped) == (3, 1, 3) and only(bill).hours == 48.0
     many = Export(export(tmp_path, [FOCUS, FOCUS | bad, FOCUS | bad]))
     with pytest.raises(UsageError, match="2 of 3 rows cannot be read, starting with row 3"):
         list(many.charges())
@@ -188,8 +182,7 @@ def test_a_price_file_is_one_that_prices_reads_whatever_the_export_is_called(tmp
     out = tmp_path / "prices.yaml"
     assert main(["prices", "import", str(path), "--output", str(out)]) == 0
     told = capsys.readouterr()
-    assert "1 price written" in told.err
-    assert "\x1b" not in told.out
+    assert "1 price written" in told.err and "\x1b" not in told.out
     (price,) = load_prices(out, catalog().nodes.keys()).prices
     assert (price.sku, price.region, price.basis) == (IB, "eastus", "negotiated")
     assert price.usd_per_hour == pytest.approx((2359.68 + 1400) / 48, abs=1e-4)

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOperatorIssue=false
 """Rooflines: the place from measured shares, the roofs from the catalog, and why something is not drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -21,15 +19,13 @@ def drawn(features=DECODE, sku=H100, targets=(), **changes) -> Roofline:
 
 def test_the_place_is_the_shares_of_the_printed_peaks_while_the_engine_was_active() -> None:
     found = drawn()
-    assert found.place.busy
-    assert found.place.flop_per_second == pytest.approx(0.05 * H100.dense_flops["bf16"])
+    assert found.place.busy and found.place.flop_per_second == pytest.approx(0.05 * H100.dense_flops["bf16"])
     assert found.place.bytes_per_second == pytest.approx(0.7 * H100.mem_bandwidth_bytes_per_second)
     assert found.place.intensity_flop_per_byte == pytest.approx(
         found.place.flop_per_second / found.place.bytes_per_second
     )
     # Left of the ridge the sustained roof is the memory's, so the place stands at m / eta of it.
-    assert found.use_of_sustained == pytest.approx(0.7 / H100.achieved.mem)
-    assert found.missing == ()
+    assert found.use_of_sustained == pytest.approx(0.7 / H100.achieved.mem) and found.missing == ()
 
 
 def test_compute_bound_work_is_held_against_the_compute_roof() -> None:
@@ -50,8 +46,7 @@ def test_a_target_moves_the_roof_by_its_sustained_bandwidth_left_of_the_ridge() 
 
 def test_what_nobody_measured_has_no_sustained_roof_and_says_so() -> None:
     roof = roof_of(replace(L4, achieved=replace(L4.achieved, bf16_gemm=None)))
-    assert roof.sustained_flop_per_second is None
-    assert roof.sustained_at(100.0) is None
+    assert roof.sustained_flop_per_second is None and roof.sustained_at(100.0) is None
     found = drawn(targets=[replace(L4, achieved=replace(L4.achieved, bf16_gemm=None))])
     assert found.bound_on(found.targets[0]) is None
     assert any("No published matrix rate that L4 sustains" in sentence for sentence in found.missing)
@@ -71,16 +66,14 @@ def test_what_nobody_measured_has_no_sustained_roof_and_says_so() -> None:
 def test_without_a_place_the_reason_is_told(features, said) -> None:
     coverage = Coverage(1.0, 30.0, {"tensor_active": "not on this GPU."})
     found = drawn(features, coverage=coverage)
-    assert found.place is None
-    assert any(said in sentence for sentence in found.missing)
+    assert found.place is None and any(said in sentence for sentence in found.missing)
     assert said.split(":")[0] in " ".join(roofline_sentences(found))
 
 
 def test_no_roof_for_unknown_skus_and_for_instances() -> None:
     assert "not one SKU" in drawn(sku=None).missing[0]
     sliced = drawn(gpus=("MIG-1234",))
-    assert sliced.source is None
-    assert "MIG instances" in sliced.missing[0]
+    assert sliced.source is None and "MIG instances" in sliced.missing[0]
     no_tensor = replace(H100, dense_flops={"fp32": 1e13})
     assert "no 16-bit tensor rate" in drawn(sku=no_tensor).missing[0]
 

@@ -1,7 +1,5 @@
 """Figures as people read them."""
 
-from __future__ import annotations
-
 import csv
 import io
 import string
@@ -74,8 +72,7 @@ def test_boxes_have_their_colours_and_edges_on_whole_pixels() -> None:
     seen = pixels(ink)
     assert seen.shape == (20, 40, 4)
     assert [tuple(one) for one in np.unique(seen[4:12, 2:8].reshape(-1, 4), axis=0)] == [(0, 0x72, 0xB2, 255)]
-    assert tuple(seen[1, 39]) == (0xD5, 0x5E, 0, 255)
-    assert int((seen[..., 3] > 0).sum()) == 8 * 6 + 2 * 20
+    assert tuple(seen[1, 39]) == (0xD5, 0x5E, 0, 255) and int((seen[..., 3] > 0).sum()) == 8 * 6 + 2 * 20
 
 
 def test_words_begin_and_end_where_they_are_put_around_their_middle() -> None:
@@ -83,9 +80,7 @@ def test_words_begin_and_end_where_they_are_put_around_their_middle() -> None:
     left.word(30, 20, "idle")
     right.word(70, 20, "idle", align="right")
     top, bottom, first, _ = extent(left)
-    assert 60 <= first <= 63
-    assert top < 40 < bottom
-    assert 136 <= extent(right)[3] <= 141
+    assert 60 <= first <= 63 and top < 40 < bottom and 136 <= extent(right)[3] <= 141
     strong = pixels(left)
     assert {tuple(one) for one in strong[strong[..., 3] > 0][:, :3]} == {(0x7B, 0x7B, 0x7B)}
     assert strong[..., 3].max() == 255

@@ -1,8 +1,6 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 """`skuwise report` in process, on weeks made by hand and with carriers in memory."""
 
-from __future__ import annotations
-
 import csv
 import email
 import io
@@ -149,17 +147,13 @@ def test_what_cannot_be_reported_is_refused(site, capsys, arguments: list[str], 
 @pytest.mark.parametrize(
     ("moment", "monday"),
     [
-        ("2026-11-16T00:00:00Z", "2026-11-16"),
-        ("2026-11-15T23:59:59Z", "2026-11-09"),
-        ("2026-11-16T01:00:00+02:00", "2026-11-09"),
-        ("2026-11-22", "2026-11-16"),
-        ("2024-12-31", "2024-12-30"),
+        ("2026-11-16T00:00:00Z", "2026-11-16"), ("2026-11-15T23:59:59Z", "2026-11-09"),
+        ("2026-11-16T01:00:00+02:00", "2026-11-09"), ("2026-11-22", "2026-11-16"), ("2024-12-31", "2024-12-30"),
     ],
-)
+)  # fmt: skip
 def test_a_week_goes_from_monday_to_monday(moment: str, monday: str) -> None:
     week = week_of(parse_moment(moment))
-    assert (week.name, week.start) == (monday, parse_moment(monday))
-    assert week.end == week.start + WEEK_SECONDS
+    assert (week.name, week.start) == (monday, parse_moment(monday)) and week.end == week.start + WEEK_SECONDS
 
 
 def test_the_last_week_that_is_over_is_reported() -> None:
@@ -229,8 +223,7 @@ def test_a_team_is_told_of_its_own_only():
     part = split_by_team(advice, by_namespace)["team-001"]
     made = letter(part, team="team-001")
     told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
-    assert "chat-1-0" in told
-    assert not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
+    assert "chat-1-0" in told and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
     assert "the hours that the team's workloads held alone" in " ".join(made.text.split())
     assert not any("teams" in a.name for a in made.attachments)
 
@@ -255,8 +248,7 @@ def test_without_prices_hours_are_told_and_no_dollar_is():
     made = letter(unpriced(fleet()), unpriced(fleet(end=END - WEEK)))
     for told in (made.subject, made.text, made.html):
         assert "$" not in told
-    assert "5,840 GPU-hours/month" in made.text
-    assert "capacity for other work, no cash" in made.text
+    assert "5,840 GPU-hours/month" in made.text and "capacity for other work, no cash" in made.text
     assert "No price is known" in made.text
 
 
@@ -267,13 +259,10 @@ def test_hostile_names_are_text_and_nothing_else(text):
     for _, attributes in Tags(odd.html).tags:
         assert not any(name.startswith("on") for name in attributes)
         assert attributes.get("src", "cid:").startswith("cid:")
-    assert odd.subject.isprintable()
-    assert len(odd.subject) <= SUBJECT_MAX
+    assert odd.subject.isprintable() and len(odd.subject) <= SUBJECT_MAX
     for line in odd.text.splitlines():
-        assert line.isprintable()
-        assert len(line) <= 72
-    assert len(odd.html.encode()) < CLIPPED
-    assert len(odd.text) < 20_000
+        assert line.isprintable() and len(line) <= 72
+    assert len(odd.html.encode()) < CLIPPED and len(odd.text) < 20_000
 
 
 def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
@@ -281,13 +270,11 @@ def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
     shown = {a["src"].removeprefix("cid:"): a for tag, a in Tags(made.html).tags if tag == "img"}
     assert set(shown) == {image.name for image in made.images} == {"kinds", "fabric", "money"}
     for image in made.images:
-        assert shown[image.name]["alt"] == image.alt
-        assert re.search(r"\d", image.alt)
+        assert shown[image.name]["alt"] == image.alt and re.search(r"\d", image.alt)
         assert image.alt.split(":")[0] in " ".join(made.text.split())
         pixels = matplotlib.image.imread(io.BytesIO(image.png))
         assert pixels[..., 3].min() == 0.0  # a ground that shows through
-        assert pixels[..., 3].max() == 1.0
-        assert len(image.png) < 60_000
+        assert pixels[..., 3].max() == 1.0 and len(image.png) < 60_000
 
 
 def test_every_workload_finding_and_way_out_is_somebodys_and_once():
@@ -316,8 +303,7 @@ def test_what_is_of_no_workload_is_its_nodes_teams_where_they_are_one_teams():
     )  # fmt: skip
     shared = split_by_team(advice, by_namespace, lambda node: node[0])
     assert [f.id for f in shared["a"].findings] == ["f-bare"]
-    assert [f.id for f in shared[None].findings] == ["f-across"]
-    assert len(shared["a"].recommendations) == 1
+    assert [f.id for f in shared[None].findings] == ["f-across"] and len(shared["a"].recommendations) == 1
 
 
 def test_the_week_is_held_against_the_one_before():
@@ -325,8 +311,7 @@ def test_the_week_is_held_against_the_one_before():
     assert story.gpu_hours.ratio == pytest.approx(1.0)
     assert story.hours_by_kind["idle"].before == pytest.approx(story.hours_by_kind["idle"].now / 2)
     alone = story_of(fleet(2, 2), None)
-    assert alone.gpu_hours.before is None
-    assert alone.gpu_hours.ratio is None
+    assert alone.gpu_hours.before is None and alone.gpu_hours.ratio is None
 
 
 def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
@@ -347,8 +332,7 @@ def test_idle_gpus_are_summed_by_owner_and_unpriced_ones_are_not_free():
     bare = replace(advice.findings[1], id="f-bare", rule="idle", workload=None, nodes=("n9",), cost_usd=None)
     held = [replace(f, workload=advice.workloads[1].id) for f in advice.findings if f.rule == "held-idle"]
     told = {h.owner: h for h in holdings(replace(advice, findings=(bare, *held)))}
-    assert told[None].names == ("n9",)
-    assert told[None].cost_usd is None
+    assert told[None].names == ("n9",) and told[None].cost_usd is None
     owner = told["user ann, namespace team-000"]
     assert owner.gpu_hours == pytest.approx(2 * 8 * 168)
     assert owner.cost_usd == pytest.approx(sum(f.cost_usd for f in held))
@@ -362,5 +346,4 @@ def test_outcomes_go_to_the_team_of_the_move_or_of_the_one_such_name():
     nobodys = outcome("r-nobody", "forgotten")
     every = (known, gone, nobodys)
     assert outcomes_of(every, shared, "team-000") == (known,)
-    assert outcomes_of(every, shared, "team-001") == (gone,)
-    assert outcomes_of(every, shared, None) == (nobodys,)
+    assert outcomes_of(every, shared, "team-001") == (gone,) and outcomes_of(every, shared, None) == (nobodys,)

@@ -1,7 +1,5 @@
 """Held and unused GPUs: by kind of holder, what is given time, and what is never called idle."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -9,21 +7,8 @@ import pytest
 from skuwise.advisor.core.recent import Rows
 from skuwise.advisor.watch.evaluate import scene_of
 from skuwise.advisor.watch.held_idle import held_idle
-from skuwise.tests.support.watch_readings import (
-    CRITERIA,
-    END,
-    FREE,
-    MINUTES,
-    MISSING,
-    QUIET_HOST,
-    REST,
-    TRAINING,
-    Work,
-    eight,
-    found,
-    reading,
-    watch,
-)
+from skuwise.tests.support.watch_minutes import FREE, MISSING, QUIET_HOST, REST, TRAINING
+from skuwise.tests.support.watch_readings import CRITERIA, END, MINUTES, Work, eight, found, reading, watch
 
 LIMITS = {"job": 120, "notebook": 240, "service": 720, "process": 240}
 QUEUE = {"requests_running": 0.0, "requests_waiting": 3.0, "tokens_per_second": 0.0}

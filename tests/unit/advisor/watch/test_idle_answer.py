@@ -1,25 +1,12 @@
 """`skuwise idle`: idle is said only where all of it was observed at rest for so long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.naming import matching
 from skuwise.advisor.watch.idle_answer import idle_answer, target_of, targets
-from skuwise.tests.support.watch_readings import (
-    CRITERIA,
-    END,
-    FREE,
-    MINUTES,
-    MISSING,
-    QUIET_HOST,
-    REST,
-    TRAINING,
-    Work,
-    eight,
-    reading,
-)
+from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, TRAINING
+from skuwise.tests.support.watch_readings import CRITERIA, END, MINUTES, Work, eight, reading
 
 TWO_HOURS = 7200.0
 
@@ -92,6 +79,5 @@ def test_held_memory_that_nothing_else_explains_is_not_judged(known, code):
 def test_an_empty_node_is_idle_and_a_node_without_gpus_is_not_known():
     recent = reading([], free=eight("n3"))
     assert state(recent, "n3") == ("idle", "idle")
-    assert FREE["power_watts"] < REST["power_watts"]
     nothing = replace(recent, gpus=(), gpu=reading([]).gpu)
     assert idle_answer(nothing, target_of(nothing, None), TWO_HOURS, CRITERIA).state == "unknown"

@@ -1,22 +1,8 @@
 """Jobs that stopped, dead telemetry, clocks of faults, silent fabrics; and what only looks like them."""
 
-from __future__ import annotations
-
 import pytest
-from skuwise.tests.support.watch_readings import (
-    END,
-    MINUTES,
-    MISSING,
-    QUIET_HOST,
-    REST,
-    SPIN,
-    TRAINING,
-    Work,
-    eight,
-    found,
-    reading,
-    watch,
-)
+from skuwise.tests.support.watch_minutes import MISSING, QUIET_HOST, REST, SPIN, TRAINING
+from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, found, reading, watch
 
 BOTH = [*eight("n1"), *eight("n2")]
 
@@ -80,8 +66,7 @@ def test_a_spin_shows_in_links_and_power_where_the_rest_is_missing(work, spin, c
 
 def test_a_job_that_stopped_is_not_told_again_as_held_idle():
     recent = reading([trained((150, REST))])
-    assert of("stopped", recent) == ["pattern-ended"]
-    assert of("held-idle", recent) == []
+    assert of("stopped", recent) == ["pattern-ended"] and of("held-idle", recent) == []
     # Where its work has left the view it is held idle.
     assert of("held-idle", reading([trained((MINUTES, REST))])) == ["no-work-in-view"]
 
@@ -100,8 +85,7 @@ def test_a_node_that_fell_silent_is_named_with_its_workload_and_nothing_else_is_
     silent = Work("9", eight("n2"), ((MINUTES - 30, TRAINING), (30, MISSING)))
     told = watch(reading([trained(), silent]))
     assert [(s.code, s.subject.key) for s in told.sightings] == [("node-silent", "node:n2")]
-    assert "job 9 (ann)" in told.sightings[0].text.text
-    assert told.sightings[0].since == END - 30 * 60
+    assert "job 9 (ann)" in told.sightings[0].text.text and told.sightings[0].since == END - 30 * 60
     assert "workload:w-9" in told.unknown and told.live_nodes == {"n1"}
 
 
@@ -150,5 +134,4 @@ SILENT = {"n1": QUIET_HOST, "n2": QUIET_HOST}
 def test_a_fabric_that_fell_silent_under_a_job_on_two_nodes(before, hosts, then, codes):
     courses = {node: ((MINUTES - 12, before), (12, host)) for node, host in hosts.items()}
     recent = reading([trained((12, then), gpus=BOTH)], hosts=courses)
-    assert of("fabric-silent", recent) == codes
-    assert bool(of("stopped", recent)) == (then is SPIN)
+    assert of("fabric-silent", recent) == codes and bool(of("stopped", recent)) == (then is SPIN)

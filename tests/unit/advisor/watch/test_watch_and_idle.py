@@ -1,7 +1,5 @@
 """`skuwise watch` and `skuwise idle` in process, on readings made by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -12,7 +10,8 @@ from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.notify import dispatch
 from skuwise.advisor.watch import reading as watch_reading
 from skuwise.rules.base.errors import StoreError
-from skuwise.tests.support.watch_readings import END, MINUTES, REST, TRAINING, Work, eight, reading
+from skuwise.tests.support.watch_minutes import REST, TRAINING
+from skuwise.tests.support.watch_readings import END, MINUTES, Work, eight, reading
 
 # Loaded here: urllib3 binds a socket when it is first imported, which no unit test may.
 assert dispatch
