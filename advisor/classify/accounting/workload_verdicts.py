@@ -74,6 +74,8 @@ def workload_verdicts(  # noqa: PLR0917
     for n, row in enumerate(records(inputs.frame.absences)):
         absences.setdefault(str(row["node"]), []).append((n, row))
     frame, book, out = inputs.frame, inputs.book, []
+    serving = dict(iter(frame.serving.groupby("workload_id", sort=False))) if len(frame.serving) else {}
+    full = book.bottlenecks["capacity_kv_p95_min"].value
     each = zip(pieces, wholes, phases, lengths, strict=True)
     for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
         session = piece.session
@@ -87,10 +89,11 @@ def workload_verdicts(  # noqa: PLR0917
                 for name, why in missing.items()
             )
             bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
-        full = book.bottlenecks["capacity_kv_p95_min"].value
-        bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, full)
-        served = {"generated_tokens": tokens_of(frame.serving, session.workload_id), "kv_cache_used_p95": kv_p95}
-        features = {**judged.features, **{name: value for name, value in served.items() if value is not None}}
+        features = judged.features
+        if (told := serving.get(session.workload_id)) is not None:
+            bottleneck, kv_p95 = with_capacity(bottleneck, told, full)
+            served = {"generated_tokens": tokens_of(told), "kv_cache_used_p95": kv_p95}
+            features = {**features, **{name: value for name, value in served.items() if value is not None}}
         skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
         node_skus = {node.node_sku for node in inputs.nodes_of(session)}
         # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1

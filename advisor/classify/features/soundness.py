@@ -65,8 +65,8 @@ _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
 # is followed by "not found", "not supported".
 _PLAIN_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
 _UNITS = np.array([1.0, 1e3, 1e6, 1024.0, 1024.0**2])
-_BLANKS = np.outer(_UNITS, _PLAIN_BLANKS).ravel()
-_BLANK_NEAR = np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()
+_EACH = np.outer(_UNITS, _PLAIN_BLANKS).ravel(), np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()
+_BLANKS, _BLANK_NEAR = (values[np.argsort(_EACH[0])] for values in _EACH)
 
 # An engine this busy leaves a trace in every counter of the profiler.
 WORKS_MIN = 0.05
@@ -174,7 +174,9 @@ def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
 def _is_blank(values: Floats) -> Mask:
     """Which values are one of DCGM's blanks, in any unit."""
     out = values >= _PLAIN_BLANKS.min() - 32.0
-    out[out] = (np.abs(values[out][:, None] - _BLANKS) <= _BLANK_NEAR).any(axis=1)
+    told = values[out]
+    above = np.searchsorted(_BLANKS, told).clip(1, len(_BLANKS) - 1)
+    out[out] = np.any([np.abs(told - _BLANKS[at]) <= _BLANK_NEAR[at] for at in (above - 1, above)], axis=0)
     return out
 
 
