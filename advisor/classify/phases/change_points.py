@@ -143,8 +143,9 @@ def turns(
     if not (seconds > 0).any():
         return (Turn(start, end, UNKNOWN),)
     hours, states, held = _by_hour(ts, seconds, labels, {*OPEN, *WAITING} if waits else {*OPEN})
-    path = _path(states, held) if len(states) > 1 else np.zeros(len(hours), dtype=np.intp)
-    path = _settled(path, states, held.sum(axis=1) > 0)
+    path = np.zeros(len(hours), dtype=np.intp)
+    if len(states) > 1:
+        path = _settled(_path(states, held), states, held.sum(axis=1) > 0)
     side = _fabric_side(ts, seconds, fabric, hours)
     start = max(start, float(hours[0]) - HOUR)  # what it did before nobody saw
     new = np.flatnonzero(np.diff(2 * path + (side if side is not None else 0), prepend=-1)).tolist()

@@ -81,14 +81,14 @@ def attribute(frame: Frame) -> Attribution:
                 sweep = _over_nobody(sweep, list(zip(whole.start[at], whole.end[at], strict=True)), int(n))
         if key in rows_of:
             sweep = _over_nobody(sweep, drained.get(key[0], ()), _DRAINED)  # type: ignore[index]
-        for n in np.unique(own.code):
+        for n in set(own.code.tolist()):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
         rows = rows_of.get(key, ints)
         bounds = begin[rows], stop[rows], observed[rows]
         row, span, seconds, inside = overlaps(*bounds, own.start, own.end)
         a, b = sweep.start[sweep.code == _SHARED], sweep.end[sweep.code == _SHARED]
         on_shared = np.searchsorted(b, own.start, side="right") < np.searchsorted(a, own.end, side="left")
-        shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
+        shared_ids |= {ids[n] for n in own.code[on_shared].tolist()}
         workload_rows.append((rows[row], own.code[span], seconds, inside, on_shared[span], parts[span]))
         row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
         places.append((rows[row], sweep.code[span], seconds))
