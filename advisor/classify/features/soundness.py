@@ -205,13 +205,16 @@ def _impossible(table: _Table) -> None:
             empty = _is_blank(values)
             if "bytes" in metric:
                 empty &= values % 1024 != 0  # 2 and 4 GiB are sizes that there are, and steps in which rates are kept
-            wrong = (values < 0) | (values > most) | np.isinf(values) | ((values == 0) & (metric in _NEVER_ZERO))
-            above = ~wrong & ~empty & (values > 1.0) & (metric in RATIOS)
-            clipped = clipped | (above & (values > _ROUNDED))
-            table.put(name, above, 1.0)
-            table.put(name, empty | wrong, np.nan)
+            wrong = empty | (values < 0) | (values > most)
+            if metric in _NEVER_ZERO:
+                wrong |= values == 0
+            if metric in RATIOS:
+                above = ~wrong & (values > 1.0)
+                clipped = clipped | (above & (values > _ROUNDED))
+                table.put(name, above, 1.0)
+            table.put(name, wrong, np.nan)
             if not name.endswith(("_p95", "_max")):
-                gone, blank = empty | wrong, empty
+                gone, blank = wrong, empty
         called = _NAMES.get(metric, metric)
         table.remove(metric, gone)
         table.doubt(metric, BLANK, gone & blank, f"{called}: DCGM blank value, not a reading,")
