@@ -165,7 +165,7 @@ def _by_hour(
     seen = seconds > 0
     hours, slot = np.unique(np.ceil(ts[seen] / HOUR) * HOUR, return_inverse=True)
     occur, code = np.unique(labels[seen], return_inverse=True)
-    names = [every[n] for n in occur]
+    names = [every[int(n)] for n in occur]
     table = np.zeros((len(hours), len(names)))
     np.add.at(table, (slot, code), seconds[seen])
     table /= np.bincount(slot, weights=seconds[seen], minlength=len(hours))[:, None]

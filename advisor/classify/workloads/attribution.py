@@ -92,8 +92,8 @@ def attribute(frame: Frame) -> Attribution:
         on_shared = np.searchsorted(b, own.start, side="right") < np.searchsorted(a, own.end, side="left")
         shared_ids |= {ids[n] for n in own.code[on_shared].tolist()}
         places.append((row[count:], sweep.code[span[count:] - len(own.start)], seconds[count:]))
-        row, span, seconds, inside = (column[:count] for column in (row, span, seconds, inside))
-        workload_rows.append((row, own.code[span], seconds, inside, on_shared[span], parts[span]))
+        span, of_it = span[:count], (seconds[:count], inside[:count])
+        workload_rows.append((row[:count], own.code[span], *of_it, on_shared[span], parts[span]))
     return Attribution(
         _sessions(frame, uses, held, shared_ids),
         _table(workload_rows, ("row", "workload_id", "seconds", "whole", "shared", "share"), ids),

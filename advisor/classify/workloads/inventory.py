@@ -362,7 +362,8 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     of_gpu = {"seconds": "sum", "begin": "min", "ts": "max", "instance": "any", **dict.fromkeys(MEASURED, "sum")}
     summed = table[table["seconds"] > 0].groupby("whole", sort=False).agg(of_gpu)
     summed[["seconds", *MEASURED]] /= HOUR_SECONDS
+    keys_of: list[tuple[str, str]] = names[summed.index].tolist()
     return {
-        names[n]: GpuCoverage(*names[n], hours, begin, end, dict(zip(MEASURED, known, strict=True)), sliced)
-        for n, hours, begin, end, sliced, *known in summed.itertuples(name=None)
+        key: GpuCoverage(*key, hours, begin, end, dict(zip(MEASURED, known, strict=True)), sliced)
+        for key, (_, hours, begin, end, sliced, *known) in zip(keys_of, summed.itertuples(name=None), strict=True)
     }
