@@ -114,7 +114,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
     workloads = workload_verdicts(pieces, wholes, phases, parts, hours, inputs)
     workloads = with_latency(with_series(workloads, pieces, judged), frame.serving, book.latency_classes)
 
-    energy = row_energy(frame, index)
+    energy, floor_hours = row_energy(frame, index), book.floor_hours
     places = energy_by_place(frame, inventory, attribution, rows["idle"], parts, energy, workloads)
     return Verdicts(
         window=frame.window, workloads=tuple(workloads), nodes=nodes,
@@ -122,7 +122,7 @@ def judge_rows(measured: MeasuredRows, book: Rulebook, between: Callable[[], Non
         occupancy=occupancy(places, frame, inventory), energy=places,
         usage=usage_of(attribution.workload_rows, inputs), tokens=token_energy(frame, attribution, parts, energy),
         power=node_power(frame, inventory, index, energy), notes=(*frame.notes, *_notes(measured)),
-        waste_ready={v.id: hours.get(v.series_id, 0.0) >= book.floor_hours for v in workloads},
+        waste_ready={v.id: hours.get(v.series_id, 0.0) >= floor_hours for v in workloads},
         inventory=inventory, instances=instances(frame, attribution, index), doubts=doubts,
         rest_levels=rest_levels(frame, index, rows),
     )  # fmt: skip

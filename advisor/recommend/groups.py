@@ -203,8 +203,8 @@ class Group:
         days, day = np.unique(np.floor(self.load_ts / 86400.0), return_inverse=True)
         times_drawn = rng.multinomial(len(days), np.full(len(days), 1.0 / len(days)), size=n)
         order = np.argsort(self.load)
-        weight = np.cumsum(times_drawn[:, day[order]], axis=1)
-        at = (weight < 0.95 * weight[:, -1:]).sum(axis=1)
+        weight = np.cumsum(times_drawn.T[day[order]], axis=0)
+        at = (weight < 0.95 * weight[-1]).sum(axis=0)
         return self.load[order][at]
 
 

@@ -131,7 +131,7 @@ def _of_rules(of: str, rules: Mapping[str, WasteRule], whole: float) -> list[Lev
     """The thresholds of waste rules for one line. `whole`: what the GPU or the node has of it, in the line's unit."""
     lines = [(rules[one.id], one.line) for one in RULES if one.line is not None and one.line[0] == of]
     shares = [(words, rule.value(threshold)) for rule, (_, threshold, words) in lines]
-    return [Level(of, f"{words} {share:.0%}", share * whole) for words, share in shares]
+    return [Level(of, f"{words} {share * 100:g} %", share * whole) for words, share in shares]
 
 
 def _line_rate(frame: Frame, workload: WorkloadVerdict) -> float | None:

@@ -86,7 +86,7 @@ def hours_by_use(occupancy: pd.DataFrame) -> Reconciliation:
 def summed(tables: Iterable[pd.DataFrame], keys: list[str], sums: list[str]) -> pd.DataFrame:
     """Sums by keys, in their order, where no two tables have a key in common."""
     found = [
-        table.groupby(keys, dropna=False, sort=True)[sums].sum().reset_index() for table in tables if not table.empty
+        table.groupby(keys, dropna=False, sort=False)[sums].sum().reset_index() for table in tables if not table.empty
     ]
     if not found:
         return pd.DataFrame({name: pd.Series(dtype=float if name in sums else object) for name in (*keys, *sums)})

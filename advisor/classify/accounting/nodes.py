@@ -188,7 +188,8 @@ def _fault_words(key: Key, share: float, doubts: Sequence[Doubt]) -> str | None:
 
 def _average(values: Floats, weights: Floats) -> float | None:
     ok = ~np.isnan(values)
-    return float(np.average(values[ok], weights=weights[ok])) if weights[ok].sum() > 0 else None
+    total = weights[ok].sum()
+    return float((values[ok] * weights[ok]).sum() / total) if total > 0 else None
 
 
 def instances(frame: Frame, attribution: Attribution, index: GpuIndex) -> tuple[MigInstance, ...]:

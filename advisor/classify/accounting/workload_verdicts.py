@@ -74,6 +74,8 @@ def workload_verdicts(  # noqa: PLR0917
     for n, row in enumerate(records(inputs.frame.absences)):
         absences.setdefault(str(row["node"]), []).append((n, row))
     frame, book, out = inputs.frame, inputs.book, []
+    serving = dict(iter(frame.serving.groupby("workload_id", sort=False))) if len(frame.serving) else {}
+    full, floor_hours = book.bottlenecks["capacity_kv_p95_min"].value, book.floor_hours
     each = zip(pieces, wholes, phases, lengths, strict=True)
     for n, (piece, whole, (judged, own_phases), length) in enumerate(each):
         session = piece.session
@@ -87,10 +89,11 @@ def workload_verdicts(  # noqa: PLR0917
                 for name, why in missing.items()
             )
             bottleneck = replace(bottleneck, evidence=(*bottleneck.evidence, *unmeasured))
-        full = book.bottlenecks["capacity_kv_p95_min"].value
-        bottleneck, kv_p95 = with_capacity(bottleneck, frame.serving, session.workload_id, full)
-        served = {"generated_tokens": tokens_of(frame.serving, session.workload_id), "kv_cache_used_p95": kv_p95}
-        features = {**judged.features, **{name: value for name, value in served.items() if value is not None}}
+        features = judged.features
+        if (told := serving.get(session.workload_id)) is not None:
+            bottleneck, kv_p95 = with_capacity(bottleneck, told, full)
+            served = {"generated_tokens": tokens_of(told), "kv_cache_used_p95": kv_p95}
+            features = {**features, **{name: value for name, value in served.items() if value is not None}}
         skus = {sku.name if sku else None for sku in (inputs.index.sku(*key) for key in session.gpus)}
         node_skus = {node.node_sku for node in inputs.nodes_of(session)}
         # The part of a GPU that each of its instances is, on average over its time; and its share of its GPUs' time, 1
@@ -98,7 +101,7 @@ def workload_verdicts(  # noqa: PLR0917
         seconds = spent if (spent := piece.rows["seconds"]).sum() > 0 else None
         sliced = seconds is not None and any(key in frame.parents for key in session.gpus)
         part = float(np.average(parts[piece.rows["row"]], weights=seconds)) if sliced else 1.0
-        share = float(np.average(piece.rows["share"], weights=seconds)) if seconds is not None else 1.0
+        share = float((piece.rows["share"] * seconds).sum() / seconds.sum()) if seconds is not None else 1.0
         hours = series_hours.get(session.series_id, 0.0)
         out.append(WorkloadVerdict(
             id=session.workload_id, series_id=session.series_id, name=session.name,
@@ -107,7 +110,7 @@ def workload_verdicts(  # noqa: PLR0917
             nodes=session.nodes, gpus=tuple(uuid for _, uuid in session.gpus),
             gpu_sku=skus.pop() if len(skus) == 1 else None, node_sku=node_skus.pop() if len(node_skus) == 1 else None,
             start=session.start, end=session.end, gpu_hours=features.get("hours", 0.0) * part * share, gpu_part=part,
-            cost_usd=None, kind=_with_floor(judged.kind, session, hours, book.floor_hours, frame.window),
+            cost_usd=None, kind=_with_floor(judged.kind, session, hours, floor_hours, frame.window),
             bottleneck=bottleneck, phases=own_phases, features=features,
             coverage=Coverage(round(piece.observed_share, 4), resolution, texts, codes),
         ))  # fmt: skip

@@ -212,26 +212,23 @@ def _checkpoints(rows: PieceRows) -> Iterator[tuple[int, list[CodedText]]]:
         yield n, said
 
 
-def tokens_of(serving: pd.DataFrame, workload_id: str) -> float | None:
-    """Tokens that the servers of a workload generated in the window; None where none told."""
-    if serving.empty or "generated_tokens" not in serving:
-        return None
-    told = serving.loc[serving["workload_id"] == workload_id, "generated_tokens"].dropna()
-    return float(told.sum()) if len(told) else None
+def tokens_of(serving: pd.DataFrame) -> float | None:
+    """Tokens that the servers of a workload generated in the window; None where none told. `serving`: its rows."""
+    told = serving["generated_tokens"].dropna() if "generated_tokens" in serving else ()
+    return float(told.sum()) if len(told) else None  # type: ignore[union-attr]
 
 
 def with_capacity(
-    verdict: BottleneckVerdict, serving: pd.DataFrame, workload_id: str, kv_p95_min: float
+    verdict: BottleneckVerdict, serving: pd.DataFrame, kv_p95_min: float
 ) -> tuple[BottleneckVerdict, float | None]:
     """The verdict with the overlay ``hbm-capacity`` in its evidence, where its servers' KV cache is full or threw
-    requests out for want of room, and the 95th percentile of the cache in use (0..1; None: no server told).
+    requests out for want of room, and the 95th percentile of the cache in use (0..1; None: no server told). `serving`:
+    rows of its servers, at least one.
 
     Capacity is no label of its own: an engine whose cache is full still spends its time on memory bandwidth or compute.
     """
-    own = serving[serving["workload_id"] == workload_id] if len(serving) else serving
-    if own.empty:
-        return verdict, None
-    kv_p95, preempted, hours = kv_percentile(own), own["preemptions"].sum(), float(own["seconds"].sum()) / 3600
+    hours = float(serving["seconds"].sum()) / 3600
+    kv_p95, preempted = kv_percentile(serving), serving["preemptions"].sum()
     said: list[CodedText] = []
     if kv_p95 is not None and kv_p95 > kv_p95_min:
         said.append(say("kv-cache-full", kv_p95=kv_p95, hours=hours))

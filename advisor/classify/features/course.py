@@ -234,8 +234,8 @@ def _of_one(hours: Ints, load: Floats) -> dict[str, float]:
     mean = np.bincount(of_day, weights=load, minlength=24) / np.maximum(count, 1)
     if (count > 0).all():
         twice = np.concatenate([mean, mean])
-        best = max(float(twice[start : start + WORKING_HOURS].sum()) for start in range(24))
-        out["working_hours_share"] = best / float(mean.sum())
+        best = np.lib.stride_tricks.sliding_window_view(twice, WORKING_HOURS).copy().sum(axis=1).max()
+        out["working_hours_share"] = float(best / mean.sum())
         out["night_level"] = float(np.sort(mean)[:6].mean() / mean.mean())
     before = np.searchsorted(hours, hours - 24)
     paired = (before < len(hours)) & (hours[np.minimum(before, len(hours) - 1)] == hours - 24)
@@ -270,6 +270,8 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
     long = hours.each.lengths >= DIURNAL_DAYS_MIN * 12
     first, last = hours.each.bounds[:-1][long], hours.each.bounds[1:][long] - 1
     long[long] = hours.keys[last] - hours.keys[first] >= DIURNAL_DAYS_MIN * 24
+    angle = 2 * np.pi * hours.keys / 24
+    waves = np.column_stack([np.cos(angle), np.sin(angle), np.cos(2 * angle), np.sin(2 * angle), np.ones(len(angle))])
     # Demand shows where it is not saturated: SMs of a decoding service stay busy by day and by night, its tensor cores
     # do not. So the wave and the swing are those of the measure that moves most.
     for name in DEMAND_MEASURES:
@@ -283,10 +285,10 @@ def hourly_features(shape: PieceRows, several: Mask) -> Figures:
         swing = np.where(more, own, swing)
         drifts = _drift(each, values)
         drift = np.where(more & ~np.isnan(drifts), drifts, drift)
-        at = hours.keys[known]
+        day = waves[known]
         for n in np.nonzero(moves & long & (each.lengths >= 0.9 * hours.each.lengths))[0]:
             piece = slice(each.bounds[n], each.bounds[n + 1])
-            share, deviation = _daily_share(at[piece], values[piece])
+            share, deviation = _daily_share(day[piece], values[piece])
             if share * deviation / level[n] > best[n]:
                 best[n] = share * deviation / level[n]
                 wave["diurnal_share"][n], wave["diurnal_amplitude"][n] = share, deviation / level[n]
@@ -334,11 +336,10 @@ def _sync(wide: Floats) -> float:
     return float(np.median(corr[np.triu_indices_from(corr, 1)]))
 
 
-def _daily_share(hours: Ints, values: Floats) -> tuple[float, float]:
-    """Share of the variance that a 24 h wave and its first harmonic explain, and the wave's standard deviation."""
-    angle = 2 * np.pi * hours / 24
-    design = np.column_stack([np.cos(angle), np.sin(angle), np.cos(2 * angle), np.sin(2 * angle), np.ones(len(angle))])
-    fitted = design @ np.linalg.lstsq(design, values, rcond=None)[0]
+def _daily_share(waves: Floats, values: Floats) -> tuple[float, float]:
+    """Share of the variance that a 24 h wave and its first harmonic (`waves`, by hour) explain, and the wave's standard
+    deviation."""
+    fitted = waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
     spread = values.var()
     if spread <= 1e-12:
         return 0.0, 0.0

@@ -45,8 +45,8 @@ def port_traffic(frame: Frame, book: Rulebook) -> pd.DataFrame:
     # Of a port whose speed nobody tells, the share is the least that it can be; only few bytes are surely quiet.
     quiet = (use <= level["network_quiet_max"]) & (line.notna() | (rate <= level["network_quiet_bytes_per_second_max"]))
     read, down = use.notna(), ports["active_fraction"] == 0.0
-    port = ports["device"].astype(str) + "/" + ports["port"].astype(str)
-    ever = (read | ~down).groupby([ports["node"], port]).transform("any")
+    port = ports.groupby(["node", "device", "port"], sort=False, dropna=False).ngroup()
+    ever = (read | ~down).groupby(port).transform("any")
     table = pd.DataFrame(
         {
             **{key: ports[key] for key in keys},

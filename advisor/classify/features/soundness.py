@@ -65,8 +65,8 @@ _NEVER_ZERO = frozenset({"power_watts", "mem_total_bytes", *_CLOCKS})
 # is followed by "not found", "not supported".
 _PLAIN_BLANKS = np.array([2.0**31, 2.0**32, 2.0**47, 2.0**63, 2.0**64, float(0x7FFFFFF0)])
 _UNITS = np.array([1.0, 1e3, 1e6, 1024.0, 1024.0**2])
-_BLANKS = np.outer(_UNITS, _PLAIN_BLANKS).ravel()
-_BLANK_NEAR = np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()
+_EACH = np.outer(_UNITS, _PLAIN_BLANKS).ravel(), np.outer(_UNITS, np.maximum(32.0, 1e-12 * _PLAIN_BLANKS)).ravel()
+_BLANKS, _BLANK_NEAR = (values[np.argsort(_EACH[0])] for values in _EACH)
 
 # An engine this busy leaves a trace in every counter of the profiler.
 WORKS_MIN = 0.05
@@ -174,7 +174,9 @@ def _sizes(gpus: pd.DataFrame) -> pd.DataFrame:
 def _is_blank(values: Floats) -> Mask:
     """Which values are one of DCGM's blanks, in any unit."""
     out = values >= _PLAIN_BLANKS.min() - 32.0
-    out[out] = (np.abs(values[out][:, None] - _BLANKS) <= _BLANK_NEAR).any(axis=1)
+    told = values[out]
+    above = np.searchsorted(_BLANKS, told).clip(1, len(_BLANKS) - 1)
+    out[out] = np.any([np.abs(told - _BLANKS[at]) <= _BLANK_NEAR[at] for at in (above - 1, above)], axis=0)
     return out
 
 
@@ -203,13 +205,16 @@ def _impossible(table: _Table) -> None:
             empty = _is_blank(values)
             if "bytes" in metric:
                 empty &= values % 1024 != 0  # 2 and 4 GiB are sizes that there are, and steps in which rates are kept
-            wrong = (values < 0) | (values > most) | np.isinf(values) | ((values == 0) & (metric in _NEVER_ZERO))
-            above = ~wrong & ~empty & (values > 1.0) & (metric in RATIOS)
-            clipped = clipped | (above & (values > _ROUNDED))
-            table.put(name, above, 1.0)
-            table.put(name, empty | wrong, np.nan)
+            wrong = empty | (values < 0) | (values > most)
+            if metric in _NEVER_ZERO:
+                wrong |= values == 0
+            if metric in RATIOS:
+                above = ~wrong & (values > 1.0)
+                clipped = clipped | (above & (values > _ROUNDED))
+                table.put(name, above, 1.0)
+            table.put(name, wrong, np.nan)
             if not name.endswith(("_p95", "_max")):
-                gone, blank = empty | wrong, empty
+                gone, blank = wrong, empty
         called = _NAMES.get(metric, metric)
         table.remove(metric, gone)
         table.doubt(metric, BLANK, gone & blank, f"{called}: DCGM blank value, not a reading,")

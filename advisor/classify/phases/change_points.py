@@ -88,14 +88,13 @@ def cut_pieces(
     clear = np.concatenate([np.empty(0, dtype=np.bool_), *(piece.rows["whole"] for piece in pieces)])
     blurred = shared[rows.at] | (~clear & rows.segments.spread(rows.segments.any(clear)))
     labels = np.where(blurred, inputs.labels.code("unknown"), inputs.labels.own[rows.at])
-    names = np.array(inputs.labels.names, dtype=object)
-    every, ends, out = rows.gpu("ts"), rows.segments.bounds, []
+    names, every, ends, out = inputs.labels.names, rows.gpu("ts"), rows.segments.bounds, []
     for piece, whole, begin, end in zip(pieces, judgements, ends[:-1], ends[1:], strict=True):
         own, session, turned = slice(begin, end), piece.session, ()
         if begin < end:
-            told, fabric = names[labels[own]], _fabric_use(piece, inputs)
+            fabric = _fabric_use(piece, inputs)
             span = {"start": session.start, "end": session.end, "waits": whole.kind.label in ON_DEMAND_KINDS}
-            turned = turns(every[own], rows.seconds[own], told, fabric, **span)
+            turned = turns(every[own], rows.seconds[own], labels[own], names, fabric, **span)
         out.append(_cut(piece, turned, inputs))
     return out
 
@@ -130,21 +129,24 @@ def _fabric_use(piece: Piece, inputs: JudgementInputs) -> Floats:
 
 
 def turns(
-    ts: Floats, seconds: Floats, labels: npt.NDArray, fabric: Floats, *, waits: bool, start: float, end: float
-) -> tuple[Turn, ...]:
+    ts: Floats, seconds: Floats, labels: Ints, names: Sequence[str], fabric: Floats,
+    *, waits: bool, start: float, end: float,
+) -> tuple[Turn, ...]:  # fmt: skip
     """The behaviours of one workload in their order, without holes, from `start` (or its first row) to `end`.
 
-    One entry per row of the workload: `ts` its end, `seconds` observed, `labels` its bottleneck, `fabric` 1 where the
-    compute fabric of its node was in use, 0 where it was silent, NaN where nobody knows. Rows of several nodes meet in
-    their hour, so clocks that differ by minutes turn nothing. `waits`: the workload waits for demand.
+    One entry per row of the workload: `ts` its end, `seconds` observed, `labels` its bottleneck (of `names`, in order),
+    `fabric` 1 where the compute fabric of its node was in use, 0 where it was silent, NaN where nobody knows. Rows of
+    several nodes meet in their hour, so clocks that differ by minutes turn nothing. `waits`: the workload waits for
+    demand.
     """
     if end <= start:
         return ()
     if not (seconds > 0).any():
         return (Turn(start, end, UNKNOWN),)
-    hours, states, held = _by_hour(ts, seconds, labels, {*OPEN, *WAITING} if waits else {*OPEN})
-    path = _path(states, held) if len(states) > 1 else np.zeros(len(hours), dtype=np.intp)
-    path = _settled(path, states, held.sum(axis=1) > 0)
+    hours, states, held = _by_hour(ts, seconds, labels, names, {*OPEN, *WAITING} if waits else {*OPEN})
+    path = np.zeros(len(hours), dtype=np.intp)
+    if len(states) > 1:
+        path = _settled(_path(states, held), states, held.sum(axis=1) > 0)
     side = _fabric_side(ts, seconds, fabric, hours)
     start = max(start, float(hours[0]) - HOUR)  # what it did before nobody saw
     new = np.flatnonzero(np.diff(2 * path + (side if side is not None else 0), prepend=-1)).tolist()
@@ -157,20 +159,21 @@ def turns(
 
 
 def _by_hour(
-    ts: Floats, seconds: Floats, labels: npt.NDArray, open_labels: set[str]
+    ts: Floats, seconds: Floats, labels: Ints, every: Sequence[str], open_labels: set[str]
 ) -> tuple[Floats, list[str], Floats]:
     """Hours (their ends), the labels that occur, and the hours' share (0 to 1) that each label holds."""
     seen = seconds > 0
     hours, slot = np.unique(np.ceil(ts[seen] / HOUR) * HOUR, return_inverse=True)
-    code, names = pd.factorize(labels[seen], sort=True)
+    occur, code = np.unique(labels[seen], return_inverse=True)
+    names = [every[int(n)] for n in occur]
     table = np.zeros((len(hours), len(names)))
     np.add.at(table, (slot, code), seconds[seen])
     table /= np.bincount(slot, weights=seconds[seen], minlength=len(hours))[:, None]
     states = [n for n, name in enumerate(names) if name not in open_labels]
     if not states:
         # Nothing but open labels: one behaviour, called what it mostly is.
-        return hours, [str(names[int(table.sum(axis=0).argmax())])], np.ones((len(hours), 1))
-    return hours, [str(names[n]) for n in states], table[:, states]
+        return hours, [names[int(table.sum(axis=0).argmax())]], np.ones((len(hours), 1))
+    return hours, [names[n] for n in states], table[:, states]
 
 
 def _path(states: list[str], held: Floats) -> Ints:

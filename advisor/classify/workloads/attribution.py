@@ -81,17 +81,19 @@ def attribute(frame: Frame) -> Attribution:
                 sweep = _over_nobody(sweep, list(zip(whole.start[at], whole.end[at], strict=True)), int(n))
         if key in rows_of:
             sweep = _over_nobody(sweep, drained.get(key[0], ()), _DRAINED)  # type: ignore[index]
-        for n in np.unique(own.code):
+        for n in set(own.code.tolist()):
             held[ids[n]] += float((own.end - own.start)[own.code == n].sum())
         rows = rows_of.get(key, ints)
         bounds = begin[rows], stop[rows], observed[rows]
-        row, span, seconds, inside = overlaps(*bounds, own.start, own.end)
+        of_both = (np.concatenate((own.start, sweep.start)), np.concatenate((own.end, sweep.end)))
+        row, span, seconds, inside = overlaps(*bounds, *of_both)
+        row, count = rows[row], np.searchsorted(span, len(own.start))
         a, b = sweep.start[sweep.code == _SHARED], sweep.end[sweep.code == _SHARED]
         on_shared = np.searchsorted(b, own.start, side="right") < np.searchsorted(a, own.end, side="left")
-        shared_ids |= {ids[n] for n in np.unique(own.code[on_shared])}
-        workload_rows.append((rows[row], own.code[span], seconds, inside, on_shared[span], parts[span]))
-        row, span, seconds, _ = overlaps(*bounds, sweep.start, sweep.end)
-        places.append((rows[row], sweep.code[span], seconds))
+        shared_ids |= {ids[n] for n in own.code[on_shared].tolist()}
+        places.append((row[count:], sweep.code[span[count:] - len(own.start)], seconds[count:]))
+        span, of_it = span[:count], (seconds[:count], inside[:count])
+        workload_rows.append((row[:count], own.code[span], *of_it, on_shared[span], parts[span]))
     return Attribution(
         _sessions(frame, uses, held, shared_ids),
         _table(workload_rows, ("row", "workload_id", "seconds", "whole", "shared", "share"), ids),
@@ -198,6 +200,9 @@ def _sweep(own: _Spans, share: Floats, marked: Sequence[tuple[float, float]], wi
         code[n] = code[n - 1] if n else _NOBODY
     for a, b in marked:
         code[(start >= a) & (end <= b) & (code != _NOBODY)] = _SHARED
+    if not (holders > 1).any():  # as nearly all GPUs are
+        passed = np.concatenate(([0.0], np.cumsum(seconds)))
+        return _Spans(start, end, code), (passed[high] - passed[low]) / (own.end - own.start)
     used, unknown = held(np.nan_to_num(share)), held(np.isnan(share).astype(float))
     by_use = ~brief & (holders > 1) & (unknown < 0.5) & (used > 1e-9)
     equal = np.where(by_use, 0.0, seconds / np.where(brief, 1, np.maximum(holders, 1)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 
@@ -40,14 +41,14 @@ _COUNTS = ("prompt_tokens", "generated_tokens", "running_seconds", "waiting_seco
 
 
 def _facts(rows: pd.DataFrame) -> EngineFacts:
-    def known(name: str) -> pd.Series:
+    def known(name: str) -> npt.NDArray[np.float64]:
         """Values of a column that can be so; a server's table may lack the column."""
-        values = rows[name].astype(float) if name in rows else pd.Series(dtype=float)
+        values = rows[name].to_numpy(float) if name in rows else np.empty(0)
         return values[np.isfinite(values) & (values >= 0)]
 
     seconds = float(rows["seconds"].sum())
     rates = [float(told.sum()) / seconds if len(told := known(name)) else None for name in _COUNTS]
-    counted = pd.concat([known(name) for name in (*_COUNTS[:2], "running_max", "waiting_max", "requests")])
+    counted = np.concatenate([known(name) for name in (*_COUNTS[:2], "running_max", "waiting_max", "requests")])
     return EngineFacts(
         tuple(sorted(rows["engine"].dropna().astype(str).unique())), seconds / 3600, *rates,
         kv_cache=kv_percentile(rows), has_counted=bool((counted > 0).any()) if len(counted) else None,
@@ -57,9 +58,10 @@ def _facts(rows: pd.DataFrame) -> EngineFacts:
 def kv_percentile(rows: pd.DataFrame) -> float | None:
     """The 95th percentile of the KV cache in use, 0..1, to a percent; None where no server told."""
     # A page that answers may be read twice, a usage above all cannot be: such rows tell nothing.
-    known = rows[(rows["kv_percent"] >= 0) & (rows["kv_percent"] <= 100) & (rows["samples"] > 0)]
-    if known.empty:
+    percent, samples = rows["kv_percent"].to_numpy(float), rows["samples"].to_numpy(float)
+    known = (percent >= 0) & (percent <= 100) & (samples > 0)
+    if not known.any():
         return None
-    known = known.sort_values("kv_percent")
-    passed = known["samples"].cumsum().to_numpy(float)
-    return float(known["kv_percent"].to_numpy(float)[np.searchsorted(passed, 0.95 * passed[-1])]) / 100
+    order = np.argsort(percent[known])
+    passed = np.cumsum(samples[known][order])
+    return float(percent[known][order][np.searchsorted(passed, 0.95 * passed[-1])]) / 100

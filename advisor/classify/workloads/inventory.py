@@ -177,7 +177,8 @@ def inventory_of(frame: Frame, gpus_of_sku: Callable[[str], int | None], blind: 
     begin = max(frame.window.start, first) if np.isfinite(first) else frame.window.start
     span = max(frame.window.end - begin, 0.0)
     hour = np.ceil(seen["ts"].to_numpy(float) / HOUR_SECONDS)
-    most = seen.groupby([hour, "node", "gpu_uuid"])["observed_seconds"].sum().groupby(level=0).max()
+    gpu = frame.gpu_keys.number[(frame.gpu["observed_seconds"] > 0).to_numpy()]
+    most = seen["observed_seconds"].groupby([hour, gpu]).sum().groupby(level=0).max()
     by_hour = dict(zip(most.index.astype(float), most.clip(upper=HOUR_SECONDS).astype(float), strict=True))
     return Inventory(nodes, frame.window.end, frame.parents, span, _lacking(seen, begin, frame.window.end), by_hour)
 
@@ -337,10 +338,11 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
     observed, length = gpu["observed_seconds"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)
     seconds = _rounded(np.where(np.isfinite(observed), observed, 0.0), length)
     keys = frame.gpu_keys
-    whole = np.array([frame.parents.get(key, key)[1] for key in keys.keys], dtype=object)[keys.number]
+    under = [frame.parents.get(key, key) for key in keys.keys]
+    whole, names = pd.factorize(np.array([*under, None], dtype=object)[:-1])  # None: or they were a matrix
     table = pd.DataFrame(
         {
-            "node": gpu["node"], "whole": whole, "ts": gpu["ts"], "begin": gpu["ts"] - length,
+            "whole": whole[keys.number], "ts": gpu["ts"], "begin": gpu["ts"] - length,
             "instance": keys.among(frame.parents), "seconds": seconds,
         }
     )  # fmt: skip
@@ -349,19 +351,19 @@ def _coverage(frame: Frame) -> dict[tuple[str, str], GpuCoverage]:
         known = (told.all(axis=1) if measure in WHOLLY else told.any(axis=1)).to_numpy()
         table[measure] = np.where(known, seconds, 0.0)
     if table["instance"].any():
-        at = ["node", "whole", "ts", "begin"]
+        at = ["whole", "ts", "begin"]
         # Where instances tell of a moment, the parent's own row tells nothing that they do not.
-        sliced = table.groupby(at)["instance"].transform("any")
+        by_moment = table.groupby(at, sort=False)
+        sliced = by_moment["instance"].transform("any")
         # But power is the whole GPU's: an instance has none of its own.
-        table["power"] = table.groupby(at)["power"].transform("max")
+        table["power"] = by_moment["power"].transform("max")
         of_moment = {"instance": "any", "seconds": "max", **dict.fromkeys(MEASURED, "min")}
         table = table[table["instance"] | ~sliced].groupby(at, sort=False).agg(of_moment).reset_index()
     of_gpu = {"seconds": "sum", "begin": "min", "ts": "max", "instance": "any", **dict.fromkeys(MEASURED, "sum")}
-    summed = table[table["seconds"] > 0].groupby(["node", "whole"], sort=False).agg(of_gpu)
+    summed = table[table["seconds"] > 0].groupby("whole", sort=False).agg(of_gpu)
     summed[["seconds", *MEASURED]] /= HOUR_SECONDS
+    keys_of: list[tuple[str, str]] = names[summed.index].tolist()
     return {
-        (str(node), str(uuid)): GpuCoverage(
-            str(node), str(uuid), hours, begin, end, dict(zip(MEASURED, known, strict=True)), sliced
-        )
-        for (node, uuid), hours, begin, end, sliced, *known in summed.itertuples(name=None)
+        key: GpuCoverage(*key, hours, begin, end, dict(zip(MEASURED, known, strict=True)), sliced)
+        for key, (_, hours, begin, end, sliced, *known) in zip(keys_of, summed.itertuples(name=None), strict=True)
     }

@@ -120,10 +120,11 @@ def row_parts(frame: Frame, index: GpuIndex) -> npt.NDArray[np.float64]:
     size = np.where(cut, np.array(sizes)[keys.number], 0.0)
     seconds = np.nan_to_num(gpu["observed_seconds"].to_numpy(float))  # a row without any was not observed
     moments = [whole, gpu["ts"].to_numpy(float), gpu["interval_seconds"].to_numpy(float)]
+    moment = pd.Series(seconds).groupby(moments, sort=False).ngroup().to_numpy()  # once: keys of three take long
 
     def at_once(values: npt.NDArray, how: Literal["sum", "max", "any"]) -> npt.NDArray:
         """The sum or the like over the rows of a GPU and its instances at one moment."""
-        return pd.Series(values).groupby(moments, sort=False).transform(how).to_numpy()
+        return pd.Series(values).groupby(moment, sort=False).transform(how).to_numpy()
 
     unknown, length = cut & np.isnan(size), at_once(seconds, "max")
     # An instance of which nothing is known has an equal share of what the others leave.

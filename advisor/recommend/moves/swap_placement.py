@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -37,11 +37,16 @@ class SwapPlacement(Move):
         for found in fleet.found:
             if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric":
                 starved[found.group.series_id] = found.finding.id
+        trainings = [
+            (group, _content(fleet, group))
+            for group in fleet.groups
+            if group.kind in TRAINING_KINDS and group.recurs and group.nodes
+        ]
         taken: set[str] = set()
         for series in fleet.series:
             for found in series.asking("swap-placement"):
                 if found.waste == "fabric":
-                    partner, r = _best(fleet, series.group, found, taken)
+                    partner, r = _best(fleet, series.group, found, trainings, taken)
                     taken.add(partner)
                     yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
@@ -50,14 +55,15 @@ class SwapPlacement(Move):
         return f"Swap the nodes of {of} and " + (f"the training {partner}" if partner else "a training")
 
 
-def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[str, Recommendation]:
-    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
+def _best(
+    fleet: Fleet, group: Group, found: Found, trainings: Sequence[tuple[Group, CodedText | None]], taken: set[str]
+) -> tuple[str, Recommendation]:
+    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none.
+    `trainings`: each with why no swap would serve it."""
     reasons: list[tuple[str, CodedText]] = []
     open_: list[tuple[float, str, Recommendation]] = []
-    for training in fleet.groups:
-        if training.kind not in TRAINING_KINDS or not training.recurs or not training.nodes:
-            continue
-        reason = _unfit(fleet, group, training)
+    for training, content in trainings:
+        reason = content or _unfit(fleet, group, training)
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it is part of another swap")
         if reason is None:
@@ -81,13 +87,18 @@ def _best(fleet: Fleet, group: Group, found: Found, taken: set[str]) -> tuple[st
     )  # fmt: skip
 
 
-def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
-    here, there = serving.nodes[0], training.nodes[0]
+def _content(fleet: Fleet, training: Group) -> CodedText | None:
+    there = training.nodes[0]
     if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
         return coded("has-a-fabric", "its nodes have a fabric")
     waits = _share_waited(training)
     if waits < STARVES:
         return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
+    return None
+
+
+def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
+    here, there = serving.nodes[0], training.nodes[0]
     if (here.provider, here.region) != (there.provider, there.region):
         return coded("runs-elsewhere", "it runs at a different provider or in a different region")
     if here.gpu_sku != there.gpu_sku:

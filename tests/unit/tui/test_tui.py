@@ -54,7 +54,7 @@ def test_a_story_shows_evidence_a_plot_findings_and_what_would_overturn_them() -
         await s.ready()
         await s.until(lambda: isinstance(s.app.screen, WorkloadPage))
         for told in ("online-inference, confidence", "Use of the GPUs, %", "DRAM active, %", "DRAM sustained: 88",
-                     "idle fabric up to 1%: 0.5", "◆ this workload", "71 % of the memory roof that",
+                     "idle fabric up to 0.1 %:", "◆ this workload", "71 % of the memory roof that",
                      "idle-fabric: ",
                      "Changes if: ", "$7,177/month), risk very-low", "of its GPU time was observed"):  # fmt: skip
             await s.shows(told)

@@ -18,6 +18,7 @@ _LABELS = {
     "C": "compute", "M": "hbm-bandwidth", ".": "idle", "x": "mixed", "?": "unknown", "H": "host-input", "l": "latency",
     "N": "network",
 }  # fmt: skip
+_NAMES = sorted(_LABELS.values())
 DECODE_STEADY = {**DECODE, "tensor_active": 0.08}
 
 
@@ -25,7 +26,7 @@ def _turned(course: str, *, waits: bool = False, fabric: Sequence[float] | None 
     """(label, hours) of the turns of a workload whose hours have these labels."""
     ts = START + HOUR * np.arange(1.0, len(course) + 1)
     found = turns(
-        ts, np.full(len(course), HOUR), np.array([_LABELS[c] for c in course], dtype=object),
+        ts, np.full(len(course), HOUR), np.array([_NAMES.index(_LABELS[c]) for c in course]), _NAMES,
         np.full(len(course), np.nan) if fabric is None else np.array(fabric), waits=waits, start=START,
         end=float(ts[-1]),
     )  # fmt: skip
@@ -84,8 +85,8 @@ def test_the_number_of_phases_is_bounded() -> None:
 
 def test_no_rows_no_time_and_no_length_give_no_error() -> None:
     nothing = np.empty(0)
-    assert turns(nothing, nothing, nothing.astype(object), nothing, waits=False, start=1.0, end=1.0) == ()
-    (turn,) = turns(nothing, nothing, nothing.astype(object), nothing, waits=False, start=1.0, end=9.0)
+    assert turns(nothing, nothing, nothing.astype(int), _NAMES, nothing, waits=False, start=1.0, end=1.0) == ()
+    (turn,) = turns(nothing, nothing, nothing.astype(int), _NAMES, nothing, waits=False, start=1.0, end=9.0)
     assert turn.behaviour.label == "unknown"
 
 
