@@ -234,8 +234,8 @@ def _of_one(hours: Ints, load: Floats) -> dict[str, float]:
     mean = np.bincount(of_day, weights=load, minlength=24) / np.maximum(count, 1)
     if (count > 0).all():
         twice = np.concatenate([mean, mean])
-        best = np.lib.stride_tricks.sliding_window_view(twice, WORKING_HOURS).copy().sum(axis=1).max()
-        out["working_hours_share"] = float(best / mean.sum())
+        spans = np.lib.stride_tricks.sliding_window_view(twice, WORKING_HOURS).copy()
+        out["working_hours_share"] = float(spans.sum(axis=1).max() / mean.sum())
         out["night_level"] = float(np.sort(mean)[:6].mean() / mean.mean())
     before = np.searchsorted(hours, hours - 24)
     paired = (before < len(hours)) & (hours[np.minimum(before, len(hours) - 1)] == hours - 24)
@@ -337,8 +337,7 @@ def _sync(wide: Floats) -> float:
 
 
 def _daily_share(waves: Floats, values: Floats) -> tuple[float, float]:
-    """Share of the variance that a 24 h wave and its first harmonic (`waves`, by hour) explain, and the wave's standard
-    deviation."""
+    """Share of the variance that a 24 h wave and its first harmonic (`waves`) explain, and the wave's deviation."""
     fitted = waves @ np.linalg.lstsq(waves, values, rcond=None)[0]
     spread = values.var()
     if spread <= 1e-12:

@@ -206,8 +206,7 @@ def _impossible(table: _Table) -> None:
             if "bytes" in metric:
                 empty &= values % 1024 != 0  # 2 and 4 GiB are sizes that there are, and steps in which rates are kept
             wrong = empty | (values < 0) | (values > most)
-            if metric in _NEVER_ZERO:
-                wrong |= values == 0
+            wrong |= (values == 0) & (metric in _NEVER_ZERO)
             if metric in RATIOS:
                 above = ~wrong & (values > 1.0)
                 clipped = clipped | (above & (values > _ROUNDED))

@@ -9,31 +9,31 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 5360,
-    "agent": 23050,
+    "rules": 5305,
+    "agent": 23045,
     "agent/inventory": 4960,
     "agent/service": 4915,
     "agent/sources": 4875,
-    "agent/store": 3880,
-    "advisor": 60850,
-    "advisor/cli": 4230,
-    "advisor/core": 3710,
+    "agent/store": 3875,
+    "advisor": 53845,
+    "advisor/cli": 4055,
+    "advisor/core": 3675,
     "advisor/demo": 1490,
-    "advisor/doctor": 1130,
-    "advisor/ledger": 1980,
+    "advisor/doctor": 1110,
+    "advisor/ledger": 1900,
     "advisor/mail": 1760,
-    "advisor/recommend": 11180,
+    "advisor/recommend": 9025,
     "advisor/patches": 1000,
     "advisor/plan": 2865,
     "advisor/telemetry": 5960,
     "advisor/classify": 6840,
-    "advisor/views": 5830,
-    "tui": 7830,
-    "tests": 43650,
-    "benchmarks": 11040,
+    "advisor/views": 5300,
+    "tui": 7745,
+    "tests": 41710,
+    "benchmarks": 10770,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 97_000, 740
+PRODUCT_LINES, PRODUCT_FILES = 89_930, 661
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 
