@@ -157,7 +157,7 @@ def recommendation_sections(advice: Advice, r: Recommendation, rejected: int = 1
         ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
         ("freed", f"{words.hours(r.freed_gpu_hours_per_month)}/month" if r.freed_gpu_hours_per_month else words.NONE),
         ("energy saved/month", words.energy_words(r)),
-        ("a month is projected from", f"{r.observed_hours:,.0f} h of data" if r.observed_hours else words.NONE),
+        ("projected from", f"{r.observed_hours:,.0f} h of data" if r.observed_hours else words.NONE),
         ("cash from", r.available_from or words.NONE),
         ("break-even demand", r.break_even or words.NONE),
         ("changes", "; ".join(map(str, r.changes)) or words.NONE),

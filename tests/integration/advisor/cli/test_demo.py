@@ -56,7 +56,7 @@ def test_the_demo_prints_commands_that_run_and_writes_a_mail_that_compares_two_w
         again = paste(command, tmp_path)
         assert again.returncode == 0, (command, again.stderr)
         if " explain " in command and command in printed:
-            assert "idle-fabric" in again.stdout  # the founding case: a service on a fabric that is silent
+            assert "network fabric unused" in again.stdout  # the founding case: a service on a silent fabric
 
 
 def test_the_picture_of_the_readme_is_what_the_demo_prints() -> None:
