@@ -14,7 +14,7 @@ from ...core.coded_text import CodedText
 from ...core.latency_words import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, WorkloadVerdict
-from ...recommend.groups import HOURS_PER_MONTH
+from ...core.worth import HOURS_PER_MONTH
 from ..energy import workload_words
 from ..phases import phase_reasons, phase_rows
 from ..subjects import Subject, workload_of
@@ -150,6 +150,7 @@ def recommendation_sections(advice: Advice, r: Recommendation, rejected: int = 1
     """A recommendation with what speaks for and against it; what it does not change has no row. `rejected`: so many
     node types with their reasons."""
     more = len(r.rejected) - rejected
+    projected = r.saving_usd_per_month or r.freed_gpu_hours_per_month or r.energy_saving_kwh_per_month
     rows = (
         ("from", _configuration(r.source)),
         ("to", _configuration(r.target)),
@@ -157,7 +158,7 @@ def recommendation_sections(advice: Advice, r: Recommendation, rejected: int = 1
         ("saving", words.saving_words(r.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)),
         ("freed", f"{words.hours(r.freed_gpu_hours_per_month)}/month" if r.freed_gpu_hours_per_month else words.NONE),
         ("energy saved/month", words.energy_words(r)),
-        ("projected from", f"{r.observed_hours:,.0f} h of data" if r.observed_hours else words.NONE),
+        ("projected from", f"{r.observed_hours:,.0f} h of data" if r.observed_hours and projected else words.NONE),
         ("cash from", r.available_from or words.NONE),
         ("break-even demand", r.break_even or words.NONE),
         ("changes", "; ".join(map(str, r.changes)) or words.NONE),
