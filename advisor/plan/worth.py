@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 
+from ..core.worth import HOURS_PER_MONTH
 from .problem import FOREVER, PlanNode, PlanOption, Problem
 
-HOURS_PER_MONTH = 730.0
 MONTH_SECONDS = HOURS_PER_MONTH * 3600
 # Share of a node (or of its GPUs, or its energy) that relocating one replica must bring: less is not worth a restart
 # (assumed; for cash it is `Problem.move_usd`).

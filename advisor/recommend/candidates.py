@@ -14,9 +14,9 @@ import numpy as np
 from ...rules.catalog.types import GpuSku, NodeSku, Price
 from ..core.advice_types import COUNTED_RISKS, Rejected
 from ..core.coded_text import CodedText, all_of, coded
+from ..core.worth import HOURS_PER_MONTH
 from .constraints import gates
 from .fleet import Baseline, Fleet, nodes_for
-from .groups import HOURS_PER_MONTH
 from .prediction import Array, Link, Prediction, Refusal
 
 # Demand at which a break-even is looked for, as shares of today's peak.

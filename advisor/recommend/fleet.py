@@ -19,13 +19,15 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts, Verdicts
 from ..core.advice_types import Action, Configuration, EvidenceClaim
 from ..core.coded_text import CodedText, coded
+from ..core.worth import HOURS_PER_MONTH
 from .constraints import NVLINK, fewer_gpus_gates
 from .evidence import WORK
 from .finding import Found
-from .groups import HOURS_PER_MONTH, Group
+from .groups import Group
 from .predict.calibration import NO_SITE, Site
 from .prediction import Array, Link, Prediction, Refusal, predict
 from .price_book import PriceBook
+from .progress import JOB_SECONDS
 
 DRAWS = 500
 # How much more than the 95th percentile of the window a count of GPUs is made for: the next weeks' is another. Made for
@@ -35,8 +37,6 @@ SIZING_MARGIN = 1.1
 NODES_UNKNOWN = coded("nodes-unknown", "its nodes are unknown")
 # The rules that set the headroom, and whose findings silence every other: signals that contradict one another.
 SIZING_RULE, FAULT_RULE = "too-many-gpus", "telemetry-fault"
-# Jobs follow the week: one that began within it is projected from no less.
-WEEK_SECONDS = 7 * 86400.0
 # A reason so weak that what it asks for is named among the reasons and not told for it alone.
 WEAK = 9
 
@@ -85,7 +85,7 @@ class Fleet:
         """The observed hours that a month's figures of a group rest on: from its first run in the window on, and at
         least the last week. Hours in which no agent ran are no rest of it."""
         window = self.verdicts.window
-        first = min(*(w.start for w in group.workloads), window.end - WEEK_SECONDS)
+        first = min(*(w.start for w in group.workloads), window.end - JOB_SECONDS)
         seen = self.verdicts.inventory.observed_hours or window.hours
         return min(seen, (window.end - max(first, window.start)) / 3600)
 

@@ -19,7 +19,6 @@ from ..core.verdict_types import INFERRED, WorkloadVerdict
 from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
-HOURS_PER_MONTH = 730.0
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
 # Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s: below a
 # hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the lowest edge of

@@ -15,9 +15,9 @@ from ..core.advice_types import Action, Interval, Realisation, Recommendation, S
 from ..core.coded_text import CodedText
 from ..core.formatting import dated, spread, usd
 from ..core.ids import stable_id
+from ..core.worth import HOURS_PER_MONTH
 from .evidence import EvidenceGate
 from .fleet import DRAWS, Fleet, Series
-from .groups import HOURS_PER_MONTH
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from .pricing import Cash, cash_of
 from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after

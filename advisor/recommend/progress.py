@@ -18,7 +18,8 @@ from ..core.advice_types import Advice, Configuration, Interval, NodeStanding, S
 from ..core.formatting import listed
 from ..core.timestamps import minute
 from ..core.verdict_types import WorkloadVerdict
-from .groups import CURRENT_SECONDS, HOURS_PER_MONTH, holding_now
+from ..core.worth import HOURS_PER_MONTH
+from .groups import CURRENT_SECONDS, holding_now
 
 # Steps are taken for told where so much of the busy time has a period.
 PERIOD_SHARE_MIN = 0.5
@@ -28,7 +29,7 @@ GONE_SECONDS = 3 * 86400.0
 SILENT_SECONDS = 2 * 3600.0
 # Figures of a run that began this long before the move are still taken for the move's own.
 SLACK_SECONDS = 3600.0
-# Jobs follow the week.
+# Jobs follow the week: less than one of them is projected to no month.
 JOB_SECONDS = 7 * 86400.0
 
 Place = Literal["source", "target"]

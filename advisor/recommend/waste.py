@@ -106,10 +106,10 @@ class Asked:
     not_judged: tuple[NotJudged, ...]
 
 
-def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules | None = None) -> Asked:
+def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Asked:
     """All that the rules say. A rule fires on numbers it can show; a telemetry fault, too little data or an unknown
     kind leave it without a verdict, and what an exception silences counts as clean: the site decided it."""
-    own = (_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids)) if custom else ()
+    own = (_OwnRule(rule_id, custom) for rule_id in sorted(custom.ids))
     found: list[Found] = []
     notes: list[CodedText] = []
     judged: list[RuleVerdicts] = []

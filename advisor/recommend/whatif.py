@@ -19,11 +19,11 @@ from ..core.advice_types import Configuration, Interval, Realisation, Recommenda
 from ..core.coded_text import CodedText, Scalar, coded
 from ..core.energy_sums import JOULES_PER_KWH
 from ..core.timestamps import day
+from ..core.worth import HOURS_PER_MONTH
 from .candidates import job_hours, link_of, no_figures
 from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
 from .finding import ClockChange
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
-from .groups import HOURS_PER_MONTH
 from .latency import broken_limits, kept_words, slowdown_of, unpredicted_words
 from .market import ELSEWHERE
 from .move import Saving

@@ -27,13 +27,11 @@ _PLAIN_MAX = 512 * 1024
 _LISTS = ("csv", "json")  # the formats of the lists
 
 
-def letter_of(
-    story: Story, *, links: ReaderLinks = NO_LINKS, lists_max: int = LISTS_MAX, lettering: Words | None = None
-) -> Letter:
-    """The mail of a story, before anybody is addressed. `lists_max`: bytes of all its lists together; `lettering`: kept
-    from one mail to the next, so that the words of their charts are drawn once."""
+def letter_of(story: Story, *, links: ReaderLinks = NO_LINKS, lettering: Words | None = None) -> Letter:
+    """The mail of a story, before anybody is addressed. `lettering`: kept from one mail to the next, so that
+    the words of their charts are drawn once."""
     charts = charts_of(story, lettering or Words())
-    lists, left_out = _fitting(_lists(story), lists_max)
+    lists, left_out = _fitting(_lists(story))
     lengths = Lengths()
     page = mail_document(story, charts, lengths, left_out, links)
     html = mail_html(page)
@@ -76,10 +74,10 @@ def _lists(story: Story) -> tuple[Attachment, ...]:
     return tuple(every)
 
 
-def _fitting(lists: Sequence[Attachment], most: int) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+def _fitting(lists: Sequence[Attachment]) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
     """The lists that a mail can carry, and the names of those left out: the largest first."""
     kept = list(lists)
-    while sum(len(file.data) for file in kept) > most:
+    while sum(len(file.data) for file in kept) > LISTS_MAX:
         kept.remove(max(kept, key=lambda file: len(file.data)))
     return tuple(kept), tuple(file.name for file in lists if file not in kept)
 

@@ -10,9 +10,10 @@ from ...core.advice_types import Configuration, EvidenceClaim, Recommendation, S
 from ...core.coded_text import coded
 from ...core.formatting import counted, gpus, listed
 from ...core.verdict_types import WorkloadVerdict
+from ...core.worth import HOURS_PER_MONTH
 from ..evidence import WORK
 from ..fleet import Fleet
-from ..groups import HOURS_PER_MONTH, Group
+from ..groups import Group
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend
 from ..predict.mig_model import COVERAGE_HOURS, pack
 

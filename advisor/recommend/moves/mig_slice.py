@@ -12,10 +12,11 @@ from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, R
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.verdict_types import WorkloadVerdict
+from ...core.worth import HOURS_PER_MONTH
 from ..constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Series, nodes_for
-from ..groups import HOURS_PER_MONTH, Group
+from ..groups import Group
 from ..move import Move, Saving, recommend_for
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..progress import MoveState, Observation, PredictionSnapshot, by_runs

@@ -10,13 +10,12 @@ from ....rules.catalog.types import NodeSku
 from ...core.advice_types import COUNTED_RISKS, Configuration, Recommendation, Rejected, SavingsBaseline
 from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import counted, gpus, usd
-from ...core.worth import FABRIC_REASONS
+from ...core.worth import FABRIC_REASONS, HOURS_PER_MONTH
 from ..candidates import Candidate, break_even, candidates, job_hours
 from ..constraints import NODES_MIXED, NODES_SHARED
 from ..evidence import WORK
 from ..finding import Found, series_label
 from ..fleet import Baseline, Series
-from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, Move, Saving, recommend_for
 from ..pricing import cash_of
 

@@ -12,10 +12,10 @@ from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus as gpus_words
 from ...core.timestamps import minute
+from ...core.worth import HOURS_PER_MONTH
 from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Series, load_words
-from ..groups import HOURS_PER_MONTH
 from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend_for
 from ..prediction import risk_of
 from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterator
 from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
 from ...core.formatting import counted, gpus, listed
 from ...core.timestamps import minute
+from ...core.worth import HOURS_PER_MONTH
 from ..evidence import GAP_MAX, REST, all_seen
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
-from ..groups import HOURS_PER_MONTH, Group
+from ..groups import Group
 from ..move import WEEK_HOURS, Move, Saving, recommend
 from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_of_nodes_left, hours
 

@@ -16,10 +16,11 @@ from ...classify.types import NodeFacts, RestLevel
 from ...core.advice_types import Recommendation, SavingsBaseline
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import gpus, percent
+from ...core.worth import HOURS_PER_MONTH
 from ..evidence import REST
 from ..finding import series_label
 from ..fleet import DRAWS, Fleet, Series
-from ..groups import HOURS_PER_MONTH, Group
+from ..groups import Group
 from ..move import WEEK_HOURS, Move, at_power_price, recommend_for
 from ..prediction import percentiles
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level

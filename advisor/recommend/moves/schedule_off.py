@@ -11,10 +11,10 @@ import pandas as pd
 from ....rules.policy.labels import ON_DEMAND_KINDS
 from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
+from ...core.worth import HOURS_PER_MONTH
 from ..evidence import REST, all_seen
 from ..finding import series_label
 from ..fleet import DRAWS, Series
-from ..groups import HOURS_PER_MONTH
 from ..move import WEEK_HOURS, Move, Saving, recommend_for
 from ..prediction import percentiles, risk_of
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then

@@ -18,7 +18,8 @@ from ....rules.models.power_model import PowerCurve, PowerModel
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
 from ...core.coded_text import coded
-from ..groups import HOURS_PER_MONTH, Group
+from ...core.worth import HOURS_PER_MONTH
+from ..groups import Group
 from ..prediction import NORM, Array, Factors, Phase, Prediction, Refusal, Use, interval_of, not_measured, time_ratio
 from ..sustained_rates import family
 

@@ -9,9 +9,10 @@ from ....rules.models.power_model import load_power_model
 from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
+from ...core.worth import HOURS_PER_MONTH
 from ..finding import ClockChange, as_percent, watts
 from ..fleet import Fleet
-from ..groups import HOURS_PER_MONTH, Group
+from ..groups import Group
 from ..predict.clock_model import best_cap, lower_clock, power_at_work
 from ..prediction import Refusal
 from ..price_book import PriceBook

@@ -14,9 +14,10 @@ from ...core.formatting import counted, dated, listed, usd
 from ...core.ids import stable_id
 from ...core.timestamps import day, span
 from ...core.verdict_types import WorkloadVerdict
+from ...core.worth import HOURS_PER_MONTH
 from ..finding import Clean, Found, Outcome, Unjudged, node_words, when_possible
 from ..fleet import Fleet
-from ..groups import HOURS_PER_MONTH, Group
+from ..groups import Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric
 from ..rule import Rule, seen_at_work, seen_too_short
 

@@ -162,7 +162,7 @@ def fleets(draw):
 def test_a_rule_speaks_once_of_everybody_in_its_scope_and_the_counts_say_so(given):
     book = rulebook(catalog())
     fleet = fleet_of(given, book, END, np.random.default_rng(1))
-    counted = {one.rule: one for one in find_waste(fleet, book.exceptions).judged}
+    counted = {one.rule: one for one in find_waste(fleet, book.exceptions, book.custom).judged}
     for rule in RULES:
         spoken = []
         for one in rule.find(fleet):
