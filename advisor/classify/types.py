@@ -1,7 +1,6 @@
 """What the telemetry of a window says: every workload's verdict, every node's facts, every GPU-hour's place.
 
-This is what `advisor/recommend` reads. Nothing here knows a price: each workload's `cost_usd` is None until money fills
-it.
+`advisor/recommend` reads it. Nothing here knows a price: each workload's `cost_usd` is None until money fills it.
 """
 
 from __future__ import annotations
