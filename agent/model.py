@@ -110,7 +110,7 @@ class GpuProcess:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """Whose work it is; identities are as in docs/architecture.md. `command`: what may be kept of a command line
-    (`inventory/processes/command_line.py`).
+    (`jobs/command_line.py`).
 
     `restarts`: how often Slurm requeued the job before this run. `controller_kind`: the kind of Kubernetes object that
     `name` names (Deployment, PyTorchJob ...). `team`: by a label that the site named. None: not told.

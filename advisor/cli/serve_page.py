@@ -14,7 +14,7 @@ from threading import Lock
 
 from ...agent.base.address import Address
 from ...agent.base.openmetrics import ExpositionFormat
-from ...agent.service.exporter.http_server import MetricsServer
+from ...agent.service.http_server import MetricsServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
 from ..core.advice_json import read_advice
 from ..incidents.store import IncidentStore

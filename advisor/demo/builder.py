@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ...agent.inventory.identity.ids import series_id, workload_id
-from ...agent.inventory.processes.frameworks import framework_of
+from ...agent.jobs.frameworks import framework_of
+from ...agent.jobs.ids import series_id, workload_id
 from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku
 from ...rules.policy.labels import BottleneckLabel, KindLabel

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...agent.store.writing.writer import Writer
+from ...agent.store.writer import Writer
 from ...rules.base.errors import UsageError
 from ...rules.base.progress import Steps, no_steps
 from ...rules.catalog.loader import load_catalog

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...agent.model import Period
-from ...agent.store.file.codec import RollupTable
-from ...agent.store.writing.node_writer import NodeWriter
+from ...agent.store.codec import RollupTable
+from ...agent.store.node_writer import NodeWriter
 from . import rollup
 from .builder import Placed, PlannedNode
 from .hardware import SimNode

@@ -6,7 +6,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ...agent.sources.scrape.dcgm import FIELDS
+from ...agent.sources.dcgm import FIELDS
 
 _OF_FIELD = {field.metric: field.csv for field in FIELDS}
 DCGM_FILE = "dcgm-exporter's counters CSV (-f, or the Helm value customMetrics)"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...agent.inventory.identity.identity import MARKED
+from ...agent.jobs.identity import MARKED
 from ...rules.catalog.hour_prices import GPU_HOUR, NODE_HOUR, SOURCE, HourPrices
 from ...rules.catalog.loader import Catalog
 from ...rules.catalog.node_files import ANY_REGION

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ...agent.inventory.identity.ids import workload_id
-from ...agent.store.reading import queries
+from ...agent.jobs.ids import workload_id
+from ...agent.store import queries
 from ..core.formatting import counted
 from ..core.frame import Frame, Window
 from ..core.scalars import records, text

@@ -16,10 +16,10 @@ from typing import Any
 import pandas as pd
 
 from ...agent.base.slurm_job import SlurmJob
-from ...agent.inventory.identity.ids import series_id, slurm_parts, workload_id
+from ...agent.jobs.ids import series_id, slurm_parts, workload_id
 from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
-from ...agent.store.reading import queries
-from ...agent.store.writing.slurm_rows import short_name
+from ...agent.store import queries
+from ...agent.store.slurm_rows import short_name
 from ..core.coded_text import coded
 from ..core.frame import Frame
 from ..core.scalars import Record, records, text

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...agent.store.reading import queries
-from ...agent.store.reading.queries import Query
+from ...agent.store import queries
+from ...agent.store.queries import Query
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
 from . import tables

@@ -11,8 +11,8 @@ import orjson
 import pandas as pd
 
 from ...agent.metrics import THROTTLE_MASK
-from ...agent.store.reading.queries import Query
-from ...agent.store.reading.reader import decoded
+from ...agent.store.queries import Query
+from ...agent.store.reader import decoded
 from ..core.histogram_array import WIDTH, BinsArray
 from .ranges import MAX_NUMBER, NEEDED, impossible, observed_most
 

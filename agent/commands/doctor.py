@@ -8,10 +8,10 @@ import os
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_stdout
 from ..base.clock import SystemClock
-from ..inventory.slurm.slurm_conf import SlurmConfReader
-from ..service.diagnostics import doctor, slurm_checks
-from ..service.diagnostics.probe import probe_node
-from ..store.file.filesystem_check import place_line
+from ..jobs.slurm_conf import SlurmConfReader
+from ..service import doctor, slurm_checks
+from ..service.probe import probe_node
+from ..store.filesystem_check import place_line
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 EXAMPLES = ("skuwise agent doctor",)

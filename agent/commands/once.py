@@ -8,8 +8,8 @@ import os
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_stdout
 from ..base.clock import SystemClock
-from ..service.diagnostics import once
-from ..service.diagnostics.probe import probe_node
+from ..service import once
+from ..service.probe import probe_node
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 EXAMPLES = ("skuwise agent once", "skuwise agent once --format json")

@@ -7,7 +7,7 @@ import argparse
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED
 from ...rules.base.output import write_stdout
 from ..base.durations import parse_duration
-from ..service.runtime.control import ask
+from ..service.control import ask
 from .options import add_running_agent, settings_of
 
 EXAMPLES = ("skuwise agent pause --for 10m",)

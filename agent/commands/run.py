@@ -6,7 +6,7 @@ import argparse
 import os
 
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, EXIT_NOTHING
-from ..service.runtime.daemon import run_agent, say_on_stderr
+from ..service.daemon import run_agent, say_on_stderr
 from .options import add_trees, settings_of
 
 EXAMPLES = (

@@ -6,7 +6,7 @@ import argparse
 
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_lines
-from ..service.runtime.control import ask
+from ..service.control import ask
 from .options import add_running_agent, settings_of
 
 EXAMPLES = ("skuwise agent status --format json",)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ..base.slurm_job import SlurmJob
-from ..inventory.identity.hostlist import expand
-from ..store.writing.slurm_rows import short_name
+from ..jobs.hostlist import expand
+from ..store.slurm_rows import short_name
 
 # A scan is 10 s, and the first look at a process may be a few scans late.
 SLACK_SECONDS = 60.0

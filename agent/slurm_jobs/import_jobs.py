@@ -25,7 +25,7 @@ from ...rules.base.output import say
 from ..base.durations import parse_duration
 from ..base.safe_text import clean_text
 from ..config import load_config
-from ..store.writing.slurm_rows import known_jobs, write_jobs
+from ..store.slurm_rows import known_jobs, write_jobs
 from .choice import JobsOfNode
 from .read_jobs import Keep, ReadJobs, keep_all
 from .sacct import read_sacct

@@ -14,7 +14,7 @@ from ..model import Absence, Capability, Gpu, Instant
 from .gpu_backend import GpuBackend
 
 if TYPE_CHECKING:
-    from .nvidia.driver import NvidiaDriver
+    from .nvidia_driver import NvidiaDriver
 
 # linux/capability.h. Profiling needs CAP_SYS_ADMIN, or CAP_PERFMON from driver R565 on.
 _SYS_ADMIN, _PERFMON = 21, 38
@@ -93,7 +93,7 @@ def _text(path: Path) -> str:
 
 
 def _connect(config: AgentConfig) -> NvidiaDriver:
-    from .nvidia.driver import NvidiaDriver  # noqa: PLC0415 - whoever only asks for names loads no NVML
+    from .nvidia_driver import NvidiaDriver  # noqa: PLC0415 - whoever only asks for names loads no NVML
 
     return NvidiaDriver(config.interval_seconds, config.max_gap_seconds, now=boot_seconds)
 

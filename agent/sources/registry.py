@@ -6,10 +6,10 @@ GPU drivers come before all of them (`gpu_backends.py`).
 from __future__ import annotations
 
 from .base import SourceSpec
-from .fabric.ethernet import ETHERNET
-from .fabric.infiniband import INFINIBAND
+from .dcgm import DCGM
+from .ethernet import ETHERNET
 from .host import HOST
-from .scrape.dcgm import DCGM
-from .scrape.serving import SERVING
+from .infiniband import INFINIBAND
+from .serving import SERVING
 
 SOURCES: tuple[SourceSpec, ...] = (INFINIBAND, ETHERNET, HOST, DCGM, SERVING)

@@ -16,10 +16,10 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.base.errors import StoreError, UsageError
-from .file.database import APPLICATION_ID, read_header
-from .file.disk_errors import damaged_error
-from .reading.reader import Reader, open_reader
-from .rollup.rollups import RollupJob
+from .database import APPLICATION_ID, read_header
+from .disk_errors import damaged_error
+from .reader import Reader, open_reader
+from .rollups import RollupJob
 
 _MODE = 0o640
 _RAW = ("tick", "gpu_sample", "fabric_sample")

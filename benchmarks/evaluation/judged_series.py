@@ -18,8 +18,8 @@ from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import NothingToDo
 from skuwise.rules.catalog.loader import Catalog
 from skuwise.tests.server_metrics.prometheus_series import Series

@@ -11,7 +11,7 @@ from typing import get_args
 
 import pytest
 from skuwise.agent.model import Gpu, Node, Tick
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import SourceError
 from skuwise.rules.catalog.gpu_files import load_gpus
 from skuwise.rules.catalog.types import GpuSku

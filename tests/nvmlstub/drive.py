@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 
 from skuwise.agent.model import Absence, Instant, Probe, Reading
-from skuwise.agent.sources.nvidia.driver import NvmlSource
-from skuwise.agent.sources.nvidia.gpm import GpmSource
-from skuwise.agent.sources.nvidia.nvlink import NvlinkSource
-from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
+from skuwise.agent.sources.gpm import GpmSource
+from skuwise.agent.sources.nvidia_driver import NvmlSource
+from skuwise.agent.sources.nvlink import NvlinkSource
+from skuwise.agent.sources.nvml_session import NvmlSession
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
 
 MAX_GAP_SECONDS = 10.0

@@ -15,7 +15,7 @@ from ...advisor.core.frame import Frame
 from ...advisor.core.histogram_array import BinsArray
 from ...agent.base.openmetrics import format_number
 from ...agent.metrics import BIN_EDGES
-from ...agent.service.exporter.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
+from ...agent.service.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from .prometheus_series import Floats, Series, known_only
 
 HOUR = 3600.0

@@ -15,9 +15,9 @@ import pandas as pd
 
 from ...advisor.core.frame import Window
 from ...advisor.telemetry.tables import to_table
-from ...agent.store.reading import queries
-from ...agent.store.reading.queries import Query
-from ...agent.store.reading.reader import open_reader
+from ...agent.store import queries
+from ...agent.store.queries import Query
+from ...agent.store.reader import open_reader
 from .prometheus_series import Floats, Series, known_only
 
 MIB = 1024.0**2

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant, Reading
-from skuwise.agent.service.driver.bursts import MAX_GAP_SECONDS, Bursts
-from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
-from skuwise.agent.sources.fabric.infiniband import InfinibandSource
+from skuwise.agent.service.bursts import MAX_GAP_SECONDS, Bursts
+from skuwise.agent.service.guard import Deadlines, GuardedDriver
 from skuwise.agent.sources.gpu_backends import NVIDIA
-from skuwise.agent.sources.nvidia.driver import NvidiaDriver
+from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 
 PERIOD_SECONDS, BUSY_SECONDS = 0.8, 0.5
 TICK_SECONDS = 0.2

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.model import Instant
-from skuwise.agent.sources.scrape.prometheus_text import PageParser
-from skuwise.agent.sources.scrape.scraper import FetchedPage, Target
+from skuwise.agent.sources.prometheus_text import PageParser
+from skuwise.agent.sources.scraper import FetchedPage, Target
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 

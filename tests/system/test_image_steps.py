@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from skuwise.tests.integration.agent.inventory.test_podresources import KubeletServer
+from skuwise.tests.integration.agent.jobs.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import StubBuildError, build
 from skuwise.tests.support.containerfile import Instruction, every, stages, variables
 from skuwise.tests.system.machine import until

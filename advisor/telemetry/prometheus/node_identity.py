@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ....agent.store.writing.slurm_rows import short_name
+from ....agent.store.slurm_rows import short_name
 from ...core.coded_text import coded
 from .client.range_planner import Log
 from .client.response import Labels

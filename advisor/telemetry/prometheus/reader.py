@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from ....agent.model import Role
-from ....agent.sources.scrape.dcgm import FIELDS
-from ....agent.store.reading import queries as store
+from ....agent.sources.dcgm import FIELDS
+from ....agent.store import queries as store
 from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.base.progress import Steps, no_steps
 from ....rules.catalog.loader import Catalog

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ....agent.store.reading import queries as store
+from ....agent.store import queries as store
 from ...core.frame import Window
 from ..resolution import MINUTE, concat
 from .client.client import Client

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ....agent.store.reading import queries
-from ....agent.store.reading.queries import Query
+from ....agent.store import queries
+from ....agent.store.queries import Query
 from ...core.frame import Window
 from .. import resolution as resolve
 from ..ranges import LAST_DAY

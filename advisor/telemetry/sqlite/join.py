@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ....agent.store.reading import queries
+from ....agent.store import queries
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ....agent.store.reading.queries import Query
-from ....agent.store.reading.reader import Reader, decoded, open_reader
+from ....agent.store.queries import Query
+from ....agent.store.reader import Reader, decoded, open_reader
 from ....rules.base.errors import UsageError
 from ..resolution import Only
 from ..tables import to_table

@@ -11,7 +11,7 @@ from skuwise.advisor.demo.builder import NAMES, Placed, pick
 from skuwise.advisor.demo.hardware import SimNode, sim_node
 from skuwise.advisor.demo.load import Model
 from skuwise.advisor.demo.seeded_rng import stream
-from skuwise.agent.inventory.identity.ids import series_id, workload_id
+from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.model import Absence, Workload
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 

@@ -21,7 +21,7 @@ from skuwise.advisor.demo.writer import (
     write_rollups,
     write_stretch,
 )
-from skuwise.agent.store.writing.node_writer import NodeWriter
+from skuwise.agent.store.node_writer import NodeWriter
 
 from .nodes import observe
 from .rollup import Columns, gpu_columns

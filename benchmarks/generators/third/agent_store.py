@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from skuwise.advisor.demo import rollup  # the measuring device: seconds into the store's columns
 from skuwise.agent.model import FabricPort, Gpu, Node, Workload
-from skuwise.agent.store.file.codec import RollupTable
-from skuwise.agent.store.writing.node_writer import NodeWriter
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.codec import RollupTable
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.writer import Writer
 
 from ..first.rollup import gpu_columns
 from .exporters import RESERVED_GIB

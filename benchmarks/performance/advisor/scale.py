@@ -21,7 +21,7 @@ import numpy as np
 from skuwise.advisor.demo import MINUTES_SECONDS
 from skuwise.advisor.demo.builder import FleetPlan, PlannedNode
 from skuwise.advisor.demo.simulator import node_skus
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.writer import Writer
 from skuwise.benchmarks.generators.first import plan
 from skuwise.benchmarks.generators.first.builder import Builder
 from skuwise.benchmarks.generators.first.writer import write_node

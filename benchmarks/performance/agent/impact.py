@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 from skuwise.agent.base.self_command import child_command
-from skuwise.agent.service.runtime.control import ask
+from skuwise.agent.service.control import ask
 from skuwise.rules.base.errors import SkuwiseError, SourceError
 from skuwise.rules.base.text_table import columns
 

@@ -15,7 +15,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from skuwise.tests.integration.agent.inventory.test_podresources import KubeletServer
+from skuwise.tests.integration.agent.jobs.test_podresources import KubeletServer
 from skuwise.tests.nvmlstub import stub_env
 from skuwise.tests.support.running_agent import until
 from skuwise.tests.support.shared_artifacts import once
@@ -118,8 +118,8 @@ def test_it_samples_and_its_children_roll_up_and_ask_the_kubelet(program: Path, 
     # The last rollups are a child's, minutes and hours alike.
     assert rows(database, "SELECT DISTINCT round(sm_active_mean, 2) FROM gpu_minutes") == [(0.25,)]
     assert rows(database, "SELECT count(DISTINCT gpu_uuid) FROM gpu_hours") == [(2,)]
-    assert "ticks" in run(program, "-m", "skuwise.agent.store.retention.prune_main", str(database))
-    run(program, "-m", "skuwise.agent.store.retention.prune_main", str(database), "--check")
+    assert "ticks" in run(program, "-m", "skuwise.agent.store.prune_main", str(database))
+    run(program, "-m", "skuwise.agent.store.prune_main", str(database), "--check")
 
 
 def test_only_its_own_modules_are_run(program: Path) -> None:

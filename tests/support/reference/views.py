@@ -3,7 +3,7 @@
 import sqlite3
 from contextlib import closing
 
-from skuwise.agent.store.file.database import SCHEMA_VERSION, schema_sql
+from skuwise.agent.store.database import SCHEMA_VERSION, schema_sql
 
 HEAD = """# Database views
 

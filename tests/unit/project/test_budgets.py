@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 BUDGETS = {
     "rules": 5305,
     "agent": 23045,
-    "agent/inventory": 4960,
+    "agent/jobs": 4960,
     "agent/service": 4915,
     "agent/sources": 4875,
     "agent/store": 3875,

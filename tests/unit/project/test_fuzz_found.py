@@ -16,17 +16,17 @@ from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import load_config
-from skuwise.agent.inventory.dra import SliceDevice
-from skuwise.agent.inventory.identity.hostlist import MAX_DIMENSIONS, expand
-from skuwise.agent.inventory.kubernetes.child import slice_devices
-from skuwise.agent.inventory.kubernetes.files import _devices
-from skuwise.agent.inventory.kubernetes.podresources import _parse
-from skuwise.agent.inventory.processes.device_cgroup import parse_devices_list, read_majors
-from skuwise.agent.inventory.slurm.slurm_conf import read_settings
+from skuwise.agent.jobs.device_cgroup import parse_devices_list, read_majors
+from skuwise.agent.jobs.dra import SliceDevice
+from skuwise.agent.jobs.hostlist import MAX_DIMENSIONS, expand
+from skuwise.agent.jobs.kubernetes_child import slice_devices
+from skuwise.agent.jobs.kubernetes_files import _devices
+from skuwise.agent.jobs.podresources import _parse
+from skuwise.agent.jobs.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.choice import expand_node_list
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.store.retention.retention import trusted_now
+from skuwise.agent.store.retention import trusted_now
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices

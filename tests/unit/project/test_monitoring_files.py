@@ -17,8 +17,8 @@ from skuwise.advisor.metrics_page import PageLimits, SiteState, WatchStanding, r
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
 from skuwise.agent.base.openmetrics import PLAIN, MetricFamily, MetricsText
 from skuwise.agent.model import Node
-from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.service.accumulators import Totals
+from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
 from skuwise.tests.support.incident_builders import NOW, sighting
 from skuwise.tests.support.moves_builders import advice_of, founding
 

@@ -26,23 +26,22 @@ from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.config import load_config
-from skuwise.agent.inventory.identity.hostlist import expand
-from skuwise.agent.inventory.kubernetes import child as kubernetes_child
-from skuwise.agent.inventory.kubernetes.podresources import _parse
-from skuwise.agent.inventory.kubernetes.podresources_child import WireError, decode_pods
-from skuwise.agent.inventory.processes import device_cgroup, procfs
-from skuwise.agent.inventory.processes.cgroups import origin_of
-from skuwise.agent.inventory.slurm.job_files import parse_job_file
-from skuwise.agent.inventory.slurm.slurm_conf import read_gres
+from skuwise.agent.jobs import device_cgroup, kubernetes_child, procfs
+from skuwise.agent.jobs.cgroups import origin_of
+from skuwise.agent.jobs.hostlist import expand
+from skuwise.agent.jobs.podresources import _parse
+from skuwise.agent.jobs.podresources_child import WireError, decode_pods
+from skuwise.agent.jobs.slurm_conf import read_gres
+from skuwise.agent.jobs.slurm_job_files import parse_job_file
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.settings import parse_zone
 from skuwise.agent.slurm_jobs.table_file import read_job_table
-from skuwise.agent.sources.fabric.infiniband import InfinibandSource
+from skuwise.agent.sources import dcgm, http_fetch, serving
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.sources.scrape import dcgm, http_fetch, serving
-from skuwise.agent.sources.scrape.scraper import FetchedPage
-from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources.scraper import FetchedPage
+from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 from skuwise.advisor.telemetry.source import Databases
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.writer import Writer
 from skuwise.tests.support.fleet_on_screen import NOW, HandLoader, fleet
 from skuwise.tests.support.partly_observed import dark, loaded
 from skuwise.tests.support.tui_session import KEY, Session, drive

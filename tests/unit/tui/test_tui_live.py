@@ -17,8 +17,8 @@ from skuwise.advisor.views.fleet_map import nodes_with_gpus
 from skuwise.advisor.views.live import BEHIND_SECONDS, LIVE_SECONDS, read_live
 from skuwise.advisor.views.minutes import by_minute
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.writer import Writer
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 from skuwise.rules.base.sanitize import clean

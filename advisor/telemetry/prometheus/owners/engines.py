@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from .....agent.sources.scrape.latency_pages import edge_of
-from .....agent.sources.scrape.serving import ENGINES, histograms_of
+from .....agent.sources.latency_pages import edge_of
+from .....agent.sources.serving import ENGINES, histograms_of
 from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
-from .....agent.store.reading import queries as store
+from .....agent.store import queries as store
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels
 from ..promql import promql as queries

@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from .....agent.inventory.identity.ids import workload_id
-from .....agent.inventory.kubernetes import pods as kubernetes
-from .....agent.inventory.kubernetes.pods import Objects, Pod, PodOwner
+from .....agent.jobs import pods as kubernetes
+from .....agent.jobs.ids import workload_id
+from .....agent.jobs.pods import Objects, Pod, PodOwner
 from ....core.frame import Window
 from ....core.scalars import records, text
 from ..client.response import Grid, Labels, SeriesAnswer

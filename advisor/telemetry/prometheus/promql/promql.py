@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .....agent.sources.scrape.dcgm import FIELDS
+from .....agent.sources.dcgm import FIELDS
 from ..client.range_planner import Ask
 from .labels import DCGM_LABELS, HOST_LABELS, PORT_LABELS
 

@@ -11,9 +11,9 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from .....agent.inventory.identity.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
+from .....agent.jobs.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
 from .....agent.model import FabricPort, Gpu, Role
-from .....agent.store.reading import queries as store
+from .....agent.store import queries as store
 from .....rules.catalog.loader import Catalog
 from .....rules.catalog.mig import slices_of
 from .....rules.catalog.types import MEMORY_SLICES

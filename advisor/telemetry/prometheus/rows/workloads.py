@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from .....agent.inventory.identity.ids import series_id, slurm_parts, workload_id
-from .....agent.inventory.kubernetes.pod_names import controller_of
-from .....agent.inventory.kubernetes.pods import RESERVATION_NAMESPACES, RESERVED
-from .....agent.store.reading import queries as store
+from .....agent.jobs.ids import series_id, slurm_parts, workload_id
+from .....agent.jobs.pod_names import controller_of
+from .....agent.jobs.pods import RESERVATION_NAMESPACES, RESERVED
+from .....agent.store import queries as store
 from ....core.frame import Window
 from ....core.scalars import records, text
 from ...resolution import concat

@@ -26,7 +26,7 @@ from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
-from skuwise.agent.sources.scrape.http_fetch import read_page
+from skuwise.agent.sources.http_fetch import read_page
 from skuwise.rules.base.errors import SkuwiseError
 
 DRIP_SECONDS = 0.05

@@ -22,7 +22,7 @@ from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_fram
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.agent.base.slurm_job import SlurmJob
-from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
+from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
 from skuwise.agent.slurm_jobs.table_file import write_job_table
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.exposition import gpu, host, moments

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from skuwise.agent.service.runtime.control import ControlServer
+from skuwise.agent.service.control import ControlServer
 from skuwise.tests.integration.agent.sources.test_nvml_truth import BUSY, first_values
 from skuwise.tests.nvmlstub import read_calls, stub_env
 from skuwise.tests.support.hanging_driver import Session

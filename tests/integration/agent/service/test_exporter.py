@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from skuwise.agent.base.address import Address
 from skuwise.agent.base.openmetrics import ExpositionFormat
-from skuwise.agent.service.exporter import http_server as module
-from skuwise.agent.service.exporter.http_server import MetricsServer
+from skuwise.agent.service import http_server as module
+from skuwise.agent.service.http_server import MetricsServer
 from skuwise.tests.support.running_agent import RunningAgent
 
 NEW = count().__next__  # there is always something new to tell

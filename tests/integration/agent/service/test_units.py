@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.agent.service.runtime.notify import Notifier
+from skuwise.agent.service.notify import Notifier
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.prometheus_engines import needed
 
@@ -61,7 +61,7 @@ def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
     (command,) = directives(unit.name)["ExecStart"]
     program, *words = shlex.split(command)
     if program != "/usr/bin/skuwise":
-        assert words[:2] == ["-m", "skuwise.agent.inventory.processes.environ_helper"]
+        assert words[:2] == ["-m", "skuwise.agent.jobs.environ_helper"]
         return
     pytest.importorskip(COMMANDS[words[0]].module)
     parser = argparse.ArgumentParser()

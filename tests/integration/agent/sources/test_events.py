@@ -17,8 +17,8 @@ GPUS = "[gpu 0-1]\n"
 SCRIPT = """
 import dataclasses, json, sys, time
 from skuwise.agent.model import Instant
-from skuwise.agent.sources.nvidia.nvml_events import EventSource
-from skuwise.agent.sources.nvidia.nvml_session import NvmlSession
+from skuwise.agent.sources.nvml_events import EventSource
+from skuwise.agent.sources.nvml_session import NvmlSession
 session = NvmlSession(retry_seconds=30.0)
 source = EventSource(session)
 session.open(Instant(1.8e9, 0.0))

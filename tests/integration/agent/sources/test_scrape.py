@@ -9,8 +9,8 @@ import threading
 
 import pytest
 from skuwise.agent.base.page_url import PageError, split_url
-from skuwise.agent.sources.scrape.http_fetch import read_page
-from skuwise.agent.sources.scrape.scraper import PageReader, Target
+from skuwise.agent.sources.http_fetch import read_page
+from skuwise.agent.sources.scraper import PageReader, Target
 from skuwise.tests.support.metrics_fixtures import raw_server, serving
 
 Request = http.server.BaseHTTPRequestHandler

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.writer import Writer
 
 T0 = 1_790_000_000.0
 _COUNT = """
 import sys
 from pathlib import Path
-from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.reader import open_reader
 from skuwise.tests.support.file_modes import bound_by_modes
 
 with bound_by_modes(), open_reader(Path(sys.argv[1])) as reader:

@@ -13,7 +13,7 @@ from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.frame_groups import node_groups, parts_of
 from skuwise.advisor.recommend.groups import groups_of
-from skuwise.agent.inventory.identity.ids import series_id
+from skuwise.agent.jobs.ids import series_id
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 

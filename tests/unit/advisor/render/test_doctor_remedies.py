@@ -12,7 +12,7 @@ from skuwise.advisor.doctor.coverage import MEASURES
 from skuwise.advisor.doctor.types import Diagnosis, TelemetryGap
 from skuwise.advisor.rulebook import Rulebook
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES
-from skuwise.agent.inventory.identity.identity import REGION_LABELS, TYPE_LABELS
+from skuwise.agent.jobs.identity import REGION_LABELS, TYPE_LABELS
 from skuwise.rules.catalog.hour_prices import StatedPrices, parse_flags, resolve_prices
 from skuwise.tests.support.doctor_fleets import ALL_COLUMNS, Fleet, diagnosed, diagnosed_frame
 from skuwise.tests.support.rulebooks import rulebook

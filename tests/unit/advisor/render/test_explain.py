@@ -16,8 +16,8 @@ from skuwise.advisor.provenance import SERIES, numbers_of_finding, promql_text, 
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.views.roofline import roofline
 from skuwise.advisor.views.subjects import find, recommended
-from skuwise.agent.store.file.database import open_for_writing
-from skuwise.agent.store.reading.reader import open_reader
+from skuwise.agent.store.database import open_for_writing
+from skuwise.agent.store.reader import open_reader
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.thresholds import load_waste_rules

@@ -18,8 +18,8 @@ from skuwise.advisor.telemetry.prometheus.owners.owners import SERIES, KubeOwner
 from skuwise.advisor.views.subjects import find, runs_of
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.config import load_config
-from skuwise.agent.inventory.identity.ids import gang_id, series_id, workload_id
-from skuwise.agent.inventory.kubernetes.pods import Pod, PodOwner
+from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
+from skuwise.agent.jobs.pods import Pod, PodOwner
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.frame_builder import HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.moves_builders import advice_of, verdicts, workload

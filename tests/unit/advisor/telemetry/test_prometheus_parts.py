@@ -16,7 +16,7 @@ from skuwise.advisor.telemetry.prometheus.rows.nodes import node_table
 from skuwise.advisor.telemetry.prometheus.rows.series_to_rows import Cells, from_bins
 from skuwise.advisor.telemetry.prometheus.rows.workloads import agent_work, dcgm_uses, held_spans, work_of
 from skuwise.advisor.telemetry.prometheus.settings import load_prometheus_settings
-from skuwise.agent.inventory.identity.ids import series_id, workload_id
+from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.catalog.loader import load_catalog

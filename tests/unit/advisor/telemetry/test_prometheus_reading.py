@@ -21,8 +21,8 @@ from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.service.accumulators import Totals
+from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (

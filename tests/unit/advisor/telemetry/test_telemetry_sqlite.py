@@ -10,8 +10,8 @@ from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.metrics import BIN_EDGES
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.writing.node_writer import NodeWriter
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, UsageError
 
 HOUR = 3600.0

@@ -26,11 +26,11 @@ from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
 from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
-from skuwise.agent.store.reading.queries import Query
-from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.queries import Query
+from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writing.node_writer import NodeWriter
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.rulebooks import rulebook
 

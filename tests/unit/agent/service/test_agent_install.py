@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.agent.service.driver.bursts import next_start
+from skuwise.agent.service.bursts import next_start
 from skuwise.agent.service.install import (
     MARK,
     Installation,
@@ -62,7 +62,7 @@ def test_install_writes_this_interpreter_into_the_units_and_uninstall_takes_them
 @pytest.mark.parametrize(
     ("option", "files", "command"),
     [
-        ("environ", ["skuwise-environ.service"], "skuwise.agent.inventory.processes.environ_helper "),
+        ("environ", ["skuwise-environ.service"], "skuwise.agent.jobs.environ_helper "),
         ("report", ["skuwise-report.service", "skuwise-report.timer"], "skuwise report --send\n"),
         ("slurm", ["skuwise-slurm.service", "skuwise-slurm.timer"], "skuwise slurm import\n"),
         ("watch", ["skuwise-watch.service"], "skuwise watch\n"),
@@ -163,7 +163,7 @@ def agent(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     proc.disks({"sda": (1, 2)})
     monkeypatch.setenv("SKUWISE_DB", str(tmp_path / "node.db"))
     monkeypatch.setenv("SKUWISE_DCGM_URL", "")
-    monkeypatch.setattr("skuwise.agent.service.diagnostics.slurm_checks.ask_scontrol", lambda _: None)
+    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda _: None)
 
     def run(command: str, *arguments: str, reads: bool = True) -> tuple[int, str, str]:
         paths = ("--path.sysfs", str(tmp_path / "sys"), "--path.procfs", str(tmp_path / "proc")) if reads else ()
@@ -197,8 +197,8 @@ def test_run_stores_what_can_be_read(agent: Run, tmp_path: Path, monkeypatch: py
     def refuse(*_: object) -> NoReturn:
         raise SkuwiseError("No socket here.", "None.")
 
-    monkeypatch.setattr("skuwise.agent.service.runtime.daemon.ControlServer", refuse)
-    monkeypatch.setattr("skuwise.agent.service.runtime.daemon.roll_all", lambda *_, **__: None)
+    monkeypatch.setattr("skuwise.agent.service.daemon.ControlServer", refuse)
+    monkeypatch.setattr("skuwise.agent.service.daemon.roll_all", lambda *_, **__: None)
     status, _, err = agent("run", "--interval", "0.1s", "--duration", "0.5s")
     assert status == 0 and "no GPU can be read" in err and "stopped after 5 ticks" in err
     with sqlite3.connect(tmp_path / "node.db") as connection:

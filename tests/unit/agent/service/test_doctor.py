@@ -13,17 +13,17 @@ from pathlib import Path
 import psutil
 import pytest
 from skuwise.agent.config import AgentConfig
-from skuwise.agent.inventory.slurm.slurm_conf import SlurmConfReader
+from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.diagnostics.doctor import not_configured, source_lines
-from skuwise.agent.service.diagnostics.slurm_checks import Recorded, config_folders, read_config, slurm_lines
-from skuwise.agent.service.exporter.process_stats import resident_bytes, started_ts
-from skuwise.agent.service.runtime.notify import Notifier
-from skuwise.agent.service.runtime.run_database import DatabaseLock, Holder, is_wedged
+from skuwise.agent.service.doctor import not_configured, source_lines
+from skuwise.agent.service.notify import Notifier
+from skuwise.agent.service.process_stats import resident_bytes, started_ts
+from skuwise.agent.service.run_database import DatabaseLock, Holder, is_wedged
+from skuwise.agent.service.slurm_checks import Recorded, config_folders, read_config, slurm_lines
 from skuwise.agent.sources.gpu_backends import explain
-from skuwise.agent.sources.nvidia.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
 

@@ -11,14 +11,14 @@ import pytest
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Absence, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
-from skuwise.agent.service.driver.gpu_drivers import GpuDrivers
-from skuwise.agent.service.driver.guard import Deadlines, GuardedDriver
-from skuwise.agent.service.driver.relief import Relief
-from skuwise.agent.service.driver.worker import Worker
-from skuwise.agent.service.runtime.control import ControlServer
-from skuwise.agent.service.runtime.notify import Notifier
-from skuwise.agent.service.runtime.run_database import DatabaseLock
-from skuwise.agent.service.runtime.supervisor import Supervisor
+from skuwise.agent.service.control import ControlServer
+from skuwise.agent.service.gpu_drivers import GpuDrivers
+from skuwise.agent.service.guard import Deadlines, GuardedDriver
+from skuwise.agent.service.notify import Notifier
+from skuwise.agent.service.relief import Relief
+from skuwise.agent.service.run_database import DatabaseLock
+from skuwise.agent.service.supervisor import Supervisor
+from skuwise.agent.service.worker import Worker
 from skuwise.agent.sources.gpu_backend import GpuBackend
 from skuwise.tests.support.hanging_driver import Gpus, Session, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock

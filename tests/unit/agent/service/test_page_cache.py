@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import pytest
 from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
-from skuwise.agent.service.exporter.answers import parse_request
-from skuwise.agent.service.exporter.cpu_budget import CpuBudget
-from skuwise.agent.service.exporter.page_cache import PageCache
-from skuwise.agent.service.runtime.jobs import Schedule, ScheduledJob, Timetable, every
+from skuwise.agent.service.answers import parse_request
+from skuwise.agent.service.cpu_budget import CpuBudget
+from skuwise.agent.service.page_cache import PageCache
+from skuwise.agent.service.timetable import Schedule, ScheduledJob, Timetable, every
 
 
 def test_a_budget_is_spent_earned_and_no_more_than_its_reserve() -> None:

@@ -14,15 +14,15 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.base.slurm_job import SlurmJob
-from skuwise.agent.inventory.identity.ids import workload_id
+from skuwise.agent.jobs.ids import workload_id
 from skuwise.agent.model import Gpu, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from skuwise.agent.slurm_jobs.table_file import read_job_table
-from skuwise.agent.store.reading.reader import open_reader
-from skuwise.agent.store.retention.retention import RetentionJob
-from skuwise.agent.store.writing.slurm_rows import write_jobs
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.retention import RetentionJob
+from skuwise.agent.store.slurm_rows import write_jobs
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import UsageError
 
 DATA = Path(__file__).parents[3] / "data" / "sacct"

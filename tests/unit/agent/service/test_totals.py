@@ -12,8 +12,8 @@ from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, ExpositionFormat
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.exporter.accumulators import Totals
-from skuwise.agent.service.exporter.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.service.accumulators import Totals
+from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)

@@ -6,7 +6,7 @@ import pytest
 from skuwise.agent.model import Absence, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.base import UnreadGpu
-from skuwise.agent.sources.scrape.dcgm import DcgmSource
+from skuwise.agent.sources.dcgm import DcgmSource
 from skuwise.tests.support.metrics_fixtures import NEW_DCGM, OLD_DCGM, PagesAtHand, dcgm_page
 from skuwise.tests.unit.agent.test_sampler import Steady
 

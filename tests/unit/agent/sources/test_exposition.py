@@ -12,8 +12,8 @@ from skuwise.agent.base.address import Address, parse_listen
 from skuwise.agent.base.openmetrics import OPENMETRICS, PLAIN, MetricFamily, MetricsText, format_number, label_text
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.model import Instant, Reading, ServingSample
-from skuwise.agent.service.exporter.answers import negotiate
-from skuwise.agent.sources.scrape.prometheus_text import (
+from skuwise.agent.service.answers import negotiate
+from skuwise.agent.sources.prometheus_text import (
     MAX_LABELS,
     MAX_LINE_BYTES,
     MAX_NUMBER_LENGTH,
@@ -21,7 +21,7 @@ from skuwise.agent.sources.scrape.prometheus_text import (
     PageParser,
     Series,
 )
-from skuwise.agent.sources.scrape.serving import WELL_KNOWN, ServingSource
+from skuwise.agent.sources.serving import WELL_KNOWN, ServingSource
 from skuwise.agent.statistics.latency_bins import percentile
 from skuwise.tests.support.metrics_fixtures import SGLANG, TGI, TRITON, TRTLLM, VLLM, PagesAtHand, counted
 

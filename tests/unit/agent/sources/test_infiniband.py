@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import LinkLayer, Reading
-from skuwise.agent.sources.fabric.ethernet import EthernetSource
-from skuwise.agent.sources.fabric.infiniband import InfinibandSource
-from skuwise.agent.sources.fabric.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
+from skuwise.agent.sources.ethernet import EthernetSource
+from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Port, Sysfs, dgx_like, efa_like, gpus_on, put
 

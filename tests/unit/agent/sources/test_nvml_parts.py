@@ -11,12 +11,12 @@ import pynvml
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Instant
+from skuwise.agent.sources import gpm, nvml_fields
+from skuwise.agent.sources import nvml_gauges as gauges
 from skuwise.agent.sources.base import METRIC_NAMES, SourceContext, SourceSpec
 from skuwise.agent.sources.gpu_backends import GPU_BACKENDS
-from skuwise.agent.sources.nvidia import gpm, nvml_fields
-from skuwise.agent.sources.nvidia import nvml_gauges as gauges
-from skuwise.agent.sources.nvidia.nvml_errors import fault_of
-from skuwise.agent.sources.nvidia.nvml_fields import FieldBlock
+from skuwise.agent.sources.nvml_errors import fault_of
+from skuwise.agent.sources.nvml_fields import FieldBlock
 from skuwise.agent.sources.registry import SOURCES
 
 

@@ -19,8 +19,9 @@ from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
-from skuwise.agent.store.file.burst_rows import merge_bursts
-from skuwise.agent.store.file.codec import (
+from skuwise.agent.store import queries
+from skuwise.agent.store.burst_rows import merge_bursts
+from skuwise.agent.store.codec import (
     GPU_STEPS,
     MEASURES,
     RollupTable,
@@ -34,14 +35,13 @@ from skuwise.agent.store.file.codec import (
     stored_columns,
     values_encoder,
 )
-from skuwise.agent.store.file.database import schema_sql
-from skuwise.agent.store.file.tables import TABLES, write_rollups
-from skuwise.agent.store.reading import queries
-from skuwise.agent.store.reading.reader import open_reader
-from skuwise.agent.store.retention.retention import RetentionJob
-from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.database import schema_sql
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.retention import RetentionJob
+from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.tables import TABLES, write_rollups
+from skuwise.agent.store.writer import Writer
 from skuwise.tests.support import stored_rows
 
 ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Absence, Event, EventKind, FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.file.database import SCHEMA_VERSION
-from skuwise.agent.store.reading.reader import open_reader
-from skuwise.agent.store.retention.retention import RetentionJob
-from skuwise.agent.store.rollup.rollups import RollupJob
+from skuwise.agent.store.database import SCHEMA_VERSION
+from skuwise.agent.store.event_rows import MOST_ROWS_AN_HOUR
+from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.retention import RetentionJob
+from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.writing.event_rows import MOST_ROWS_AN_HOUR
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import NothingToDo, StoreError, UsageError
 from skuwise.tests.support.stored_rows import rows
 

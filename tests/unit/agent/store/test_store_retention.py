@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Absence, AgentStats, FabricPort, Gpu, Node, Tick, Workload
-from skuwise.agent.store.file.wal import Checkpoint, checkpoint, log_bytes
-from skuwise.agent.store.retention.prune_main import arguments_for
-from skuwise.agent.store.retention.prune_main import main as prune
-from skuwise.agent.store.retention.retention import Pace, RetentionJob
-from skuwise.agent.store.rollup.rollups import RollupJob
-from skuwise.agent.store.writing.node_writer import NodeWriter
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.prune_main import arguments_for
+from skuwise.agent.store.prune_main import main as prune
+from skuwise.agent.store.retention import Pace, RetentionJob
+from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.wal import Checkpoint, checkpoint, log_bytes
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.stored_rows import rows
 

@@ -29,10 +29,10 @@ from skuwise.agent.statistics.signal_stats import (
     share_of_time,
     weighted_mean,
 )
-from skuwise.agent.store.file.codec import MEASURES
-from skuwise.agent.store.rollup.rollups import RolledUp, RollupJob
-from skuwise.agent.store.writing.node_writer import NodeWriter
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.codec import MEASURES
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.rollups import RolledUp, RollupJob
+from skuwise.agent.store.writer import Writer
 
 HOUR = 1_790_002_800  # a full hour
 T0 = HOUR + 0.4

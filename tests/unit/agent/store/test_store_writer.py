@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.file.disk_errors import PassingError, opening_error
-from skuwise.agent.store.writing.deferred_writer import PatientWriter
-from skuwise.agent.store.writing.node_writer import NodeWriter
-from skuwise.agent.store.writing.writer import Writer
+from skuwise.agent.store.deferred_writer import PatientWriter
+from skuwise.agent.store.disk_errors import PassingError, opening_error
+from skuwise.agent.store.node_writer import NodeWriter
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.stored_rows import rows
 

@@ -1,1 +1,0 @@
-"""Who holds which GPU, from processes and schedulers."""

@@ -1,1 +1,0 @@
-"""What this node is: its names, its SKU, whether it is drained."""

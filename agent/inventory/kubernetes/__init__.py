@@ -1,1 +1,0 @@
-"""What the kubelet says: pods, their devices, their names."""

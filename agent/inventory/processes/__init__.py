@@ -1,1 +1,0 @@
-"""Processes and cgroups: who runs, under whom, as what."""

@@ -1,0 +1,171 @@
+"""Puts the agent together from its settings: drivers, sources, sampler, identity."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...rules.catalog.loader import Catalog, load_catalog
+from ..config import AgentConfig
+from ..jobs.allocation import Allocations
+from ..jobs.attribution import NodeAttribution
+from ..jobs.environ_helper import HelperVariables
+from ..jobs.identity import identify
+from ..jobs.kubernetes_files import KubernetesFiles
+from ..jobs.listening_sockets import Listeners
+from ..jobs.podresources import PodResources
+from ..jobs.slurm_allocations import SlurmAllocations
+from ..jobs.slurm_conf import SlurmConfReader
+from ..model import Instant, Node
+from ..sampler import Sampler, Survey
+from ..sources.base import Source, SourceContext
+from ..sources.gpu_backends import GPU_BACKENDS
+from ..sources.infiniband import InfinibandSource
+from ..sources.registry import SOURCES
+from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
+from .bursts import Bursts, capabilities
+from .gpu_drivers import GpuDrivers
+from .guard import GuardedDriver
+
+ETC = Path("/etc")
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A put-together agent, probed once."""
+
+    sampler: Sampler
+    catalog: Catalog
+    node: Node
+    survey: Survey
+    attribution: NodeAttribution
+    drivers: GpuDrivers
+    bursts: Bursts
+    identify: Callable[[Survey], Node]
+
+    def resurvey(self) -> Survey | None:
+        """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
+        if not self.sampler.wants_probe:
+            return None
+        self.bursts.look_again()
+        survey = name_gpus(self.sampler.probe(), self.catalog)
+        return replace(survey, node=self.identify(survey))
+
+
+def assemble(
+    config: AgentConfig, environ: Mapping[str, str], now: Callable[[], Instant], *, pause_seconds: float = 0.0
+) -> Agent:
+    """Open what can be opened. Never raises for missing hardware: that is what absences are for.
+
+    With `pause_seconds` the drivers are left alone for that long.
+    """
+    drivers = _drivers(config)
+    drivers.open(now(), pause_seconds)
+    listeners = Listeners(config.procfs)
+    context = SourceContext(
+        config,
+        gpus=lambda: drivers.gpus,
+        unread_gpus=drivers.unread_gpus,
+        listeners=lambda port: listeners.pids(port, time.monotonic()),
+    )
+    sources: tuple[Source, ...] = (
+        *drivers.guards,
+        # Not read by the guards: they wait on threads of their own, and tell while the driver hangs.
+        *(source for guard in drivers.guards for source in guard.driver.beside),
+        *(source for spec in SOURCES if (source := spec.built(context)) is not None),
+    )
+    sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
+    catalog = load_catalog()
+    survey = name_gpus(sampler.probe(), catalog)
+    lines = capabilities(
+        GPU_BACKENDS, survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds
+    )
+    survey = replace(survey, capabilities=(*survey.capabilities, *lines))
+
+    def identify_now(found: Survey) -> Node:
+        return identify(
+            config_node=config.node,
+            config_cluster=config.cluster,
+            config_sku=config.node_sku,
+            sysfs=config.sysfs,
+            procfs=config.procfs,
+            etc=ETC,
+            environ=environ,
+            gpus=found.gpus,
+            ports=found.ports,
+            node_skus=tuple(catalog.nodes.values()),
+        )
+
+    node = identify_now(survey)
+    bursts = Bursts(
+        drivers.guards,
+        InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
+        now,
+        node=node.node,
+        every_seconds=config.burst_every_seconds,
+        seconds=config.burst_seconds,
+    )
+    attribution = _attribution(config, node)
+    attribution.set_gpus(survey.gpus)
+    return Agent(sampler, catalog, node, survey, attribution, drivers, bursts, identify_now)
+
+
+def _drivers(config: AgentConfig) -> GpuDrivers:
+    """The drivers of all vendors that the agent knows, not opened yet."""
+    return GpuDrivers([
+        GuardedDriver(
+            backend, backend.connect(config), config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs
+        )
+        for backend in GPU_BACKENDS
+    ])  # fmt: skip
+
+
+def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
+    cgroups = config.sysfs / "fs/cgroup"
+    variables = HelperVariables(config.procfs, config.environ_socket)
+    trusted = frozenset({0, os.getuid()})
+    slurm = SlurmAllocations(
+        config.allocations,
+        config.procfs,
+        cgroups,
+        variables,
+        trusted,
+        settings=SlurmConfReader(config.slurm_conf),
+        open_minors=variables.open_minors,
+    )
+    kubernetes = KubernetesFiles(
+        node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels
+    )
+    kubelet = PodResources(config.pod_resources)
+    allocations = Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes)
+    return NodeAttribution(
+        config.procfs,
+        node.boot_id,
+        node.cluster,
+        _user_name,
+        node.node,
+        allocations=allocations,
+        variables=variables,
+        trusted_uids=trusted,
+    )
+
+
+def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
+    """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks. An instance has its
+    parent's: it is a part of that product."""
+    names = {gpu.uuid: gpu.name for gpu in survey.gpus}
+    names |= {gpu.uuid: names.get(gpu.parent_uuid, gpu.name) for gpu in survey.gpus if gpu.parent_uuid}
+    skus = {name: catalog.gpu(name) for name in names.values()}
+    named = (replace(gpu, sku=sku.name if (sku := skus[names[gpu.uuid]]) else None) for gpu in survey.gpus)
+    return replace(survey, gpus=tuple(named))
+
+
+def _user_name(uid: int) -> str | None:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None

@@ -1,0 +1,232 @@
+"""Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
+
+A burst has a thread of its own (a job's), readers of the drivers of its own and counters of the fabric of its own, so
+that the 1 Hz path is not touched. A driver is called on its guard's thread all the same, one GPU at a time and only
+while the loop wants nothing there (`GuardedDriver.aside`). A vendor whose backend reads no bursts has none. All GPUs
+are read, idle ones too: that a GPU does nothing between two requests is what the burst is to tell, and a second's mean
+cannot.
+
+What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..model import Absence, Capability, Gpu, Instant, Reading
+from ..sampler import MIN_SPACING_SECONDS
+from ..sources.gpu_backend import BurstReader, GpuBackend
+from ..sources.infiniband import InfinibandSource
+from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
+from .guard import GuardedDriver
+from .worker import Aside
+
+# A counter's delta over more than this is not of this burst; some readings in a row may be missed.
+MAX_GAP_SECONDS = 1.0
+# A reading takes milliseconds. What takes this long is a hung driver, and the loop will find out by itself.
+PASS_SECONDS = 1.0
+METRIC = "burst"  # under which absences and capabilities name the fast dynamics
+
+_MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
+_SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
+
+_Pass = Mapping[str, tuple[Instant, Mapping[str, float]]]
+_Steps = Generator[None, None, tuple[_Pass, frozenset[Absence]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """What the compute ports carried at one reading: how many of them said so, and their sum."""
+
+    ports: int
+    bytes_per_second: float
+
+
+class Bursts:
+    """One node's bursts. `run` belongs to a job's thread; `take` and `absences` may be asked by the loop's."""
+
+    def __init__(
+        self,
+        guards: Sequence[GuardedDriver],
+        fabric: InfinibandSource,
+        now: Callable[[], Instant],
+        *,
+        node: str,
+        every_seconds: float,
+        seconds: float,
+    ) -> None:
+        self._readers = [
+            (guard, reader)
+            for guard in guards
+            if (reader := guard.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)) is not None
+        ]
+        self._fabric = fabric
+        self._now = now
+        self._node = node
+        self._every = every_seconds
+        self._seconds = seconds
+        self._outstanding: list[Aside] = []
+        self._look = True  # which ports are the compute ports is to be looked at (again)
+        self._stopped = threading.Event()
+        self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
+        self.absences: frozenset[Absence] = frozenset()
+
+    def run(self) -> tuple[Burst, ...]:
+        """One burst, now: what it told of each GPU. Empty where it could not be taken or was ended early."""
+        if not all(asked.done for asked in self._outstanding):
+            return ()  # a driver still holds what the last burst asked for
+        try:
+            taken = self._take()
+        finally:
+            self._fabric.close()  # descriptors are not held for five minutes
+        bursts = tuple(_bursts(*taken)) if taken is not None else ()
+        self._done.extend(bursts)
+        return bursts
+
+    def next_start(self, now: float) -> float | None:
+        """When the next burst after `now` begins (both Unix seconds); None: none does."""
+        return next_start(self._node, now, self._every) if self._every > 0 else None
+
+    def take(self) -> list[Burst]:
+        """The bursts that were done since this was last asked."""
+        return [self._done.popleft() for _ in range(len(self._done))]
+
+    def stop(self) -> None:
+        """End a burst that runs, and take no other."""
+        self._stopped.set()
+
+    def look_again(self) -> None:
+        """Other devices are here now; the next burst looks anew which ports serve the GPUs."""
+        self._look = True
+
+    def _take(self) -> tuple[float, list[_Pass], list[_Traffic]] | None:
+        """All readings of a burst and when it ended (Unix seconds); None where it was ended early."""
+        if self._look or self._fabric.wants_probe:
+            self._look = False
+            self._fabric.probe()
+            self._fabric.keep_only("compute")
+        passes: list[_Pass] = []
+        traffic: list[_Traffic] = []
+        absent: frozenset[Absence] = frozenset()
+        start = self._now().monotonic_seconds
+        while True:
+            self._outstanding = [
+                asked for guard, reader in self._readers if (asked := guard.aside(self._steps(reader))) is not None
+            ]
+            traffic.append(_traffic(self._fabric.read(self._now())))
+            answers = [_answer(asked) for asked in self._outstanding]
+            values = {uuid: one for answer in answers if answer for uuid, one in answer[0].items()}
+            absent = frozenset[Absence]().union(*(answer[1] for answer in answers if answer))
+            if None in answers or (not values and not absent):
+                return None  # a driver hangs, or no session is open
+            passes.append(values)
+            ended = self._now()
+            if ended.monotonic_seconds - start >= self._seconds:
+                break
+            # From the end of one pass to the start of the next, so that every GPU's samples are far enough apart
+            # also where a tick came between.
+            if self._stopped.wait(MIN_SPACING_SECONDS):
+                return None
+        self.absences = _why_none(passes, absent)
+        return ended.wall_seconds, passes, traffic
+
+    def _steps(self, reader: BurstReader) -> _Steps:
+        """One reading of every GPU, a GPU a step; runs on the driver's thread."""
+        values: dict[str, tuple[Instant, Mapping[str, float]]] = {}
+        each = reader.each(self._now)
+        while True:
+            try:
+                uuid, instant, read = next(each)
+            except StopIteration as end:
+                return values, end.value
+            if read:
+                values[uuid] = instant, read
+            yield
+
+
+def _answer(asked: Aside) -> tuple[_Pass, frozenset[Absence]] | None:
+    """What one driver told in a pass; None: it does not answer."""
+    if not asked.wait(PASS_SECONDS):
+        asked.dropped = True
+        return None
+    if asked.error is not None:
+        raise asked.error
+    assert isinstance(asked.result, tuple)
+    return asked.result
+
+
+def _traffic(reading: Reading) -> _Traffic:
+    """As the rollups have it: the larger direction of each compute port, summed."""
+    told = [
+        max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
+        for values in reading.fabric.values()
+        if "tx_bytes_per_second" in values and "rx_bytes_per_second" in values
+    ]
+    return _Traffic(len(told), sum(told))
+
+
+def _bursts(ts: float, passes: Sequence[_Pass], traffic: Sequence[_Traffic]) -> Iterator[Burst]:
+    # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
+    most = max((one.ports for one in traffic), default=0)
+    fabric = [one.bytes_per_second if one.ports == most and most else None for one in traffic]
+    for uuid in sorted({uuid for one in passes for uuid in one}):
+        readings: list[BurstReading] = []
+        before: float | None = None
+        for one, bytes_per_second in zip(passes, fabric, strict=True):
+            if uuid not in one:
+                continue
+            instant, values = one[uuid]
+            end = instant.monotonic_seconds
+            if before is not None:
+                readings.append(BurstReading(end, end - before, values, bytes_per_second))
+            before = end
+        burst = burst_of(uuid, ts, readings)
+        if burst is not None:
+            yield burst
+
+
+def _why_none(passes: Sequence[_Pass], absent: Iterable[Absence]) -> frozenset[Absence]:
+    """For each GPU of which nothing was read in the whole burst: why, as the last reading has it."""
+    read = {uuid for one in passes for uuid in one}
+    reasons = {one.subject: one for one in absent if one.metric in ("*", "sm_active") and one.subject not in read}
+    return frozenset(replace(one, scope="gpu", subject=uuid, metric=METRIC) for uuid, one in reasons.items())
+
+
+def capabilities(
+    backends: Iterable[GpuBackend],
+    gpus: Iterable[Gpu],
+    lines: Iterable[Capability],
+    every_seconds: float,
+    seconds: float,
+) -> tuple[Capability, ...]:
+    """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says the bursts' source can read."""
+    readers = {backend.burst_source for backend in backends}
+    how = f"for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
+    asked = {line.subject: line for line in lines if line.source in readers and line.metric in ("*", "sm_active")}
+    found: list[Capability] = []
+    for gpu in gpus:
+        if (line := asked.get(gpu.uuid)) is not None:
+            why = line.absence or (None if every_seconds else _SWITCHED_OFF)
+            absence = why and replace(why, scope="gpu", subject=gpu.uuid, metric=METRIC)
+            origin = f"{line.source.upper()} at 10 Hz {how}".rstrip()
+            found.append(Capability(METRIC, "gpu", gpu.uuid, METRIC, origin, absence))
+    return tuple(found)
+
+
+def next_start(node: str, now: float, every_seconds: float) -> float:
+    """When the next burst after `now` begins (Unix seconds): one in each window of `every_seconds`.
+
+    Its place in the window's first half comes from the node's name and the window's number: a fleet does not pulse
+    together, work that repeats every few minutes is not always met at the same point, and a restart changes nothing.
+    """
+    window = int(now // every_seconds)
+    while True:
+        share = zlib.crc32(f"{node}\0{window}".encode(errors="replace")) / 2**32
+        start = (window + 0.5 * share) * every_seconds
+        if start > now:
+            return start
+        window += 1

@@ -1,0 +1,183 @@
+"""`pause | resume | status` over a local socket: one line of JSON each way, for whoever may write to the socket.
+
+The server's thread only carries messages; the loop answers them, so that nothing is shared between threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ...rules.base.errors import SkuwiseError
+
+MODE = 0o660
+_MOST_BYTES = 4096
+_SPEAK_SECONDS = 2.0  # a client that connects and says nothing
+_ANSWER_SECONDS = 40.0  # the loop may be in a tick, opening the driver or letting go of it
+_NO_ANSWER = {"ok": False, "error": "The agent's loop did not answer in time."}
+
+Message = Mapping[str, object]
+
+
+class Request:
+    """One message, and the place for its answer."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self._answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def answer(self, reply: Message) -> None:
+        self._answers.put(reply)
+
+    def wait(self, seconds: float) -> Message:
+        try:
+            return self._answers.get(timeout=seconds)
+        except queue.Empty:
+            return _NO_ANSWER
+
+
+class ControlServer:
+    """Listens on `path` (mode 0660). `wake` is called when a request waits in `requests`."""
+
+    def __init__(self, path: Path, wake: Callable[[], None]) -> None:
+        self.path = path
+        self._wake = wake
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._socket = _listen(path)
+        self._named = _identity(path)
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
+        self._thread.start()
+
+    def next_request(self) -> Request | None:
+        return None if self._requests.empty() else self._requests.get()  # nobody else takes from it
+
+    def mend(self) -> None:
+        """Listen anew where the socket's name was taken away; where that fails nothing changes."""
+        if self._closed or _identity(self.path) == self._named:
+            return
+        with contextlib.suppress(SkuwiseError):
+            before, self._socket = self._socket, _listen(self.path)
+            self._named = _identity(self.path)
+            with contextlib.suppress(OSError):
+                before.shutdown(socket.SHUT_RDWR)  # the thread goes on with the new one
+            before.close()
+
+    def close(self) -> None:
+        """Stop listening and take the socket's name away. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # ends the accept that the thread stands in
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+
+    def _serve(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                if self._closed:
+                    return
+                continue
+            with client, contextlib.suppress(OSError):
+                line = _read_line(client, _SPEAK_SECONDS)
+                client.settimeout(_SPEAK_SECONDS)
+                client.sendall(_encode(self._reply(line)))
+
+    def _reply(self, line: bytes) -> Message:
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, dict):
+            return {"ok": False, "error": "The request is not a line of JSON."}
+        request = Request(message)
+        self._requests.put(request)
+        self._wake()
+        return request.wait(_ANSWER_SECONDS)
+
+
+def ask(path: Path, message: Message) -> Message:
+    """The running agent's answer. Raises SkuwiseError where none listens, may be asked, or answers."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(_ANSWER_SECONDS + _SPEAK_SECONDS)
+            client.connect(str(path))
+            client.sendall(_encode(message))
+            answer = json.loads(_read_line(client, _ANSWER_SECONDS + _SPEAK_SECONDS))
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise SkuwiseError(
+            f"No agent listens on {path}.", "Start one, or name its socket (--socket) or its database (--db)."
+        ) from error
+    except PermissionError as error:
+        raise SkuwiseError(
+            f"{path} may not be written by this user.", "Run as root, or add this user to the agent's group (skuwise)."
+        ) from error
+    except OSError as error:
+        why = error.strerror or "it does not answer in time"
+        raise SkuwiseError(f"The agent at {path} cannot be asked: {why}.", "See the agent's log.") from error
+    except (ValueError, RecursionError) as error:
+        raise SkuwiseError(
+            f"What listens on {path} does not answer as an agent does.", "Name the agent's socket (--socket)."
+        ) from error
+    if not isinstance(answer, dict) or not answer.get("ok"):
+        said = answer.get("error") if isinstance(answer, dict) else None
+        raise SkuwiseError(f"The agent at {path} refused: {said or 'no reason given'}", "See the agent's log.")
+    return answer
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _listen(path: Path) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        # What a killed agent left. Only the holder of the database's lock gets here, and only sockets are removed.
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_ISSOCK(path.lstat().st_mode):
+                path.unlink()
+        os.fchmod(listening.fileno(), MODE)  # before the name exists, so that it is never wider
+        listening.bind(str(path))
+        path.chmod(MODE)  # the umask may have taken something away
+        listening.listen(8)
+    except OSError as error:
+        listening.close()
+        raise SkuwiseError(
+            f"{path} cannot be listened on ({error}), so pause, resume and status do not work.",
+            "Name another place with --socket (at most 107 bytes long).",
+        ) from error
+    return listening
+
+
+def _read_line(client: socket.socket, seconds: float) -> bytes:
+    """The line that arrives within `seconds` in all, however it trickles. Raises TimeoutError."""
+    data, ends = b"", time.monotonic() + seconds
+    while b"\n" not in data and len(data) < _MOST_BYTES:
+        left = ends - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("it did not end its line in time")
+        client.settimeout(left)
+        part = client.recv(_MOST_BYTES)
+        if not part:
+            break
+        data += part
+    return data.partition(b"\n")[0]
+
+
+def _encode(message: Message) -> bytes:
+    return json.dumps(dict(message), allow_nan=False).encode() + b"\n"

@@ -1,1 +1,0 @@
-"""What the agent says of itself: doctor, one reading, its costs and permissions."""

@@ -1,1 +1,0 @@
-"""The loop, its supervisor, its jobs and what they are made of."""

@@ -1,1 +1,0 @@
-"""InfiniBand and Ethernet ports, and which GPUs they serve."""

@@ -1,1 +1,0 @@
-"""NVML: GPUs, GPM, NVLink, MIG, events."""

@@ -1,1 +1,0 @@
-"""Pages of other exporters: dcgm-exporter and inference servers."""

@@ -1,1 +1,0 @@
-"""The database file: its schema, its health, its copies."""

@@ -1,1 +1,0 @@
-"""Reading node databases that anybody may have written, within bounds."""

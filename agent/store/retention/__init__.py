@@ -1,1 +1,0 @@
-"""What is removed, when, by a clock that can be trusted."""

@@ -1,1 +1,0 @@
-"""Minutes and hours made of samples."""

@@ -1,0 +1,99 @@
+"""Slurm's job table in a node's database: written beside the agent, in transactions of some milliseconds."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ..base.slurm_job import SlurmJob
+from .codec import Cell
+from .database import opened_beside
+from .wal import transaction
+
+_ROWS_AT_ONCE = 200
+_REST_SECONDS = 0.020
+_COLUMNS = (
+    "cluster", "job_id", "started_at", "ended_at", "submitted_at", "restarts", "name", "user", "account", "partition",
+    "qos", "array_job_id", "array_task_id", "state", "nodes", "gpus", "cpus", "mem_bytes",
+)  # fmt: skip
+# Columns that are called otherwise in a `SlurmJob`.
+_FIELDS = {"started_at": "started", "ended_at": "ended", "submitted_at": "submitted", "nodes": "node_list"}
+# What does not change is not written again, and a table that does not know the end yet takes no end away.
+_UPSERT = (
+    f"INSERT INTO slurm_job ({', '.join(_COLUMNS)}, imported_at) VALUES ({', '.join('?' * (len(_COLUMNS) + 1))}) "  # noqa: S608 - names of this file
+    "ON CONFLICT (cluster, job_id, started_at) DO UPDATE SET "
+    + ", ".join(f"{name} = coalesce(excluded.{name}, {name})" for name in _COLUMNS[3:])
+    + ", imported_at = excluded.imported_at WHERE (slurm_job.ended_at IS NULL OR excluded.ended_at IS NOT NULL) AND ("
+    + " OR ".join(f"coalesce(excluded.{name}, slurm_job.{name}) IS NOT slurm_job.{name}" for name in _COLUMNS[3:])
+    + ")"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownJobs:
+    """What a database knows of its node and its jobs, by which a table's jobs are taken or not.
+
+    `nodes`: its names, in lower case up to the first dot; `clusters`: their clusters, where told; `runs`: job id ->
+    spans of time that workloads of this id were observed; `imported_at`: Unix seconds of the last change, None: never.
+    """
+
+    nodes: frozenset[str]
+    clusters: frozenset[str]
+    runs: dict[str, list[tuple[float, float]]]
+    imported_at: float | None
+
+
+def known_jobs(path: Path) -> KnownJobs:
+    """Look at the database. Raises StoreError."""
+    with opened_beside(path) as connection:
+        return _known_of(connection)
+
+
+def _known_of(connection: sqlite3.Connection) -> KnownJobs:
+    nodes = connection.execute("SELECT node, cluster FROM nodes").fetchall()
+    runs: dict[str, list[tuple[float, float]]] = {}
+    for job_id, first, last in connection.execute(
+        "SELECT job_id, first_seen, last_seen FROM workloads WHERE scheduler = 'slurm' AND job_id IS NOT NULL"
+    ):
+        runs.setdefault(str(job_id), []).append((float(first), float(last)))
+    (imported,) = connection.execute("SELECT max(imported_at) FROM slurm_job").fetchone()
+    return KnownJobs(
+        frozenset(short_name(str(node)) for node, _ in nodes),
+        frozenset(str(cluster) for _, cluster in nodes if cluster),
+        runs,
+        float(imported) if imported is not None else None,
+    )
+
+
+def short_name(node: str) -> str:
+    """A node's name as Slurm mostly has it: up to the first dot, in lower case."""
+    return node.split(".", 1)[0].lower()
+
+
+def write_jobs(
+    path: Path, jobs: Iterable[SlurmJob], now: float, sleep: Callable[[float], None] = time.sleep
+) -> tuple[int, int]:
+    """Write runs beside the agent. Gives how many were new, and how many changed. Raises StoreError."""
+    new = changed = 0
+    with opened_beside(path) as connection:
+        left = iter(jobs)
+        while part := [(*_row(job), now) for job in islice(left, _ROWS_AT_ONCE)]:
+            with transaction(connection):
+                before, count = connection.total_changes, _count(connection)
+                connection.executemany(_UPSERT, part)
+                begun = _count(connection) - count
+            new, changed = new + begun, changed + connection.total_changes - before - begun
+            sleep(_REST_SECONDS)  # the agent's commit may have waited
+    return new, changed
+
+
+def _count(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("SELECT count(*) FROM slurm_job").fetchone()[0])
+
+
+def _row(job: SlurmJob) -> tuple[Cell, ...]:
+    return (job.cluster or "", *(getattr(job, _FIELDS.get(name, name)) for name in _COLUMNS[1:]))

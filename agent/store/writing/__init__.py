@@ -1,1 +1,0 @@
-"""What the agent writes, batched, and kept where the disk refuses."""

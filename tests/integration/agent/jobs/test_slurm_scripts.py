@@ -1,0 +1,160 @@
+"""Slurm's prolog and epilog: they end with 0 whatever happens (a prolog that fails drains the node), and leave whole
+files or none. tests/system breaks a real node around them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from skuwise.agent.jobs.slurm_job_files import JobFile, read_job_files
+
+SCRIPTS = Path(__file__).parents[4] / "systemd/slurm"
+TRUSTED = frozenset({0, os.getuid()})
+SHELLS = [shell for shell in ("/bin/dash", "/bin/bash") if Path(shell).exists()] or ["/bin/sh"]
+# As a real 22.05 calls it: no PATH, no HOME, no name of the job.
+JOB = {
+    "SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_UID": "1000", "SLURM_JOB_USER": "ada",
+    "SLURM_JOB_ACCOUNT": "nlp", "SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_RESTART_COUNT": "0",
+    "SLURM_CLUSTER_NAME": "lab", "SLURMD_NODENAME": "n1", "SLURM_CONF": "/etc/slurm/slurm.conf",
+}  # fmt: skip
+
+
+def run(
+    name: str,
+    folder: Path,
+    environ: Mapping[str, str] = JOB,
+    *,
+    shell: str = SHELLS[0],
+    before: Callable[[], None] | None = None,
+    scripts: Path = SCRIPTS,
+) -> int:
+    told = {"SKUWISE_ALLOCATIONS": str(folder), **environ}
+    command = [shell, str(scripts / name)]
+    for _ in range(100):
+        # A machine that is short of processes may refuse to start the shell itself, which is not the script's fault.
+        with contextlib.suppress(BlockingIOError):
+            done = subprocess.run(command, env=told, check=False, timeout=60, preexec_fn=before, capture_output=True)
+            return done.returncode
+        time.sleep(0.1)
+    raise BlockingIOError(f"{shell} could not be started")
+
+
+@pytest.fixture
+def open_place() -> Iterator[Path]:
+    """A folder with the scripts that every user may reach: neither pytest's folders nor the checkout need be."""
+    place = Path(tempfile.mkdtemp(prefix="skuwise-scripts-"))
+    place.chmod(0o755)
+    shutil.copytree(SCRIPTS, place / "scripts")
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_run_has_its_start_and_its_end(tmp_path: Path, shell: str) -> None:
+    before = time.time()
+    assert run("prolog.sh", tmp_path, shell=shell) == 0
+    (job,) = read_job_files(tmp_path, TRUSTED).jobs
+    assert job.until is None and job.since is not None and before - 1 < job.since <= time.time()
+    assert job == JobFile(
+        "42", ("0", "1"), user="ada", account="nlp", partition="gpu", cluster="lab", node="n1", restarts=0, uid=1000,
+        conf="/etc/slurm/slurm.conf", since=job.since,
+    )  # fmt: skip
+    assert run("epilog.sh", tmp_path, shell=shell) == 0
+    (over,) = read_job_files(tmp_path, TRUSTED).jobs
+    assert over.until is not None and job.since <= over.until <= time.time()
+    assert run("epilog.sh", tmp_path, shell=shell) == 0
+    again, other = read_job_files(tmp_path, TRUSTED).jobs
+    assert again == over and other.since is None  # it could be of a run without a prolog, and nobody saw it begin
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_requeued_run_is_ended_although_its_epilog_is_told_the_next_count(tmp_path: Path, shell: str) -> None:
+    run("prolog.sh", tmp_path, shell=shell)
+    again = JOB | {"SLURM_JOB_RESTART_COUNT": "1"}
+    run("epilog.sh", tmp_path, again, shell=shell)
+    run("prolog.sh", tmp_path, again, shell=shell)
+    first, second = read_job_files(tmp_path, TRUSTED).jobs
+    assert (first.restarts, second.restarts, second.until) == (0, 1, None)
+    assert first.until is not None
+    run("epilog.sh", tmp_path, again, shell=shell)
+    one, two = read_job_files(tmp_path, TRUSTED).jobs
+    assert one == first and two.until is not None and one.until is not None and two.until >= one.until
+
+
+def test_what_ended_is_tidied_away_and_what_runs_stays(tmp_path: Path) -> None:
+    for number in range(30):
+        run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_ID": str(number)})
+        os.utime(tmp_path / f"{number}-0.job", (1e9, 1e9))
+        if number < 20:
+            run("epilog.sh", tmp_path, JOB | {"SLURM_JOB_ID": str(number)})
+    for number in range(15):
+        os.utime(tmp_path / f"{number}-0.end", (1e9, 1e9))
+    run("epilog.sh", tmp_path, JOB | {"SLURM_JOB_ID": "29"})
+    assert {job.job_id for job in read_job_files(tmp_path, TRUSTED).jobs} == {str(n) for n in range(15, 30)}
+    assert len(list(tmp_path.iterdir())) == 15 + 6
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(open_place: Path, shell: str) -> None:
+    uid = os.getuid() or 65534
+    folder = open_place / "folder"
+    folder.mkdir()
+    if os.getuid() == 0:
+        os.chown(folder, uid, uid)
+
+    def before() -> None:
+        if os.getuid() == 0:  # the limit does not hold for root
+            os.setgid(uid)
+            os.setuid(uid)
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+
+    for name in ("prolog.sh", "epilog.sh"):
+        assert run(name, folder, shell=shell, before=before, scripts=open_place / "scripts") == 0
+    (job,) = read_job_files(folder, frozenset({uid})).jobs
+    assert job.devices == ("0", "1") and job.until is not None
+
+
+@pytest.mark.parametrize("job_id", ["", "../x", "1;id", "-1", "4 2"])
+def test_a_prolog_without_a_job_id_writes_nothing(tmp_path: Path, job_id: str) -> None:
+    assert run("prolog.sh", tmp_path / "folder", JOB | {"SLURM_JOB_ID": job_id}) == 0
+    assert not (tmp_path / "folder").exists()
+
+
+def test_names_chosen_by_users_do_not_reach_past_their_line(tmp_path: Path) -> None:
+    run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_GPUS": "0,$(id)", "SLURM_JOB_ACCOUNT": "../../etc"})
+    assert read_job_files(tmp_path, TRUSTED).refused == (("42-0.job", "an invalid list of GPUs"),)
+    hostile = "\x1b[31m`id`$(id)%s%n\\n" + "x" * 5000 + "\ngpus=0-7\ncomplete=1"
+    run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_ACCOUNT": hostile, "SLURM_JOB_PARTITION": "\ngpus=0-7"})
+    (job,) = read_job_files(tmp_path, TRUSTED).jobs
+    assert (job.devices, job.partition) == (("0", "1"), None)
+    assert job.account is not None and job.account.startswith("[31m`id`$(id)%s%n\\nxxx") and len(job.account) <= 64
+
+
+def test_the_scripts_write_nowhere_that_a_link_leads_to(tmp_path: Path) -> None:
+    elsewhere, folder, marker = tmp_path / "elsewhere", tmp_path / "folder", tmp_path / "drained"
+    elsewhere.mkdir(mode=0o700)
+    folder.symlink_to(elsewhere)
+    marker.symlink_to(elsewhere)
+    run("prolog.sh", folder)
+    environ = {"SKUWISE_DRAINED_MARKER": str(marker)}
+    subprocess.run(["/bin/sh", str(SCRIPTS / "drained.sh"), "bad", "DIMM"], env=environ, check=True, timeout=60)
+    assert list(elsewhere.iterdir()) == [] and elsewhere.stat().st_mode & 0o777 == 0o700
+    assert not marker.is_symlink() and marker.read_text() == "bad DIMM\n"
+    subprocess.run(["/bin/sh", str(SCRIPTS / "drained.sh"), "--clear"], env=environ, check=True, timeout=60)
+    assert not marker.exists()
+    folder.unlink()
+    folder.mkdir()
+    if os.getuid() == 0:  # only root can give a folder away
+        os.chown(folder, 65534, 65534)
+        run("prolog.sh", folder)
+        assert list(folder.iterdir()) == []

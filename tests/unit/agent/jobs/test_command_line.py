@@ -1,0 +1,237 @@
+"""What of a command line is kept, and that no secret in it reaches the database or the metrics page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from skuwise.agent.base.openmetrics import PLAIN
+from skuwise.agent.jobs.attribution import NodeAttribution
+from skuwise.agent.jobs.command_line import parse_command
+from skuwise.agent.jobs.environ_helper import answer
+from skuwise.agent.jobs.frameworks import framework_of
+from skuwise.agent.jobs.plain_names import plain_name
+from skuwise.agent.model import Gpu, GpuProcess, Node
+from skuwise.agent.service.accumulators import Totals
+from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.store.writer import Writer
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
+
+T0 = 1_790_000_000.0
+NODE = Node("n1", "c1")
+GPU = Gpu("GPU-0", 0, "H100")
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-70B -tp 8 --port=8000 --dtype bfloat16 --api-key x",
+         "vllm serve meta-llama/Llama-3.1-70B -tp=8 --port=8000 --dtype=bfloat16"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model=/models/team/Qwen2-72B --max-model-len 8192",
+         "python3 vllm.entrypoints.openai.api_server --model=Qwen2-72B --max-model-len=8192"),
+        ("vllm serve /hub/models--meta-llama--Llama-3.1-8B/snapshots/0123456789abcdef",
+         "vllm serve models--meta-llama--Llama-3.1-8B"),
+        ("vllm serve s3://bucket/m --quantization mine", "vllm serve *** --quantization=***"),
+        ("vllm serve org/name@main --tensor_parallel_size $(nproc)", "vllm serve *** --tensor_parallel_size=***"),
+        ("lmdeploy serve api_server internlm/internlm2-7b --tp 2", "lmdeploy api_server internlm/internlm2-7b --tp=2"),
+        ("trtllm-serve acme/m-7B --tp_size 4", "trtllm-serve acme/m-7B --tp_size=4"),
+        ("/opt/venv/bin/python -u -X dev /home/ada/x/train.py --lr 1e-4 --bf16 True --deepspeed conf/zero3.json out",
+         "python train.py --bf16 --deepspeed=zero3.json"),
+        ("torchrun --nnodes=2 --nproc_per_node gpu /w/train.py --fsdp full_shard --load-in-4bit --fp16=false",
+         "torchrun train.py --nnodes=2 --nproc_per_node=gpu --fsdp=full_shard --load-in-4bit"),
+        ("mpirun -np 16 --hostfile h python /m/pretrain_gpt.py --tensor-model-parallel-size 4 --tp 2 --tp 8",
+         "mpirun pretrain_gpt.py -np=16 --tensor-model-parallel-size=4 --tp=2"),
+        ("numactl --cpunodebind 0 --membind 0 env -u B A=1 timeout -k 5 10m nice -n 5 python a.py --model",
+         "numactl env timeout nice python a.py"),
+        ("A=1 B=2 python -W ignore a.py --config /etc/c.yaml", "python a.py --config=c.yaml"),
+        ("sglang --kv-transfer-config {} --disaggregation-mode prefill",
+         "sglang --kv-transfer-config --disaggregation-mode=prefill"),
+        ("bash -o pipefail -x -- run.sh --batch-size 8", "bash run.sh --batch-size=8"),
+        ("bash -lc 'python a.py' --port 80", "bash"),
+        ("python3 -Bc 'import x' --port 80", "python3"),
+        ("python -mtrl.sft --model gpt2", "python trl.sft --model=gpt2"),
+        ("env -S 'A=1 python a.py'", "env"),
+        ("python -", "python"),
+        ("sleep infinity", "sleep infinity"),
+        ("'VLLM::EngineCore'", "VLLM::EngineCore"),
+        ("'python a.py --api-key x' --port 80", "python"),
+        ("'/opt/my dir/prog' --port 80", None),
+        ("https://u:p@h/a.py --port 80", None),
+        ("", None),
+    ],
+)  # fmt: skip
+def test_program_and_allowed_flags_are_kept(line: str, kept: str | None) -> None:
+    assert parse_command(shlex.split(line)).text == kept
+
+
+def test_a_long_command_line_is_bounded() -> None:
+    assert parse_command(["python", "a.py", *["x" * 60_000] * 5, *["--port=1"] * 5000]).text == "python a.py --port=1"
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("pretrain-7b lr=1e-4 run 12", "pretrain-7b lr=1e-4 run 12"),
+        ("mistral-8x7B_Instruct.v0.2", "mistral-8x7B_Instruct.v0.2"),
+        ("na|me", "na|me"),
+        ("python train.py --api-key hunter2", "python train.py"),
+        ("mysql -p hunter2", "mysql"),
+        ("password=hunter2", ""),
+        ("sync https://u:p@h/x", "sync"),
+        ("job AKIAIOSFODNN7EXAMPLE", "job"),
+        ("x 123e4567-e89b-12d3-a456-426614174000", "x"),
+    ],
+)
+def test_a_name_ends_where_a_command_line_or_a_key_begins(name: str, plain: str) -> None:
+    assert plain_name(name) == plain
+
+
+# At least 24 characters of every kind: what a key looks like, and nothing that a path or a number is.
+SECRETS = st.from_regex(r"[A-Z][a-z][0-9][a-zA-Z0-9]{20,30}[0-9][A-Z]", fullmatch=True).filter(
+    lambda text: sum(map(str.isdigit, text)) >= 6
+)
+# What is no key by its form is safe where no allowed flag or name is.
+WORDS = st.sampled_from(["hunter2", "correct-horse", "s3cr3t!", "pa ss", "47119911", "пароль"])
+COMMANDS = st.sampled_from([
+    "vllm serve acme/m-7B --port 80", "python -m sglang.launch_server --tp 8", "torchrun --nnodes 2 train.py --bf16",
+    "/usr/bin/python3 -u /w/train.py --config c.yaml", "mpirun -np 8 ./solver", "/opt/app/bin/worker",
+])  # fmt: skip
+PLACES = st.sampled_from([
+    "{} --api-key §", "{} --api-key=§", "{} -p §", "{} -p§", "{} §", "{} key=§", "{} --url https://u:§@host/x",
+    "{} --header 'Authorization: Bearer §'", "{} '{\"password\": \"§\"}'", "{} --password=--model §",
+    "API_KEY=§ {}", "env API_KEY=§ -u § {}", "env §=1 nohup {}", "timeout -s § 5 {}", "numactl --§ 0 {}",
+    "bash -c 'KEY=§ {}'", "bash -lc '{} §'", "sh -x -c §", "python -c 'login(\"§\")' §", "python3 -Wignore:§ -c §",
+    "python -W § /w/a.py", "python -X § /w/a.py", "bash -o § run.sh", "python /home/§/a.py", "/opt/§/bin/{}",
+    "/opt/§/venv/bin/python /opt/§/a.py", "bash --rcfile § run.sh", "bash -s §", "python - §", "env -S 'KEY=§ {}'",
+    "'{} --api-key §'", "'/opt/§ x/worker'", "sudo -u § {}", "ssh §@host {}", "srun --export=ALL,KEY=§ {}",
+    "{} --config /etc/§/c.yaml", "{} --model /models/§/m-7B", "{} --model s3://§/m", "{} --port §!", "{} --dtype §",
+    "{} --deepspeed §", "{} --kv-transfer-config §", "{} --tp §", "mysql -q §",
+])  # fmt: skip
+# Places where a name is expected: only what has the form of a key can be recognized.
+NAMES = st.sampled_from([
+    "vllm serve §", "vllm serve acme/§", "{} --model §", "{} --model=x/§", "python §", "python §.py", "bash /w/§.sh",
+    "python -m §", "§", "§ serve x", "torchrun §.py", "/opt/§", "{} --config §.yaml", "env §", "§::worker",
+])  # fmt: skip
+
+
+def told_of(tmp_path: Path, commands: Sequence[Sequence[str]], number: int) -> bytes:
+    """Everything that the database and the metrics page hold of processes with these arguments."""
+    folder = tmp_path / str(number)
+    proc = Procfs(folder / "proc")
+    for pid, argv in enumerate(commands, start=700):
+        proc.process(pid, comm="worker", argv=argv)
+    found = NodeAttribution(proc.root, BOOT_ID, "c1", {1000: "ada"}.get)
+    workloads, uses = found.attribute([GpuProcess(GPU.uuid, 700 + n, 1) for n in range(len(commands))])
+    with Writer.open(folder / "node.db", now=lambda: T0) as writer:
+        node = writer.for_node(NODE, T0)
+        node.set_gpus([GPU], T0)
+        node.set_workloads(workloads, uses, T0)
+        writer.commit()
+    totals = Totals(NODE, 1.0, monotonic=lambda: 0.0)
+    totals.set_uses(workloads, uses)
+    page = render_metrics(totals.read(), ProcessCost(1.0, 1.0, 1, 1.0), {}, PLAIN).encode()
+    stored = b"".join(path.read_bytes() for path in sorted(folder.glob("node.db*")))
+    assert len(workloads) == len(commands)
+    assert all(w.workload_id.encode() in page and w.workload_id.encode() in stored for w in workloads)
+    return stored + page
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("commands")
+
+
+CASES = st.one_of(st.tuples(COMMANDS, PLACES, SECRETS | WORDS), st.tuples(COMMANDS, NAMES, SECRETS))
+
+
+@given(st.lists(CASES, min_size=1, max_size=30), st.integers(0, 10**9))
+def test_no_secret_in_any_place_is_kept(folder: Path, cases: list[tuple[str, str, str]], number: int) -> None:
+    commands = [
+        [word.replace("§", secret) for word in shlex.split(place.replace("{}", command))]
+        for command, place, secret in cases
+    ]
+    told = told_of(folder, commands, number)
+    assert [case for case in cases if case[2].encode() in told] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "framework", "program"),
+    [
+        ("vllm serve meta-llama/Llama-3.1-70B", "vllm", "vllm meta-llama/Llama-3.1-70B"),
+        ("/opt/venv/bin/python3.11 /opt/venv/bin/vllm serve /models/a/b", "vllm", "vllm b"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model=a/b", "vllm", "vllm.entrypoints.openai.api_server a/b"),
+        ("VLLM::EngineCore", "vllm", "VLLM::EngineCore"),
+        ("python -m sglang.launch_server --model-path q/w", "sglang", "sglang.launch_server q/w"),
+        ("sglang::scheduler_TP0", "sglang", "sglang::scheduler_TP0"),
+        ("trtllm-serve m", "tensorrt-llm", "trtllm-serve m"),
+        ("python -m tensorrt_llm.commands.serve", "tensorrt-llm", "tensorrt_llm.commands.serve"),
+        ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "triton", "tritonserver"),
+        ("text-generation-server serve m", "text-generation-inference", "text-generation-server m"),
+        ("torchrun --nproc_per_node=8 train.py --lr 1", "torchrun", "train.py"),
+        ("python -m torch.distributed.run --nnodes 2 /w/train.py", "torchrun", "train.py"),
+        ("deepspeed --num_gpus 8 ft.py --deepspeed ds.json", "deepspeed", "ft.py"),
+        ("python -u train.py --deepspeed ds.json", "deepspeed", "train.py"),
+        ("accelerate launch sft.py", "accelerate", "sft.py"),
+        ("python /m/Megatron-LM/pretrain_gpt.py --bf16", "megatron", "pretrain_gpt.py"),
+        ("ray::RayWorkerWrapper", "ray", "ray::RayWorkerWrapper"),
+        ("/ray/core/raylet --x", "ray", "raylet"),
+        ("python -m MaxText.train base.yml", "jax", "MaxText.train"),
+        ("mpirun -np 16 --hostfile h python train.py", None, "train.py"),
+        ("mpirun -np 8 python /m/pretrain_gpt.py --bf16", "megatron", "pretrain_gpt.py"),
+        ("srun --mpi=pmix python ft.py --deepspeed_config=ds.json", "deepspeed", "ft.py"),
+        ("orted --hnp-topo-sig x", None, "orted"),
+        ("accelerate launch --use_fsdp sft.py", "pytorch-fsdp", "sft.py"),
+        ("torchrun --nproc_per_node 8 train_fsdp.py", "pytorch-fsdp", "train_fsdp.py"),
+        ("torchrun train.py --fsdp full_shard", "pytorch-fsdp", "train.py"),
+        ("torchrun /m/pretrain_llama.py", "megatron", "pretrain_llama.py"),
+        ("python notfsdp.py", None, "notfsdp.py"),
+        ("text-generation-launcher --model-id a/b", "text-generation-inference", "text-generation-launcher a/b"),
+        ("numactl --cpunodebind 0 env A=1 python -X dev -u train.py", None, "train.py"),
+        ("bash run.sh", None, "run.sh"),
+        ("python train.py --output-dir /data/vllm --backend ray", None, "train.py"),
+        ("python -c print(1)", None, "python"),
+        ("nginx: worker", None, "nginx"),
+    ],
+)  # fmt: skip
+def test_commands(command: str, framework: str | None, program: str) -> None:
+    argv = command.split(" ")
+    assert framework_of(argv) == framework
+    assert parse_command(argv).program == program
+
+
+def test_a_launcher_gives_way_to_what_it_launches() -> None:
+    assert framework_of(["torchrun", "x"], ["python", "-u", "pretrain_gpt.py"]) == "megatron"
+    assert framework_of(["raylet"], ["ray::RayWorkerWrapper"], ["VLLM::Worker"]) == "vllm"
+    assert framework_of(["torchrun"], ["python", "train.py"]) == "torchrun"
+    assert framework_of(["bash", "x.sh"], ["vllm", "serve"], ["torchrun"]) == "vllm"
+    assert framework_of([], [""]) is None
+    assert parse_command([]).program is None
+
+
+SLURM = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
+ENVIRON = {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a\x1b[31m\tb", "HF_TOKEN": "hf_secret"}
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Procfs:
+    tree = Procfs(tmp_path / "proc")
+    tree.process(700, cgroup=SLURM, environ=ENVIRON)
+    tree.process(701, environ=ENVIRON)
+    return tree
+
+
+def test_allow_listed_variables_of_a_slurm_process_and_no_others(proc: Procfs) -> None:
+    assert answer(proc.root, b"700\n") == (
+        b'{"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a[31m b"}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "question", [b"", b"\n", b"701\n", b"999\n", b"-1\n", b"0\n", b"../700\n", b"9" * 16, "٧٠٠".encode(), b"\xff\n"]
+)
+def test_any_other_question_is_answered_with_nothing(proc: Procfs, question: bytes) -> None:
+    assert answer(proc.root, question) == b"{}\n"

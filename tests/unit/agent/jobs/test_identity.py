@@ -1,0 +1,158 @@
+"""Who this node is and what it is rented as, from trees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from skuwise.agent.jobs.identity import LABELS_FILE, identify
+from skuwise.agent.jobs.listening_sockets import Listeners
+from skuwise.agent.model import FabricPort, Gpu, Node
+from skuwise.rules.catalog.types import Fabric, FigureSource, NodeSku
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, Sysfs, azure_like, efa_like, put
+
+
+def sku(
+    name: str, gpu: str = "H100-SXM5", count: int = 8, fabric: str = "infiniband", rate: float | None = 400e9
+) -> NodeSku:
+    provider, instance_type = name.split("/")
+    link = Fabric(fabric, rate, 8, fabric in ("infiniband", "roce", "efa"))
+    return NodeSku(name, provider, instance_type, gpu, count, "nvswitch", link, 96, None, (), FigureSource("test"))
+
+
+CATALOG = (
+    sku("aws/p5.48xlarge", fabric="efa"),
+    sku("azure/Standard_ND96isr_H100_v5"),
+    sku("oci/BM.GPU.H100.8", fabric="roce"),
+    sku("coreweave/gd-8xh100ib"),
+    sku("lambda/gpu_8x_h100", fabric="ethernet", rate=12.5e9),
+    sku("lambda/gpu_8x_h100_ib"),
+    sku("nebius/gpu-h100", gpu="H100-PCIe", count=1, fabric="none", rate=None),
+)
+GPUS = tuple(Gpu(f"GPU-{i}", i, "NVIDIA H100 80GB HBM3", "H100-SXM5") for i in range(8))
+IB = tuple(FabricPort(f"mlx5_{i}", 1, "compute", "InfiniBand", 50e9) for i in range(8))
+
+
+def node(tmp_path: Path, **given: Any) -> Node:
+    arguments: dict[str, Any] = {
+        "config_node": "", "config_cluster": "", "config_sku": "", "sysfs": tmp_path / "sys",
+        "procfs": Procfs(tmp_path / "proc").root, "etc": tmp_path / "etc", "environ": {}, "gpus": GPUS, "ports": IB,
+        "node_skus": CATALOG,
+    }  # fmt: skip
+    return identify(**(arguments | given))
+
+
+def test_the_name_is_of_the_environment_then_configured_then_the_host(tmp_path: Path) -> None:
+    assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, config_node="c").node == "k8s-7"
+    assert node(tmp_path, config_node="c").node == "c"
+    assert node(tmp_path).node == "gpu-node-17"
+
+
+def test_machine_and_boot(tmp_path: Path) -> None:
+    put(tmp_path / "etc/machine-id", "0123456789ABCDEF0123456789abcdef")
+    found = node(tmp_path)
+    assert (found.machine_id, found.boot_id) == ("0123456789abcdef0123456789abcdef", BOOT_ID)
+    put(tmp_path / "etc/machine-id", "uninitialized")
+    assert node(tmp_path).machine_id is None
+
+
+def test_aws_names_its_instance_type_in_dmi(tmp_path: Path) -> None:
+    efa_like(tmp_path / "sys")
+    found = node(tmp_path)
+    assert (found.provider, found.instance_type) == ("aws", "p5.48xlarge")
+    assert (found.node_sku, found.node_sku_source) == ("aws/p5.48xlarge", "dmi")
+
+
+def test_azure_is_known_and_its_shape_tells_the_size(tmp_path: Path) -> None:
+    azure_like(tmp_path / "sys")
+    found = node(tmp_path)
+    assert (found.provider, found.node_sku, found.node_sku_source) == (
+        "azure", "azure/Standard_ND96isr_H100_v5", "shape",
+    )  # fmt: skip
+    assert found.instance_type == "Standard_ND96isr_H100_v5"
+
+
+@pytest.mark.parametrize(
+    ("dmi", "provider"),
+    [
+        ({"sys_vendor": "Google", "product_name": "Google Compute Engine"}, "gcp"),
+        ({"chassis_asset_tag": "OracleCloud.com"}, "oci"),
+        ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None),
+        ({"sys_vendor": "NVIDIA", "product_name": "DGXH100"}, None),
+        ({"sys_vendor": "Xen", "product_name": "HVM domU"}, None),
+    ],
+)
+def test_providers_by_their_marks(tmp_path: Path, dmi: dict[str, str], provider: str | None) -> None:
+    Sysfs(tmp_path / "sys").dmi(**dmi)
+    assert node(tmp_path, node_skus=()).provider == provider
+
+
+def test_labels_name_a_sku_or_a_type(tmp_path: Path) -> None:
+    put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')
+    found = node(tmp_path)
+    assert (found.node_sku, found.node_sku_source, found.region) == ("x/y", "label", "eu-north1")
+    put(tmp_path / "etc" / LABELS_FILE, 'node.kubernetes.io/instance-type="gd-8xh100ib"')
+    found = node(tmp_path)
+    assert (found.node_sku, found.provider) == ("coreweave/gd-8xh100ib", "coreweave")
+
+
+def test_an_ambiguous_shape_names_no_sku(tmp_path: Path) -> None:
+    found = node(tmp_path)
+    assert (found.node_sku, found.node_sku_source) == (None, "ambiguous-shape")
+
+
+def test_firmware_without_a_mark_rules_marked_providers_out(tmp_path: Path) -> None:
+    Sysfs(tmp_path / "sys").dmi(sys_vendor="Dell Inc.", product_name="PowerEdge XE9680")
+    without_lambda = [s for s in CATALOG if s.provider != "lambda"]
+    assert node(tmp_path, node_skus=without_lambda).node_sku == "coreweave/gd-8xh100ib"
+
+
+def test_the_fabric_is_part_of_the_shape(tmp_path: Path) -> None:
+    Sysfs(tmp_path / "sys").dmi(sys_vendor="QEMU")
+    assert node(tmp_path, ports=()).node_sku == "lambda/gpu_8x_h100"
+    slow = [FabricPort(p.device, 1, "compute", "InfiniBand", 25e9) for p in IB]
+    assert node(tmp_path, ports=slow).node_sku_source == "unknown-shape"
+    down = [FabricPort(p.device, 1, "compute", "InfiniBand", None) for p in IB]
+    assert node(tmp_path, ports=down).node_sku_source == "ambiguous-shape"
+    untold = [FabricPort("mlx5_0", 1, "unknown")]
+    assert node(tmp_path, ports=untold).node_sku_source == "ambiguous-shape"
+
+
+HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def table(root: Path, *rows: tuple[int, str, int, int]) -> None:
+    """``net/tcp`` with (port, state, uid, inode) rows."""
+    lines = [
+        f"   {i}: 0100007F:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 {uid:5d} 0 {inode} 1"
+        for i, (port, state, uid, inode) in enumerate(rows)
+    ]
+    put(root / "net/tcp", (HEAD + "\n".join(lines)))
+
+
+def process(root: Path, pid: int, *, inode: int | None = None, argv: tuple[str, ...] = ("python",)) -> None:
+    put(root / str(pid) / "cmdline", "\0".join(argv).encode() + b"\0")
+    (root / str(pid) / "fd").mkdir()
+    (root / str(pid) / "fd/3").symlink_to(f"socket:[{inode}]" if inode else "/dev/null")
+
+
+UID = os.getuid()
+
+
+def test_the_holder_of_the_listening_socket(tmp_path: Path) -> None:
+    table(tmp_path, (8000, "0A", UID, 111), (8000, "01", UID, 222), (8001, "0A", UID, 333))
+    process(tmp_path, 10, inode=111)
+    process(tmp_path, 11, inode=222)
+    process(tmp_path, 12, inode=333, argv=("vllm", "serve", "--port", "8000"))
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
+
+
+@pytest.mark.parametrize("argv", [("vllm", "serve", "m", "--port", "8000"), ("sglang", "--port=8000")])
+def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    table(tmp_path, (8000, "0A", UID, 111))
+    process(tmp_path, 10, argv=argv)
+    process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
+    process(tmp_path, 12, argv=("echo", "8000", "--port"))
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})

@@ -1,0 +1,271 @@
+"""Whose work a pod is, by its chain of owners; devices by the names of dynamic resource allocation."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from skuwise.agent.jobs.dra import SliceDevice
+from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
+from skuwise.agent.jobs.kubernetes_child import SIZE_LIMIT, main
+from skuwise.agent.jobs.pods import Objects, Pod, PodOwner, PodWork, spelled, team_of_pod, works_of
+from skuwise.agent.jobs.scheduler_claims import Devices
+from skuwise.agent.model import Gpu
+
+CREATED = 1_790_000_000.0
+GROUP = {"kueue_x_k8s_io_pod_group_name": "g"}
+
+
+def pod(name: str, kind: str | None = None, owner: str = "", **about: object) -> Pod:
+    made = {"uid": f"u-{name}", "created_seconds": CREATED, **about}
+    return Pod("ml", name, owner=PodOwner(kind, owner) if kind else None, **made)  # type: ignore[arg-type]
+
+
+def work(own: Pod, *others: Pod, objects: Objects | None = None) -> PodWork:
+    return works_of("c", [own, *others], objects or Objects())[0]
+
+
+def owners(*links: tuple[str, str, str | None, str]) -> Objects:
+    return Objects(
+        {(kind, "ml", name): PodOwner(above, by) if above is not None else None for kind, name, above, by in links}
+    )
+
+
+@pytest.mark.parametrize(
+    ("own", "objects", "kind", "name", "gang"),
+    [
+        (pod("a", "ReplicaSet", "web-1"), owners(("ReplicaSet", "web-1", "Deployment", "web")), "Deployment", "web", 0),
+        (pod("a", "ReplicaSet", "web-1"), owners(("ReplicaSet", "web-1", None, "")), "ReplicaSet", "web-1", 0),
+        (pod("a", "ReplicaSet", "web-7d4b9c6f5d"), Objects(), "Deployment", "web", 0),
+        (pod("a", "ReplicaSet", "r"), owners(("ReplicaSet", "r", "Rollout", "web")), "Rollout", "web", 0),
+        (pod("a", "Job", "night-29800000"), owners(("Job", "night-29800000", "CronJob", "n")), "CronJob", "n", 0),
+        (pod("a", "Job", "night-29800000"), Objects(), "CronJob", "night", 0),
+        (pod("a", "Job", "train-20260101"), Objects(), "Job", "train-20260101", 0),
+        (pod("a", "Job", "set-w-0"), owners(("Job", "set-w-0", "JobSet", "set")), "JobSet", "set", 1),
+        (pod("a", "Job", "m-launcher"), owners(("Job", "m-launcher", "MPIJob", "m")), "MPIJob", "m", 1),
+        (pod("a", "PyTorchJob", "llm"), Objects(), "PyTorchJob", "llm", 1),
+        (pod("a", "TFJob", "tf"), Objects(), "TFJob", "tf", 1),
+        (pod("a", "RayCluster", "tune-raycluster-x4k2b"), Objects(), "RayCluster", "tune", 1),
+        (pod("a", "RayCluster", "shared"), Objects(), "RayCluster", "shared", 1),
+        (pod("db-0", "StatefulSet", "db"), Objects(), "StatefulSet", "db", 0),
+        (pod("n-0", "StatefulSet", "n", labels={"notebook_name": "n"}), Objects(), "Notebook", "n", 0),
+        (pod("n-0", "StatefulSet", "n"), owners(("StatefulSet", "n", "Notebook", "n")), "Notebook", "n", 0),
+        (pod("a", "DaemonSet", "d"), Objects(), "DaemonSet", "d", 0),
+        # A pod group of Kueue; StatefulSets have one as well, whose pods are replicas.
+        (pod("a", labels=GROUP), Objects(), "PodGroup", "g", 1),
+        (pod("a", "Workflow", "w", labels=GROUP), Objects(), "Workflow", "w", 1),
+        (pod("db-0", "StatefulSet", "db", labels=GROUP), Objects(), "StatefulSet", "db", 0),
+        (pod("a", "Workflow", "w"), Objects(), "Workflow", "w", 0),
+        (pod("bare-7d4b9c6f5d-x2k4m"), Objects(), "Pod", "bare-7d4b9c6f5d-x2k4m", 0),
+        (pod("static-node-1", "Node", "node-1"), Objects(), "Pod", "static-node-1", 0),
+        (pod("web-7d4b9c6f5d-x2k4m", is_told=False), Objects(), None, "web", 0),
+        # What owns several Deployments does not make them one.
+        (
+            pod("a", "ReplicaSet", "d-1"),
+            owners(("ReplicaSet", "d-1", "Deployment", "d"), ("Deployment", "d", "DynamoGraphDeployment", "all")),
+            "Deployment", "d", 0,
+        ),
+    ],
+)  # fmt: skip
+def test_a_chain_is_followed_as_far_as_it_stands_for_one_piece_of_work(
+    own: Pod, objects: Objects, kind: str | None, name: str, gang: int
+) -> None:
+    found = work(own, objects=objects)
+    assert (found.kind, found.name, found.gang) == (kind, name, bool(gang))
+    assert found.series_id == series_id("c", "ml", None, name)
+    if not gang:
+        assert found.workload_id == workload_id("c", "kubernetes", f"u-{own.name}")
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 12])
+def test_owners_in_a_circle_or_without_end_are_left_at_the_nearest(length: int) -> None:
+    ring = owners(*(("ReplicaSet", f"r{n}", "ReplicaSet", f"r{(n + 1) % length}") for n in range(length)))
+    assert work(pod("a", "ReplicaSet", "r0"), objects=ring).name == "r0"
+    endless = owners(*(("ReplicaSet", f"r{n}", "ReplicaSet", f"r{n + 1}") for n in range(50)))
+    assert work(pod("a", "ReplicaSet", "r0"), objects=endless).name == "r0"
+
+
+def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
+    launcher = pod("m-launcher", "MPIJob", "m", created_seconds=CREATED - 60, has_gpus=False)
+    workers = [pod(f"m-worker-{n}", "MPIJob", "m", created_seconds=CREATED + n) for n in range(4)]
+    key = gang_id("c", "ml", "MPIJob", "m", "u-m-worker-0")
+    for order in itertools.permutations([launcher, *workers]):
+        assert {one.workload_id for one in works_of("c", order, Objects())} == {key}
+    without = [Pod(one.namespace, one.name, None, one.owner, created_seconds=one.created_seconds) for one in workers]
+    assert work(without[3], *without[:3]).workload_id == gang_id("c", "ml", "MPIJob", "m", f"{CREATED:.0f}")
+
+
+def test_a_worker_that_is_replaced_stays_in_the_run_and_a_gang_that_begins_anew_does_not() -> None:
+    first = [pod(f"w-{n}", "PyTorchJob", "j", ended_seconds=CREATED + 7200) for n in range(4)]
+    first[3] = pod("w-3", "PyTorchJob", "j", ended_seconds=CREATED + 3600)
+    again = pod("w-3", "PyTorchJob", "j", uid="u-new", created_seconds=CREATED + 3605, ended_seconds=CREATED + 7200)
+    # Pods of one name overlap by seconds where all of them are made anew at once.
+    anew = [pod(f"w-{n}", "PyTorchJob", "j", uid=f"v-{n}", created_seconds=CREATED + 7195 + n) for n in range(4)]
+    found = works_of("c", [*anew, again, *first], Objects())
+    runs = [gang_id("c", "ml", "PyTorchJob", "j", uid) for uid in ("v-0", "u-w-0")]
+    assert [one.workload_id for one in found] == [runs[0]] * 4 + [runs[1]] * 5
+    assert len({one.series_id for one in found}) == 1
+
+
+def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
+    together = [pod(f"j-{n}", "Job", "j") for n in range(3)]
+    assert all(one.gang for one in works_of("c", together, Objects()))
+    in_turn = [
+        pod(f"j-{n}", "Job", "j", created_seconds=CREATED + 3600 * n, ended_seconds=CREATED + 3600 * n + 3500)
+        for n in range(3)
+    ]
+    assert not any(one.gang for one in works_of("c", in_turn, Objects()))
+    told = Objects(parallelism={("ml", "j"): 2})
+    assert work(in_turn[0], objects=told).gang
+    assert not work(together[0], *together[1:], objects=Objects(parallelism={("ml", "j"): 1})).gang
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(told: bool) -> None:
+    pods = [pod(f"big-{group}", "StatefulSet", "big") for group in range(2)]
+    pods += [
+        pod(f"big-{group}-{n}", "StatefulSet", f"big-{group}", created_seconds=CREATED + n)
+        for group in range(2) for n in (1, 2)
+    ]  # fmt: skip
+    links = [("StatefulSet", "big", "LeaderWorkerSet", "big")]
+    links += [("StatefulSet", f"big-{group}", "Pod", f"big-{group}") for group in range(2)]
+    found = works_of("c", pods, owners(*links) if told else Objects())
+    keys = [gang_id("c", "ml", "LeaderWorkerSet", f"big-{group}", f"u-big-{group}") for group in range(2)]
+    assert [one.workload_id for one in found] == [*keys, keys[0], keys[0], keys[1], keys[1]]
+    assert {(one.name, one.kind) for one in found} == {("big", "LeaderWorkerSet")}
+
+
+def test_a_team_is_the_pods_label_else_its_namespaces() -> None:
+    objects = Objects(labels={"ml": {"team": "ml-team", "example_com_cost_center": "42"}})
+    own = pod("a", labels={"team": "search"})
+    assert team_of_pod(own, objects, ["team"]) == "search"
+    assert team_of_pod(pod("a"), objects, ["owner", "team"]) == "ml-team"
+    assert team_of_pod(pod("a"), objects, ["example.com/costCenter"]) == "42"
+    assert team_of_pod(pod("a"), objects, []) is None
+    doubtful = pod("a", labels={"owner_conflict1": "x", "owner_conflict2": "y"})
+    assert team_of_pod(doubtful, Objects(), ["owner"]) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        ("team", "team"), ("app.kubernetes.io/part-of", "app_kubernetes_io_part_of"), ("costCenter", "cost_center"),
+        ("Team", "team"), ("a__b", "a__b"), ("x2Y", "x2_y"),
+    ],
+)  # fmt: skip
+def test_labels_are_spelled_as_kube_state_metrics_does(label: str, told: str) -> None:
+    assert spelled(label) == told
+
+
+GPUS = [Gpu(f"GPU-{n}", n, "H100", minor=(0, 1, 3, 2)[n], pci_bus_id=f"00000000:{n}A:00.0") for n in range(4)]
+MIGS = [
+    Gpu("MIG-a", 4, "H100 MIG", kind="mig", parent_uuid="GPU-0", mig_profile="1g.10gb"),
+    Gpu("MIG-b", 5, "H100 MIG", kind="mig", parent_uuid="GPU-0", mig_profile="1g.10gb"),
+    Gpu("MIG-c", 6, "H100 MIG", kind="mig", parent_uuid="GPU-0", mig_profile="1g.10gb+me"),
+    Gpu("MIG-d", 7, "H100 MIG", kind="mig", parent_uuid="GPU-1", mig_profile="3g.40gb"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid"),
+    [
+        ("gpu-0", "GPU-0"), ("gpu-1", "GPU-1"), ("gpu-2", None), ("gpu-3", None), ("gpu-9", None),
+        ("gpu-0-mig-1g10gb-15-2", None), ("gpu-0-mig-1g10gb-me-20-2", "MIG-c"), ("gpu-1-mig-9-0-4", "MIG-d"),
+        ("gpu-0-mig-19-0-1", None), ("gpu-1-mig-1g10gb-15-0", None), ("gpu-vfio-0", None), ("gpu-0'", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_name_of_dra_counts_where_minor_and_index_agree(name: str, uuid: str | None) -> None:
+    devices = Devices([*GPUS, *MIGS])
+    assert devices.resolve([f"dra:node/{name}"]) == (((uuid,), ()) if uuid else ((), (f"dra:node/{name}",)))
+    assert bool(devices.doubt(f"dra:node/{name}")) == (uuid is None)
+
+
+@pytest.mark.parametrize(
+    ("told", "name", "uuid"),
+    [
+        (SliceDevice("GPU-2"), "gpu-2", "GPU-2"),
+        (SliceDevice("GPU-elsewhere"), "gpu-0", None),
+        (SliceDevice("MIG-b"), "gpu-0-mig-19-0-1", "MIG-b"),
+        (SliceDevice(pci_bus_id="0000:3a:00.0"), "gpu-2", "GPU-3"),
+        (SliceDevice(parent_uuid="GPU-1", profile="3g.40gb"), "gpu-3-mig-3g40gb-9-0", "MIG-d"),
+        (SliceDevice(parent_uuid="GPU-0", profile="1g.10gb"), "gpu-0-mig-1g10gb-19-0", None),
+        (SliceDevice(), "gpu-0", None),
+    ],
+)
+def test_a_resource_slice_tells_which_device_it_is(told: SliceDevice, name: str, uuid: str | None) -> None:
+    devices = Devices([*GPUS, *MIGS], {f"node/{name}": told})
+    assert devices.resolve([f"dra:node/{name}"])[0] == ((uuid,) if uuid else ())
+
+
+UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
+CREATED_FILES = "2026-09-21T08:00:00Z"
+
+
+def item(kind: str, name: str, owner: tuple[str, str] | None = None, **about: Any) -> dict[str, Any]:
+    """An object as the API server shows it."""
+    owners = (
+        [{"apiVersion": "x/v1", "kind": owner[0], "name": owner[1], "uid": "o", "controller": True}] if owner else []
+    )
+    labels = about.pop("labels", {})
+    meta = {"name": name, "namespace": "ml", "uid": about.pop("uid", f"u-{name}"), "labels": labels}
+    return {
+        "apiVersion": "v1", "kind": kind, **about,
+        "metadata": {**meta, "creationTimestamp": about.pop("created", CREATED_FILES), "ownerReferences": owners},
+    }  # fmt: skip
+
+
+def pod_files(name: str, owner: tuple[str, str] | None, image: str = "acme/train:1", **about: Any) -> dict[str, Any]:
+    containers = [
+        {"name": "main", "image": image, "resources": {"limits": {"nvidia.com/gpu": "1"}}},
+        {"name": "istio-proxy", "image": "istio/proxyv2:1.22", "resources": {}},
+    ]
+    spec = {"nodeName": "n1", "containers": containers}
+    return item("Pod", name, owner, spec=spec, status={"phase": "Running", "startTime": CREATED_FILES}, **about)
+
+
+def written(path: Path, *items: Any) -> Path:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items)}))
+    new.rename(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "7", '{"items": 7}', '{"items": [7, null, {"kind": 7}, {"kind": "Pod"}]}', "[" * 100_000,
+        '{"items": [{"kind": "Pod", "metadata": {"name": "x", "ownerReferences": [7, {"kind": 7}], "labels": [1]}}]}',
+        '{"items": [{"kind": "Pod", "metadata": {"name": "x", "creationTimestamp": "never"}, "spec": {"containers":'
+        ' [{"resources": {"limits": 3, "claims": {}}}]}, "status": {"phase": "Failed", "containerStatuses": [1]}}]}',
+        '{"items": [{"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 1e400}}]}',
+    ],
+)  # fmt: skip
+def test_a_file_of_another_shape_gives_nothing_and_never_fails(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(text)
+    for what in ("pods", "slices"):
+        assert main(what, str(path), "n1", "team") == 0
+        answer = json.loads(capsys.readouterr().out)
+        assert "error" in answer or not (answer.get("devices") or answer.get("pods"))
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "large.json"
+    with path.open("wb") as file:
+        file.truncate(SIZE_LIMIT + 1)
+    main("pods", str(path), "n1")
+    assert "larger than 64 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("phase", [[], {}, None, 1, "x" * 5000])
+def test_a_pod_of_another_shape_does_not_end_the_reading_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], phase: object
+) -> None:
+    odd = {**pod_files("odd", None), "status": {"phase": phase}}
+    assert main("pods", str(written(tmp_path / "odd.json", odd, pod_files("well", None))), "n1") == 0
+    assert "well" in {one["name"] for one in json.loads(capsys.readouterr().out)["pods"]}

@@ -1,0 +1,299 @@
+"""Runs of Slurm's jobs as workloads: which GPU in which layout, from when to when, and what disagrees."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from skuwise.agent.jobs.allocation import Allocations
+from skuwise.agent.jobs.attribution import NodeAttribution
+from skuwise.agent.jobs.podresources import PodResources
+from skuwise.agent.jobs.procfs import read_variables
+from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
+from skuwise.agent.jobs.slurm_conf import SlurmConfReader
+from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
+from skuwise.agent.store.writer import Writer
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
+
+T0 = 1_790_000_000.0
+TRUSTED = frozenset({0, os.getuid()})
+GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
+PLAIN = "Name=gpu File=/dev/nvidia[0-7]"
+
+
+class SlurmNode:
+    """A node under cgroup v1 or with ``proctrack/linuxproc`` (no cgroup of a job's), and the agent's view of it."""
+
+    def __init__(self, root: Path, gpus: Sequence[Gpu] = GPUS) -> None:
+        self.root, self.gpus = root, gpus
+        self.proc = Procfs(root / "proc")
+        self.folder = root / "skuwise-slurm"
+        self.folder.mkdir()
+        self.configure(PLAIN)
+        self.attribution = self.agent()
+
+    def configure(self, gres: str, node: str = "NodeName=n1 Gres=gpu:8", constrain: str = "no") -> None:
+        put(self.root / "etc/slurm.conf", f"TaskPlugin=task/cgroup\n{node}")
+        put(self.root / "etc/gres.conf", gres)
+        put(self.root / "etc/cgroup.conf", f"ConstrainDevices={constrain}")
+
+    def agent(self) -> NodeAttribution:
+        procfs = self.proc.root
+
+        def variables(pid: int) -> Mapping[str, str]:
+            return read_variables(procfs, pid)
+
+        slurm = SlurmAllocations(
+            self.folder, procfs, self.root / "cgroup", variables, TRUSTED,
+            settings=SlurmConfReader(self.root / "etc", host="n1"), number_of=lambda _: None, wall=lambda: T0 + 100,
+        )  # fmt: skip
+        allocations = Allocations(
+            slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
+        )
+        users = {1000: "ada", 1001: "bob"}
+        made = NodeAttribution(
+            procfs, BOOT_ID, "lab", users.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
+        )
+        made.set_gpus(self.gpus)
+        return made
+
+    def prolog(self, job_id: int, gpus: str, at: float = T0, *, restarts: int = 0, **more: str) -> None:
+        """What prolog.sh writes (its own tests run it)."""
+        lines = {"version": "2", "job_id": job_id, "restarts": restarts, "gpus": gpus, "uid": 1000, "user": "ada"}
+        path = self.folder / f"{job_id}-{restarts}.job"
+        put(path, "\n".join(f"{key}={value}" for key, value in (lines | more).items()) + "\ncomplete=1")
+        os.utime(path, (at, at))
+
+    def epilog(self, job_id: int, at: float, *, restarts: int = 0) -> None:
+        path = self.folder / f"{job_id}-{restarts}.end"
+        path.write_bytes(b"")
+        os.utime(path, (at, at))
+
+    def job(self, job_id: int, *pids: int, extern: bool = True) -> None:
+        """A living job with a v1 cgroup (freezer alone, as on a real 22.05 in hybrid mode)."""
+        home = self.root / f"cgroup/freezer/slurm_n1/uid_1000/job_{job_id}"
+        (home / "step_batch").mkdir(parents=True, exist_ok=True)
+        if extern:
+            (home / "step_extern").mkdir(exist_ok=True)
+        path = f"9:freezer:/slurm_n1/uid_1000/job_{job_id}/step_batch\n0::/system.slice/slurmd.service"
+        for pid in pids:
+            self.proc.process(pid, argv=["python", "train.py"], cgroup=path)
+
+    def clock(self) -> None:
+        """The node booted at T0: a process with a start of 500 ticks began at T0 + 5, if the tick is 1/100 s."""
+        put(self.proc.root / "uptime", "100.00 50.00")
+
+    def over(self, job_id: int) -> None:
+        home = self.root / f"cgroup/freezer/slurm_n1/uid_1000/job_{job_id}"
+        home.rename(self.root / f"gone_{job_id}")
+
+    def stepd(self, pid: int, title: str, *, uid: int = 0) -> None:
+        cgroup = "0::/system.slice/slurmd.service"
+        self.proc.process(pid, comm="slurmstepd", argv=[f"slurmstepd: [{title}]"], uid=uid, cgroup=cgroup, start=5)
+
+    def child(self, pid: int, parent: int, **more: object) -> None:
+        cgroup = "0::/system.slice/slurmd.service"
+        self.proc.process(pid, ppid=parent, argv=["python", "train.py"], cgroup=cgroup, **more)  # type: ignore[arg-type]
+
+    def see(self, *processes: tuple[int, int]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
+        """One scan: pairs of (GPU number, PID)."""
+        return self.attribution.attribute([GpuProcess(f"GPU-{gpu}", pid, 1024) for gpu, pid in processes])
+
+    def reasons(self) -> set[str]:
+        return {absence.reason for absence in self.attribution.absences}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> SlurmNode:
+    return SlurmNode(tmp_path)
+
+
+def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: SlurmNode) -> None:
+    node.prolog(22, "0", T0)
+    node.job(22, 700)
+    _, uses = node.see((4, 700))
+    assert [(use.basis, use.gpu_uuid) for use in uses] == [("process", "GPU-4")]
+    (absence,) = node.attribution.absences
+    assert absence.reason == "allocation-contradicted"
+    assert "job 22 was given GPU 0 by Slurm's settings, but it works on GPU 4" in absence.detail
+    # What was wrong once does not become right because the process ended, nor when the job does.
+    assert node.see()[1] == ()
+    node.epilog(22, T0 + 60)
+    assert node.see()[1] == ()
+
+
+# Start and end.
+
+
+def test_a_job_between_two_scans_has_its_start_and_end(node: SlurmNode) -> None:
+    node.see()
+    node.prolog(22, "3", T0 + 1)
+    node.epilog(22, T0 + 5)
+    (workload,), (use,) = node.see()
+    assert (workload.job_id, use.gpu_uuid, use.since, use.until) == ("22", "GPU-3", T0 + 1, T0 + 5)
+    assert node.see() == ((), ())
+
+
+def test_jobs_one_after_the_other_on_a_gpu_do_not_share_it(node: SlurmNode) -> None:
+    node.prolog(22, "3", T0)
+    node.see()
+    node.epilog(22, T0 + 12)
+    node.prolog(23, "3", T0 + 13)
+    _, uses = node.see()
+    runs = sorted((use.since or 0.0, use.until, use.shared) for use in uses)
+    assert runs == [(T0, T0 + 12, False), (T0 + 13, None, False)]
+
+
+def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
+    node.prolog(22, "3", T0)
+    node.job(22, 700)
+    (first,), _ = node.see((3, 700))
+    node.epilog(22, T0 + 50)
+    node.prolog(22, "5", T0 + 60, restarts=1)
+    node.job(22, 701)
+    workloads, uses = node.see((5, 701))
+    (second,) = (one for one in workloads if one.workload_id != first.workload_id)
+    assert (first.restarts, second.restarts) == (0, 1)
+    assert first.series_id == second.series_id
+    assert {(use.workload_id, use.gpu_uuid) for use in uses} == {
+        (first.workload_id, "GPU-3"), (second.workload_id, "GPU-5"),
+    }  # fmt: skip
+    assert second.command is not None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_end(
+    node: SlurmNode, restarted: bool
+) -> None:
+    node.clock()
+    tick = os.sysconf("SC_CLK_TCK")
+    node.prolog(22, "2", T0 + 1, account="nlp", partition="gpu")
+    node.job(22)
+    ((first,), _) = node.see()
+    node.epilog(22, T0 + 5)
+    home = node.root / "cgroup/freezer/slurm_n1/uid_1000/job_22/step_batch"
+    put(home / "cgroup.procs", "600\n701")
+    path = "9:freezer:/slurm_n1/uid_1000/job_22/step_batch"
+    node.proc.process(600, comm="slurmstepd", argv=["slurmstepd: [22.batch]"], uid=0, cgroup=path, start=8 * tick)
+    node.proc.process(701, ppid=600, argv=["python", "t.py"], cgroup=path, start=9 * tick)
+    if restarted:
+        node.attribution = node.agent()
+    live = node.see((7, 701))[0]
+    (second,) = (one for one in live if one.restarts == 1)
+    assert (second.account, second.partition, second.series_id) == ("nlp", "gpu", first.series_id)
+    assert "allocation-unknown" in node.reasons()
+    node.over(22)
+    (node.root / "proc/701/stat").unlink()
+    node.prolog(22, "7", T0 + 50, restarts=1, account="nlp", partition="gpu", without_prolog="1")
+    node.epilog(22, T0 + 50, restarts=1)
+    workloads, uses = node.see()
+    assert [(use.workload_id, use.gpu_uuid, use.until) for use in uses] == [(second.workload_id, "GPU-7", T0 + 50)]
+    assert uses[0].since == pytest.approx(T0 + 8, abs=0.05)
+    assert node.see() == ((), ()) and {one.workload_id for one in workloads} == {second.workload_id}
+
+
+def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
+    found = []
+    for name, at in (("a", T0), ("b", T0 + 45), ("c", T0 + 90 * 86400)):
+        (tmp_path / name).mkdir()
+        one = SlurmNode(tmp_path / name)
+        one.prolog(22, "3", at)
+        found.append(one.see()[0][0].workload_id)
+    assert found[0] == found[1] != found[2]
+
+
+# Stale files.
+
+
+def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode) -> None:
+    node.prolog(22, "3", T0)
+    node.job(22, extern=False)
+    node.see()
+    node.over(22)  # and no epilog ran
+    node.prolog(23, "3", T0 + 100)
+    node.job(23, 700, extern=False)
+    workloads, uses = node.see((3, 700))
+    assert {workload.job_id for workload in workloads} == {"23"}
+    assert not any(use.shared for use in uses) and node.reasons() == {"allocation-stale"}
+    node.over(23)
+    assert node.see()[1] != ()  # no other job has its GPU: an allocation may well run nothing
+
+
+# proctrack/linuxproc: no cgroup of the job's.
+
+
+def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode) -> None:
+    node.prolog(22, "0,1", T0)
+    node.stepd(500, "22.batch")
+    node.stepd(600, "22.0")
+    node.child(501, 500)
+    node.child(502, 501)
+    node.child(601, 600)
+    (workload,), uses = node.see((0, 502), (1, 601))
+    assert (workload.scheduler, workload.job_id) == ("slurm", "22")
+    assert {(use.gpu_uuid, use.basis) for use in uses} == {
+        (f"GPU-{gpu}", basis) for gpu in (0, 1) for basis in ("allocation", "process")
+    }
+    assert not any(use.shared for use in uses)
+
+
+def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: SlurmNode) -> None:
+    node.prolog(22, "0", T0)
+    node.child(501, 1, uid=1000, environ={"SLURM_JOB_ID": "22"})  # it left its step's session
+    (workload,), _ = node.see((0, 501))
+    assert workload.job_id == "22"
+    node.child(502, 1, uid=1001, environ={"SLURM_JOB_ID": "22"})
+    workloads, _ = node.see((0, 501), (0, 502))
+    assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
+
+
+# What the database says of it.
+
+
+def written(path: Path) -> list[tuple[float, float, str, str, int]]:
+    with sqlite3.connect(path) as connection:
+        return connection.execute(
+            "SELECT ts_start, ts_end, gpu_uuid, basis, shared FROM workload_gpus ORDER BY ts_start, gpu_uuid, basis"
+        ).fetchall()
+
+
+def test_the_database_has_the_times_of_prolog_and_epilog_also_after_a_restart(node: SlurmNode, tmp_path: Path) -> None:
+    db = tmp_path / "node.db"
+    node.prolog(22, "3", T0 + 2)
+    with Writer.open(db, now=lambda: T0 + 60) as writer:
+        to = writer.for_node(Node("n1"), T0)
+        to.set_gpus(GPUS, T0)
+        for second in (10, 20, 30):
+            to.set_workloads(*node.see(), T0 + second)
+        to.set_workloads(*node.see(), T0 + 40)
+    node.attribution = node.agent()  # the agent was away for a minute
+    node.epilog(22, T0 + 95)
+    node.prolog(24, "5", T0 + 96)
+    node.epilog(24, T0 + 99)
+    for _ in range(2):
+        with Writer.open(db, now=lambda: T0 + 120) as writer:
+            to = writer.for_node(Node("n1"), T0 + 100)
+            to.set_gpus(GPUS, T0 + 100)
+            to.set_workloads(*node.see(), T0 + 100)
+            to.set_workloads(*node.see(), T0 + 110)
+        node.attribution = node.agent()  # and again: what is written is not written twice
+    rows = [(round(start - T0, 3), round(end - T0, 3), gpu) for start, end, gpu, _, _ in written(db)]
+    assert rows == [(2, 40, "GPU-3"), (40, 95, "GPU-3"), (96, 99, "GPU-5")]
+    with sqlite3.connect(db) as connection:
+        seen = connection.execute("SELECT job_id, first_seen, last_seen FROM workloads ORDER BY job_id").fetchall()
+    assert [(job, first - T0, last - T0) for job, first, last in seen] == [("22", 2, 95), ("24", 96, 99)]
+
+
+def test_no_user_names_himself_into_another_job_by_a_program_of_roots(node: SlurmNode) -> None:
+    """sudo under slurmstepd's name and title, which waits for a password in place of the work's parent."""
+    cgroup, title = "0::/system.slice/slurmd.service", ["slurmstepd: [42.batch]"]
+    node.proc.process(300, comm="slurmstepd", argv=title, uid=0, cgroup=cgroup, start=5, tty=34816)
+    node.child(301, 300)
+    assert {one.job_id for one in node.see((0, 301))[0]} == {None}
+    node.stepd(200, "22.batch")
+    node.proc.process(201, comm="slurmstepd", argv=title, uid=0, ppid=200, cgroup=cgroup, start=6)
+    node.child(202, 201)
+    assert {one.job_id for one in node.see((0, 202))[0]} == {"22"}
