@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,8 @@ class Metric:
     """One thing that is measured.
 
     `quantum` is the step in which the store keeps it: the stored integer times `quantum` is the value in `unit`.
-    `sources` are the fields it may come from, best first.
+    `sources` are the fields it may come from, best first. A reading below 0 or above `most` (in `unit`) is impossible:
+    it is missing, `out-of-range`, and counted.
     """
 
     name: str
@@ -20,18 +22,21 @@ class Metric:
     meaning: str
     sources: tuple[str, ...]
     rolled_up: bool = True
+    most: float = math.inf
 
 
 _RATIO = 1e-4
 _KIB = 1024.0
+# 100 TB/s: no link or disk of a node comes near.
+_FASTEST = 1e14
 
 
 def _ratio(name: str, meaning: str, *sources: str) -> Metric:
-    return Metric(name, "ratio", _RATIO, meaning, sources)
+    return Metric(name, "ratio", _RATIO, meaning, sources, most=1.0)
 
 
 def _rate(name: str, meaning: str, *sources: str) -> Metric:
-    return Metric(name, "bytes per second", _KIB, meaning, sources)
+    return Metric(name, "bytes per second", _KIB, meaning, sources, most=_FASTEST)
 
 
 def _served(name: str, unit: str, quantum: float, meaning: str) -> Metric:
@@ -59,6 +64,7 @@ GPU_METRICS: tuple[Metric, ...] = (
         _KIB,
         "memory allocated, the driver's reserve not included",
         ("nvmlDeviceGetMemoryInfo_v2.used",),
+        most=1e13,
     ),
     Metric(
         "power_watts",
@@ -66,11 +72,12 @@ GPU_METRICS: tuple[Metric, ...] = (
         0.1,
         "mean power over the interval (energy counter), else the driver's power reading",
         ("NVML field 83", "nvmlDeviceGetPowerUsage"),
+        most=10_000.0,
     ),
     Metric("energy_joules", "joules", 0.1, "energy drawn in the interval", ("NVML field 83",)),
-    Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", ("nvmlDeviceGetClockInfo SM",)),
-    Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", ("nvmlDeviceGetClockInfo MEM",)),
-    Metric("temperature_celsius", "celsius", 1.0, "GPU temperature", ("nvmlDeviceGetTemperature",)),
+    Metric("sm_clock_hertz", "hertz", 1e6, "SM clock", ("nvmlDeviceGetClockInfo SM",), most=1e10),
+    Metric("mem_clock_hertz", "hertz", 1e6, "memory clock", ("nvmlDeviceGetClockInfo MEM",), most=1e10),
+    Metric("temperature_celsius", "celsius", 1.0, "GPU temperature", ("nvmlDeviceGetTemperature",), most=150.0),
     Metric(
         "throttle_reasons",
         "bitmask",
@@ -104,6 +111,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
         64.0,
         "traffic sent by the port (RDMA only on RoCE)",
         ("port_xmit_data x 4", "EFA hw_counters"),
+        most=_FASTEST,
     ),
     Metric(
         "rx_bytes_per_second",
@@ -111,6 +119,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
         64.0,
         "traffic received by the port (RDMA only on RoCE)",
         ("port_rcv_data x 4", "EFA hw_counters"),
+        most=_FASTEST,
     ),
     Metric(
         "xmit_wait_per_second",
@@ -124,7 +133,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
 HOST_METRICS: tuple[Metric, ...] = (
     _ratio("cpu_util", "share of all CPU time not idle and not waiting for IO", "/proc/stat"),
     _ratio("io_wait", "share of all CPU time spent waiting for IO", "/proc/stat"),
-    Metric("mem_used_bytes", "bytes", _KIB, "MemTotal - MemAvailable", ("/proc/meminfo",)),
+    Metric("mem_used_bytes", "bytes", _KIB, "MemTotal - MemAvailable", ("/proc/meminfo",), most=1e15),
     _rate("disk_read_bytes_per_second", "read from physical disks", "/proc/diskstats"),
     _rate("disk_write_bytes_per_second", "written to physical disks", "/proc/diskstats"),
 )
