@@ -42,7 +42,7 @@ from .gpu_uses import Holdings, uses
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts
 from .leaders import MAX_CLIMB, Context, name_of_work
-from .pod_names import controller_of
+from .pods import controller_of
 from .procfs import Process, read_start_ticks, read_variables
 from .scheduler_claims import OF_JOB, DeviceClaim, fill_facts
 from .slurm_job_files import JobFile
