@@ -9,11 +9,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fcntl import F_SETFL, fcntl
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
-_PATIENCE_SECONDS = 60.0
+_PATIENCE_SECONDS, _REST_SECONDS = 60.0, 120.0
 _ANSWER_BYTES = 32 * 2**20
 
 _Answer = TypeVar("_Answer", bound="Answer")
@@ -57,20 +57,14 @@ class Child:
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._file = -1
-        self._until: float | None = None
+        self._until: float | None = None  # None: no answer is due
+        self._rest_until = 0.0
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it was started, and neither closed nor found dead."""
-        return self._process is not None
-
-    @property
-    def is_asked(self) -> bool:
-        """Whether an answer is due."""
-        return self._until is not None
-
-    def ask(self) -> None:
-        """Start it where it does not run, and send a line. Raises ChildError where it cannot be started."""
+    def ask(self) -> bool:
+        """Send a line, unless an answer is due or one failed just now; whether it did. Raises ChildError."""
+        now = time.monotonic()
+        if self._until is not None or (self._process is None and now < self._rest_until):
+            return False
         try:
             if self._process is None:
                 self._file = os.memfd_create("answer")
@@ -82,9 +76,9 @@ class Child:
             if self._process.stdin is not None:
                 self._process.stdin.write(b"\n")
         except OSError as error:
-            self.close()
-            raise ChildError(f"the child process that asks it cannot be started ({error.strerror})") from None
-        self._until = time.monotonic() + _PATIENCE_SECONDS
+            self._give_up(f"the child process that asks it cannot be started ({error.strerror})")
+        self._until = now + _PATIENCE_SECONDS
+        return True
 
     def answer(self, shape: type[_Answer]) -> _Answer | None:
         """What it answered, once; None: not yet, or nothing was asked. Raises ChildError."""
@@ -92,10 +86,9 @@ class Child:
             return None
         is_over = self._process.poll() is not None
         size = os.fstat(self._file).st_size
-        fault = "it does not answer" if time.monotonic() > self._until else ""
         if size > _ANSWER_BYTES:
-            fault = "its answer is too long"
-        elif size and os.pread(self._file, 1, size - 1) == b"\n":
+            self._give_up("its answer is too long")
+        if size and os.pread(self._file, 1, size - 1) == b"\n":
             self._until = None
             try:
                 answer = msgspec.json.decode(os.pread(self._file, size, 0), type=shape)
@@ -104,11 +97,10 @@ class Child:
             if answer.error:
                 raise ChildError(answer.error)
             return answer
-        elif is_over:
-            fault = "the child process that asks it ended"
-        if fault:
-            self.close()
-            raise ChildError(fault)
+        if is_over:
+            self._give_up("the child process that asks it ended")
+        if time.monotonic() > self._until:
+            self._give_up("it does not answer")
         return None
 
     def close(self) -> None:
@@ -122,3 +114,8 @@ class Child:
             if process.stdin is not None:
                 process.stdin.close()
             process.wait()
+
+    def _give_up(self, why: str) -> NoReturn:
+        self.close()
+        self._rest_until = time.monotonic() + _REST_SECONDS
+        raise ChildError(why) from None

@@ -119,17 +119,18 @@ class _Watched:
 
     def look(self) -> FileAnswer | None:
         """A new answer, if one has come."""
+        if self.path is None:
+            return None
         try:
-            if self.child.is_asked:
-                answer = self.child.answer(FileAnswer)
-                if answer is not None:
-                    self.fault = ""
-                    self.child.close()
+            answer = self.child.answer(FileAnswer)
+            if answer is not None:
+                self.fault = ""
+                self.child.close()
                 return answer
-            about = self.path.stat() if self.path is not None else None
-            if about is not None and self._seen != (seen := (about.st_mtime_ns, about.st_size, about.st_ino)):
+            about = self.path.stat()
+            seen = (about.st_mtime_ns, about.st_size, about.st_ino)
+            if seen != self._seen and self.child.ask():
                 self._seen = seen
-                self.child.ask()
         except ChildError as error:
             self.fault = str(error)
             self.child.close()

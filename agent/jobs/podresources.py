@@ -24,12 +24,19 @@ from ..model import Absence
 from .scheduler_claims import DRA_DRIVER, DeviceClaim, Devices, SchedulerState, is_gpu_resource
 
 METHOD = "/v1.PodResourcesLister/List"
-_NO_GRPC = "grpcio is not installed"
 _TIMEOUT_SECONDS = 5.0
 _ANSWER_BYTES = 16 * 1024 * 1024
-_RESTART_SECONDS = 120.0
 # An answer older than this is not believed any more.
 _FRESH_SECONDS = 90.0
+_REMEDY = (
+    "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted (it only reads), and with grpcio; "
+    "check that the kubelet serves pod-resources v1 (Kubernetes 1.20 and newer)."
+)
+_BY_UUID = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
+_SLICES = (
+    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
+    "resource_slices_file."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,54 +62,38 @@ class PodResources:
     def __init__(self, socket: Path, command: Sequence[str] | None = None) -> None:
         self._socket = socket
         self._child = Child(command or child_command("skuwise.agent.jobs.podresources", str(socket)))
-        self._rest_until = 0.0
         self._pods: tuple[PodDevices, ...] | None = None
         self._told_at = time.monotonic()
-        self._fault: str | None = None
+        self._fault = ""
 
     def read(self, devices: Devices) -> SchedulerState:
         """What holds now; never waits. The kubelet is present where there is a socket of its pod-resources."""
-        closed = _closed(self._socket)
-        if closed is not None:
+        try:
+            is_there = stat.S_ISSOCK(self._socket.stat().st_mode)
+        except OSError as error:
+            is_there = isinstance(error, PermissionError)
+        if not is_there or not os.access(self._socket, os.R_OK | os.W_OK):
             self.close()
-            return closed
+            return _unknown(f"{self._socket} may not be opened by this user") if is_there else SchedulerState(False)
         now = time.monotonic()
         try:
             answer = self._child.answer(KubeletAnswer)
             if answer is not None:
-                self._pods, self._fault, self._told_at = answer.pods, None, now
-            if not self._child.is_asked and now >= self._rest_until:
-                self._child.ask()
+                self._pods, self._fault, self._told_at = answer.pods, "", now
+            self._child.ask()
         except ChildError as error:
             self._fault = str(error)
-            self._rest_until = 0.0 if self._child.is_running else now + _RESTART_SECONDS
         is_fresh = now - self._told_at <= _FRESH_SECONDS
-        if self._pods is None and self._fault is None and is_fresh:
+        if self._pods is not None and is_fresh:
+            claims = tuple(claim for pod in self._pods if (claim := _claim(pod, devices)) is not None)
+            return SchedulerState(True, claims, _unresolved(claims))
+        if is_fresh and not self._fault:
             return SchedulerState(True)  # the first question is on its way
-        if self._pods is None or not is_fresh:
-            remedy = _GRPC_REMEDY if self._fault == _NO_GRPC else _ANSWER_REMEDY
-            return _unknown(self._fault or "it does not answer", remedy)
-        claims = tuple(claim for pod in self._pods if (claim := _claim(pod, devices)) is not None)
-        return SchedulerState(True, claims, _unresolved(claims, devices))
+        return _unknown(self._fault or "it does not answer")
 
     def close(self) -> None:
         """End the child."""
         self._child.close()
-
-
-def _closed(path: Path) -> SchedulerState | None:
-    """What holds where the kubelet cannot be asked; None: it can."""
-    try:
-        mode = path.stat().st_mode
-    except PermissionError:
-        return _unknown(f"{path} may not be reached by this user", _PERMISSION_REMEDY)
-    except OSError:
-        return SchedulerState(present=False)
-    if not stat.S_ISSOCK(mode):
-        return _unknown(f"{path} is not a socket", _PERMISSION_REMEDY)
-    if not os.access(path, os.R_OK | os.W_OK):
-        return _unknown(f"{path} may not be opened by this user", _PERMISSION_REMEDY)
-    return None
 
 
 def _claim(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
@@ -114,26 +105,22 @@ def _claim(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
     return DeviceClaim("kubernetes", *devices.resolve(names), namespace=pod.namespace, pod=pod.name) if names else None
 
 
-def _unresolved(claims: Sequence[DeviceClaim], devices: Devices) -> frozenset[Absence]:
-    """What fits no device here: names that the driver does not know, and names of DRA that fit none or several."""
-    found: dict[bool, list[str]] = {}
-    for claim in claims:
-        for name in claim.unresolved:
-            doubt = devices.doubt(name)
-            told = f"{claim.namespace}/{claim.pod}: {name}"
-            found.setdefault(bool(doubt), []).append(f"{told} ({doubt})" if doubt else told)
+def _unresolved(claims: Sequence[DeviceClaim]) -> frozenset[Absence]:
+    """What fits no device here, of plugins and of DRA."""
+    told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
     absences: set[Absence] = set()
-    for is_dra, names in found.items():
+    for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
+        names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        detail = f"{_DRA_UNKNOWN if is_dra else _DEVICE_UNKNOWN} ({', '.join(names[:3])}{more})."
-        subject, remedy = ("kubernetes-dra", _DRA_REMEDY) if is_dra else ("kubernetes", _DEVICE_REMEDY)
-        absences.add(Absence("source", "allocation", subject, "allocation-unresolved", detail, remedy))
+        detail = f"{what} gave devices that match no GPU of the driver ({', '.join(names[:3])}{more})."
+        if names:
+            absences.add(Absence("source", "allocation", subject, "allocation-unresolved", detail, remedy))
     return frozenset(absences)
 
 
-def _unknown(why: str, remedy: str) -> SchedulerState:
+def _unknown(why: str) -> SchedulerState:
     detail = f"GPU allocations of pods are unknown: {why}."
-    absence = Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, remedy)
+    absence = Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, _REMEDY)
     return SchedulerState(True, absences=frozenset({absence}))
 
 
@@ -194,7 +181,7 @@ def main(socket_path: str) -> int:
         import grpc  # noqa: PLC0415 - without it the answer says so
     except ImportError:
         for _ in sys.stdin:
-            say(KubeletAnswer(_NO_GRPC))
+            say(KubeletAnswer("grpcio is not installed"))
         return 0
     options = [("grpc.max_receive_message_length", _ANSWER_BYTES), ("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
@@ -208,17 +195,6 @@ def main(socket_path: str) -> int:
                 say(KubeletAnswer(f"not the answer of pod-resources v1 ({error})"))
     return 0
 
-
-_GRPC_REMEDY = "Install it in the agent's environment: pip install grpcio."
-_ANSWER_REMEDY = "Check the kubelet, and that its pod-resources v1 is enabled (Kubernetes 1.20 and newer)."
-_PERMISSION_REMEDY = "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted; it only reads."
-_DEVICE_REMEDY = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
-_DEVICE_UNKNOWN = "The kubelet gave devices that the driver does not name"
-_DRA_UNKNOWN = "Dynamic resource allocation gave devices that match no GPU"
-_DRA_REMEDY = (
-    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
-    "resource_slices_file."
-)
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1]))

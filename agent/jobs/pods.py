@@ -8,8 +8,7 @@ pod, Job, CronJob or JobSet; pod, StatefulSet. What owns several Deployments is 
   with several pods at a time, a pod group of Kueue) are one workload. Every other pod is a workload.
 
 Names are read (`_NAMES`) only where nothing tells an owner, and for what kube-state-metrics cannot tell without
-configuration: StatefulSets of a LeaderWorkerSet (its group is the leader's pod and a StatefulSet of the same name),
-KServe's Deployments (with its container), RayJobs.
+configuration: StatefulSets of a LeaderWorkerSet, KServe's Deployments (with its container), RayJobs.
 """
 
 from __future__ import annotations
@@ -142,7 +141,7 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
                 ids |= dict.fromkeys(map(id, run), key)
     return tuple(
         PodWork(
-            ids.get(id(pod)) or workload_id(cluster, "kubernetes", *pod_parts(pod)),
+            ids.get(id(pod)) or workload_id(cluster, "kubernetes", *_parts(pod)),
             series_id(cluster, pod.namespace or None, None, name),
             name,
             kind,
@@ -152,7 +151,7 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
     )
 
 
-def pod_parts(pod: Pod) -> tuple[str, ...]:
+def _parts(pod: Pod) -> tuple[str, ...]:
     """What names a pod: its UID; where that is not known, its name."""
     return (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
 
@@ -192,16 +191,7 @@ class _Known:
         self.pods: dict[tuple[str, str], list[Pod]] = {}
         for pod in pods:
             self.pods.setdefault((pod.namespace, pod.name), []).append(pod)
-        self.leaders = {(pod.namespace, pod.owner.name) for pod in pods if pod.owner and pod.owner.kind == "Pod"}
-        # (namespace, group) -> LeaderWorkerSet, where only StatefulSets are told: the workers' StatefulSet is named
-        # like the leader's pod, which is a pod of the StatefulSet that has the LeaderWorkerSet's name.
-        self.groups: dict[tuple[str, str], str] = {}
-        for pod in pods:
-            own = pod.owner
-            for leader in self.pods.get((pod.namespace, own.name), ()) if own and own.kind == "StatefulSet" else ():
-                base, match = leader.owner, re.fullmatch(_ORDINAL, leader.name)
-                if base and base.kind == "StatefulSet" and match and match[1] == base.name:
-                    self.groups[pod.namespace, leader.name] = base.name
+        self.owning = {(pod.namespace, pod.owner) for pod in pods}
 
     def work(self, pod: Pod) -> tuple[str | None, str, PodOwner | None]:
         """Kind and name of what the pod is work of, and the gang that it is in if that is one."""
@@ -214,7 +204,8 @@ class _Known:
         if pod.owner is None or pod.owner.kind == "Node":
             if pod_group:
                 return "PodGroup", pod_group, PodOwner("PodGroup", pod_group)
-            return "Pod", pod.name, PodOwner("Pod", pod.name) if (pod.namespace, pod.name) in self.leaders else None
+            itself = PodOwner("Pod", pod.name)
+            return "Pod", pod.name, itself if (pod.namespace, itself) in self.owning else None
         chain = self._chain(pod, pod.owner)
         kind, name = chain[-1].kind, chain[-1].name
         gang = next((one for one in chain if one.kind in GANGS), None)
@@ -270,10 +261,13 @@ class _Known:
             return name, f"{name}-{index}"
         if gang is not None and gang.kind == "LeaderWorkerSet":
             return gang.name, pod.name if first == gang.name else first
-        for own in (first, pod.name):
-            base = self.groups.get((pod.namespace, own))
-            if base is not None and first in (own, base):
-                return base, own
+        # Where only StatefulSets are told: the workers' StatefulSet is named like the leader's pod, which is a pod of
+        # the StatefulSet that has the LeaderWorkerSet's name.
+        for leader in (*self.pods.get((pod.namespace, first), ()), pod):
+            base, match = leader.owner, re.fullmatch(_ORDINAL, leader.name)
+            leads = (pod.namespace, PodOwner("StatefulSet", leader.name)) in self.owning
+            if leads and base and match and base == PodOwner("StatefulSet", match[1]):
+                return base.name, leader.name
         return None
 
 

@@ -16,13 +16,11 @@ from ..model import Absence, Gpu, Workload
 # The device plugins' names of NVIDIA's GPUs and MIG instances. Its NICs have the same prefix (nvidia.com/hostdev).
 _GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
 _REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
-# A minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
+# By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
-# Of NVIDIA's DRA driver (its deviceinfo.go and mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE (until July 2025, N being
-# NVML's index) and gpu-N-mig-NAME-PROFILE-START, with numbers of profile and placement that root alone is told.
-_DRA_NAME = re.compile(
-    r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?:-[a-z]+)*)-\d{1,4}-\d{1,3}|\d{1,4}-\d{1,3}-\d{1,3}))?"
-)
+# Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
+# NVML's index) gpu-N-mig-NAME-PROFILE-START; its numbers of profile and placement are told to root alone.
+_DRA_NAME = re.compile(r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?:-[a-z]+)*)|\d{1,4})(?:-\d{1,4}){2})?")
 DRA_DRIVER = "gpu.nvidia.com"
 
 
@@ -122,7 +120,7 @@ class Devices:
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
-        found = {name: self._find(name)[0] for name in names}
+        found = {name: self._find(name) for name in names}
         known = dict.fromkeys(uuid for uuid in found.values() if uuid is not None)
         return tuple(known), tuple(name for name, uuid in found.items() if uuid is None)
 
@@ -130,54 +128,44 @@ class Devices:
         """Whether the driver has a device of this UUID, or of the one that this is a share of."""
         return _REPLICA.sub("", name) in self.uuids
 
-    def doubt(self, name: str) -> str:
-        """Why a name that DRA gave (``dra:POOL/NAME``) fits no device; empty for any other."""
-        return self._find(name)[1]
-
-    def _find(self, name: str) -> tuple[str | None, str]:
+    def _find(self, name: str) -> str | None:
         if name.startswith("dra:"):
             return self._of_claim(name.removeprefix("dra:"))
         name = _REPLICA.sub("", name)
         match = _PLUGIN_NAME.fullmatch(name)
         if match is None:
-            return (name if name in self.uuids else None), ""
+            return name if name in self.uuids else None
         parent = next((gpu.uuid for gpu in self.whole if gpu.minor == int(match[1])), None)
         if parent is None or match[2] != "gi":
-            return parent, ""
+            return parent
         instances = self.parts(parent)
         if any(one.gpu_instance is not None for one in instances):
             instances = tuple(one for one in instances if one.gpu_instance == int(match[3]))
         # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
-        return (instances[0].uuid if len(instances) == 1 else None), ""
+        return instances[0].uuid if len(instances) == 1 else None
 
-    def _of_claim(self, name: str) -> tuple[str | None, str]:
+    def _of_claim(self, name: str) -> str | None:
         """The device of a DRA claim. Which release of the driver named it is not told: without a ResourceSlice a name
         counts where minor number and index give the same GPU."""
-        device = name.rpartition("/")[2]
-        match, told = _DRA_NAME.fullmatch(device), self._slices.get(name)
+        match, told = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
         if told is not None and told.uuid is not None:
-            return (told.uuid, "") if told.uuid in self.uuids else (None, f"{device} is {told.uuid}, which is not here")
+            return told.uuid if told.uuid in self.uuids else None
         if told is not None:
             # An instance that is made when it is claimed has a parent and a profile, no UUID.
-            address, profile = _address(told.pci_bus_id), told.profile
-            at = (gpu.uuid for gpu in self.whole if address and _address(gpu.pci_bus_id) == address)
-            parent = told.parent_uuid or next(at, None)
-            if parent not in self.uuids:
-                return None, f"the ResourceSlice of {device} names no GPU that is here"
-        elif match is None:
-            return None, f"{device} is not a device name that NVIDIA's DRA driver uses"
-        else:
+            at, profile = _address(told.pci_bus_id), told.profile
+            parents = [g for g in self.whole if g.uuid == told.parent_uuid or (at and at == _address(g.pci_bus_id))]
+        elif match is not None:
             number, profile = int(match[1]), match["profile"]
-            parent = next((gpu.uuid for gpu in self.whole if gpu.minor == number), None)
-            by_index = next((gpu.uuid for gpu in self.whole if gpu.index == number), None)
-            if parent is None or parent != by_index:
-                minor, index = parent or "no GPU", by_index or "no GPU"
-                return None, f"gpu-{number} is {minor} by its minor number and {index} by its index"
-        if parent is None or not (profile or "-mig-" in device):
-            return parent, ""
-        parts = self.parts(parent)
+            parents = [gpu for gpu in self.whole if number in (gpu.minor, gpu.index)]
+        else:
+            return None
+        if len(parents) != 1 or (told is None and parents[0].minor != parents[0].index):
+            return None
+        if not (profile or "-mig-" in name):
+            return parents[0].uuid
+        parts = self.parts(parents[0].uuid)
         fitting = [one.uuid for one in parts if not profile or _plain(one.mig_profile) == _plain(profile)]
-        return (fitting[0], "") if len(fitting) == 1 else (None, f"{device} fits {len(fitting)} instances of {parent}")
+        return fitting[0] if len(fitting) == 1 else None
 
 
 def _plain(profile: str | None) -> str:
