@@ -1,12 +1,9 @@
 """What Kubernetes' API says, from files that ``kubectl get ... -o json`` wrote: the agent itself asks no API server.
 
 ``[kubernetes] pods_file`` tells owners, UIDs, images and labels of pods, ``resource_slices_file`` the devices behind
-the names that dynamic resource allocation (DRA) gives. Such a file holds a whole cluster and may take ten times its
-size in memory: a process of its own (`main`) reads it when it has changed, and prints what the agent needs of it. Until
-that is done, and where it fails, what was known before holds.
-
-Everything in a file is somebody else's text: what has another shape than Kubernetes' API counts as not told, and every
-text is made fit to keep where it is taken up (`_at`).
+the names that dynamic resource allocation (DRA) gives. Such a file may take ten times its size in memory: a process of
+its own (`main`) reads it when it has changed, and prints what the agent needs of it. Until that is done, and where it
+fails, what was known before holds. What has another shape than Kubernetes' API counts as not told.
 """
 
 from __future__ import annotations
@@ -76,15 +73,10 @@ class KubernetesFiles:
     """Looks at the files at each scan; never waits. None: there is no such file. `close` ends what runs."""
 
     def __init__(
-        self,
-        cluster: str,
-        node: str,
-        pods_file: Path | None,
-        resource_slices_file: Path | None,
-        team_labels: Sequence[str] = (),
+        self, cluster: str, node: str, pods: Path | None, slices: Path | None, team_labels: Sequence[str] = ()
     ) -> None:
-        self._pods = _Watched(pods_file, "pods", node, cluster, *team_labels)
-        self._slices = _Watched(resource_slices_file, "slices", node)
+        self._pods = _Watched(pods, "pods", node, cluster, *team_labels)
+        self._slices = _Watched(slices, "slices", node)
         self._facts = KubernetesFacts()
 
     def read(self) -> KubernetesFacts:
@@ -95,12 +87,13 @@ class KubernetesFiles:
             self._facts = replace(self._facts, by_uid=by_uid, by_name=by_name)
         if (answer := self._slices.look()) is not None:
             self._facts = replace(self._facts, slices=answer.slices)
-        absences = frozenset(
-            Absence("source", "allocation", "kubernetes", "kubernetes-file", f"{own.path} is not used: {own.fault}.",
-                    f"Write it with kubectl get {what} -o json, as a new file that is then renamed.")
-            for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")) if own.fault
-        )  # fmt: skip
-        self._facts = replace(self._facts, absences=absences)
+        absences: set[Absence] = set()
+        for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
+            detail = f"{own.path} is not used: {own.fault}."
+            remedy = f"Write it with kubectl get {what} -o json, as a new file that is then renamed."
+            if own.fault:
+                absences.add(Absence("source", "allocation", "kubernetes", "kubernetes-file", detail, remedy))
+        self._facts = replace(self._facts, absences=frozenset(absences))
         return self._facts
 
     def close(self) -> None:
@@ -139,16 +132,7 @@ class _Watched:
         return None
 
 
-def read_items(path: Path) -> list[_Object]:
-    """The objects of a list, or the one object. Raises OSError; ValueError, RecursionError: it holds something else."""
-    document = json.loads(read_bounded(path, SIZE_LIMIT))
-    items = document.get("items", [document]) if isinstance(document, dict) else None
-    if not isinstance(items, list):
-        raise ValueError
-    return [one for one in items if isinstance(one, dict)]
-
-
-def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> list[PodFact]:
+def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> tuple[PodFact, ...]:
     """The pods that ask for GPUs, those of the node and those that own others, the oldest first."""
     wanted = (*OPERATOR_LABELS, *labels)
     objects = {(_at(str, one, "kind"), *_name(one)): one for one in items if one.get("kind") != "Pod"}
@@ -169,23 +153,21 @@ def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence
     spaces = {name: _labels(one, wanted) for (kind, _, name), one in objects.items() if kind == "Namespace"}
     told = Objects(owners, parallelism, spaces)
     kept.sort(key=lambda pod: pod.created_seconds or 0.0)
-    return [
+    return tuple(
         PodFact(pod.namespace, pod.name, pod.uid, pod.image, team_of_pod(pod, told, labels), work)
         for pod, work in zip(kept, works_of(cluster, kept, told), strict=True)
-    ]
+    )
 
 
 def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]:
-    """Devices of NVIDIA's driver by ``POOL/NAME``; of a pool its newest generation alone."""
+    """Devices of NVIDIA's driver by ``POOL/NAME``; the newest generation of a pool counts."""
     specs = [_at(dict, one, "spec") for one in items if one.get("kind") == "ResourceSlice"]
     found = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
     own = [spec for spec in found if spec.get("nodeName") == node] or found
-    pools = [(_at(str, spec, "pool", "name"), _at(int, spec, "pool", "generation")) for spec in own]
-    newest = dict(sorted(pools))
+    own.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
     return {
-        f"{pool}/{name}": _slice_device(device)
-        for spec, (pool, generation) in zip(own, pools, strict=True) if generation == newest[pool]
-        for device in _at(list, spec, "devices") if (name := _at(str, device, "name"))
+        f"{_at(str, spec, 'pool', 'name')}/{name}": _slice_device(device)
+        for spec in own for device in _at(list, spec, "devices") if (name := _at(str, device, "name"))
     }  # fmt: skip
 
 
@@ -209,7 +191,7 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
         ended = max(times, default=started or math.inf)
     return Pod(
         *_name(item), _at(str, item, "metadata", "uid") or None, _owner(item), created_seconds=created,
-        started_seconds=started, ended_seconds=ended, image=images.pop() or None if len(images) == 1 else None,
+        ended_seconds=ended, image=images.pop() or None if len(images) == 1 else None,
         containers=frozenset(_at(str, one, "name") for one in containers), labels=_labels(item, wanted),
         has_gpus=bool(asking) or any(map(_asks, _at(list, item, "spec", "initContainers"))),
     )  # fmt: skip
@@ -246,7 +228,8 @@ def _moment(item: _Object, *names: str) -> float | None:
 
 
 def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
-    """A part of an object, empty where that is not there or of another kind; of a list the objects in it."""
+    """A part of an object, empty where that is not there or of another kind; a text made fit to keep, of a list the
+    objects in it."""
     for name in names:
         item = item.get(name) if isinstance(item, dict) else None
     if isinstance(item, str):
@@ -257,20 +240,18 @@ def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
 
 
 def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> int:
-    """Print one line: of ``pods`` the facts, of ``slices`` the devices of the node (of all nodes where none is its), or
-    why there is none."""
+    """Print one line: facts of ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
     try:
-        items = read_items(Path(path))
+        document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
+        items = [one for one in document.get("items", [document]) if isinstance(one, dict)]
         if what == "pods":
-            answer = FileAnswer(pods=tuple(facts_of(items, node, cluster, labels)))
+            answer = FileAnswer(pods=facts_of(items, node, cluster, labels))
         else:
             answer = FileAnswer(slices=slice_devices(items, node))
     except OSError as error:
-        answer = FileAnswer(error=f"it cannot be read ({error.strerror})")
-    except (ValueError, RecursionError):
-        answer = FileAnswer(error="it is not JSON of Kubernetes' API, or a part of some")
-    except MemoryError:
-        answer = FileAnswer(error="it does not fit into memory")
+        answer = FileAnswer(f"it cannot be read ({error.strerror})")
+    except (ValueError, TypeError, AttributeError, RecursionError, MemoryError):
+        answer = FileAnswer("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
     say(answer)
     return 0
 

@@ -1,11 +1,9 @@
 """From a pod to the work it belongs to, by what Kubernetes says of owners: the agent and the Prometheus road use this.
 
 A pod's chain of owners is followed as far as one of them stands for one piece of work: pod, ReplicaSet, Deployment;
-pod, Job, CronJob or JobSet; pod, StatefulSet. What owns several Deployments is not followed: they do different work.
-
-* The series is what recurs: whatever the chain ends in. Replicas, rolling updates and the runs of a CronJob are one.
-* Pods that work together on several nodes (a gang: PyTorchJob, JobSet, a group of a LeaderWorkerSet, RayCluster, a Job
-  with several pods at a time, a pod group of Kueue) are one workload. Every other pod is a workload.
+pod, Job, CronJob or JobSet. What owns several Deployments is not followed: they do different work. The series is what
+recurs: whatever the chain ends in. Pods that work together on several nodes (a gang: PyTorchJob, a group of a
+LeaderWorkerSet, a Job with several pods at a time, a pod group of Kueue) are one workload; every other pod is one.
 
 Names are read (`_NAMES`) only where nothing tells an owner, and for what kube-state-metrics cannot tell without
 configuration: StatefulSets of a LeaderWorkerSet, KServe's Deployments (with its container), RayJobs.
@@ -123,9 +121,9 @@ class PodWork:
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
     """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there.
 
-    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), so
-    every node and every reader gives it one id as long as that pod is known; once it has gone while others went on,
-    who comes later gives another id. What begins when all pods of a run are over is the next run.
+    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created): every
+    node and every reader gives it one id as long as that pod is known. What begins when all its pods are over is the
+    next run.
     """
     known = _Known(pods, objects)
     found = [known.work(pod) for pod in pods]
@@ -139,21 +137,13 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
             for run in _runs(several):
                 key = gang_id(cluster, namespace, gang.kind, gang.name, _run_name(run))
                 ids |= dict.fromkeys(map(id, run), key)
-    return tuple(
-        PodWork(
-            ids.get(id(pod)) or workload_id(cluster, "kubernetes", *_parts(pod)),
-            series_id(cluster, pod.namespace or None, None, name),
-            name,
-            kind,
-            id(pod) in ids,
-        )
-        for pod, (kind, name, _) in zip(pods, found, strict=True)
-    )
-
-
-def _parts(pod: Pod) -> tuple[str, ...]:
-    """What names a pod: its UID; where that is not known, its name."""
-    return (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
+    works = []
+    for pod, (kind, name, _) in zip(pods, found, strict=True):
+        parts = (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
+        key = ids.get(id(pod)) or workload_id(cluster, "kubernetes", *parts)
+        series = series_id(cluster, pod.namespace or None, None, name)
+        works.append(PodWork(key, series, name, kind, id(pod) in ids))
+    return tuple(works)
 
 
 def controller_of(pod: str) -> str:
@@ -202,10 +192,9 @@ class _Known:
         if not pod.is_told:
             return None, controller_of(pod.name), None
         if pod.owner is None or pod.owner.kind == "Node":
-            if pod_group:
-                return "PodGroup", pod_group, PodOwner("PodGroup", pod_group)
-            itself = PodOwner("Pod", pod.name)
-            return "Pod", pod.name, itself if (pod.namespace, itself) in self.owning else None
+            itself = PodOwner("PodGroup", pod_group) if pod_group else PodOwner("Pod", pod.name)
+            is_gang = pod_group or (pod.namespace, itself) in self.owning
+            return itself.kind, itself.name, itself if is_gang else None
         chain = self._chain(pod, pod.owner)
         kind, name = chain[-1].kind, chain[-1].name
         gang = next((one for one in chain if one.kind in GANGS), None)
