@@ -159,8 +159,8 @@ def examine(
     config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float
 ) -> tuple[list[dict[str, object]], str]:
     """What each source can read here, as rows for JSON and as a table. Looks for `seconds`."""
-    from . import slurm_checks
-    from .probe import probe_node
+    from . import slurm_checks  # noqa: PLC0415
+    from .probe import probe_node  # noqa: PLC0415
 
     seen = probe_node(config, environ, clock, seconds, with_costs=True)
     survey = seen.agent.survey
