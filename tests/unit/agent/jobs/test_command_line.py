@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.base.openmetrics import PLAIN
+from prometheus_client.exposition import generate_latest
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.command_line import parse_command
 from skuwise.agent.jobs.environ_helper import answer
 from skuwise.agent.jobs.frameworks import framework_of
 from skuwise.agent.jobs.plain_names import plain_name
 from skuwise.agent.model import Gpu, GpuProcess, Node
-from skuwise.agent.service.accumulators import Totals
-from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.service.metrics_page import make_page
+from skuwise.agent.service.totals import Totals
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 
@@ -133,7 +133,7 @@ def told_of(tmp_path: Path, commands: Sequence[Sequence[str]], number: int) -> b
         writer.commit()
     totals = Totals(NODE, 1.0, monotonic=lambda: 0.0)
     totals.set_uses(workloads, uses)
-    page = render_metrics(totals.read(), ProcessCost(1.0, 1.0, 1, 1.0), {}, PLAIN).encode()
+    page = generate_latest(make_page(totals, {}))
     stored = b"".join(path.read_bytes() for path in sorted(folder.glob("node.db*")))
     assert len(workloads) == len(commands)
     assert all(w.workload_id.encode() in page and w.workload_id.encode() in stored for w in workloads)
