@@ -133,8 +133,8 @@ class _Watched:
 
 
 def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> tuple[PodFact, ...]:
-    """The pods of the node, of all nodes where none is its, the oldest first. The work of a gang takes all pods that ask
-    for GPUs or own others."""
+    """The pods of the node, of all nodes where none is its, the oldest first. A gang is all of its pods that ask for
+    GPUs or own others, wherever they run."""
     wanted = (*OPERATOR_LABELS, *labels)
     objects = {(_at(str, one, "kind"), *_name(one)): one for one in items if one.get("kind") != "Pod"}
     pods = [
@@ -203,8 +203,7 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
 def _asks(container: _Object) -> bool:
     """Whether a container asks for a GPU, by a device plugin or by a claim (DRA)."""
     asked = [name for part in ("requests", "limits") for name in _at(dict, container, "resources", part)]
-    claims = _at(list, container, "resources", "claims")
-    return bool(claims) or any(name == "amd.com/gpu" or is_gpu_resource(name) for name in asked)
+    return bool(_at(list, container, "resources", "claims")) or any(map(is_gpu_resource, asked))
 
 
 def _owner(item: _Object) -> PodOwner | None:
