@@ -21,8 +21,7 @@ from pathlib import Path
 
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu
-from .cgroup_tree import pod_uids
-from .cgroups import Origin
+from .cgroups import Origin, pod_uids
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
 from .scheduler_claims import DeviceClaim, Devices, join_claims

@@ -1,4 +1,5 @@
-"""What of a command line may be kept: program, script or module, and the values of an allow-list of flags.
+"""What of a command line may be kept: program, script or module, and the values of an allow-list of flags; and which
+framework it shows.
 
 A command line may hold secrets anywhere, so nothing of it is kept by default. A name is a base name, never a path with
 its folders. A flag's value must have the form of its kind; one that has not is written as ``***``, so that readers know
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .plain_names import is_opaque
+from ..base.safe_text import clean_text
 
 MASK = "***"
 _WORDS_MAX = 512
@@ -80,6 +81,39 @@ _FLAGS = {
 }  # fmt: skip
 _FLAG = re.compile(r"--?([A-Za-z][\w-]{1,40}|q)", re.ASCII)
 
+# (name, pattern over programs, scripts and modules), the more telling first: an engine started by a launcher is the
+# engine. Entry points as the projects' documentation names them.
+_FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (name, re.compile(pattern, re.IGNORECASE))
+    for name, pattern in (
+        ("vllm", r"^vllm(?:$|[.:_-])"),
+        ("sglang", r"^(?:sglang|sgl)(?:$|[.:_-])"),
+        ("tensorrt-llm", r"^(?:trtllm|tensorrt[_-]llm)"),
+        ("triton", r"^tritonserver$|^triton_python_backend"),
+        ("text-generation-inference", r"^text[-_]generation[-_](?:server|launcher|router|inference)"),
+        ("deepspeed", r"^deepspeed(?:$|[.])"),
+        ("megatron", r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)"),
+        ("accelerate", r"^accelerate(?:$|[.-])"),
+        ("torchrun", r"^(?:torchrun|torch\.distributed\.(?:run|launch))$"),
+        ("ray", r"^(?:ray(?:$|[.:])|raylet$)"),
+        ("jax", r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])"),
+    )
+)
+# What starts other frameworks: the name of one of these stands only where nothing more telling is seen.
+_STARTERS = frozenset({"accelerate", "torchrun", "ray"})
+# Flags that a script or launcher takes only for the framework they name.
+_FRAMEWORK_FLAGS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("deepspeed", re.compile(r"--(?:use_)?deepspeed(?:_config(?:_file)?)?")),
+    ("pytorch-fsdp", re.compile(r"--(?:use[_-])?fsdp(?:[_-]\w+)?")),
+)
+_FSDP_SCRIPT = re.compile(r"(?:^|[_.-])fsdp\d?(?:[_.-]|$)", re.IGNORECASE)
+
+_SETTING = re.compile(r"[\d.e+-]{1,12}", re.ASCII)
+_NOT_A_NAME = re.compile(r"://|[@'\"`{}$\\]")
+_RUN = re.compile(r"[A-Za-z0-9]{12,}", re.ASCII)
+_LETTERS = re.compile(r"[A-Z]?[a-z]{3,}")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
@@ -122,10 +156,10 @@ def parse_command(argv: Sequence[str]) -> CommandLine:
     if task == "serve" and rest[:1] == ["api_server"]:  # of lmdeploy
         task, rest = rest[0], rest[1:]
     flags = _flags(rest)
-    model = next((value for name, value in flags if _FLAGS[_normal(name)] == "model"), None)
-    written = [name if value is None else f"{name}={value}" for name, value in flags]
+    model = next((value for name, (_, value) in flags.items() if _FLAGS[name] == "model"), None)
+    written = [flag if value is None else f"{flag}={value}" for flag, value in flags.values()]
     if model is None and (task or executed[-1]) in _SERVES and rest and rest[0][0] != "-":
-        model = _model(rest[0])
+        model = _checked("model", rest[0])
         written.insert(0, model)
     return CommandLine(tuple(executed), launched, task, model, tuple(written))
 
@@ -192,45 +226,83 @@ def _base_name(word: str) -> str | None:
     return None if found is None or is_opaque(found[0]) else found[0]
 
 
-def _flags(words: Sequence[str]) -> list[tuple[str, str | None]]:
-    """The flags of the allow-list as they are written, with their values; the first of a name stands."""
+def _flags(words: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Name -> the flags of the allow-list as they are written, with their values; the first of a name stands."""
     found: dict[str, tuple[str, str | None]] = {}
     for word, after in pairwise([*words, "-"]):
         flag, equals, value = word.partition("=")
-        name = _normal(flag)
+        name = flag.lstrip("-").replace("_", "-").lower() if _FLAG.fullmatch(flag) else ""
         form = _FLAGS.get(name)
         if form is None or name in found:
             continue
-        given = value if equals else None if after.startswith("-") else after
+        given = value if equals else "" if after.startswith("-") else after
         if form == "switch":
-            if (given or "").lower() != "false":
+            if given.lower() != "false":
                 found[name] = (flag, None)
         elif given or form == "config":
             found[name] = (flag, _checked(form, given) if given else None)
-    return list(found.values())
-
-
-def _normal(flag: str) -> str:
-    return flag.lstrip("-").replace("_", "-").lower() if _FLAG.fullmatch(flag) else ""
+    return found
 
 
 def _checked(form: str, value: str) -> str:
-    if form == "model":
-        return _model(value)
+    """`value` where it has its form. A model is ``ORGANISATION/NAME`` or a name; of a path its last part, or the part
+    that the cache of Hugging Face names. Of a configuration's path the last part is kept."""
+    separator, parts, pattern = ",", value.split(), _NUMBER if form == "number" else _WORD
     if form == "config":
-        value = value.rsplit("/", 1)[-1]
-        return value if _CONFIG.fullmatch(value) and not is_opaque(value) else MASK
-    pattern = _NUMBER if form == "number" else _WORD
-    return ",".join(value.split()) if value and all(map(pattern.fullmatch, value.split())) else MASK
+        parts, pattern = [value.rsplit("/", 1)[-1]], _CONFIG
+    elif form == "model":
+        separator, parts, pattern = "/", [part for part in value.split("/") if part], _MODEL
+        cached = [part for part in parts if _CACHED_MODEL.fullmatch(part)]
+        if cached or len(parts) != 2 or value[0] in "/.~":
+            parts = cached[:1] or parts[-1:]
+        parts = [] if "://" in value else parts
+    opaque = form in ("config", "model") and any(map(is_opaque, parts))
+    return separator.join(parts) if parts and not opaque and all(map(pattern.fullmatch, parts)) else MASK
 
 
-def _model(value: str) -> str:
-    """``ORGANISATION/NAME`` or a name; of a path its last part, or the part that the cache of Hugging Face names."""
-    parts = [part for part in value.split("/") if part]
-    cached = next((part for part in parts if _CACHED_MODEL.fullmatch(part)), None)
-    if cached is not None:
-        parts = [cached]
-    elif len(parts) != 2 or value[0] in "/.~":
-        parts = parts[-1:]
-    is_name = parts and "://" not in value and all(_MODEL.fullmatch(p) and not is_opaque(p) for p in parts)
-    return "/".join(parts) if is_name else MASK
+def framework_of(*commands: Sequence[str]) -> str | None:
+    """The framework of the first command that shows one, by what is executed, never by mere arguments; None: none is
+    recognised.
+
+    A mere launcher (torchrun, accelerate, Ray) gives way to what another command shows to be launched.
+    """
+    starter = None
+    for argv in commands:
+        command = parse_command(argv)
+        words = [*command.executed, *filter(None, [command.launched])]
+        found = next((name for name, pattern in _FRAMEWORKS if any(map(pattern.search, words))), None)
+        if found is None or found in _STARTERS:
+            # Flags of their own, put before the script's arguments by the launcher or its user.
+            flags = [word.split("=")[0] for word in argv[1:] if word.startswith("--")]
+            told = next((name for name, pattern in _FRAMEWORK_FLAGS if any(map(pattern.fullmatch, flags))), None)
+            if told is None and any(_FSDP_SCRIPT.search(word.removesuffix(".py")) for word in words):
+                told = "pytorch-fsdp"
+            found = told or found
+        if found is not None and found not in _STARTERS:
+            return found
+        starter = starter or found
+    return starter
+
+
+def plain_name(text: str) -> str:
+    """A name that a person gave to work, up to where it looks like a command line or a secret; may be empty."""
+    kept: list[str] = []
+    for word in clean_text(text).split():
+        name, equals, value = word.partition("=")
+        is_option = (word.startswith("-") and len(word) > 1) or (equals and not _SETTING.fullmatch(value))
+        if is_option or _NOT_A_NAME.search(word) or is_opaque(name):
+            break
+        kept.append(word)
+    return " ".join(kept)
+
+
+def is_opaque(name: str) -> bool:
+    """Whether a name looks like a key: a UUID, or a long run of letters and digits that are no words."""
+    if _UUID.search(name):
+        return True
+    for run in _RUN.findall(name):
+        kinds = sum(any(map(test, run)) for test in (str.isdigit, str.islower, str.isupper))
+        in_words = sum(map(len, _LETTERS.findall(run)))
+        if in_words <= 0.6 * len(run) and (kinds == 3 or (kinds == 2 and len(run) >= 16)):
+            return True
+    return False

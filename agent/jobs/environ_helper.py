@@ -24,9 +24,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from .cgroups import origin_of
-from .device_cgroup import read_majors
-from .procfs import ALLOWED_VARIABLES, device_number, read_cgroup, read_open_minors, read_variables
+from .cgroups import origin_of, read_majors
+from .processes import ALLOWED_VARIABLES, device_number, read_cgroup, read_open_minors, read_variables
 
 _QUESTION_LIMIT, _ANSWER_LIMIT = 32, 8192
 _GPUS = b"gpus "
@@ -38,16 +37,14 @@ def answer(procfs: Path, question: bytes) -> bytes:
     """The allowed variables of a Slurm job's process, or the GPUs it holds open, as one JSON line; ``{}`` for any other
     question."""
     text = question.strip()
-    gpus = text.startswith(_GPUS)
+    asks_gpus = text.startswith(_GPUS)
     text = text.removeprefix(_GPUS)
     pid = int(text) if text.isdigit() and len(text) <= 10 else 0
     found: Mapping[str, str | list[int]] = {}
+    if _is_slurm(procfs, pid):
+        found = {"gpus": sorted(_open_gpus(procfs, pid))} if asks_gpus else dict(read_variables(procfs, pid))
     # Asked before and after: a PID that was used again in between must not answer for a Slurm process.
-    if pid > 0 and _is_slurm(procfs, pid):
-        found = {"gpus": sorted(_open_gpus(procfs, pid))} if gpus else dict(read_variables(procfs, pid))
-        if not _is_slurm(procfs, pid):
-            found = {}
-    return json.dumps(found).encode()[:_ANSWER_LIMIT] + b"\n"
+    return json.dumps(found if _is_slurm(procfs, pid) else {}).encode()[:_ANSWER_LIMIT] + b"\n"
 
 
 def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -> None:
@@ -91,43 +88,33 @@ class HelperVariables:
 
     def __call__(self, pid: int) -> Mapping[str, str]:
         found = read_variables(self._procfs, pid)
-        if found or self._path is None or self._monotonic() < self._rest_until:
-            return found
-        answer = self._answer(self._path, b"%d\n" % pid)
-        return {key: clean_text(str(value)) for key, value in answer.items() if key in ALLOWED_VARIABLES}
+        answer = {} if found else self._ask(b"%d\n" % pid)
+        return found or {key: clean_text(str(value)) for key, value in answer.items() if key in ALLOWED_VARIABLES}
 
     def open_minors(self, pid: int) -> frozenset[int]:
         """The minor numbers of the GPUs that the process holds open; empty where nobody may look."""
         found = _open_gpus(self._procfs, pid)
-        if found or self._path is None or self._monotonic() < self._rest_until:
-            return found
-        minors = self._answer(self._path, b"gpus %d\n" % pid).get("gpus", [])
-        return frozenset(one for one in minors if isinstance(one, int)) if isinstance(minors, list) else frozenset()
+        minors = [] if found else self._ask(b"gpus %d\n" % pid).get("gpus")
+        return found or frozenset(one for one in minors if isinstance(one, int)) if isinstance(minors, list) else found
 
-    def _answer(self, path: Path, question: bytes) -> dict[str, object]:
+    def _ask(self, question: bytes) -> dict[str, object]:
+        if self._path is None or self._monotonic() < self._rest_until:
+            return {}
         try:
-            return _ask(path, question)
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                client.settimeout(_ASK_SECONDS)
+                client.connect(str(self._path))
+                client.sendall(question)
+                with client.makefile("rb") as file:
+                    found = json.loads(file.readline(_ANSWER_LIMIT + 1))
         except (OSError, ValueError, RecursionError):
             self._rest_until = self._monotonic() + _REST_SECONDS
             return {}
+        return found if isinstance(found, dict) else {}
 
 
 def _open_gpus(procfs: Path, pid: int) -> frozenset[int]:
     return read_open_minors(procfs, pid, read_majors(procfs).gpus, device_number)
-
-
-def _ask(path: Path, question: bytes) -> dict[str, object]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_ASK_SECONDS)
-        client.connect(str(path))
-        client.sendall(question)
-        raw = b""
-        while not raw.endswith(b"\n") and len(raw) <= _ANSWER_LIMIT and (data := client.recv(_ANSWER_LIMIT)):
-            raw += data
-    found = json.loads(raw)
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found
 
 
 def _is_slurm(procfs: Path, pid: int) -> bool:

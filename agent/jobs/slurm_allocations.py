@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
-from .cgroup_tree import slurm_jobs, step_pids
-from .procfs import device_number, read_stat, start_seconds
+from .cgroups import slurm_jobs, step_pids
+from .processes import device_number, read_stat, start_seconds
 from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
 from .slurm_absences import slurm_absences
 from .slurm_conf import SlurmConfReader

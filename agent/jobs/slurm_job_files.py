@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.safe_text import clean_text
-from .plain_names import plain_name
+from .command_line import plain_name
 from .scheduler_claims import JobFacts
 
 _FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")

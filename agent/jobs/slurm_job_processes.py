@@ -22,8 +22,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .plain_names import plain_name
-from .procfs import Process, read_process, read_stat
+from .command_line import plain_name
+from .processes import Process, read_process, read_stat
 from .slurm_job_files import JobFile, parse_devices
 
 _COMM = "slurmstepd"

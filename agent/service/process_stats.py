@@ -7,7 +7,7 @@ import resource
 import time
 from pathlib import Path
 
-from ..jobs.procfs import read_start_ticks
+from ..jobs.processes import read_start_ticks
 
 _STATM = Path("/proc/self/statm")
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.device_cgroup import read_majors
+from skuwise.agent.jobs.cgroups import read_majors
 from skuwise.agent.jobs.environ_helper import HelperVariables, answer, listen, serve
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.jobs.kubernetes_files import KubernetesFacts, KubernetesFiles
 from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.procfs import read_open_minors
+from skuwise.agent.jobs.processes import read_open_minors
 from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put

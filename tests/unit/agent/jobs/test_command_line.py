@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.command_line import parse_command
+from skuwise.agent.jobs.command_line import framework_of, parse_command, plain_name
 from skuwise.agent.jobs.environ_helper import answer
-from skuwise.agent.jobs.frameworks import framework_of
-from skuwise.agent.jobs.plain_names import plain_name
 from skuwise.agent.model import Gpu, GpuProcess, Node
 from skuwise.agent.service.accumulators import Totals
 from skuwise.agent.service.exporter_service import ProcessCost, render_metrics

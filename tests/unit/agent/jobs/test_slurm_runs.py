@@ -11,7 +11,7 @@ import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.procfs import read_variables
+from skuwise.agent.jobs.processes import read_variables
 from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
