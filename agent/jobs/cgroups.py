@@ -1,9 +1,7 @@
-"""Control groups: who started a process, by ``/proc/PID/cgroup``; which jobs and pods live here; what a job may open.
+"""Control groups: who started a process, by ``/proc/PID/cgroup``, and which jobs and pods live on this node.
 
 The tree (``/sys/fs/cgroup``) is read as far as this process can see it, and every directory may vanish between two
-reads. A job's device list can be read with v1 alone: with v2 the rule is a BPF program, which nobody can read back.
-``devices.list`` names what is allowed only where the group's default is to deny. Slurm itself takes devices away from a
-group that allows all, and the kernel then prints ``a *:* rwm`` whatever was taken away: that says nothing.
+reads.
 """
 
 from __future__ import annotations
@@ -35,9 +33,6 @@ _CONTAINER = re.compile(r"/(docker-|libpod-|nerdctl-|cri-containerd-|crio-)?([0-
 # Controllers under which Slurm keeps its v1 tree, depending on the site's plugins.
 _V1_CONTROLLERS = ("freezer", "devices", "cpuset", "memory", "cpu,cpuacct")
 _MAX_ENTRIES, _MAX_STEPS, _MAX_STEP_FOLDERS, _MAX_PIDS = 4096, 64, 256, 64
-
-NVIDIA_MAJOR = 195  # registered for NVIDIA's graphics devices (the kernel's devices.txt)
-_NUMBER = re.compile(r"[0-9]{1,10}")  # the kernel's device numbers have 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +80,13 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
         for name in folders_in(folder)
         if name == "slurmstepd.scope" or name.endswith("_slurmstepd.scope")
     ]
-    for controller in _V1_CONTROLLERS:
-        if not scopes:
-            tops = _slurm_folders(cgroups / controller)
-            scopes = [*tops, *(top / user for top in tops for user in folders_in(top))]
+    for controller in () if scopes else _V1_CONTROLLERS:
+        tops = [name for name in folders_in(cgroups / controller) if name == "slurm" or name.startswith("slurm_")]
+        scopes += [
+            cgroups / controller / top / user for top in tops for user in ("", *folders_in(cgroups / controller / top))
+        ]
     found = [(scope / name, _JOB_FOLDER.fullmatch(name)) for scope in scopes for name in folders_in(scope)]
     return {match[1] or match[2]: path for path, match in found if match} if scopes else None
-
-
-def _slurm_folders(controller: Path) -> list[Path]:
-    return [controller / name for name in folders_in(controller) if name == "slurm" or name.startswith("slurm_")]
 
 
 def step_pids(job: Path) -> dict[str, tuple[int, ...]]:
@@ -141,70 +133,3 @@ def read_ascii(path: str | Path, limit: int = 1 << 20) -> str:
             return file.read(limit).decode("ascii", "replace")
     except OSError:
         return ""
-
-
-@dataclass(frozen=True, slots=True)
-class Majors:
-    """The character devices of the driver: GPUs, and the capabilities of MIG instances (None: there are none)."""
-
-    gpus: frozenset[int] = frozenset({NVIDIA_MAJOR})
-    caps: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Allowed:
-    """The character devices that may be read and written: pairs of major and minor, where None stands for all."""
-
-    entries: frozenset[tuple[int | None, int | None]]
-
-    def has(self, major: int, minor: int) -> bool:
-        """Whether that device may be opened."""
-        return not self.entries.isdisjoint({(major, minor), (major, None), (None, minor), (None, None)})
-
-    def has_gpu(self, majors: Majors, minor: int) -> bool:
-        """Whether ``/dev/nvidiaN`` may be opened."""
-        return any(self.has(major, minor) for major in majors.gpus)
-
-
-EVERYTHING = Allowed(frozenset({(None, None)}))
-
-
-def read_majors(procfs: Path) -> Majors:
-    """From ``/proc/devices``; where the driver is not in it, the registered number."""
-    lines = read_ascii(procfs / "devices").partition("Block devices")[0].splitlines()
-    pairs = (line.split() for line in lines)
-    found = [(pair[1], int(pair[0])) for pair in pairs if len(pair) == 2 and _NUMBER.fullmatch(pair[0])]
-    gpus = frozenset(number for name, number in found if name in ("nvidia", "nvidia-frontend"))
-    return Majors(gpus or frozenset({NVIDIA_MAJOR}), dict(found).get("nvidia-caps"))
-
-
-def parse_devices_list(text: str) -> Allowed | None:
-    """What ``devices.list`` allows; None: it is not such a list. ``a`` allows everything."""
-    entries: set[tuple[int | None, int | None]] = set()
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) != 3 or words[0] not in ("a", "b", "c"):
-            return None
-        if words[0] == "a":
-            return EVERYTHING
-        if words[0] == "b" or not {"r", "w"} <= set(words[2]):
-            continue
-        major, _, minor = words[1].partition(":")
-        if not all(number == "*" or _NUMBER.fullmatch(number) for number in (major, minor)):
-            return None
-        entries.add((None if major == "*" else int(major), None if minor == "*" else int(minor)))
-    return Allowed(frozenset(entries))
-
-
-def job_lists(cgroups: Path, job_id: str) -> tuple[Allowed, Allowed] | None:
-    """What the job may open, and what Slurm itself may (its folder's list); None: no such list is in sight.
-
-    `cgroups` is ``/sys/fs/cgroup``.
-    """
-    for top in _slurm_folders(cgroups / "devices"):
-        for user in folders_in(top):
-            text = read_ascii(top / user / f"job_{job_id}" / "devices.list")
-            mine, whole = parse_devices_list(text), parse_devices_list(read_ascii(top / "devices.list"))
-            if text and mine is not None and whole is not None:
-                return mine, whole
-    return None

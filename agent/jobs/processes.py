@@ -13,8 +13,7 @@ Any of it may vanish between two reads.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,31 +135,6 @@ def read_variables(procfs: Path, pid: int) -> dict[str, str]:
         if equals and name in ALLOWED_VARIABLES:
             found[name] = clean_text(value)
     return found
-
-
-def read_open_minors(
-    procfs: Path, pid: int, majors: frozenset[int], number_of: Callable[[str], tuple[int, int] | None]
-) -> frozenset[int]:
-    """The minor numbers of the devices of these majors that a process holds open; empty where that may not be read.
-
-    `number_of` gives the major and minor of the device behind a descriptor's path: what the path is called is the
-    process's own choice.
-    """
-    try:
-        paths = list(Path(f"{procfs}/{pid}/fd").iterdir())[:4096]
-    except OSError:
-        return frozenset()
-    numbers = (number_of(str(path)) for path in paths)
-    return frozenset(number[1] for number in numbers if number is not None and number[0] in majors)
-
-
-def device_number(path: str) -> tuple[int, int] | None:
-    """Major and minor of a character device; None: there is none by that name."""
-    try:
-        about = Path(path).stat()
-    except OSError:
-        return None
-    return (os.major(about.st_rdev), os.minor(about.st_rdev)) if stat.S_ISCHR(about.st_mode) else None
 
 
 def _read(path: str, limit: int = 4096) -> bytes:

@@ -17,7 +17,8 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from .cgroups import slurm_jobs, step_pids
-from .processes import device_number, read_stat, start_seconds
+from .device_cgroup import device_number
+from .processes import read_stat, start_seconds
 from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
 from .slurm_absences import slurm_absences
 from .slurm_conf import SlurmConfReader

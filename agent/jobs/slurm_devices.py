@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..model import Gpu
-from .cgroups import Allowed, Majors, job_lists, read_ascii, read_majors
-from .processes import device_number
+from .cgroups import read_ascii
+from .device_cgroup import Allowed, Majors, device_number, job_lists, read_majors
 from .scheduler_claims import Devices
 from .slurm_conf import Gres
 

@@ -135,7 +135,6 @@ def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
         variables,
         trusted,
         settings=SlurmConfReader(config.slurm_conf),
-        open_minors=variables.open_minors,
     )
     kubernetes = KubernetesFiles(
         node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels

@@ -16,7 +16,7 @@ from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import load_config
-from skuwise.agent.jobs.cgroups import parse_devices_list, read_majors
+from skuwise.agent.jobs.device_cgroup import parse_devices_list, read_majors
 from skuwise.agent.jobs.dra import SliceDevice
 from skuwise.agent.jobs.hostlist import MAX_DIMENSIONS, expand
 from skuwise.agent.jobs.kubernetes_child import slice_devices

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.cgroups import EVERYTHING, parse_devices_list, read_majors
+from skuwise.agent.jobs.device_cgroup import EVERYTHING, parse_devices_list, read_majors
 from skuwise.agent.jobs.hostlist import expand
 from skuwise.agent.jobs.scheduler_claims import Devices
 from skuwise.agent.jobs.slurm_conf import Gres, SlurmConfReader, read_gres

@@ -240,16 +240,6 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     assert not any(use.shared for use in uses)
 
 
-def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.child(501, 1, uid=1000, environ={"SLURM_JOB_ID": "22"})  # it left its step's session
-    (workload,), _ = node.see((0, 501))
-    assert workload.job_id == "22"
-    node.child(502, 1, uid=1001, environ={"SLURM_JOB_ID": "22"})
-    workloads, _ = node.see((0, 501), (0, 502))
-    assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
-
-
 # What the database says of it.
 
 
