@@ -15,7 +15,7 @@ UID; a container by its id; a plain process by boot id, PID and start time of it
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from .command_line import framework_of, parse_command
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts
 from .pod_names import controller_of
-from .processes import MAX_CLIMB, Context, Process, is_mps, name_of_work, read_start_ticks, read_variables
+from .processes import MAX_CLIMB, MPS, Context, Process, name_of_work, read_start_ticks, read_variables
 from .scheduler_claims import DeviceClaim
 from .slurm_job_files import JobFile
 from .slurm_job_processes import job_of, stepd_job
@@ -37,14 +37,14 @@ from .slurm_run import SlurmRun
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A process and the workload it was first given; None: it is the driver's own helper, and nobody's work. `told`:
-    what its environment says of its Slurm job. `mps`: a user's own MPS server, which is part of his work."""
+    """A process and the workload it was first given. `told`: what its environment says of its Slurm job. `is_mps`: it
+    calls itself MPS, and nothing proves that it is the driver's."""
 
     start_ticks: int
     origin: Origin
-    workload: Workload | None
-    told: JobFile | None = None
-    mps: bool = False
+    workload: Workload
+    told: JobFile | None
+    is_mps: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -101,35 +101,55 @@ class NodeAttribution:
         runs: dict[str, _Known] = {}
         for held in self._known.values():
             # Of several processes one that tells of its job speaks for all.
-            key = held.workload.workload_id if held.workload is not None else ""
-            if key and (key not in runs or (runs[key].told is None and held.told is not None)):
+            key = held.workload.workload_id
+            if key not in runs or (runs[key].told is None and held.told is not None):
                 runs[key] = held
-        first_of = _work_on_gpus(processes, self._known)
-        runs = {key: runs[key] for key in dict.fromkeys(first_of.values())}
-        seen: dict[Origin, set[str]] = defaultdict(set)
-        for (gpu, _), key in first_of.items():
-            if runs[key].origin.key:
-                seen[runs[key].origin].add(gpu)
-        on_gpus = {origin: frozenset(gpus) for origin, gpus in seen.items()}
-        granted = self.allocations.read(on_gpus) if self.allocations is not None else Granted()
-        self._kubernetes = granted.kubernetes
+        memory = self._memory(processes)
+        seen: dict[Origin, frozenset[str]] = {}
+        for gpu, key in memory:
+            if (origin := runs[key].origin) != PLAIN:
+                seen[origin] = seen.get(origin, frozenset()) | {gpu}
+        granted = self.allocations.read(seen) if self.allocations is not None else Granted()
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
-        named, allocated = self._name(granted.claims, on_gpus, runs)
-        found = _uses(
-            processes,
-            {place: named[key].workload_id for place, key in first_of.items()},
-            {process.gpu_uuid for process in processes if process.pid in hidden},
-            [
-                WorkloadUse(workload.workload_id, uuid, "allocation", since=claim.since, until=claim.until)
-                for workload, claim in allocated
-                for uuid in claim.gpu_uuids
-            ],
-        )
+        runs = {key: runs[key] for _, key in memory}
+        matched: dict[DeviceClaim, Origin] = {}
+        if granted.claims and self.allocations is not None:
+            told = {held.origin: held.told.job_id for held in runs.values() if held.told is not None}
+            by_path = {origin: origin.job_id for origin in seen if origin.job_id}
+            matched = self.allocations.match(granted.claims, seen, told | by_path)
+        claim_of = {origin: claim for claim, origin in matched.items()}
+        self._kubernetes = granted.kubernetes
+        named = {key: self._name(held, claim_of.get(held.origin), held.origin) for key, held in runs.items()}
+        running: dict[Origin | None, Workload] = {held.origin: named[key] for key, held in runs.items()}
+        given: list[tuple[DeviceClaim, Workload]] = []
+        for claim in granted.claims:
+            origin = matched.get(claim)
+            given.append((claim, running.get(origin) or self._name(None, claim, origin)))
+        strangers = {process.gpu_uuid for process in processes if process.pid in hidden}
+        found = _uses(memory, {key: workload.workload_id for key, workload in named.items()}, strangers, given)
         # A job that was given no GPU and runs on none is none of ours.
-        holding = (workload for workload, claim in allocated if claim.gpu_uuids or claim.unresolved)
+        holding = [workload for claim, workload in given if claim.gpu_uuids or claim.unresolved]
         self._current = {workload.workload_id: workload for workload in (*holding, *named.values())}
         self._named = named
         return tuple(self._current[key] for key in sorted(self._current)), found
+
+    def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
+        """By GPU and first workload id: PID -> bytes in use; None: not told.
+
+        A user's own MPS server is part of the one other work that he has on its GPU, so that a name hides no work.
+        """
+        found: dict[tuple[str, str], dict[int, int | None]] = {}
+        known = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
+        for held, process in sorted(known, key=lambda one: one[0].is_mps):
+            key = (process.gpu_uuid, held.workload.workload_id)
+            if held.is_mps:
+                users = {other.workload.workload_id: other.workload.user for other, _ in known if not other.is_mps}
+                mine = [one for one in found if one[0] == key[0] and users.get(one[1], "") == held.workload.user]
+                key = mine[0] if len(mine) == 1 else key
+            # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
+            told = (found.setdefault(key, {}).get(process.pid), process.mem_used_bytes)
+            found[key][process.pid] = max((one for one in told if one is not None), default=None)
+        return found
 
     def holder_of(self, pids: Iterable[int]) -> str | None:
         """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself).
@@ -140,9 +160,9 @@ class NodeAttribution:
         found: set[str] = set()
         for pid in sorted(pids)[:MAX_CLIMB]:
             held = self._known.get(pid)
-            process = context.process(pid) if held is None else None
-            held = self._describe(process, context, {}) if process is not None else held
-            if held is not None and held.workload is not None and held.workload.workload_id in self._named:
+            if held is None and (process := context.process(pid)) is not None:
+                held = self._describe(process, context, {})
+            if held is not None and held.workload.workload_id in self._named:
                 found.add(self._named[held.workload.workload_id].workload_id)
         return found.pop() if len(found) == 1 else None
 
@@ -150,30 +170,33 @@ class NodeAttribution:
         """Bring `_known` up to date; the PIDs that are hidden from this user."""
         context = Context(self.procfs)
         # The first description of what runs stays: its leader may end before it does.
-        first = {held.workload.workload_id: held.workload for held in self._known.values() if held.workload is not None}
+        first = {held.workload.workload_id: held.workload for held in self._known.values()}
         known: dict[int, _Known] = {}
+        missing: set[int] = set()
         for pid in sorted(pids):
             held = self._known.get(pid)
             if held is not None and read_start_ticks(self.procfs, pid) == held.start_ticks:
                 known[pid] = held
-            elif (process := context.process(pid)) is not None:
+            elif (process := context.process(pid)) is None:
+                missing.add(pid)
+            elif not context.is_drivers_own(process):
                 known[pid] = self._describe(process, context, first)
-        missing = pids - known.keys()
         hidden = missing & self._missing
         self._known, self._missing = known, missing
         return hidden
 
     def _describe(self, process: Process, context: Context, first: dict[str, Workload]) -> _Known:
         origin = origin_of(process.cgroup)
-        if context.is_drivers_own(process):
-            return _Known(process.stat.start_ticks, origin, None)
+        is_mps = origin == PLAIN and process.stat.comm == MPS
         leader = context.leader(process, origin)
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
             jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in context.ancestors(process)]
             job = next((job for job in reversed(jobs) if job is not None), None)
             origin = origin if job is None else Origin("slurm", job, job if job.isdecimal() else None)
-        user = self._user(leader, origin)
+        # Inside pods, and for root inside containers, a uid says nothing about who it is.
+        is_somebody = origin.scheduler != "kubernetes" and (origin.scheduler != "docker" or leader.uid != 0)
+        user = self._name_of(leader.uid) if is_somebody else None
         name = name_of_work(leader, process)
         told = None
         key: tuple[str, ...] = (origin.key,)
@@ -182,7 +205,7 @@ class NodeAttribution:
             pid = process.stat.pid
             variables = self.variables(pid) if self.variables is not None else read_variables(self.procfs, pid)
             told = job_of(origin.key, variables, with_devices=False)
-        elif origin.scheduler == "process":
+        elif origin == PLAIN:
             key = (self.boot_id or self.node, str(leader.stat.pid), str(leader.stat.start_ticks))
         workload = Workload(
             workload_id=workload_id(self.cluster, origin.scheduler, *key),
@@ -195,130 +218,67 @@ class NodeAttribution:
             command=parse_command(leader.argv).text,
         )
         workload = first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, told, origin == PLAIN and is_mps(process))
-
-    def _user(self, leader: Process, origin: Origin) -> str | None:
-        """None inside pods, and for root inside containers: there a uid says nothing about who it is."""
-        if origin.scheduler == "kubernetes" or (origin.scheduler == "docker" and leader.uid == 0):
-            return None
-        return self._name_of(leader.uid)
+        return _Known(process.stat.start_ticks, origin, workload, told, is_mps)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
-    def _name(
-        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], runs: Mapping[str, _Known]
-    ) -> tuple[dict[str, Workload], list[tuple[Workload, DeviceClaim]]]:
-        """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
-        matched: dict[DeviceClaim, Origin] = {}
-        if claims and self.allocations is not None:
-            ids = {held.origin: held.origin.job_id or (held.told and held.told.job_id) for held in runs.values()}
-            matched = self.allocations.match(claims, seen, {origin: job for origin, job in ids.items() if job})
-        claim_of = {origin: claim for claim, origin in matched.items()}
-        named = {key: self._running(held, claim_of.get(held.origin)) for key, held in runs.items()}
-        running = {held.origin: named[key] for key, held in runs.items() if held.origin.key}
-        allocated: list[tuple[Workload, DeviceClaim]] = []
-        for claim in claims:
-            origin = matched.get(claim)
-            workload = running.get(origin) if origin is not None else None
-            allocated.append((workload or self._claimed(claim, origin), claim))
-        return named, allocated
-
-    def _running(self, held: _Known, claim: DeviceClaim | None) -> Workload:
-        """What runs on a GPU, with what its scheduler tells of it."""
-        workload, origin = held.workload, held.origin
-        assert workload is not None
-        if origin.scheduler == "slurm":
-            return self._job(workload, claim, origin, held.told)
-        if origin.scheduler != "kubernetes":
-            return workload
-        fact = self._kubernetes.by_uid.get(origin.key)
-        if fact is not None:
-            return fact.describe(workload)
-        return self._by_pod_name(workload, claim) if claim is not None else workload
-
-    def _claimed(self, claim: DeviceClaim, origin: Origin | None) -> Workload:
-        """What was given devices, but runs nothing on them now."""
-        if claim.scheduler == "slurm":
-            return self._job(None, claim, origin, None)
+    def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
+        """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
+        workload = held.workload if held is not None else None
+        scheduler = (claim or origin or PLAIN).scheduler
+        # What ran before it went quiet told more about it: `_current`.
+        if scheduler == "slurm":
+            run = SlurmRun(self.cluster, claim, origin, held.told if held is not None else None, self._name_of)
+            return run.workload(workload, self._current.get(run.workload_id))
         uid = origin.key if origin is not None else ""
-        parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
-        fact = self._kubernetes.by_uid.get(uid) if uid else None
-        key = workload_id(self.cluster, claim.scheduler, *parts) if fact is None else fact.work.workload_id
-        earlier = self._current.get(key)  # what ran before it went quiet told more about it
-        made = earlier or self._by_pod_name(Workload(key, "", "unnamed", claim.scheduler), claim)
-        return fact.describe(made) if fact is not None else made
-
-    def _by_pod_name(self, workload: Workload, claim: DeviceClaim) -> Workload:
-        """A pod's workload, as far as its name shows what it is of."""
+        fact = self._kubernetes.by_uid.get(uid) if scheduler == "kubernetes" else None
+        if workload is None and claim is not None:
+            parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
+            key = fact.work.workload_id if fact is not None else workload_id(self.cluster, scheduler, *parts)
+            workload = self._current.get(key) or Workload(key, "", "unnamed", scheduler)
+        assert workload is not None
+        if fact is not None or claim is None:
+            return fact.describe(workload) if fact is not None else workload
+        # As far as a pod's name shows what it is of.
         name = controller_of(claim.pod or "") or workload.name
         series = series_id(self.cluster, claim.namespace, None, name)
         return replace(workload, series_id=series, name=name, namespace=claim.namespace, pod=claim.pod)
 
-    def _job(
-        self, workload: Workload | None, claim: DeviceClaim | None, origin: Origin | None, told: JobFile | None
-    ) -> Workload:
-        run = SlurmRun(self.cluster, claim, origin, told, self._name_of)
-        # What ran before it went quiet told more about it.
-        return run.workload(workload, self._current.get(run.workload_id))
-
-
-def _work_on_gpus(processes: Sequence[GpuProcess], known: Mapping[int, _Known]) -> dict[tuple[str, int], str]:
-    """GPU and PID -> the workload's first id. A user's own MPS server is part of the one other work that he has on that
-    GPU: nothing proves that it is the driver's, so that a name hides no work."""
-    found: dict[tuple[str, int], str] = {}
-    tenants: dict[tuple[str, str | None], set[str]] = defaultdict(set)
-    for process in processes:
-        held = known.get(process.pid)
-        if held is not None and held.workload is not None:
-            found[process.gpu_uuid, process.pid] = held.workload.workload_id
-            if not held.mps:
-                tenants[process.gpu_uuid, held.workload.user].add(held.workload.workload_id)
-    for gpu, pid in found:
-        workload = known[pid].workload if known[pid].mps else None
-        served = tenants.get((gpu, workload.user), set()) if workload is not None else set()
-        if len(served) == 1:
-            found[gpu, pid] = next(iter(served))
-    return found
-
 
 def _uses(
-    processes: Sequence[GpuProcess],
-    workload_of: Mapping[tuple[str, int], str],
+    memory: Mapping[tuple[str, str], Mapping[int, int | None]],
+    named: Mapping[str, str],
     strangers: Iterable[str],
-    allocations: Sequence[WorkloadUse],
+    given: Iterable[tuple[DeviceClaim, Workload]],
 ) -> tuple[WorkloadUse, ...]:
-    """All uses, in a fixed order. `workload_of`: by GPU and PID. `strangers`: GPUs of somebody unknown. `allocations`:
-    also such as ended since the last call."""
-    # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
-    memory: dict[tuple[str, str], dict[int, int | None]] = defaultdict(dict)
-    for process in processes:
-        workload = workload_of.get((process.gpu_uuid, process.pid))
-        if workload is not None:
-            of_pid = memory[process.gpu_uuid, workload]
-            told = [one for one in (of_pid.get(process.pid), process.mem_used_bytes) if one is not None]
-            of_pid[process.pid] = max(told, default=None)
+    """All uses, in a fixed order. `memory`: by GPU and first workload id; `named`: what that is called by now.
+    `strangers`: GPUs of somebody unknown. `given`: also what ended since the last call."""
+    running: dict[tuple[str, str], dict[int, int | None]] = {}
+    for (gpu, first), of_pid in memory.items():
+        running.setdefault((gpu, named[first]), {}).update(of_pid)
+    allocations = [
+        WorkloadUse(workload.workload_id, uuid, "allocation", since=claim.since, until=claim.until)
+        for claim, workload in given
+        for uuid in claim.gpu_uuids
+    ]
     current = {(one.gpu_uuid, one.workload_id): one for one in allocations if one.until is None}
-    holders: dict[str, set[str]] = defaultdict(set)
-    for gpu, workload in (*((gpu, "") for gpu in strangers), *memory, *current):
-        holders[gpu].add(workload)
+    holders: dict[str, set[str]] = {}
+    for gpu, workload in (*((gpu, "") for gpu in strangers), *running, *current):
+        holders.setdefault(gpu, set()).add(workload)
     found = [replace(one, shared=len(holders[gpu]) > 1) for (gpu, _), one in current.items()]
     for one in allocations:
         if one.until is not None:
-            others = (two for two in allocations if two.workload_id != one.workload_id)
-            found.append(replace(one, shared=any(_overlap(one, two) for two in others)))
-    for (gpu, workload), of_pid in memory.items():
-        parts = [part for part in of_pid.values() if part is not None]
-        total = sum(parts) if len(parts) == len(of_pid) else None
+            # Without a start nothing is known to be over before it.
+            others = [two for two in allocations if two.gpu_uuid == one.gpu_uuid and two.workload_id != one.workload_id]
+            since, until = one.since or 0.0, one.until
+            met = any((two.until or math.inf) > since and until > (two.since or 0.0) for two in others)
+            found.append(replace(one, shared=met))
+    for (gpu, workload), of_pid in running.items():
+        told = [part for part in of_pid.values() if part is not None]
+        total = sum(told) if len(told) == len(of_pid) else None
         found.append(WorkloadUse(workload, gpu, "process", len(holders[gpu]) > 1, total))
     return tuple(sorted(found, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
-
-
-def _overlap(one: WorkloadUse, other: WorkloadUse) -> bool:
-    """Whether both held the GPU at one time. Without a start nothing is known to be over before it."""
-    begins_late = other.until is not None and one.since is not None and other.until <= one.since
-    ends_early = one.until is not None and other.since is not None and one.until <= other.since
-    return one.gpu_uuid == other.gpu_uuid and not (begins_late or ends_early)
 
 
 _HIDDEN = Absence(

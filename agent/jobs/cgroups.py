@@ -29,7 +29,7 @@ _POD = re.compile(
     r"(?=\.slice|/|$)"
 )
 # systemd driver: <runtime>-<id>.scope. cgroupfs driver: the id below any folder (docker, default, --cgroup-parent).
-_CONTAINER = re.compile(r"/(docker-|libpod-|nerdctl-|cri-containerd-|crio-)?([0-9a-f]{64})(?=\.scope|/|$)")
+_CONTAINER = re.compile(r"/(?:(?:docker|libpod|nerdctl|cri-containerd|crio)-)?([0-9a-f]{64})(?=\.scope|/|$)")
 # Controllers under which Slurm keeps its v1 tree, depending on the site's plugins.
 _V1_CONTROLLERS = ("freezer", "devices", "cpuset", "memory", "cpu,cpuacct")
 _MAX_ENTRIES, _MAX_STEPS, _MAX_STEP_FOLDERS, _MAX_PIDS = 4096, 64, 256, 64
@@ -64,10 +64,8 @@ def origin_of(cgroup: str) -> Origin:
         if (match := _POD.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
             return Origin("kubernetes", match.group(1).replace("_", "-"))
     for path in paths:
-        match = _CONTAINER.search(path)
-        # A runtime without root names its scopes below the user's slice.
-        if match and (match.group(1) or not _USERS_OWN.search(path, 0, match.start())):
-            return Origin("docker", match.group(2))
+        if match := _CONTAINER.search(path):
+            return Origin("docker", match.group(1))
     return PLAIN
 
 
@@ -80,11 +78,9 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
         for name in folders_in(folder)
         if name == "slurmstepd.scope" or name.endswith("_slurmstepd.scope")
     ]
-    for controller in () if scopes else _V1_CONTROLLERS:
-        tops = [name for name in folders_in(cgroups / controller) if name == "slurm" or name.startswith("slurm_")]
-        scopes += [
-            cgroups / controller / top / user for top in tops for user in ("", *folders_in(cgroups / controller / top))
-        ]
+    for base in () if scopes else map(cgroups.joinpath, _V1_CONTROLLERS):
+        tops = [base / name for name in folders_in(base) if name == "slurm" or name.startswith("slurm_")]
+        scopes += [top / user for top in tops for user in (".", *folders_in(top))]
     found = [(scope / name, _JOB_FOLDER.fullmatch(name)) for scope in scopes for name in folders_in(scope)]
     return {match[1] or match[2]: path for path, match in found if match} if scopes else None
 

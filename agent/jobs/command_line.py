@@ -19,8 +19,6 @@ MASK = "***"
 _WORDS_MAX = 512
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _SHELL = re.compile(r"(?:ba|da|z|k)?sh")
-# Options that take the next word, of Python and of shells.
-_PYTHON_OPTIONS, _SHELL_OPTIONS = "WXQ", "oO"
 # Programs that run another one -> their options that take a value.
 _WRAPPERS = {
     "env": "uC", "nohup": "", "numactl": "imNCpPw", "taskset": "cp", "nice": "n", "ionice": "cn", "setsid": "",
@@ -81,31 +79,29 @@ _FLAGS = {
 }  # fmt: skip
 _FLAG = re.compile(r"--?([A-Za-z][\w-]{1,40}|q)", re.ASCII)
 
-# (name, pattern over programs, scripts and modules), the more telling first: an engine started by a launcher is the
-# engine. Entry points as the projects' documentation names them.
-_FRAMEWORKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
-    for name, pattern in (
-        ("vllm", r"^vllm(?:$|[.:_-])"),
-        ("sglang", r"^(?:sglang|sgl)(?:$|[.:_-])"),
-        ("tensorrt-llm", r"^(?:trtllm|tensorrt[_-]llm)"),
-        ("triton", r"^tritonserver$|^triton_python_backend"),
-        ("text-generation-inference", r"^text[-_]generation[-_](?:server|launcher|router|inference)"),
-        ("deepspeed", r"^deepspeed(?:$|[.])"),
-        ("megatron", r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)"),
-        ("accelerate", r"^accelerate(?:$|[.-])"),
-        ("torchrun", r"^(?:torchrun|torch\.distributed\.(?:run|launch))$"),
-        ("ray", r"^(?:ray(?:$|[.:])|raylet$)"),
-        ("jax", r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])"),
-    )
-)
+# By programs, scripts and modules, the more telling first: an engine started by a launcher is the engine. Entry points
+# as the projects' documentation names them.
+_FRAMEWORKS = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "vllm": r"^vllm(?:$|[.:_-])",
+        "sglang": r"^(?:sglang|sgl)(?:$|[.:_-])",
+        "tensorrt-llm": r"^(?:trtllm|tensorrt[_-]llm)",
+        "triton": r"^tritonserver$|^triton_python_backend",
+        "text-generation-inference": r"^text[-_]generation[-_](?:server|launcher|router|inference)",
+        "deepspeed": r"^deepspeed(?:$|[.])",
+        "megatron": r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)",
+        "accelerate": r"^accelerate(?:$|[.-])",
+        "torchrun": r"^(?:torchrun|torch\.distributed\.(?:run|launch))$",
+        "ray": r"^(?:ray(?:$|[.:])|raylet$)",
+        "jax": r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])",
+    }.items()
+}
 # What starts other frameworks: the name of one of these stands only where nothing more telling is seen.
 _STARTERS = frozenset({"accelerate", "torchrun", "ray"})
 # Flags that a script or launcher takes only for the framework they name.
-_FRAMEWORK_FLAGS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("deepspeed", re.compile(r"--(?:use_)?deepspeed(?:_config(?:_file)?)?")),
-    ("pytorch-fsdp", re.compile(r"--(?:use[_-])?fsdp(?:[_-]\w+)?")),
-)
+_DEEPSPEED_FLAG = re.compile(r"--(?:use_)?deepspeed(?:_config(?:_file)?)?")
+_FSDP_FLAG = re.compile(r"--(?:use[_-])?fsdp(?:[_-]\w+)?")
 _FSDP_SCRIPT = re.compile(r"(?:^|[_.-])fsdp\d?(?:[_.-]|$)", re.IGNORECASE)
 
 _SETTING = re.compile(r"[\d.e+-]{1,12}", re.ASCII)
@@ -117,29 +113,13 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """`executed`: the program, and through interpreters and wrappers the module or script that it runs. `launched`: the
-    script that a launcher starts. `task`: a first argument that is a known word. `model`: what is served or trained,
-    ``***`` where its name may not be kept. `flags`: as they are written, with their values."""
+    """`text`: all of it that may be kept, in one line; None: nothing. `program`: what is run, as a person names it, with
+    the model; None: the command says nothing, or it is a shell's. `executed`: the program, and through interpreters,
+    wrappers and launchers the module or script that it runs."""
 
+    text: str | None = None
+    program: str | None = None
     executed: tuple[str, ...] = ()
-    launched: str | None = None
-    task: str | None = None
-    model: str | None = None
-    flags: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str | None:
-        """One line; None: nothing of it may be kept."""
-        words = (*self.executed, self.launched, self.task, *self.flags)
-        return " ".join(word for word in words if word) or None
-
-    @property
-    def program(self) -> str | None:
-        """What is run, as a person names it, with the model; None: the command says nothing, or it is a shell's."""
-        if not self.executed or _SHELL.fullmatch(self.executed[-1]):
-            return None
-        name = self.launched or self.executed[-1]
-        return name if self.model in (None, MASK) else f"{name} {self.model}"
 
 
 def parse_command(argv: Sequence[str]) -> CommandLine:
@@ -147,74 +127,64 @@ def parse_command(argv: Sequence[str]) -> CommandLine:
     executed, rest = _executed([word for word in argv[:_WORDS_MAX] if word])
     if not executed:
         return CommandLine()
-    launched = None
-    if _LAUNCHER.fullmatch(executed[-1]):
+    program = executed[-1]
+    if _LAUNCHER.fullmatch(program):
         scripts = (_base_name(word) for word in rest if word.endswith((".py", ".sh")) and word[0] != "-")
-        launched = next((name for name in scripts if name), None)
-    task = rest[0] if rest and rest[0] in _TASKS else None
-    rest = rest[1:] if task else rest
-    if task == "serve" and rest[:1] == ["api_server"]:  # of lmdeploy
-        task, rest = rest[0], rest[1:]
+        executed += filter(None, [next(filter(None, scripts), None)])
+    # A first argument that is a known word.
+    tasks = rest[:1] if rest and rest[0] in _TASKS else []
+    if rest[:2] == ["serve", "api_server"]:  # of lmdeploy
+        tasks, rest = rest[1:2], rest[1:]
+    rest = rest[len(tasks) :]
     flags = _flags(rest)
     model = next((value for name, (_, value) in flags.items() if _FLAGS[name] == "model"), None)
     written = [flag if value is None else f"{flag}={value}" for flag, value in flags.values()]
-    if model is None and (task or executed[-1]) in _SERVES and rest and rest[0][0] != "-":
+    if model is None and (tasks or [program])[0] in _SERVES and rest and rest[0][0] != "-":
         model = _checked("model", rest[0])
         written.insert(0, model)
-    return CommandLine(tuple(executed), launched, task, model, tuple(written))
+    title = executed[-1] if model in (None, MASK) else f"{executed[-1]} {model}"
+    is_shells = _SHELL.fullmatch(program) is not None
+    return CommandLine(" ".join((*executed, *tasks, *written)), None if is_shells else title, tuple(executed))
 
 
 def _executed(words: list[str]) -> tuple[list[str], list[str]]:
-    """The names of what is executed, and the arguments behind them."""
+    """The names of what is executed, and the arguments behind them; none where code follows that is not read."""
     executed: list[str] = []
-    while True:
-        while words and _ASSIGNMENT.fullmatch(words[0]):
-            words = words[1:]
-        program = _base_name(words[0]) if words else None
-        if program is None:
-            return executed, []
-        executed.append(program)
-        if len(words[0].split()) > 1:  # a title that the process gave itself
-            return executed, []
-        if _PYTHON.fullmatch(program):
-            words, module = _after_options(words[1:], _PYTHON_OPTIONS, "cm")
-        elif _SHELL.fullmatch(program):
-            words, module = _after_options(words[1:], _SHELL_OPTIONS, "cs")
-        elif program in _WRAPPERS:
-            words, _ = _after_options(words[1:], _WRAPPERS[program], "S", numbers=True)
+    # Of the program before: letters of options that take a value, of those that end the options; whether it runs any.
+    takes, ends, wraps, has_options = "", "", True, False
+    while words:
+        word, words = words[0], words[1:]
+        if has_options and word[0] in "-+" and word != "-":
+            letter = next((one for one in word[1:] if one in takes + ends), "") if word[:2] != "--" else ""
+            value = word.partition(letter)[2] if letter else word
+            if letter and letter in ends:
+                module = value or "".join(words[:1])
+                if letter != "m" or not _MODULE.fullmatch(module) or is_opaque(module):
+                    return executed, []
+                return [*executed, module], words if value else words[1:]
+            has_options = word != "--"
+            words = words[1:] if not value or word in _OPTIONS_WITH_VALUE else words
             continue
+        is_assignment = _ASSIGNMENT.fullmatch(word) is not None
+        if wraps and (is_assignment or (has_options and _NUMBERS.fullmatch(word))):
+            has_options = has_options and not is_assignment
+            continue
+        name = _base_name(word)
+        executed += [name] if name else []
+        if name is None or (wraps and len(word.split()) > 1):  # a title that the process gave itself
+            return executed, []
+        if not wraps:
+            return executed, words
+        has_options = True
+        if _PYTHON.fullmatch(name):
+            takes, ends, wraps = "WXQ", "cm", False
+        elif _SHELL.fullmatch(name):
+            takes, ends, wraps = "oO", "cs", False
+        elif name in _WRAPPERS:
+            takes, ends = _WRAPPERS[name], "S"
         else:
-            return executed, words[1:]
-        if module is None:
-            module, words = (_base_name(words[0]), words[1:]) if words else (None, [])
-        return ([*executed, module], words) if module else (executed, [])
-
-
-def _after_options(
-    words: list[str], with_value: str, ends: str, *, numbers: bool = False
-) -> tuple[list[str], str | None]:
-    """The words behind a program's options, and the module of ``-m``. No words: code follows that is not read.
-
-    `with_value`, `ends`: letters of options that take the next word, and of those that end the options. `numbers` are
-    skipped as well.
-    """
-    while words and (words[0][0] in "-+" or (numbers and _NUMBERS.fullmatch(words[0]))) and words[0] != "-":
-        option, words = words[0], words[1:]
-        if option == "--":
-            break
-        if option.startswith("--"):
-            words = words[1:] if option in _OPTIONS_WITH_VALUE else words
-            continue
-        for at, letter in enumerate(option[1:], start=2):
-            if letter == "m" and letter in ends:
-                module, words = (option[at:], words) if option[at:] else ("".join(words[:1]), words[1:])
-                return (words, module) if _MODULE.fullmatch(module) and not is_opaque(module) else ([], None)
-            if letter in ends:
-                return [], None
-            if letter in with_value:
-                words = words if option[at:] else words[1:]
-                break
-    return words, None
+            return executed, words
+    return executed, []
 
 
 def _base_name(word: str) -> str | None:
@@ -268,16 +238,15 @@ def framework_of(*commands: Sequence[str]) -> str | None:
     """
     starter = None
     for argv in commands:
-        command = parse_command(argv)
-        words = [*command.executed, *filter(None, [command.launched])]
-        found = next((name for name, pattern in _FRAMEWORKS if any(map(pattern.search, words))), None)
+        words = parse_command(argv).executed
+        found = next((name for name, pattern in _FRAMEWORKS.items() if any(map(pattern.search, words))), None)
         if found is None or found in _STARTERS:
             # Flags of their own, put before the script's arguments by the launcher or its user.
             flags = [word.split("=")[0] for word in argv[1:] if word.startswith("--")]
-            told = next((name for name, pattern in _FRAMEWORK_FLAGS if any(map(pattern.fullmatch, flags))), None)
-            if told is None and any(_FSDP_SCRIPT.search(word.removesuffix(".py")) for word in words):
-                told = "pytorch-fsdp"
-            found = told or found
+            if any(map(_DEEPSPEED_FLAG.fullmatch, flags)):
+                found = "deepspeed"
+            elif any(map(_FSDP_FLAG.fullmatch, flags)) or any(map(_FSDP_SCRIPT.search, words)):
+                found = "pytorch-fsdp"
         if found is not None and found not in _STARTERS:
             return found
         starter = starter or found

@@ -44,8 +44,8 @@ _NOT_WORK = frozenset(
         "jupyterhub", "code-server",
     )
 )  # fmt: skip
-_MPS = "nvidia-cuda-mps"  # nvidia-cuda-mps-control and nvidia-cuda-mps-server, cut
-_DRIVER_HELPERS = frozenset({_MPS, "nv-hostengine", "nvidia-persiste"})
+MPS = "nvidia-cuda-mps"  # nvidia-cuda-mps-control and nvidia-cuda-mps-server, cut
+_DRIVER_HELPERS = frozenset({MPS, "nv-hostengine", "nvidia-persiste"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +172,11 @@ class Context:
         """The process that stands for the work that `process` is part of."""
         leader = process
         for parent in self.ancestors(process):
-            at_the_border = parent.stat.pid == 1 or parent.stat.comm in _NOT_WORK or _is_interactive_shell(parent)
-            if at_the_border or parent.uid != process.uid or origin_of(parent.cgroup) != origin:
+            comm, options = parent.stat.comm, [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
+            is_interactive = comm.lstrip("-") in _SHELLS and not options
+            if parent.stat.pid == 1 or comm in _NOT_WORK or is_interactive:
+                break
+            if parent.uid != process.uid or origin_of(parent.cgroup) != origin:
                 break
             leader = parent
         return leader
@@ -188,20 +191,9 @@ class Context:
         """
         if process.stat.comm not in _DRIVER_HELPERS or origin_of(process.cgroup) != PLAIN:
             return False
-        if process.uid != 0 and process.stat.comm == _MPS:
+        if process.uid != 0 and process.stat.comm == MPS:
             process = next(self.ancestors(process), process)
         return process.uid == 0 and process.stat.comm in _DRIVER_HELPERS and not process.stat.tty
-
-
-def is_mps(process: Process) -> bool:
-    """Whether it calls itself MPS: of a user's own, nothing proves that it is."""
-    return process.stat.comm == _MPS
-
-
-def _is_interactive_shell(process: Process) -> bool:
-    if process.stat.comm.lstrip("-") not in _SHELLS:
-        return False
-    return all(word.startswith("-") and word != "-c" for word in process.argv[1:])
 
 
 def name_of_work(leader: Process, process: Process) -> str:
