@@ -28,7 +28,17 @@ from .command_line import framework_of, parse_command
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts
 from .pod_names import controller_of
-from .processes import MAX_CLIMB, MPS, Context, Process, name_of_work, read_start_ticks, read_variables
+from .processes import (
+    MPS,
+    Process,
+    is_drivers_own,
+    leader_of,
+    name_of_work,
+    read_ancestors,
+    read_process,
+    read_start_ticks,
+    read_variables,
+)
 from .scheduler_claims import DeviceClaim
 from .slurm_job_files import JobFile
 from .slurm_job_processes import job_of, stepd_job
@@ -156,42 +166,44 @@ class NodeAttribution:
 
         None where they belong to none that `attribute` found last, or to more than one.
         """
-        context = Context(self.procfs)
         found: set[str] = set()
-        for pid in sorted(pids)[:MAX_CLIMB]:
+        for pid in sorted(pids):
             held = self._known.get(pid)
-            if held is None and (process := context.process(pid)) is not None:
-                held = self._describe(process, context, {})
+            if held is None and (process := read_process(self.procfs, pid)) is not None:
+                held = self._describe(process, {})
             if held is not None and held.workload.workload_id in self._named:
                 found.add(self._named[held.workload.workload_id].workload_id)
         return found.pop() if len(found) == 1 else None
 
     def _look(self, pids: set[int]) -> set[int]:
         """Bring `_known` up to date; the PIDs that are hidden from this user."""
-        context = Context(self.procfs)
         # The first description of what runs stays: its leader may end before it does.
         first = {held.workload.workload_id: held.workload for held in self._known.values()}
         known: dict[int, _Known] = {}
         missing: set[int] = set()
         for pid in sorted(pids):
             held = self._known.get(pid)
-            if held is not None and read_start_ticks(self.procfs, pid) == held.start_ticks:
+            if held is None or read_start_ticks(self.procfs, pid) != held.start_ticks:
+                process = read_process(self.procfs, pid)
+                held = self._describe(process, first) if process is not None else None
+                missing |= {pid} if process is None else set()
+            if held is not None:
                 known[pid] = held
-            elif (process := context.process(pid)) is None:
-                missing.add(pid)
-            elif not context.is_drivers_own(process):
-                known[pid] = self._describe(process, context, first)
         hidden = missing & self._missing
         self._known, self._missing = known, missing
         return hidden
 
-    def _describe(self, process: Process, context: Context, first: dict[str, Workload]) -> _Known:
+    def _describe(self, process: Process, first: dict[str, Workload]) -> _Known | None:
+        """None: it is the driver's own. `first`: the workloads that are described already."""
+        ancestors = read_ancestors(self.procfs, process)
+        if is_drivers_own(process, ancestors):
+            return None
         origin = origin_of(process.cgroup)
         is_mps = origin == PLAIN and process.stat.comm == MPS
-        leader = context.leader(process, origin)
+        leader = leader_of(process, ancestors, origin)
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
-            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in context.ancestors(process)]
+            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in ancestors]
             job = next((job for job in reversed(jobs) if job is not None), None)
             origin = origin if job is None else Origin("slurm", job, job if job.isdecimal() else None)
         # Inside pods, and for root inside containers, a uid says nothing about who it is.

@@ -124,8 +124,13 @@ def folders_in(path: str | Path) -> list[str]:
 
 def read_ascii(path: str | Path, limit: int = 1 << 20) -> str:
     """A file of the kernel's, up to `limit` bytes; empty where it cannot be read."""
+    return read_bytes(path, limit).decode("ascii", "replace")
+
+
+def read_bytes(path: str | Path, limit: int = 4096) -> bytes:
+    """As `read_ascii`."""
     try:
         with Path(path).open("rb") as file:
-            return file.read(limit).decode("ascii", "replace")
+            return file.read(limit)
     except OSError:
-        return ""
+        return b""

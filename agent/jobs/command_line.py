@@ -79,30 +79,27 @@ _FLAGS = {
 }  # fmt: skip
 _FLAG = re.compile(r"--?([A-Za-z][\w-]{1,40}|q)", re.ASCII)
 
-# By programs, scripts and modules, the more telling first: an engine started by a launcher is the engine. Entry points
-# as the projects' documentation names them.
-_FRAMEWORKS = {
-    name: re.compile(pattern, re.IGNORECASE)
-    for name, pattern in {
-        "vllm": r"^vllm(?:$|[.:_-])",
-        "sglang": r"^(?:sglang|sgl)(?:$|[.:_-])",
-        "tensorrt-llm": r"^(?:trtllm|tensorrt[_-]llm)",
-        "triton": r"^tritonserver$|^triton_python_backend",
-        "text-generation-inference": r"^text[-_]generation[-_](?:server|launcher|router|inference)",
-        "deepspeed": r"^deepspeed(?:$|[.])",
-        "megatron": r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)",
-        "accelerate": r"^accelerate(?:$|[.-])",
-        "torchrun": r"^(?:torchrun|torch\.distributed\.(?:run|launch))$",
-        "ray": r"^(?:ray(?:$|[.:])|raylet$)",
-        "jax": r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])",
-    }.items()
+# In programs, scripts and modules, the more telling first: entry points as the projects' documentation names them. Then
+# flags that a script or launcher takes only for the framework they name; last what starts others.
+_ENGINES = {
+    "vllm": r"^vllm(?:$|[.:_-])",
+    "sglang": r"^(?:sglang|sgl)(?:$|[.:_-])",
+    "tensorrt-llm": r"^(?:trtllm|tensorrt[_-]llm)",
+    "triton": r"^tritonserver$|^triton_python_backend",
+    "text-generation-inference": r"^text[-_]generation[-_](?:server|launcher|router|inference)",
+    "deepspeed": r"^deepspeed(?:$|[.])",
+    "megatron": r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)",
+    "jax": r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])",
 }
-# What starts other frameworks: the name of one of these stands only where nothing more telling is seen.
-_STARTERS = frozenset({"accelerate", "torchrun", "ray"})
-# Flags that a script or launcher takes only for the framework they name.
-_DEEPSPEED_FLAG = re.compile(r"--(?:use_)?deepspeed(?:_config(?:_file)?)?")
-_FSDP_FLAG = re.compile(r"--(?:use[_-])?fsdp(?:[_-]\w+)?")
-_FSDP_SCRIPT = re.compile(r"(?:^|[_.-])fsdp\d?(?:[_.-]|$)", re.IGNORECASE)
+_BY_FLAG = {
+    "deepspeed": r"^--(?:use_)?deepspeed(?:_config(?:_file)?)?$",
+    "pytorch-fsdp": r"^--(?:use[_-])?fsdp(?:[_-]\w+)?$|^(?!-)(?:.*[_.-])?fsdp\d?(?:[_.-]|$)",
+}
+_STARTERS = {
+    "accelerate": r"^accelerate(?:$|[.-])",
+    "torchrun": r"^(?:torchrun|torch\.distributed\.(?:run|launch))$",
+    "ray": r"^(?:ray(?:$|[.:])|raylet$)",
+}
 
 _SETTING = re.compile(r"[\d.e+-]{1,12}", re.ASCII)
 _NOT_A_NAME = re.compile(r"://|[@'\"`{}$\\]")
@@ -113,9 +110,9 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """`text`: all of it that may be kept, in one line; None: nothing. `program`: what is run, as a person names it, with
-    the model; None: the command says nothing, or it is a shell's. `executed`: the program, and through interpreters,
-    wrappers and launchers the module or script that it runs."""
+    """`text`: all of it that may be kept, in one line; None: nothing. `program`: what is run, as a person names it,
+    with the model; None: the command says nothing, or it is a shell's. `executed`: the program, and the module or
+    script that it runs through interpreters, wrappers and launchers."""
 
     text: str | None = None
     program: str | None = None
@@ -232,25 +229,19 @@ def _checked(form: str, value: str) -> str:
 
 def framework_of(*commands: Sequence[str]) -> str | None:
     """The framework of the first command that shows one, by what is executed, never by mere arguments; None: none is
-    recognised.
-
-    A mere launcher (torchrun, accelerate, Ray) gives way to what another command shows to be launched.
-    """
-    starter = None
+    recognised. A mere launcher gives way to what another command shows to be launched."""
+    rounds: list[tuple[dict[str, str], Sequence[str]]] = []
     for argv in commands:
-        words = parse_command(argv).executed
-        found = next((name for name, pattern in _FRAMEWORKS.items() if any(map(pattern.search, words))), None)
-        if found is None or found in _STARTERS:
-            # Flags of their own, put before the script's arguments by the launcher or its user.
-            flags = [word.split("=")[0] for word in argv[1:] if word.startswith("--")]
-            if any(map(_DEEPSPEED_FLAG.fullmatch, flags)):
-                found = "deepspeed"
-            elif any(map(_FSDP_FLAG.fullmatch, flags)) or any(map(_FSDP_SCRIPT.search, words)):
-                found = "pytorch-fsdp"
-        if found is not None and found not in _STARTERS:
-            return found
-        starter = starter or found
-    return starter
+        executed = parse_command(argv).executed
+        # Flags stand before the script's arguments, put there by the launcher or its user.
+        flags = [word.split("=")[0] for word in argv[1:] if word.startswith("--")]
+        rounds += [(_ENGINES, executed), (_BY_FLAG, (*executed, *flags))]
+    rounds += [(_STARTERS, words) for table, words in rounds if table is _ENGINES]
+    for table, words in rounds:
+        for name, pattern in table.items():
+            if any(re.search(pattern, word, re.IGNORECASE) for word in words):
+                return name
+    return None
 
 
 def plain_name(text: str) -> str:

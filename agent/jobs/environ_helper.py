@@ -13,7 +13,6 @@ import contextlib
 import json
 import os
 import socket
-import stat
 import struct
 import sys
 import time
@@ -55,7 +54,7 @@ def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -
 
 def listen(path: Path) -> socket.socket:
     """A listening socket at `path` that only its owner can reach; one left over from before is replaced."""
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+    if path.is_socket():
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

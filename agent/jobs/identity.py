@@ -20,12 +20,14 @@ from ...rules.base.files import read_bounded
 from ...rules.catalog.types import NodeSku
 from ..base.safe_text import clean_text
 from ..model import FabricPort, Gpu, Node
+from .cgroups import read_bytes
 
 LABELS_FILE = "skuwise/node-labels"
 _SKU_LABELS = ("skuwise.io/node-sku", "SKUWISE_NODE_SKU")
 TYPE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
 
+_DMI_FILES = ("sys_vendor", "product_name", "chassis_asset_tag")  # serial numbers are not read
 _HEX_ID = re.compile(r"[0-9a-fA-F-]{32,36}")
 _AWS_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 # cloud-init's ds-identify recognises the same marks.
@@ -67,8 +69,7 @@ def identify(
     `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
     ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
     """
-    # Serial numbers are not read.
-    dmi = dmi_of(*(_read(sysfs / "class/dmi/id" / n) for n in ("sys_vendor", "product_name", "chassis_asset_tag")))
+    dmi = dmi_of(*(clean_text(read_bytes(sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
     labels = _read_labels(etc / LABELS_FILE)
     if config_sku:
         sku, source = clean_text(config_sku), "config"
@@ -76,7 +77,7 @@ def identify(
         named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
         sku, source = sku_by_signs(dmi, named | labels, () if unread_gpus else gpus, ports, node_skus)
     known = next((s for s in node_skus if s.name == sku), None)
-    names = (environ.get("NODE_NAME", ""), config_node, _read(procfs / "sys/kernel/hostname"))
+    names = (environ.get("NODE_NAME", ""), config_node, read_bytes(procfs / "sys/kernel/hostname"))
     return Node(
         node=next(filter(None, map(clean_text, names)), "localhost"),
         cluster=clean_text(config_cluster),
@@ -113,7 +114,7 @@ def sku_by_signs(
         sku.name
         for sku in node_skus
         if (sku.gpu, sku.gpu_count) == (whole[0].sku, len(whole))
-        and _provider_fits(dmi, sku)
+        and (sku.provider == dmi.provider if dmi.provider else not (dmi.readable and sku.provider in MARKED))
         and _fabric_fits(fabric, rate, sku)
     ]
     return (found[0], "shape") if len(found) == 1 else (None, "ambiguous-shape" if found else "unknown-shape")
@@ -143,12 +144,6 @@ def _read_labels(path: Path) -> dict[str, str]:
     return {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
 
 
-def _provider_fits(dmi: Dmi, sku: NodeSku) -> bool:
-    if dmi.provider is None:
-        return not (dmi.readable and sku.provider in MARKED)
-    return sku.provider == dmi.provider
-
-
 def _fabric(ports: Sequence[FabricPort]) -> tuple[str | None, float | None]:
     """Kind and total one-way rate of the compute ports; None: not known (ports that are down, or roles that nothing
     tells). Without any port at all the node has no RDMA: ``none``."""
@@ -172,13 +167,5 @@ def _fabric_fits(kind: str | None, rate: float | None, sku: NodeSku) -> bool:
 
 
 def _id(path: Path) -> str | None:
-    text = _read(path)
+    text = clean_text(read_bytes(path))
     return text.lower() if _HEX_ID.fullmatch(text) else None
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return clean_text(file.read(1024))
-    except OSError:
-        return ""

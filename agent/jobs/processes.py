@@ -13,15 +13,15 @@ Any of it may vanish between two reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from .cgroups import PLAIN, Origin, origin_of
+from .cgroups import PLAIN, Origin, origin_of, read_bytes
 from .command_line import parse_command, plain_name
 
-MAX_CLIMB = 64
+_MAX_CLIMB = 64
 _COMMAND_LIMIT = 65536
 # The only variables that are looked at: environments hold secrets.
 ALLOWED_VARIABLES = frozenset(
@@ -85,12 +85,12 @@ def parse_stat(raw: bytes) -> Stat | None:
 
 def read_stat(procfs: Path, pid: int) -> Stat | None:
     """None: there is no such process (any more), or it is not visible to this user."""
-    return parse_stat(_read(f"{procfs}/{pid}/stat"))
+    return parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
 
 
 def read_start_ticks(procfs: str | Path, pid: int) -> int | None:
     """`Stat.start_ticks` alone."""
-    found = parse_stat(_read(f"{procfs}/{pid}/stat"))
+    found = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
     return found.start_ticks if found is not None else None
 
 
@@ -99,11 +99,11 @@ def read_process(procfs: Path, pid: int) -> Process | None:
     seen = read_stat(procfs, pid)
     if seen is None:
         return None
-    raw = _read(f"{procfs}/{pid}/cmdline", _COMMAND_LIMIT)
+    raw = read_bytes(f"{procfs}/{pid}/cmdline", _COMMAND_LIMIT)
     words = raw.rstrip(b"\0").split(b"\0") if raw else []
     if len(raw) == _COMMAND_LIMIT:
         words = words[:-1]  # cut in the middle: half a secret is not recognised as one
-    owner = _read(f"{procfs}/{pid}/status").partition(b"\nUid:")[2].split()[:1]
+    owner = read_bytes(f"{procfs}/{pid}/status").partition(b"\nUid:")[2].split()[:1]
     process = Process(
         seen,
         int(owner[0]) if owner and owner[0].isdigit() else None,
@@ -115,7 +115,7 @@ def read_process(procfs: Path, pid: int) -> Process | None:
 
 def start_seconds(procfs: Path, start_ticks: int, wall_seconds: float) -> float | None:
     """When a process began (Unix seconds, to some hundredths); None: procfs does not tell the time since boot."""
-    words = _read(f"{procfs}/uptime").split()
+    words = read_bytes(f"{procfs}/uptime").split()
     try:
         return wall_seconds - float(words[0]) + start_ticks / os.sysconf("SC_CLK_TCK")
     except (IndexError, ValueError):
@@ -124,76 +124,56 @@ def start_seconds(procfs: Path, start_ticks: int, wall_seconds: float) -> float 
 
 def read_cgroup(procfs: Path, pid: int) -> str:
     """The process's cgroup paths; empty where they cannot be read."""
-    return _read(f"{procfs}/{pid}/cgroup", 16384).decode("utf-8", "replace")
+    return read_bytes(f"{procfs}/{pid}/cgroup", 16384).decode("utf-8", "replace")
 
 
 def read_variables(procfs: Path, pid: int) -> dict[str, str]:
     """The allowed variables of a process's environment; empty where it may not be read."""
     found: dict[str, str] = {}
-    for item in _read(f"{procfs}/{pid}/environ", 262144).split(b"\0"):
+    for item in read_bytes(f"{procfs}/{pid}/environ", 262144).split(b"\0"):
         name, equals, value = item.decode("utf-8", "replace").partition("=")
         if equals and name in ALLOWED_VARIABLES:
             found[name] = clean_text(value)
     return found
 
 
-def _read(path: str, limit: int = 4096) -> bytes:
-    """Up to `limit` bytes; empty where nothing can be read."""
-    try:
-        with Path(path).open("rb") as file:
-            return file.read(limit)
-    except OSError:
-        return b""
+def read_ancestors(procfs: Path, process: Process) -> list[Process]:
+    """Its parent, its parent's parent, and so on."""
+    found = [process]
+    while len(found) <= _MAX_CLIMB and found[-1].stat.ppid > 0:
+        parent = read_process(procfs, found[-1].stat.ppid)
+        if parent is None or parent.stat.start_ticks > found[-1].stat.start_ticks:
+            break
+        found.append(parent)
+    return found[1:]
 
 
-class Context:
-    """The processes looked at during one call, so that a common ancestor is read once."""
+def leader_of(process: Process, ancestors: Sequence[Process], origin: Origin) -> Process:
+    """The process that stands for the work that `process` is part of."""
+    leader = process
+    for parent in ancestors:
+        comm, words = parent.stat.comm, [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
+        is_interactive_shell = comm.lstrip("-") in _SHELLS and not words
+        if parent.stat.pid == 1 or comm in _NOT_WORK or is_interactive_shell:
+            break
+        if parent.uid != process.uid or origin_of(parent.cgroup) != origin:
+            break
+        leader = parent
+    return leader
 
-    def __init__(self, procfs: Path) -> None:
-        self._procfs = procfs
-        self._processes: dict[int, Process | None] = {}
 
-    def process(self, pid: int) -> Process | None:
-        """None: it is not there, or not visible."""
-        if pid not in self._processes:
-            self._processes[pid] = read_process(self._procfs, pid) if pid > 0 else None
-        return self._processes[pid]
+def is_drivers_own(process: Process, ancestors: Sequence[Process]) -> bool:
+    """Whether a process is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
+    nvidia-docker#419), and not work.
 
-    def ancestors(self, process: Process) -> Iterator[Process]:
-        """Its parent, its parent's parent, and so on."""
-        for _ in range(MAX_CLIMB):
-            parent = self.process(process.stat.ppid)
-            if parent is None or parent.stat.start_ticks > process.stat.start_ticks:
-                return
-            yield parent
-            process = parent
-
-    def leader(self, process: Process, origin: Origin) -> Process:
-        """The process that stands for the work that `process` is part of."""
-        leader = process
-        for parent in self.ancestors(process):
-            comm, options = parent.stat.comm, [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
-            is_interactive = comm.lstrip("-") in _SHELLS and not options
-            if parent.stat.pid == 1 or comm in _NOT_WORK or is_interactive:
-                break
-            if parent.uid != process.uid or origin_of(parent.cgroup) != origin:
-                break
-            leader = parent
-        return leader
-
-    def is_drivers_own(self, process: Process) -> bool:
-        """Whether a process is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
-        nvidia-docker#419), and not work.
-
-        A name alone proves nothing: it must be root's, outside all jobs and containers (in these anybody may be root),
-        or the MPS server of root's control daemon, which runs as the user whom it serves. A daemon has no terminal;
-        sudo under its name, waiting for a password, has one.
-        """
-        if process.stat.comm not in _DRIVER_HELPERS or origin_of(process.cgroup) != PLAIN:
-            return False
-        if process.uid != 0 and process.stat.comm == MPS:
-            process = next(self.ancestors(process), process)
-        return process.uid == 0 and process.stat.comm in _DRIVER_HELPERS and not process.stat.tty
+    A name alone proves nothing: it must be root's, outside all jobs and containers (in these anybody may be root), or
+    the MPS server of root's control daemon, which runs as the user whom it serves. A daemon has no terminal; sudo under
+    its name, waiting for a password, has one.
+    """
+    if origin_of(process.cgroup) != PLAIN:
+        return False
+    one = ancestors[0] if process.uid != 0 and process.stat.comm == MPS and ancestors else process
+    return one.uid == 0 and {one.stat.comm, process.stat.comm} <= _DRIVER_HELPERS and not one.stat.tty
 
 
 def name_of_work(leader: Process, process: Process) -> str:
