@@ -45,9 +45,7 @@ from .leaders import MAX_CLIMB, Context, name_of_work
 from .pod_names import controller_of
 from .procfs import Process, read_start_ticks, read_variables
 from .scheduler_claims import OF_JOB, DeviceClaim, fill_facts
-from .slurm_job_files import JobFile
-from .slurm_job_processes import job_of, stepd_job
-from .slurm_run import SlurmRun
+from .slurm_job import JobFile, SlurmRun, job_of, stepd_job
 
 # PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
 # gone through in turn, so that a scan never takes more than some milliseconds.
@@ -342,7 +340,7 @@ class NodeAttribution:
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
             # Only a process that Slurm itself put into its cgroup is believed about its job.
-            told = job_of(origin.key, self._variables_of(process.stat.pid), with_devices=False)
+            told = job_of(origin.key, self._variables_of(process.stat.pid))
         elif origin.scheduler == "process":
             key = (self.boot_id or self.node, str(leader.stat.pid), str(leader.stat.start_ticks))
         workload = Workload(
@@ -359,17 +357,11 @@ class NodeAttribution:
         return _Known(process.stat.start_ticks, origin, workload, told)
 
     def _job_without_cgroup(self, process: Process, context: Context) -> Origin | None:
-        """The Slurm job of a process whose cgroup names none: by its slurmstepd, else by its environment, where that is
-        told and the job is its user's."""
+        """The Slurm job of a process whose cgroup names none: by its slurmstepd."""
         jobs = (stepd_job(ancestor, self.trusted_uids) for ancestor in context.ancestors(process))
         # The outermost is Slurm's own: what looks like one below it was started by the job.
         for job in reversed([job for job in jobs if job is not None]):
             return Origin("slurm", job, job if job.isdecimal() else None)
-        owners = self.allocations.job_owners() if self.allocations is not None else {}
-        if owners and process.uid is not None:
-            job = self._variables_of(process.stat.pid).get("SLURM_JOB_ID", "")
-            if owners.get(job) == process.uid:
-                return Origin("slurm", job, job)
         return None
 
     def _variables_of(self, pid: int) -> Mapping[str, str]:

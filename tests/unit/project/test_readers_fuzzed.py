@@ -32,7 +32,7 @@ from skuwise.agent.jobs.hostlist import expand
 from skuwise.agent.jobs.podresources import _parse
 from skuwise.agent.jobs.podresources_child import WireError, decode_pods
 from skuwise.agent.jobs.slurm_conf import read_gres
-from skuwise.agent.jobs.slurm_job_files import parse_job_file
+from skuwise.agent.jobs.slurm_job import parse_job_file
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.settings import parse_zone
 from skuwise.agent.slurm_jobs.table_file import read_job_table
