@@ -1,5 +1,5 @@
 """Which GPUs Slurm gave to which job on this node, and from when to when: what the prolog's files of the jobs say
-(`slurm_job`), of GPUs that slurm.conf and gres.conf name (`slurm_devices`).
+(`slurm_job`), of GPUs that slurm.conf and gres.conf name (`slurm_conf`).
 
 scontrol is not asked: it needs the controller, and the agent's unit reaches this machine alone.
 """
@@ -15,8 +15,7 @@ from ..model import Absence
 from .cgroup_tree import slurm_jobs, step_pids
 from .procfs import read_stat, start_seconds
 from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
-from .slurm_conf import SlurmConfReader
-from .slurm_devices import Resolution, resolve, without_contradiction
+from .slurm_conf import Resolution, SlurmConfReader, resolve, without_contradiction
 from .slurm_job import JobFile, JobFiles, read_job_files
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
@@ -30,14 +29,8 @@ INSTALL_PROLOG = (
 # What is not known, and what to do about it, by the reason of the absence.
 _ABSENCES = {
     "unknown": ("There is no record of which GPUs Slurm gave to a job: {}.", INSTALL_PROLOG),
-    "stale": (
-        "The prolog's files of {} have no living job; they are left out.",
-        "Check that epilog.sh runs on this node; it ends them.",
-    ),
-    "refused": (
-        "Files of the prolog's folder are refused ({}).",
-        "Remove them; only prolog.sh and epilog.sh, as root, may write there.",
-    ),
+    "stale": ("The prolog's files of {} have no living job; they are left out.", "Check that epilog.sh runs here."),
+    "refused": ("Files of the prolog's folder are refused: {}.", "Remove them; only Slurm's scripts may write there."),
     "contradicted": (
         "Slurm's settings do not agree with what its jobs do: {}. Nothing is claimed for them.",
         "Restart slurmd after changes to gres.conf, set slurm_conf to the folder that it reads, and let cgroup.conf "

@@ -1,21 +1,23 @@
-"""Slurm's settings on this node, as far as they say which device a gres index means.
+"""Which GPU a gres index means, by Slurm's settings on this node and the driver.
 
 ``SLURM_JOB_GPUS`` counts the node's GPUs from 0 in an order of Slurm's own. From Slurm's source (``gres.c``,
 ``gres_common.c``, ``gres_gpu.c``) and a real 22.05: slurmd goes through the types of the node's ``Gres=`` in
 slurm.conf, and for each through the lines of gres.conf in their order, and the files of a line in theirs. With
-AutoDetect it sorts them by the driver's order. What these two files do not decide is not known: `Gres.why` says so.
+AutoDetect it sorts them by the driver's order. What these two files do not decide is not known, and it is said why.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...rules.base.files import read_bounded
+from .cgroup_tree import read_ascii
 from .hostlist import expand
+from .scheduler_claims import Devices
 
 # Where slurmd finds its settings, in its order: as packages build it, and where a configless one keeps what it fetched.
 FOLDERS = tuple(map(Path, (
@@ -29,6 +31,9 @@ _PAIR = re.compile(r'(?<![A-Za-z0-9_.])([A-Za-z0-9_.]{1,64})\s*[-+*/]?=\s*(?:"([
 # ``gpu``, ``gpu:8``, ``gpu:h100``, ``gpu:h100:8``.
 _GRES = re.compile(r"gpu(?::(?!\d+(?::|$)|no_consume)(?P<kind>[^:,]+))?(?::no_consume)?(?::(?P<count>\d{1,6}))?")
 _MAX_GPUS = 1024
+_DEVICE = re.compile(r"/dev/(?:nvidia(\d{1,4})|nvidia-caps/nvidia-cap(\d{1,5}))")
+_ACCESS = re.compile(r"gpu(\d{1,4})/gi(\d{1,4})/access (\d{1,5})")
+
 
 Line = dict[str, str]
 Unit = tuple[str, ...]
@@ -61,20 +66,16 @@ class SlurmConfReader:
     @property
     def is_present(self) -> bool:
         """Whether this node has settings of Slurm's."""
-        return any(map(_has_settings, self._folders))
+        return self.gres().folder is not None
 
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
         """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME`` (several slurmd may run
         on a machine)."""
         told = [Path(told_conf).parent] if told_conf and self._configured is None else []
-        folder = next(filter(_has_settings, (*told, *self._folders)), None)
-        if folder is None:
-            return Gres(why="slurm.conf and gres.conf are not found on this node")
-        return read_gres(folder, told_node or self._host.partition(".")[0])
-
-
-def _has_settings(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _FILES)
+        for folder in (*told, *self._folders):
+            if any((folder / name).is_file() for name in _FILES):
+                return read_gres(folder, told_node or self._host.partition(".")[0])
+        return Gres(why="slurm.conf and gres.conf are not found on this node")
 
 
 def read_gres(folder: Path, node: str) -> Gres:
@@ -157,3 +158,79 @@ def read_settings(path: Path) -> list[Line] | None:
     text = re.sub(r"\\[ \t]*\r?\n", " ", raw.decode("utf-8", "replace"))
     lines = (re.split(r"(?<!\\)#", line, maxsplit=1)[0].strip() for line in text.splitlines())
     return [{key.lower(): quoted or plain for key, quoted, plain in _PAIR.findall(line)} for line in lines if line]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """`gpu_uuids` are proven. `unknown`: what Slurm gave and nothing names, with `why`. `contradiction`: what does not
+    agree; then `gpu_uuids` are empty."""
+
+    gpu_uuids: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    why: str = ""
+    contradiction: str = ""
+
+
+def resolve(given: Sequence[str], gres: Gres, devices: Devices, procfs: Path) -> Resolution:
+    """`given`: what ``SLURM_JOB_GPUS`` holds, indices or UUIDs."""
+    units, why = _named(gres, devices, procfs)
+    if why and len(set(given)) == gres.count == len(devices.uuids):
+        # Whoever was given as many as there are was given them all, whatever the order.
+        units = dict(zip(given, devices.uuids, strict=True))
+    named = {name: name if name in devices.uuids else units.get(name) for name in given}
+    if unknown := tuple(name for name, uuid in named.items() if uuid is None):
+        return Resolution(unknown=unknown, why=why or "gres.conf or the driver has no GPU of that name")
+    return Resolution(tuple(uuid for uuid in devices.uuids if uuid in named.values()))
+
+
+def without_contradiction(found: Resolution, devices: Devices, works_on: Collection[str]) -> Resolution:
+    """`found`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
+    mine = {part.uuid for uuid in found.gpu_uuids for part in devices.parts(uuid)} | set(found.gpu_uuids)
+    outside = set(works_on) - mine
+    if not found.gpu_uuids or not outside:
+        return found
+    names = {one.uuid: str(gpu.index) for gpu in devices.whole for one in (gpu, *devices.parts(gpu.uuid))}
+    given, used = (", ".join(sorted({names.get(uuid, uuid) for uuid in some})) for some in (mine, outside))
+    return Resolution(contradiction=f"GPU {given} by Slurm's settings, but it works on GPU {used}")
+
+
+def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str], str]:
+    """The device of each index; or none, and why they are not known."""
+    gpus = {gpu.uuid: gpu for gpu in devices.whole}
+    uuids = list(gpus)  # as AutoDetect finds them
+    if not gpus:
+        return {}, "the driver does not list the GPUs here (see nvml in skuwise agent doctor)"
+    if gres.why or (gres.units is None and gres.count != len(devices.uuids)):
+        return {}, gres.why or "gres.conf has AutoDetect without device files (File=), which leaves the order open"
+    if gres.units is not None:
+        by_files = {files: _unit(files, devices, procfs) for files in gres.units}
+        uuids = [uuid for uuid in by_files.values() if uuid is not None]
+        if len(uuids) < len(by_files):
+            # slurmd passes over a file that is not there, and all that follow have another index.
+            missing = next(files for files, uuid in by_files.items() if uuid is None)
+            return {}, f"gres.conf names {', '.join(missing)}, which is no GPU of this node"
+    if gres.is_sorted:
+        # AutoDetect sorts by the driver's order or by that of the device files, as it tells links or not.
+        uuids.sort(key=lambda uuid: gpus[uuid].index if uuid in gpus else -1)
+        minors = [gpus[uuid].minor if uuid in gpus else None for uuid in uuids]
+        if None in minors or minors != sorted(minors, key=lambda minor: minor or 0):
+            return {}, "gres.conf has AutoDetect, and the order of the driver is not that of the device files"
+    return {str(index): uuid for index, uuid in enumerate(uuids)}, ""
+
+
+def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
+    """The device of one index: a GPU, or the one MIG instance whose capabilities are among the files."""
+    named = [_DEVICE.fullmatch(file) for file in files]
+    minors = {int(one[1]) for one in named if one is not None and one[1]}
+    gpu = next((gpu for gpu in devices.whole if minors == {gpu.minor}), None)
+    if gpu is None or None in named:
+        return None
+    parts = devices.parts(gpu.uuid)
+    if not parts:
+        return gpu.uuid
+    # The minor of an instance's access capability -> the GPU's minor and the instance's id.
+    lines = read_ascii(procfs / "driver/nvidia-caps/mig-minors").splitlines()
+    places = {one[3]: (int(one[1]), int(one[2])) for line in lines if (one := _ACCESS.fullmatch(line.strip()))}
+    mine = {places.get(one[2]) for one in named if one is not None}
+    instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in mine]
+    return instances[0] if len(instances) == 1 else None

@@ -110,10 +110,9 @@ def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
     try:
         about = folder.lstat()
         names = sorted(path.name for path in folder.iterdir())
-    except FileNotFoundError:
-        return JobFiles(missing=f"{folder} does not exist: the prolog is not installed, or no job ran since boot")
     except OSError as error:
-        return JobFiles(missing=f"{folder} cannot be read: {error.strerror}")
+        why = "the prolog is not installed, or no job ran since boot"
+        return JobFiles(missing=f"{folder} cannot be read ({error.strerror}): {why}")
     if not stat.S_ISDIR(about.st_mode) or about.st_uid not in trusted_uids or about.st_mode & 0o022:
         return JobFiles(missing=f"{folder} is not a folder that only root can write")
     jobs: list[JobFile] = []
@@ -156,9 +155,8 @@ def job_of(name: str, variables: Mapping[str, str]) -> JobFile | None:
 def stepd_job(process: Process, trusted_uids: frozenset[int]) -> str | None:
     """The job (or SLUID) whose step this process runs, if it is a slurmstepd: ``slurmstepd: [22.batch]``.
 
-    Where jobs have no cgroup (``proctrack/linuxproc``), a process is its job's by its step. Titles can be given by
-    anybody, so only a process of root's is believed, by its real user and without a terminal: a user may start sudo
-    under any name and title, and leave it waiting for a password.
+    Anybody can give a title, so only a process of root's is believed, by its real user and without a terminal: a user
+    may start sudo under any name and title, and leave it waiting for a password.
     """
     if process.stat.comm != "slurmstepd" or process.uid not in trusted_uids or process.stat.tty:
         return None

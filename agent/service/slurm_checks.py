@@ -17,8 +17,7 @@ from ...rules.base.files import open_stream
 from ..base.safe_text import clean_text
 from ..jobs.scheduler_claims import Devices
 from ..jobs.slurm import INSTALL_PROLOG
-from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings
-from ..jobs.slurm_devices import resolve
+from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings, resolve
 from ..model import Absence, Capability, Gpu
 from ..store.reader import open_reader
 

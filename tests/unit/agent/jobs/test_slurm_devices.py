@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.jobs.hostlist import expand
 from skuwise.agent.jobs.scheduler_claims import Devices
-from skuwise.agent.jobs.slurm_conf import Gres, SlurmConfReader, read_gres
-from skuwise.agent.jobs.slurm_devices import Resolution, resolve, without_contradiction
+from skuwise.agent.jobs.slurm_conf import Gres, Resolution, SlurmConfReader, read_gres, resolve, without_contradiction
 from skuwise.agent.model import Gpu
 from skuwise.tests.support.sysfs_trees import put
 
