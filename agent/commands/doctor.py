@@ -33,7 +33,6 @@ def run(options: argparse.Namespace) -> int:
         survey.gpus,
         slurm_checks.recent_allocations(config.db),
         procfs=config.procfs,
-        cgroups=config.sysfs / "fs/cgroup",
     )
     lines = (
         *doctor.source_lines(survey, seen.sampled, config.procfs),

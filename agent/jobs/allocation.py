@@ -25,7 +25,7 @@ from .cgroups import Origin, pod_uids
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
 from .scheduler_claims import DeviceClaim, Devices, join_claims
-from .slurm_allocations import SlurmAllocations
+from .slurm import SlurmAllocations
 
 REASON = "drained"
 _LIMIT = 4096
@@ -80,10 +80,6 @@ class Allocations:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
         self._gpus = gpus
         self._devices = Devices(gpus, self._facts.slices)
-
-    def job_owners(self) -> Mapping[str, int]:
-        """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
-        return self.slurm.owners()
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
         """Claims of every scheduler here, why there are none, and whether the node is drained.

@@ -40,9 +40,7 @@ from .processes import (
     read_variables,
 )
 from .scheduler_claims import DeviceClaim
-from .slurm_job_files import JobFile
-from .slurm_job_processes import job_of, stepd_job
-from .slurm_run import SlurmRun
+from .slurm_job import JobFile, SlurmRun, job_of, stepd_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +214,7 @@ class NodeAttribution:
             # Only a process that Slurm itself put into its cgroup is believed about its job.
             pid = process.stat.pid
             variables = self.variables(pid) if self.variables is not None else read_variables(self.procfs, pid)
-            told = job_of(origin.key, variables, with_devices=False)
+            told = job_of(origin.key, variables)
         elif origin == PLAIN:
             key = (self.boot_id or self.node, str(leader.stat.pid), str(leader.stat.start_ticks))
         workload = Workload(

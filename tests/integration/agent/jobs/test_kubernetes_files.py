@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.environ_helper import HelperVariables, answer, listen, serve
+from skuwise.agent.jobs.environ_helper import HelperVariables, listen, serve
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.jobs.kubernetes_files import KubernetesFacts, KubernetesFiles
 from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
+from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 from skuwise.tests.unit.agent.jobs.test_command_line import SLURM, proc
@@ -50,7 +50,7 @@ def until(files: KubernetesFiles, wanted: Callable[[KubernetesFacts], bool]) -> 
 
 def attribution(tmp_path: Path, files: KubernetesFiles) -> NodeAttribution:
     nowhere, procfs = tmp_path / "nowhere", Procfs(tmp_path / "proc").root
-    slurm = SlurmAllocations(nowhere, procfs, nowhere, dict, frozenset({0, os.getuid()}))  # type: ignore[arg-type]
+    slurm = SlurmAllocations(nowhere, procfs, nowhere, frozenset({0, os.getuid()}))
     allocations = Allocations(slurm, PodResources(nowhere), nowhere, nowhere, files)
     return NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
 

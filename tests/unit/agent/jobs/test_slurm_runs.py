@@ -12,7 +12,7 @@ from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.podresources import PodResources
 from skuwise.agent.jobs.processes import read_variables
-from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
+from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
 from skuwise.agent.store.writer import Writer
@@ -47,8 +47,8 @@ class SlurmNode:
             return read_variables(procfs, pid)
 
         slurm = SlurmAllocations(
-            self.folder, procfs, self.root / "cgroup", variables, TRUSTED,
-            settings=SlurmConfReader(self.root / "etc", host="n1"), number_of=lambda _: None, wall=lambda: T0 + 100,
+            self.folder, procfs, self.root / "cgroup", TRUSTED,
+            settings=SlurmConfReader(self.root / "etc", host="n1"), wall=lambda: T0 + 100,
         )  # fmt: skip
         allocations = Allocations(
             slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
