@@ -27,7 +27,7 @@ from .cgroups import PLAIN, Origin, origin_of
 from .command_line import framework_of, parse_command
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts
-from .pod_names import controller_of
+from .pods import controller_of
 from .processes import (
     MPS,
     Process,

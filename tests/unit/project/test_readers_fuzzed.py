@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -26,11 +26,10 @@ from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.config import load_config
-from skuwise.agent.jobs import kubernetes_child, processes
+from skuwise.agent.jobs import kubernetes_files, processes
 from skuwise.agent.jobs.cgroups import origin_of
 from skuwise.agent.jobs.hostlist import expand
-from skuwise.agent.jobs.podresources import _parse
-from skuwise.agent.jobs.podresources_child import WireError, decode_pods
+from skuwise.agent.jobs.podresources import WireError, decode_pods
 from skuwise.agent.jobs.slurm_conf import read_gres
 from skuwise.agent.jobs.slurm_job import parse_job_file
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
@@ -195,9 +194,7 @@ def _kubelet(_: Path) -> bytes:
 
 
 def _read_kubelet(_: Path, data: bytes) -> object:
-    answer = _parse(json.dumps({"pods": decode_pods(data)}).encode())
-    assert not isinstance(answer, str)
-    return answer
+    return [asdict(pod) for pod in decode_pods(data)]
 
 
 def _pods(_: Path) -> bytes:
@@ -215,9 +212,8 @@ def _pods(_: Path) -> bytes:
 def _read_pods(folder: Path, data: bytes) -> object:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        kubernetes_child.main("pods", str(_written(folder, "pods.json", data)), "n1", "team")
-    # What still runs ends at no time that JSON has.
-    return json.loads(said.getvalue(), parse_constant=lambda _: 0.0)
+        kubernetes_files.main("pods", str(_written(folder, "pods.json", data)), "n1", "c", "team")
+    return json.loads(said.getvalue())
 
 
 def _read_host(name: str) -> Callable[[Path, bytes], object]:

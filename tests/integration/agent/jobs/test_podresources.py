@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.podresources_child import METHOD
+from skuwise.agent.jobs.podresources import METHOD, PodResources
 from skuwise.agent.jobs.scheduler_claims import Devices, SchedulerState
 from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess
