@@ -8,11 +8,14 @@ from pathlib import Path
 
 from ...rules.base.sanitize import clean
 from ...rules.base.text_table import columns
+from ..base.clock import Clock
 from ..config import AgentConfig
+from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Absence, Capability
 from ..sampler import Sampled, Survey
 from ..sources.gpu_backends import GPU_BACKENDS
 from ..sources.registry import SOURCES
+from ..store.filesystem_check import place_line
 from .probe import overhead_sentence, source_cost
 
 # Reasons that only say that a first look has nothing to subtract from.
@@ -150,3 +153,29 @@ def _sentence(group: LineGroup, absence: Absence) -> str:
     if absence.remedy:
         lines.append(f"        Remedy: {absence.remedy}")
     return "\n".join(clean(line) for line in lines)
+
+
+def examine(
+    config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float
+) -> tuple[list[dict[str, object]], str]:
+    """What each source can read here, as rows for JSON and as a table. Looks for `seconds`."""
+    from . import slurm_checks  # noqa: PLC0415
+    from .probe import probe_node  # noqa: PLC0415
+
+    seen = probe_node(config, environ, clock, seconds, with_costs=True)
+    survey = seen.agent.survey
+    slurm = slurm_checks.slurm_lines(
+        slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
+        SlurmConfReader(config.slurm_conf),
+        config.allocations,
+        survey.gpus,
+        slurm_checks.recent_allocations(config.db),
+        procfs=config.procfs,
+    )
+    lines = (
+        *source_lines(survey, seen.sampled, config.procfs),
+        *not_configured(config, survey),
+        *without_known(slurm, seen.sampled),
+        place_line(config.db, config.procfs),
+    )
+    return doctor_rows(lines, seen.costs), doctor_table(lines, seen.costs)

@@ -324,3 +324,13 @@ def _run(command: tuple[str, ...], say: Callable[[str], None]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own commands
     if done.returncode != 0:
         say(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")
+
+
+def install_here(root: Path, options: Collection[str], say: Callable[[str], None], *, dry_run: bool) -> None:
+    """Install this installation's files under `root`."""
+    installation = Installation.current()
+    files = plan_files(installation, root, options)
+    if not dry_run:
+        refuse_what_others_can_write(installation)
+        refuse_scripts_that_others_can_write(root)
+    install(files, root, say, dry_run=dry_run)
