@@ -133,7 +133,8 @@ class _Watched:
 
 
 def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> tuple[PodFact, ...]:
-    """The pods that ask for GPUs, those of the node and those that own others, the oldest first."""
+    """The pods of the node, of all nodes where none is its, the oldest first. The work of a gang takes all pods that ask
+    for GPUs or own others."""
     wanted = (*OPERATOR_LABELS, *labels)
     objects = {(_at(str, one, "kind"), *_name(one)): one for one in items if one.get("kind") != "Pod"}
     pods = [
@@ -142,9 +143,10 @@ def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence
     ]  # fmt: skip
     # The leader of a LeaderWorkerSet's group has the name of the StatefulSet of its workers.
     owning = {(pod.namespace, pod.owner.name) for pod, _ in pods if pod.owner and pod.has_gpus}
-    kept = [p for p, where in pods if p.has_gpus or where == node or (p.namespace, p.name) in owning]
+    pods = [one for one in pods if one[0].has_gpus or one[1] == node or (one[0].namespace, one[0].name) in owning]
+    pods.sort(key=lambda one: one[0].created_seconds or 0.0)
     owners: dict[tuple[str, str, str], PodOwner | None] = {}
-    for pod in kept:
+    for pod, _ in pods:
         near = pod.owner
         while near and (key := (near.kind, pod.namespace, near.name)) in objects and key not in owners:
             near = owners[key] = _owner(objects[key])
@@ -152,11 +154,12 @@ def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence
     parallelism = {key: _at(int, {"parallelism": 1, **spec}, "parallelism") for key, spec in jobs.items()}
     spaces = {name: _labels(one, wanted) for (kind, _, name), one in objects.items() if kind == "Namespace"}
     told = Objects(owners, parallelism, spaces)
-    kept.sort(key=lambda pod: pod.created_seconds or 0.0)
-    return tuple(
+    facts = [
         PodFact(pod.namespace, pod.name, pod.uid, pod.image, team_of_pod(pod, told, labels), work)
-        for pod, work in zip(kept, works_of(cluster, kept, told), strict=True)
-    )
+        for (pod, _), work in zip(pods, works_of(cluster, [pod for pod, _ in pods], told), strict=True)
+    ]
+    here = [fact for fact, (_, where) in zip(facts, pods, strict=True) if where == node]
+    return tuple(here or facts)
 
 
 def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]:

@@ -85,7 +85,7 @@ class PodResources:
             self._fault = str(error)
         is_fresh = now - self._told_at <= _FRESH_SECONDS
         if self._pods is not None and is_fresh:
-            claims = tuple(claim for pod in self._pods if (claim := _claim(pod, devices)) is not None)
+            claims = tuple(claim for pod in self._pods if (claim := claim_of(pod, devices)) is not None)
             return SchedulerState(True, claims, _unresolved(claims))
         if is_fresh and not self._fault:
             return SchedulerState(True)  # the first question is on its way
@@ -96,7 +96,7 @@ class PodResources:
         self._child.close()
 
 
-def _claim(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
+def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
     """The pod's GPUs: what the plugin's resource, DRA's driver or NVML calls one. Its NICs have NVIDIA's prefix too."""
     names = [
         name for resource, name in pod.devices

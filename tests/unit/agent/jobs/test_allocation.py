@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.agent.jobs.allocation import join_claims
 from skuwise.agent.jobs.cgroups import Origin
-from skuwise.agent.jobs.podresources import decode_pods
+from skuwise.agent.jobs.podresources import WireError, claim_of, decode_pods
 from skuwise.agent.jobs.pods import controller_of
 from skuwise.agent.jobs.scheduler_claims import DeviceClaim, Devices
 from skuwise.agent.jobs.slurm_job import JobFile, parse_devices, parse_job_file, read_job_files
@@ -208,30 +209,24 @@ def test_a_pod_is_joined_to_the_only_uid_on_its_gpus() -> None:
 @pytest.mark.parametrize(
     ("claims", "seen"),
     [
-        ([pod("one", "GPU-a"), pod("two", "GPU-a")], {UID_1: frozenset({"GPU-a"})}),
-        ([pod("one", "GPU-a")], {UID_1: frozenset({"GPU-a"}), UID_2: frozenset({"GPU-a"})}),
-        ([pod("one", "GPU-a")], {UID_1: frozenset({"GPU-a", "GPU-b"})}),
-        ([pod("one", "GPU-a")], {Origin("docker", "x"): frozenset({"GPU-a"})}),
-        ([pod("one", "GPU-a", unresolved=("nvidia9",))], {UID_1: frozenset({"GPU-a"})}),
-        ([pod("one")], {UID_1: frozenset({"GPU-a"})}),
-        ([pod("one", "GPU-a")], {}),
+        ([pod("one", "GPU-a"), pod("two", "GPU-a")], {UID_1: {"GPU-a"}}),
+        ([pod("one", "GPU-a")], {UID_1: {"GPU-a"}, UID_2: {"GPU-a"}}),
+        ([pod("one", "GPU-a")], {UID_1: {"GPU-a", "GPU-b"}}),
+        ([pod("one", "GPU-a")], {Origin("docker", "x"): {"GPU-a"}}),
+        ([pod("one", "GPU-a", unresolved=("nvidia9",))], {UID_1: {"GPU-a"}}),
+        ([pod("one")], {UID_1: {"GPU-a"}}),
     ],
 )
-def test_where_anything_else_fits_nothing_is_joined(
-    claims: list[DeviceClaim], seen: dict[Origin, frozenset[str]]
-) -> None:
-    assert join_claims(claims, seen) == {}
+def test_where_anything_else_fits_nothing_is_joined(claims: list[DeviceClaim], seen: dict[Origin, set[str]]) -> None:
+    assert join_claims(claims, {origin: frozenset(gpus) for origin, gpus in seen.items()}) == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "controller"),
-    [
-        ("llama-7d4b9c6f5-x2x9q", "llama"), ("vllm-70b-5f6c8d9b4-zzxcv", "vllm-70b"), ("trainer-0", "trainer"),
-        ("exporter-x2x9q", "exporter"), ("job-3-x2x9q", "job"), ("plain", "plain"), ("a-b-c", "a-b-c"), ("", ""),
-    ],
-)  # fmt: skip
-def test_the_controller_in_a_pods_name(name: str, controller: str) -> None:
-    assert controller_of(name) == controller
+def test_the_controller_in_a_pods_name() -> None:
+    names = {
+        "llama-7d4b9c6f5-x2x9q": "llama", "vllm-70b-5f6c8d9b4-zzxcv": "vllm-70b", "trainer-0": "trainer",
+        "exporter-x2x9q": "exporter", "job-3-x2x9q": "job", "plain": "plain", "a-b-c": "a-b-c", "": "",
+    }  # fmt: skip
+    assert {name: controller_of(name) for name in names} == names
 
 
 def message(*fields: tuple[int, bytes | str]) -> bytes:
@@ -244,13 +239,20 @@ def message(*fields: tuple[int, bytes | str]) -> bytes:
     return out
 
 
-def test_the_kubelets_answer_is_read_and_other_devices_are_passed_over() -> None:
-    gpu = message((1, "nvidia.com/gpu"), (2, "GPU-a"), (2, "GPU-b::1"))
-    renamed, other = message((1, "acme/gpu"), (2, "GPU-c")), message((1, "rdma/hca"), (2, "0"))
-    dra = message((4, message((2, "gpu.nvidia.com"), (3, "pool"), (4, "gpu-0"))))
-    container = message((1, "c")) + b"\x18\x07" + message((2, gpu), (2, renamed), (2, other), (5, dra))
+def test_the_kubelets_answer_is_read_by_resource() -> None:
+    gpu, renamed = message((1, "nvidia.com/gpu"), (2, "GPU-a"), (2, "GPU-b::1")), message((1, "acme/gpu"), (2, "GPU-c"))
+    nics = message((1, "nvidia.com/hostdev"), (2, "0000:18:00.0"), (2, "0\x07"))
+    dra = message((4, message((2, "gpu.nvidia.com"), (3, "pool"), (4, "gpu-2"))))
+    container = message((1, "c")) + b"\x18\x07" + message((2, gpu), (2, renamed), (2, nics), (5, dra))
     answer = message((1, message((1, "web"), (2, "ns"), (3, container))), (1, message((1, "bare"), (2, "ns"))))
-    assert decode_pods(answer) == [
-        {"namespace": "ns", "name": "web", "devices": ["GPU-a", "GPU-b::1", "GPU-c", "dra:pool/gpu-0"]}
-    ]
-    assert decode_pods(b"") == []
+    (pod,) = decode_pods(answer)
+    assert pod.devices[2:5] == (
+        ("acme/gpu", "GPU-c"),
+        ("nvidia.com/hostdev", "0000:18:00.0"),
+        ("nvidia.com/hostdev", "0"),
+    )
+    assert claim_of(pod, DEVICES) == DeviceClaim("kubernetes", ("GPU-a", "GPU-b", "GPU-c"), namespace="ns", pod="web")
+    assert claim_of(replace(pod, devices=(("acme/gpu", "GPU-z"), *pod.devices[3:5])), DEVICES) is None
+    assert decode_pods(b"") == ()
+    with pytest.raises(WireError):
+        decode_pods(b"\x0a\x7f")
