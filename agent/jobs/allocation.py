@@ -13,12 +13,11 @@ from pathlib import Path
 from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu
-from .cgroup_tree import pod_uids
-from .cgroups import Origin
+from .cgroups import Origin, pod_uids
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
 from .scheduler_claims import DeviceClaim, Devices
-from .slurm_allocations import SlurmAllocations
+from .slurm import SlurmAllocations
 
 _MARKER_BYTES = 65536
 
@@ -49,10 +48,6 @@ class Allocations:
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
         self._gpus = gpus
-
-    def job_owners(self) -> Mapping[str, int]:
-        """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
-        return self.slurm.owners()
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
         """Claims of every scheduler here, why there are none, and whether the node is drained.

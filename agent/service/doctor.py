@@ -171,7 +171,6 @@ def examine(
         survey.gpus,
         slurm_checks.recent_allocations(config.db),
         procfs=config.procfs,
-        cgroups=config.sysfs / "fs/cgroup",
     )
     lines = (
         *source_lines(survey, seen.sampled, config.procfs),

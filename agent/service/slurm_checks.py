@@ -16,9 +16,8 @@ from ...rules.base.errors import SkuwiseError
 from ...rules.base.files import open_stream
 from ..base.safe_text import clean_text
 from ..jobs.scheduler_claims import Devices
-from ..jobs.slurm_absences import INSTALL_PROLOG
-from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings
-from ..jobs.slurm_devices import ProcessEvidence, Resolver
+from ..jobs.slurm import INSTALL_PROLOG
+from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings, resolve
 from ..model import Absence, Capability, Gpu
 from ..store.reader import open_reader
 
@@ -124,7 +123,6 @@ def slurm_lines(
     recorded: Recorded | None,
     *,
     procfs: Path,
-    cgroups: Path,
     root_uids: frozenset[int] = frozenset({0}),
 ) -> tuple[Capability, ...]:
     """Doctor's lines; none where this node has no Slurm."""
@@ -135,7 +133,7 @@ def slurm_lines(
         lines += [_script_line(config, kind) for kind in _SCRIPTS]
         lines += _flags_lines(config)
     lines.append(_folder_line(allocations, root_uids))
-    devices = _devices_line(settings, gpus, procfs, cgroups)
+    devices = _devices_line(settings, gpus, procfs)
     if devices is not None:
         lines.append(devices)
     if recorded is not None:
@@ -209,15 +207,15 @@ def _folder_line(folder: Path, root_uids: frozenset[int]) -> Capability:
     return _line("folder", str(folder), absence)
 
 
-def _devices_line(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path, cgroups: Path) -> Capability | None:
+def _devices_line(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path) -> Capability | None:
     """What each of Slurm's indices means. Without GPUs nothing is said: what is wrong there stands with nvml."""
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole:
         return None
     gres = settings.gres()
-    resolver = Resolver(Devices(gpus), procfs, cgroups)
+    devices = Devices(gpus)
     number = len(gres.units) if gres.units is not None else gres.count or len(whole)
-    found = [resolver.resolve("", (str(index),), gres, ProcessEvidence()) for index in range(number)]
+    found = [resolve((str(index),), gres, devices, procfs) for index in range(number)]
     if not found or any(one.unknown for one in found):
         why = next((one.why for one in found if one.why), gres.why) or "no GPUs are configured"
         detail = f"Slurm's GPU indices match no GPU: {why}."

@@ -13,15 +13,13 @@ from pathlib import Path
 import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.device_cgroup import read_majors
-from skuwise.agent.jobs.environ_helper import HelperVariables, answer, listen, serve
+from skuwise.agent.jobs.environ_helper import HelperVariables, listen, serve
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.jobs.kubernetes_files import KubernetesFacts, KubernetesFiles
 from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.procfs import read_open_minors
-from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
+from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.model import GpuProcess, Workload
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 from skuwise.tests.unit.agent.jobs.test_command_line import SLURM, proc
 from skuwise.tests.unit.agent.jobs.test_pods import UID, item, written
 from skuwise.tests.unit.agent.jobs.test_pods import pod_files as pod
@@ -52,7 +50,7 @@ def until(files: KubernetesFiles, wanted: Callable[[KubernetesFacts], bool]) -> 
 
 def attribution(tmp_path: Path, files: KubernetesFiles) -> NodeAttribution:
     nowhere, procfs = tmp_path / "nowhere", Procfs(tmp_path / "proc").root
-    slurm = SlurmAllocations(nowhere, procfs, nowhere, dict, frozenset({0, os.getuid()}))  # type: ignore[arg-type]
+    slurm = SlurmAllocations(nowhere, procfs, nowhere, frozenset({0, os.getuid()}))
     allocations = Allocations(slurm, PodResources(nowhere), nowhere, nowhere, files)
     return NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
 
@@ -114,23 +112,6 @@ def served(where: Path, procfs: Path, uids: frozenset[int]) -> Iterator[None]:
 def path(tmp_path: Path, proc: Procfs) -> Iterator[Path]:
     with served(tmp_path / "environ.sock", proc.root, frozenset({os.getuid()})):
         yield tmp_path / "environ.sock"
-
-
-def test_gpus_that_a_process_of_slurm_holds_open(proc: Procfs, path: Path, tmp_path: Path) -> None:
-    assert answer(proc.root, b"gpus 700\n") == b'{"gpus": []}\n'
-    assert answer(proc.root, b"gpus 701\n") == answer(proc.root, b"gpus\n") == b"{}\n"
-    put(proc.root / "devices", "Character devices:\n  1 mem\n510 nvidia-frontend")
-    devices = {"3": (510, 3), "4": (510, 255), "5": (1, 3), "6": None}
-    for name in devices:
-        put(proc.root / "700/fd" / name, "")
-
-    def number_of(where: str) -> tuple[int, int] | None:
-        return devices[Path(where).name]
-
-    found = read_open_minors(proc.root, 700, read_majors(proc.root).gpus, number_of)
-    assert found == {3, 255}
-    assert read_open_minors(proc.root, 999, frozenset({510}), number_of) == frozenset()
-    assert HelperVariables(tmp_path, path).open_minors(700) == frozenset()
 
 
 def test_the_agent_asks_only_where_it_may_not_read_itself(path: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.podresources import METHOD, PodResources
 from skuwise.agent.jobs.scheduler_claims import Devices, SchedulerState
-from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
+from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 from skuwise.tests.unit.agent.jobs.test_allocation import message
@@ -132,7 +132,7 @@ def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: Kub
     slice_ = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
     (cgroups / slice_).mkdir(parents=True)
     proc.process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=f"0::/{slice_}/cri-containerd-{'ab' * 32}.scope")
-    slurm = SlurmAllocations(tmp_path / "none", proc.root, cgroups, lambda pid: {}, frozenset({0}))
+    slurm = SlurmAllocations(tmp_path / "none", proc.root, cgroups, frozenset({0}))
     allocations = Allocations(slurm, PodResources(kubelet.path), cgroups, tmp_path / "drained")
     agent = NodeAttribution(proc.root, BOOT_ID, "hal", lambda uid: None, allocations=allocations)
     agent.set_gpus(GPUS)

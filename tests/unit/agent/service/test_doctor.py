@@ -134,7 +134,7 @@ class Site:
 
         return slurm_lines(
             read_config(ask, (self.root,)), SlurmConfReader(self.root, host="n1"), self.root / "allocations", gpus,
-            recorded, procfs=self.root / "proc", cgroups=self.root / "cgroup", root_uids=ME,
+            recorded, procfs=self.root / "proc", root_uids=ME,
         )  # fmt: skip
 
     def absences(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> Mapping[str, Absence]:
@@ -207,7 +207,7 @@ def test_the_folder_must_be_roots_and_there(site: Site) -> None:
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
     settings = SlurmConfReader(folders=(tmp_path,), host="n1")
     assert read_config(lambda _: None, (tmp_path,)) is None
-    assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
+    assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path) == ()
     assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
 
 
