@@ -23,22 +23,12 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
 from .allocation import Allocations, Granted
-from .cgroups import PLAIN, Origin, origin_of
+from .cgroups import PLAIN, Origin
 from .command_line import framework_of, parse_command
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts
 from .pods import controller_of
-from .processes import (
-    MPS,
-    Process,
-    is_drivers_own,
-    leader_of,
-    name_of_work,
-    read_ancestors,
-    read_process,
-    read_start_ticks,
-    read_variables,
-)
+from .processes import Lineage, read_lineage, read_start_ticks, read_variables
 from .scheduler_claims import DeviceClaim
 from .slurm_job import JobFile, SlurmRun, job_of, stepd_job
 
@@ -167,8 +157,8 @@ class NodeAttribution:
         found: set[str] = set()
         for pid in sorted(pids):
             held = self._known.get(pid)
-            if held is None and (process := read_process(self.procfs, pid)) is not None:
-                held = self._describe(process, {})
+            if held is None and (lineage := read_lineage(self.procfs, pid)) is not None:
+                held = self._describe(lineage, {})
             if held is not None and held.workload.workload_id in self._named:
                 found.add(self._named[held.workload.workload_id].workload_id)
         return found.pop() if len(found) == 1 else None
@@ -182,32 +172,26 @@ class NodeAttribution:
         for pid in sorted(pids):
             held = self._known.get(pid)
             if held is None or read_start_ticks(self.procfs, pid) != held.start_ticks:
-                process = read_process(self.procfs, pid)
-                held = self._describe(process, first) if process is not None else None
-                missing |= {pid} if process is None else set()
+                lineage = read_lineage(self.procfs, pid)
+                missing |= {pid} if lineage is None else set()
+                held = self._describe(lineage, first) if lineage is not None and not lineage.is_drivers_own else None
             if held is not None:
                 known[pid] = held
         hidden = missing & self._missing
         self._known, self._missing = known, missing
         return hidden
 
-    def _describe(self, process: Process, first: dict[str, Workload]) -> _Known | None:
-        """None: it is the driver's own. `first`: the workloads that are described already."""
-        ancestors = read_ancestors(self.procfs, process)
-        if is_drivers_own(process, ancestors):
-            return None
-        origin = origin_of(process.cgroup)
-        is_mps = origin == PLAIN and process.stat.comm == MPS
-        leader = leader_of(process, ancestors, origin)
+    def _describe(self, lineage: Lineage, first: dict[str, Workload]) -> _Known:
+        """`first`: the workloads that are described already."""
+        process, leader, origin, name = lineage.process, lineage.leader, lineage.origin, lineage.name
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
-            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in ancestors]
+            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in lineage.ancestors]
             job = next((job for job in reversed(jobs) if job is not None), None)
             origin = origin if job is None else Origin("slurm", job, job if job.isdecimal() else None)
         # Inside pods, and for root inside containers, a uid says nothing about who it is.
         is_somebody = origin.scheduler != "kubernetes" and (origin.scheduler != "docker" or leader.uid != 0)
         user = self._name_of(leader.uid) if is_somebody else None
-        name = name_of_work(leader, process)
         told = None
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
@@ -228,7 +212,7 @@ class NodeAttribution:
             command=parse_command(leader.argv).text,
         )
         workload = first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, told, is_mps)
+        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))

@@ -16,7 +16,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..base.safe_text import clean_text
@@ -57,11 +57,8 @@ def listen(path: Path) -> socket.socket:
     if path.is_socket():
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
+    listener.bind(str(path))
+    path.chmod(0o600)  # nobody can connect before it listens
     listener.listen(8)
     return listener
 
@@ -72,15 +69,14 @@ class HelperVariables:
     Empty where neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent.
     """
 
-    def __init__(self, procfs: Path, path: Path | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, procfs: Path, path: Path | None) -> None:
         self._procfs = procfs
         self._path = path
-        self._monotonic = monotonic
         self._rest_until = 0.0
 
     def __call__(self, pid: int) -> Mapping[str, str]:
         found: object = read_variables(self._procfs, pid)
-        if not found and self._path is not None and self._monotonic() >= self._rest_until:
+        if not found and self._path is not None and time.monotonic() >= self._rest_until:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
                     client.settimeout(_ASK_SECONDS)
@@ -89,7 +85,7 @@ class HelperVariables:
                     with client.makefile("rb") as file:
                         found = json.loads(file.readline(_ANSWER_LIMIT))
             except (OSError, ValueError, RecursionError):
-                self._rest_until = self._monotonic() + _REST_SECONDS
+                self._rest_until = time.monotonic() + _REST_SECONDS
         told = found if isinstance(found, dict) else {}
         return {key: clean_text(str(value)) for key, value in told.items() if key in ALLOWED_VARIABLES}
 

@@ -13,7 +13,6 @@ Any of it may vanish between two reads.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +43,8 @@ _NOT_WORK = frozenset(
         "jupyterhub", "code-server",
     )
 )  # fmt: skip
-MPS = "nvidia-cuda-mps"  # nvidia-cuda-mps-control and nvidia-cuda-mps-server, cut
-_DRIVER_HELPERS = frozenset({MPS, "nv-hostengine", "nvidia-persiste"})
+_MPS = "nvidia-cuda-mps"  # nvidia-cuda-mps-control and nvidia-cuda-mps-server, cut
+_DRIVER_HELPERS = frozenset({_MPS, "nv-hostengine", "nvidia-persiste"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,14 @@ def read_stat(procfs: Path, pid: int) -> Stat | None:
     return parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
 
 
-def read_start_ticks(procfs: str | Path, pid: int) -> int | None:
+def read_start_ticks(procfs: Path, pid: int) -> int | None:
     """`Stat.start_ticks` alone."""
-    found = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
+    found = read_stat(procfs, pid)
     return found.start_ticks if found is not None else None
 
 
 def read_process(procfs: Path, pid: int) -> Process | None:
-    """Everything about one process, as much as can be read; None if it is gone or became another meanwhile."""
+    """Everything about one process, as much as can be read; None if it is gone."""
     seen = read_stat(procfs, pid)
     if seen is None:
         return None
@@ -104,13 +103,12 @@ def read_process(procfs: Path, pid: int) -> Process | None:
     if len(raw) == _COMMAND_LIMIT:
         words = words[:-1]  # cut in the middle: half a secret is not recognised as one
     owner = read_bytes(f"{procfs}/{pid}/status").partition(b"\nUid:")[2].split()[:1]
-    process = Process(
+    return Process(
         seen,
         int(owner[0]) if owner and owner[0].isdigit() else None,
         read_cgroup(procfs, pid),
         tuple(word.decode("utf-8", "replace") for word in words),
     )
-    return process if read_start_ticks(procfs, pid) == seen.start_ticks else None
 
 
 def start_seconds(procfs: Path, start_ticks: int, wall_seconds: float) -> float | None:
@@ -137,46 +135,64 @@ def read_variables(procfs: Path, pid: int) -> dict[str, str]:
     return found
 
 
-def read_ancestors(procfs: Path, process: Process) -> list[Process]:
-    """Its parent, its parent's parent, and so on."""
-    found = [process]
-    while len(found) <= _MAX_CLIMB and found[-1].stat.ppid > 0:
-        parent = read_process(procfs, found[-1].stat.ppid)
-        if parent is None or parent.stat.start_ticks > found[-1].stat.start_ticks:
-            break
-        found.append(parent)
-    return found[1:]
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """A process, and its parent, its parent's parent and so on."""
+
+    process: Process
+    ancestors: tuple[Process, ...]
+
+    @property
+    def origin(self) -> Origin:
+        """By its cgroup."""
+        return origin_of(self.process.cgroup)
+
+    @property
+    def leader(self) -> Process:
+        """The process that stands for the work that this one is part of."""
+        leader, origin = self.process, self.origin
+        for parent in self.ancestors:
+            comm, words = parent.stat.comm, [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
+            is_interactive_shell = comm.lstrip("-") in _SHELLS and not words
+            if parent.stat.pid == 1 or comm in _NOT_WORK or is_interactive_shell:
+                break
+            if parent.uid != leader.uid or origin_of(parent.cgroup) != origin:
+                break
+            leader = parent
+        return leader
+
+    @property
+    def name(self) -> str:
+        """What is run, as a person names it."""
+        both = (self.leader, self.process)
+        names = (*(parse_command(one.argv).program for one in both), *(one.stat.comm for one in both))
+        return next((plain for name in names if name and (plain := plain_name(name))), "unnamed")
+
+    @property
+    def is_mps(self) -> bool:
+        """Whether it calls itself MPS, outside all jobs and containers."""
+        return self.process.stat.comm == _MPS and self.origin == PLAIN
+
+    @property
+    def is_drivers_own(self) -> bool:
+        """Whether it is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
+        nvidia-docker#419), and not work.
+
+        A name alone proves nothing: it must be root's, outside all jobs and containers (in these anybody may be root),
+        or the MPS server of root's control daemon, which runs as the user whom it serves. A daemon has no terminal;
+        sudo under its name, waiting for a password, has one.
+        """
+        one = self.ancestors[0] if self.is_mps and self.process.uid != 0 and self.ancestors else self.process
+        names = {one.stat.comm, self.process.stat.comm}
+        return self.origin == PLAIN and one.uid == 0 and names <= _DRIVER_HELPERS and not one.stat.tty
 
 
-def leader_of(process: Process, ancestors: Sequence[Process], origin: Origin) -> Process:
-    """The process that stands for the work that `process` is part of."""
-    leader = process
-    for parent in ancestors:
-        comm, words = parent.stat.comm, [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
-        is_interactive_shell = comm.lstrip("-") in _SHELLS and not words
-        if parent.stat.pid == 1 or comm in _NOT_WORK or is_interactive_shell:
-            break
-        if parent.uid != process.uid or origin_of(parent.cgroup) != origin:
-            break
-        leader = parent
-    return leader
-
-
-def is_drivers_own(process: Process, ancestors: Sequence[Process]) -> bool:
-    """Whether a process is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
-    nvidia-docker#419), and not work.
-
-    A name alone proves nothing: it must be root's, outside all jobs and containers (in these anybody may be root), or
-    the MPS server of root's control daemon, which runs as the user whom it serves. A daemon has no terminal; sudo under
-    its name, waiting for a password, has one.
-    """
-    if origin_of(process.cgroup) != PLAIN:
-        return False
-    one = ancestors[0] if process.uid != 0 and process.stat.comm == MPS and ancestors else process
-    return one.uid == 0 and {one.stat.comm, process.stat.comm} <= _DRIVER_HELPERS and not one.stat.tty
-
-
-def name_of_work(leader: Process, process: Process) -> str:
-    """What is run, as a person names it."""
-    names = (*(parse_command(one.argv).program for one in (leader, process)), leader.stat.comm, process.stat.comm)
-    return next((plain for name in names if name and (plain := plain_name(name))), "unnamed")
+def read_lineage(procfs: Path, pid: int) -> Lineage | None:
+    """None: the process is gone, or not visible to this user."""
+    found: list[Process] = []
+    while pid > 0 and len(found) <= _MAX_CLIMB and (process := read_process(procfs, pid)) is not None:
+        if found and process.stat.start_ticks > found[-1].stat.start_ticks:
+            break  # its PID was used again
+        found.append(process)
+        pid = process.stat.ppid
+    return Lineage(found[0], tuple(found[1:])) if found else None
