@@ -91,13 +91,12 @@ class Allocations:
             if origin.key in living and origin not in matched.values() and not is_contested:
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}
+        # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
+        uids = {(pod.namespace, pod.pod): uid for uid, pod in self._facts.by_uid.items()}
         for claim in pods:
-            fact = self._facts.by_name.get((claim.namespace or "", claim.pod or ""))
-            if fact is not None and fact.uid:
-                # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
-                origin = Origin("kubernetes", fact.uid)
-                if origin in seen or claim not in matched:
-                    matched[claim] = origin
+            origin = Origin("kubernetes", uids.get((claim.namespace, claim.pod), ""))
+            if origin in seen or (origin.key and claim not in matched):
+                matched[claim] = origin
         return matched
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 ``/proc/PID/environ`` of other users takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH together, which is root in all but
 name. They are given to this small process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket
 and answers with the variables of `processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in
-a Slurm job's cgroup. A job that salloc or srun started has no ``SLURM_JOB_GPUS`` in any environment.
+a Slurm job's cgroup.
 """
 
 from __future__ import annotations

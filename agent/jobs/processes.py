@@ -23,13 +23,11 @@ from .command_line import parse_command, plain_name
 _MAX_CLIMB = 64
 _COMMAND_LIMIT = 65536
 # The only variables that are looked at: environments hold secrets.
-ALLOWED_VARIABLES = frozenset(
-    {
-        "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_USER", "SLURM_JOB_GPUS",
-        "SLURM_JOB_START_TIME", "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID",
-        "SLURM_RESTART_COUNT", "SLURM_JOB_RESTART_COUNT",
-    }
-)  # fmt: skip
+ALLOWED_VARIABLES = frozenset({
+    "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_USER", "SLURM_JOB_START_TIME",
+    "SLURM_JOB_PARTITION", "SLURM_JOB_QOS", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT",
+    "SLURM_JOB_RESTART_COUNT",
+})  # fmt: skip
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "tcsh", "csh", "ash"})
 # The kernel cuts names to 15 characters.
 _NOT_WORK = frozenset(

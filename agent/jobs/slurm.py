@@ -22,10 +22,7 @@ from .slurm_job import JobFile, JobFiles, read_job_files
 # epilog; ten where it never had, which covers prologs that check a node's health first.
 _GONE_SCANS, _NEVER_SEEN_SCANS = 6, 60
 _MAX_BEGUN = 4096
-INSTALL_PROLOG = (
-    "Name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes them; jobs that begin "
-    "afterwards are known)."
-)
+INSTALL_PROLOG = "Name /etc/skuwise/slurm/prolog.sh and epilog.sh in slurm.conf (skuwise agent install writes them)."
 # What is not known, and what to do about it, by the reason of the absence.
 _ABSENCES = {
     "unknown": ("There is no record of which GPUs Slurm gave to a job: {}.", INSTALL_PROLOG),
@@ -65,12 +62,8 @@ class SlurmAllocations:
     _extern_in_use: bool = field(default=False, init=False)
 
     def read(self, devices: Devices, seen: Mapping[str, frozenset[str]] | None = None) -> SchedulerState:
-        """What holds now, and what ended since the last call. Slurm is present where it runs jobs on this node, or has
-        settings or files here.
-
-        `seen`: job id or SLUID -> the GPUs that its processes work on. None: nobody looked; then what ended is kept for
-        the next call.
-        """
+        """What holds now, and what ended since the last call. `seen`: job id or SLUID -> the GPUs that its processes
+        work on. None: nobody looked; then what ended is kept for the next call."""
         tree, files = slurm_jobs(self.cgroups), read_job_files(self.folder, self.trusted_uids)
         if tree is None and not files.jobs and not files.refused and not self.settings.is_present:
             return SchedulerState(present=False)
@@ -81,8 +74,7 @@ class SlurmAllocations:
         stale = [job for job in running if self._is_stale(job, running, live, seen or {})]
         told = [job for job in running if job not in stale]
         known = {name for job in told for name in (job.job_id, job.sluid)}
-        begun = [self._begin(name, path, files.jobs) for name, path in live.items() if name not in known]
-        untold = [job for job in begun if job is not None]
+        untold = list(filter(None, (self._begin(n, p, files.jobs) for n, p in live.items() if n not in known)))
         ended = [job for job in files.jobs if job.until is not None]
         claims = [_claim(job, self._resolve(job, devices, seen or {})) for job in told]
         # What these were given is not told, but which run it is: its processes are nobody else's.
@@ -119,27 +111,21 @@ class SlurmAllocations:
         The next run of a requeued job begins after the epilog of the one before, whose count it follows: slurmd runs an
         epilog for each run, and mostly no prolog for the second.
         """
-        runs = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
-        before = max(runs, key=lambda job: job.until or 0.0, default=None)
-        border = (before.until if before is not None else None) or 0.0
+        ended = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
+        before = ended[-1] if ended else JobFile()
+        border = before.until or 0.0
         known = self._begun.get(name)
         since = known.since if known is not None and name in self._live_before else None
         if since is None or since <= border:
             stats = [read_stat(self.procfs, pid) for pids in step_pids(path).values() for pid in pids]
             ticks = min((stat.start_ticks for stat in stats if stat is not None), default=None)
             since = start_seconds(self.procfs, ticks, self.wall()) if ticks is not None else None
-        if before is not None and (since is None or since <= border):
+        if ended and (since is None or since <= border):
             return None
-        uid = path.parent.name.partition("uid_")[2]  # cgroup v1: uid_1000/job_42
-        job = JobFile(
-            job_id=name if name.isdecimal() else "", sluid=None if name.isdecimal() else name, since=since,
-            uid=int(uid) if uid.isdecimal() else None,
-        )  # fmt: skip
-        if before is not None:
-            restarts = None if before.restarts is None else before.restarts + 1
-            job = fill_facts(replace(job, restarts=restarts), before, OF_JOB)
-        self._begun[name] = job
-        self._begun = dict(list(self._begun.items())[-_MAX_BEGUN:])
+        job_id, sluid = (name, None) if name.isdecimal() else ("", name)
+        restarts = None if before.restarts is None else before.restarts + 1
+        job = fill_facts(JobFile(job_id, sluid=sluid, since=since, restarts=restarts), before, OF_JOB)
+        self._begun = dict([*self._begun.items(), (name, job)][-_MAX_BEGUN:])
         return job
 
     def _resolve(self, job: JobFile, devices: Devices, seen: Mapping[str, frozenset[str]]) -> Resolution:
@@ -154,21 +140,18 @@ class SlurmAllocations:
 
     def _over(self, job: JobFile, devices: Devices) -> DeviceClaim:
         """A run that ended: its devices are named once, and then it only tells whose its last processes are."""
-        seen, run = self._begun.get(job.job_id), job
+        seen, run = self._begun.get(job.job_id) or self._begun.get(job.sluid or ""), job
         if job.without_prolog and seen is not None and (seen.since or 0.0) <= (job.until or 0.0):
             # The epilog alone wrote of it; its processes showed its start.
-            restarts = seen.restarts if seen.restarts is not None else job.restarts
-            run = fill_facts(replace(job, since=seen.since, restarts=restarts), seen)
+            run = fill_facts(replace(seen, job_id=job.job_id, until=job.until), job)
         # Without a start nothing is claimed: it was never seen to run.
         is_new = run.since is not None and job.run not in self._named
         return _claim(run, self._resolve(job, devices, {}) if is_new else Resolution())
 
 
 def _claim(job: JobFile, found: Resolution) -> DeviceClaim:
-    claim = DeviceClaim(
-        "slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None, since=job.since, until=job.until
-    )
-    return fill_facts(claim, job, ("uid", *OF_RUN))
+    claim = DeviceClaim("slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None)
+    return fill_facts(claim, job, ("uid", "since", "until", *OF_RUN))
 
 
 def _absences(

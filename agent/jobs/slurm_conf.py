@@ -37,16 +37,14 @@ _ACCESS = re.compile(r"gpu(\d{1,4})/gi(\d{1,4})/access (\d{1,5})")
 
 Line = dict[str, str]
 Unit = tuple[str, ...]
+Wanted = dict[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """The node's GPUs in Slurm's count.
-
-    `units`: by index, the device files of each (several for a MIG instance); None: AutoDetect finds them, or `why` says
-    what does not decide it. `is_sorted`: slurmd sorts them by the driver's order. `count`: how many slurm.conf says
-    there are; None: not told.
-    """
+    """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
+    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: slurmd sorts them by the driver's order.
+    `count`: how many slurm.conf says there are; None: not told."""
 
     units: tuple[Unit, ...] | None = None
     is_sorted: bool = False
@@ -90,9 +88,7 @@ def read_gres(folder: Path, node: str) -> Gres:
     return Gres(units, is_sorted, count, folder=folder)
 
 
-def _units(
-    lines: Sequence[Line] | None, node: str, wanted: dict[str, int] | None
-) -> tuple[tuple[Unit, ...] | None, bool]:
+def _units(lines: list[Line] | None, node: str, wanted: Wanted) -> tuple[tuple[Unit, ...] | None, bool]:
     """The node's units (None: AutoDetect alone finds them), and whether slurmd sorts them. Raises ValueError for what
     does not decide it."""
     if lines is None or not all(lines):
@@ -129,7 +125,7 @@ def _units(
     return tuple(everything), is_sorted
 
 
-def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
+def _wanted(lines: Sequence[Line], node: str) -> Wanted:
     """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
     None: not told here."""
     default, found = None, None

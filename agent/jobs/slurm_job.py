@@ -2,9 +2,8 @@
 
 `systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
 ``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as it does for most
-runs of a requeued job, the epilog writes both, and the start is not told. Accounts and names in them were chosen by
-users: a file that is not exactly what the prolog writes is refused whole; one without its last line is still being
-written, or was cut off by a full disk, and is none.
+runs of a requeued job, the epilog writes both, and the start is not told. Users chose the names in them: a file that is
+not exactly what the prolog writes is refused; one without its last line is not whole yet, or never will be.
 """
 
 from __future__ import annotations

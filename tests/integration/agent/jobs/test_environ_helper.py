@@ -37,7 +37,7 @@ def test_the_agent_asks_only_where_it_may_not_read_itself(path: Path, tmp_path: 
     blind = Procfs(tmp_path / "blind")
     blind.process(700, cgroup=SLURM)
     variables = HelperVariables(blind.root, path)
-    assert variables(700) == {"SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_NAME": "a[31m b"}
+    assert variables(700) == {"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "a[31m b"}
     assert variables(701) == {}
     assert path.stat().st_mode & 0o777 == 0o600
 

@@ -233,6 +233,6 @@ def test_files_of_another_shape_give_nothing_and_never_fail(tmp_path: Path, caps
     nic = {"name": "main", "resources": {"limits": {"nvidia.com/hostdev": 1}}}
     elsewhere = item("Pod", "nic", spec={"nodeName": "n2", "containers": [nic]})
     written(path, *odd, elsewhere, pod_files("well", ("Job", "\x1bj"), image="a\u202e:1"))
-    found = {one["pod"]: one for one in said("pods")["pods"]}
+    found = {one["pod"]: one for one in said("pods")["pods"].values()}
     assert set(found) == {"odd0", "odd1", "odd2", "odd3", "well"}
-    assert (found["well"]["work"]["name"], found["well"]["image"]) == ("j", "a:1")
+    assert (found["well"]["name"], found["well"]["image"]) == ("j", "a:1")
