@@ -31,20 +31,13 @@ _Kind = TypeVar("_Kind", str, int, dict[str, Any], list[dict[str, Any]])
 
 
 @dataclass(frozen=True)
-class KubernetesFacts:
-    """`by_uid`: pods and what they are work of, the oldest first; `slices`: devices by ``POOL/NAME``."""
+class KubernetesFacts(Answer):
+    """What is known, and what the child says of one file. `by_uid`: pods and what they are work of, the oldest first;
+    `slices`: devices by ``POOL/NAME``."""
 
     by_uid: Mapping[str, Workload] = field(default_factory=dict)
     slices: Mapping[str, SliceDevice] = field(default_factory=dict)
     absences: frozenset[Absence] = frozenset()
-
-
-@dataclass(frozen=True)
-class FileAnswer(Answer):
-    """What the child says, as in `KubernetesFacts`."""
-
-    pods: Mapping[str, Workload] = field(default_factory=dict)
-    slices: Mapping[str, SliceDevice] = field(default_factory=dict)
 
 
 class KubernetesFiles:
@@ -60,7 +53,7 @@ class KubernetesFiles:
     def read(self) -> KubernetesFacts:
         """What is known now."""
         if (answer := self._pods.look()) is not None:
-            self._facts = replace(self._facts, by_uid=answer.pods)
+            self._facts = replace(self._facts, by_uid=answer.by_uid)
         if (answer := self._slices.look()) is not None:
             self._facts = replace(self._facts, slices=answer.slices)
         absences: set[Absence] = set()
@@ -86,12 +79,12 @@ class _Watched:
         self.child = Child(child_command("skuwise.agent.jobs.kubernetes_files", what, str(path), *arguments))
         self._seen: tuple[int, ...] | None = None
 
-    def look(self) -> FileAnswer | None:
+    def look(self) -> KubernetesFacts | None:
         """A new answer, if one has come."""
         if self.path is None:
             return None
         try:
-            answer = self.child.answer(FileAnswer)
+            answer = self.child.answer(KubernetesFacts)
             if answer is not None:
                 self.fault = ""
                 self.child.close()
@@ -226,13 +219,13 @@ def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> in
         document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
         items = [one for one in document.get("items", [document]) if isinstance(one, dict)]
         if what == "pods":
-            answer = FileAnswer(pods=works_by_uid(items, node, cluster, labels))
+            answer = KubernetesFacts(by_uid=works_by_uid(items, node, cluster, labels))
         else:
-            answer = FileAnswer(slices=slice_devices(items, node))
+            answer = KubernetesFacts(slices=slice_devices(items, node))
     except OSError as error:
-        answer = FileAnswer(f"it cannot be read ({error.strerror})")
+        answer = KubernetesFacts(f"it cannot be read ({error.strerror})")
     except (ValueError, TypeError, AttributeError, RecursionError, MemoryError):
-        answer = FileAnswer("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
+        answer = KubernetesFacts("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
     say(answer)
     return 0
 

@@ -224,7 +224,7 @@ def test_files_of_another_shape_give_nothing_and_never_fail(tmp_path: Path, caps
     for text in ("", "[]", "7", '{"items": 7}', "[" * 100_000, json.dumps({"items": [7, None, pods, job]})):
         path.write_text(text)
         for answer in (said("pods"), said("slices")):
-            assert answer["error"] or not (answer["slices"] or answer["pods"])
+            assert answer["error"] or not (answer["slices"] or answer["by_uid"])
     with path.open("wb") as file:
         file.truncate(SIZE_LIMIT + 1)
     assert "larger than 64 MiB" in said("pods")["error"]
@@ -233,6 +233,6 @@ def test_files_of_another_shape_give_nothing_and_never_fail(tmp_path: Path, caps
     nic = {"name": "main", "resources": {"limits": {"nvidia.com/hostdev": 1}}}
     elsewhere = item("Pod", "nic", spec={"nodeName": "n2", "containers": [nic]})
     written(path, *odd, elsewhere, pod_files("well", ("Job", "\x1bj"), image="a\u202e:1"))
-    found = {one["pod"]: one for one in said("pods")["pods"].values()}
+    found = {one["pod"]: one for one in said("pods")["by_uid"].values()}
     assert set(found) == {"odd0", "odd1", "odd2", "odd3", "well"}
     assert (found["well"]["name"], found["well"]["image"]) == ("j", "a:1")
