@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ....agent.store import queries
-from ....agent.store.bounds import disk_bytes
+from ....agent.store.reader import disk_bytes
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded

@@ -20,7 +20,6 @@ from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, 
 from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
 from skuwise.agent.store import queries
-from skuwise.agent.store.burst_rows import merge_bursts
 from skuwise.agent.store.codec import (
     GPU_STEPS,
     MEASURES,
@@ -33,14 +32,13 @@ from skuwise.agent.store.codec import (
     row_id,
     storable,
     stored_columns,
-    values_encoder,
+    TABLES, write_rollups,
 )
 from skuwise.agent.store.database import schema_sql
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.rollups import RollupJob, merge_bursts
 from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.tables import TABLES, write_rollups
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.support import stored_rows
 
@@ -166,17 +164,6 @@ def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: 
     told = through_the_view(database, "gpu_minute", row | {"sm_active_n": 60, "dram_active_n": 0})
     assert told["sm_active_n"] == 60
     assert database.execute("SELECT sample_counts FROM gpu_minute").fetchall() == [(None,)]
-
-
-_ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, None, "text", True])
-
-
-@given(st.dictionaries(st.sampled_from([name for name, _ in GPU_STEPS]), st.floats(-1e13, 1e13) | _ODD))
-def test_the_prepared_encoder_gives_what_the_plain_one_does(reading: dict[str, float]) -> None:
-    whole = {name: 0.5 for name, _ in GPU_STEPS} | reading
-    encode = values_encoder(GPU_STEPS)
-    for values in (whole, reading):
-        assert encode(values) == encode_values(values.get, GPU_STEPS)
 
 
 def test_rows_of_rollups_are_encoded_column_by_column() -> None:

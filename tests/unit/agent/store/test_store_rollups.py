@@ -31,7 +31,7 @@ from skuwise.agent.statistics.signal_stats import (
 )
 from skuwise.agent.store.codec import MEASURES
 from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.rollups import RolledUp, RollupJob
+from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 
 HOUR = 1_790_002_800  # a full hour
@@ -159,12 +159,12 @@ def test_a_minute_waits_for_its_end_and_for_a_later_tick(path: Path) -> None:
     writer, node = begin(path)
     job = RollupJob(path)
     node.put_ticks(working(range(59)))
-    assert job.run(HOUR + 64.9) == RolledUp(0, 0)
-    assert job.run(HOUR + 70) == RolledUp(0, 0)  # the rest of the minute may still be on its way to the file
+    assert job.run(HOUR + 64.9) == {"minute": 0, "hour": 0}
+    assert job.run(HOUR + 70) == {"minute": 0, "hour": 0}  # the rest of the minute may still be on its way to the file
     node.put_ticks(working(range(59, 70)))
-    assert job.run(HOUR + 70) == RolledUp(1, 0)
-    assert job.run(HOUR + 70) == RolledUp(0, 0)
-    assert job.run(HOUR + 120 + 1000) == RolledUp(1, 0)  # nobody writes any more
+    assert job.run(HOUR + 70) == {"minute": 1, "hour": 0}
+    assert job.run(HOUR + 70) == {"minute": 0, "hour": 0}
+    assert job.run(HOUR + 120 + 1000) == {"minute": 1, "hour": 0}  # nobody writes any more
     writer.close()
     rows = table(path, "SELECT ts, sm_active_n, observed_seconds FROM gpu_minutes ORDER BY ts")
     assert [tuple(row) for row in rows] == [(HOUR + 60, 60, 60.0), (HOUR + 120, 10, 10.0)]
@@ -211,11 +211,11 @@ def test_a_job_goes_on_where_the_one_before_it_ended(path: Path, tmp_path: Path)
     writer.close()
     whole = tmp_path / "whole.db"
     whole.write_bytes(path.read_bytes())
-    assert RollupJob(whole).run(HOUR + 5000).minutes == 10
+    assert RollupJob(whole).run(HOUR + 5000)["minute"] == 10
 
     rolled = 0
     for minute in range(30):
-        rolled += RollupJob(path).run(HOUR + 60 * minute + 6, periods=("minute",)).minutes
+        rolled += RollupJob(path).run(HOUR + 60 * minute + 6, periods=("minute",))["minute"]
     assert rolled == 10
     for view in ("gpu_minutes", "fabric_minutes", "host_minutes"):
         rows = [tuple(row) for row in table(path, f"SELECT * FROM {view} ORDER BY 1, 4")]
