@@ -151,34 +151,33 @@ def decoded(raw: bytes) -> str:
 
 
 @cache
-def _shipped() -> tuple[dict[str, tuple[str, dict[str, str]]], list[str]]:
-    """Our schema: of each table its statement and its columns, and the statements of the views."""
+def _shipped() -> tuple[dict[str, set[str]], list[str]]:
+    """Our schema: the columns of each table, and the statements of the views."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(schema_sql())
         made = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-        tables = {name: (sql, _columns(connection, name)) for kind, name, sql in made if kind == "table"}
+        tables = {name: _columns(connection, name) for kind, name, _ in made if kind == "table"}
     return tables, [sql for kind, _, sql in made if kind == "view"]
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> dict[str, str]:
+def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
     """Columns that are kept, with their types; those that are computed are not among them."""
     rows = connection.execute(f"PRAGMA main.table_xinfo({table})").fetchall()
-    return {name: type_ for _, name, type_, _, _, _, hidden in rows if not hidden}
+    return {f"{name} {type_}" for _, name, type_, _, _, _, hidden in rows if not hidden}
 
 
-def _views_to_put(reader: Reader) -> list[str]:
-    """The statements that put our views over the file's tables; none where it has them already. Raises StoreError for
-    a table that is not as we ship it; a newer minor version may have added columns."""
+def _put_views(reader: Reader) -> None:
+    """Put our views over the file's tables where it has others. Raises StoreError for a table that is not as we ship
+    it; a newer minor version may have added columns."""
     found = reader.meter.fetch(reader, "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL")
     made = {str(name): str(sql) for name, sql in found}
     tables, views = _shipped()
-    for name, (sql, columns) in tables.items():
-        there = made.get(name, "")
-        is_plain = there.startswith("CREATE TABLE")
-        if there != sql and not (is_plain and columns.items() <= _columns(reader, name).items()):
+    for name, columns in tables.items():
+        if not (made.get(name, "").startswith("CREATE TABLE") and columns <= _columns(reader, name)):
             raise StoreError(f"{reader.path} cannot be read: it has no table {name!r} as skuwise makes it.", _REMEDY)
-    temporary = [sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1) for sql in views]
-    return [] if set(views) <= set(made.values()) else temporary
+    if not set(views) <= set(made.values()):
+        for sql in views:
+            reader.execute(sql.replace("CREATE VIEW", "CREATE TEMP VIEW", 1))
 
 
 def open_reader(path: Path) -> Reader:
@@ -225,8 +224,7 @@ def _open(path: Path, address: str) -> Reader:
         reader.version = schema_version(reader)
         if (refused := version_error(path, reader.version)) is not None:
             raise refused
-        for sql in _views_to_put(reader):
-            reader.execute(sql)
+        _put_views(reader)
         hold(reader, bounds)
         reader.text_factory = decoded
     except BaseException:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 import sys
 import time
 from collections import Counter
@@ -26,10 +25,9 @@ from .database import opened_beside
 from .integrity import check_whole
 from .wal import JOB_CHECKPOINT_PAGES, checkpoint, log_bytes, transaction
 
-# A step forward larger than this between two runs of retention is doubted ...
-JUMP_SECONDS = 86400.0
-# ... until the clock has stood by it for so long. A node that was off for a month is believed as late as this.
-PROBATION_SECONDS = 6 * 3600.0
+# Ages are judged by a clock that has stood for so many hours of data: one that is far ahead for a while (a node that
+# boots without a battery) costs nothing.
+_STEADY_HOURS = 6
 _DAY = 86400.0
 # What one step deletes (a tick is a row for each device), and how long it lets others write afterwards.
 _TICKS_A_STEP, _ROWS_A_STEP, _PAGES_A_STEP = 50, 500, 100
@@ -41,25 +39,6 @@ _SLACK_SHARE = 1 / 32
 # What inference servers tell is not rolled up, so it is kept beyond the other samples.
 _SERVING_SECONDS = 30 * _DAY
 _NICENESS = 10
-
-
-def trusted_now(connection: sqlite3.Connection, now: float) -> float:
-    """The time to judge ages by, at most `now`; remembers what it needs in `meta` (inside the caller's transaction)."""
-    trusted, doubted_since, newest = connection.execute(
-        "SELECT (SELECT CAST(value AS REAL) FROM meta WHERE key = 'retention_trusted'),"
-        " (SELECT CAST(value AS REAL) FROM meta WHERE key = 'retention_doubted'), (SELECT max(last_seen) FROM node)"
-    ).fetchone()
-    # Nothing is remembered yet: the newest data tell the time, as far as they go.
-    trusted = trusted or min(now, newest or now)
-    if now - trusted <= JUMP_SECONDS or (doubted_since and now - doubted_since >= PROBATION_SECONDS):
-        trusted, doubted_since = now, 0.0
-    elif not doubted_since or now < doubted_since:
-        doubted_since = now
-    connection.executemany(
-        "INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)",
-        [("retention_trusted", str(trusted)), ("retention_doubted", str(doubted_since))],
-    )
-    return trusted
 
 
 class OutOfTime(Exception):  # noqa: N818 - a signal within this file
@@ -93,8 +72,12 @@ class RetentionJob:
         limits = self._limits
         try:
             with opened_beside(self._path, checkpoint_pages=JOB_CHECKPOINT_PAGES) as self._connection:
-                with transaction(self._connection):
-                    trusted = trusted_now(self._connection, now)
+                steady = self._one(
+                    "SELECT coalesce((SELECT ts + ?1 * 3600.0 FROM hour ORDER BY ts DESC LIMIT 1 OFFSET ?1),"
+                    " (SELECT max(last_seen) FROM node))",
+                    _STEADY_HOURS,
+                )
+                trusted = now if steady is None else min(now, steady)
                 self._drop_ticks(self._raw_cutoff(trusted))
                 self._drop_rollups("minute", trusted - limits.minutes_seconds)
                 self._drop_rollups("hour", trusted - limits.hours_seconds)

@@ -32,7 +32,8 @@ from skuwise.agent.store.codec import (
     row_id,
     storable,
     stored_columns,
-    TABLES, write_rollups,
+    TABLES,
+    write_rollups,
 )
 from skuwise.agent.store.database import schema_sql
 from skuwise.agent.store.reader import open_reader
@@ -187,11 +188,9 @@ def test_rows_of_rollups_are_encoded_column_by_column() -> None:
 def test_unknown_columns_and_wrong_bins_are_refused() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         row_encoder("gpu_hour", ["nonsense"])
-    with pytest.raises(ValueError, match="need its mean"):
-        row_encoder("gpu_hour", ["sm_active_p95"])
     with pytest.raises(ValueError, match="28"):
         row_encoder("gpu_hour", ["sm_active_bins"])([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="finite"):
+    with pytest.raises(ValueError, match="28 finite"):
         row_encoder("gpu_hour", ["sm_active_bins"])([[math.nan] * 28])
     with pytest.raises(ValueError, match="4096"):
         row_id("hour", 3600, 4096)
@@ -259,12 +258,10 @@ def test_a_snapshot_of_the_rollups_keeps_them(database_bursts: Path, tmp_path: P
 
 def test_retention_lets_them_go_with_the_minutes_and_keeps_the_hours(database_bursts: Path, tmp_path: Path) -> None:
     copy = take_snapshot(database_bursts, tmp_path / "copy.db")
-    RetentionJob(copy, Limits(raw_seconds=7200, minutes_seconds=86400), sleep=lambda _: None).run(START + 86400 + 300)
     counts = "SELECT (SELECT count(*) FROM gpu_burst), (SELECT count(*) FROM gpu_burst_hour)"
-    assert stored_rows.rows(copy, counts) == [(1, 1)]
-    limits = Limits(raw_seconds=7200, minutes_seconds=7200, hours_seconds=7200)
-    RetentionJob(copy, limits, sleep=lambda _: None).run(START + 86400)
-    assert stored_rows.rows(copy, counts) == [(0, 0)]
+    for minutes, hours, expected in ((3400.0, 86400.0, [(1, 1)]), (10.0, 10.0, [(0, 0)])):
+        RetentionJob(copy, Limits(10.0, minutes, hours), sleep=lambda _: None).run(START + 7200)
+        assert stored_rows.rows(copy, counts) == expected
 
 
 def test_an_hours_values_are_of_the_bursts_that_have_them() -> None:
