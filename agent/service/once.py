@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...rules.base.text_table import columns
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
-from ..model import Gpu, Node, WorkloadUse
+from ..model import Node, WorkloadUse
 from ..sampler import Sampled, Survey
 
 # What the table shows of a GPU; JSON has everything.
@@ -21,7 +21,8 @@ _SHOWN = (
     ("NVLINK RX", "nvlink_rx_bytes_per_second"),
     ("PCIE TX", "pcie_tx_bytes_per_second"),
 )
-_UNITS = {metric.name: metric.unit for metric in GPU_METRICS}
+_UNITS = {metric.name: metric.unit for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS)}
+_SUFFIXES = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}
 
 
 def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
@@ -32,13 +33,8 @@ def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[Wo
         "interval_seconds": tick.interval_seconds,
         "node": {"node": node.node, "cluster": node.cluster, "node_sku": node.node_sku},
         "gpus": [
-            {
-                "gpu_uuid": g.uuid,
-                "gpu_index": g.index,
-                "name": g.name,
-                "sku": g.sku,
-                "mem_total_bytes": g.mem_total_bytes,
-            }
+            {"gpu_uuid": g.uuid, "gpu_index": g.index, "name": g.name, "sku": g.sku}
+            | {"mem_total_bytes": g.mem_total_bytes}
             | _all(GPU_METRICS, tick.gpus.get(g.uuid, {}))
             for g in survey.gpus
         ],
@@ -67,24 +63,24 @@ def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
     tick = sampled.tick
     parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}"]
-    if survey.gpus:
-        rows = [_gpu_row(gpu, tick.gpus.get(gpu.uuid, {})) for gpu in survey.gpus]
-        parts += ["", columns(("GPU", "NAME", *(head for head, _ in _SHOWN)), rows)]
-    else:
-        parts += ["", "No GPU can be read here."]
-    if survey.ports:
-        ports = [
-            (
-                port.key,
-                port.role,
-                tick.port_states.get(port.key) or "-",
-                format_quantity(port.line_rate_bytes_per_second, "bytes per second"),
-                *(format_quantity(tick.fabric.get(port.key, {}).get(m.name), m.unit) for m in FABRIC_METRICS[:2]),
-            )
-            for port in survey.ports
-        ]
-        parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)]
-    host = [(m.name, format_quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
+    gpus = [
+        (str(gpu.index), gpu.sku or gpu.name, *(_told(tick.gpus.get(gpu.uuid, {}), name) for _, name in _SHOWN))
+        for gpu in survey.gpus
+    ]
+    heads = ("GPU", "NAME", *(head for head, _ in _SHOWN))
+    parts += ["", columns(heads, gpus) if gpus else "No GPU can be read here."]
+    ports = [
+        (
+            port.key,
+            port.role,
+            tick.port_states.get(port.key) or "-",
+            format_quantity(port.line_rate_bytes_per_second, "bytes per second"),
+            *(_told(tick.fabric.get(port.key, {}), metric.name) for metric in FABRIC_METRICS[:2]),
+        )
+        for port in survey.ports
+    ]
+    parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)] if ports else []
+    host = [(metric.name, _told(tick.host, metric.name)) for metric in HOST_METRICS]
     parts += ["", columns(("HOST", ""), host)]
     if sampled.absences:
         count = len(sampled.absences)
@@ -93,12 +89,8 @@ def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     return "\n".join(parts)
 
 
-def _gpu_row(gpu: Gpu, values: Mapping[str, float]) -> tuple[str, ...]:
-    return (
-        str(gpu.index),
-        gpu.sku or gpu.name,
-        *(format_quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN),
-    )
+def _told(values: Mapping[str, float], name: str) -> str:
+    return format_quantity(values.get(name), _UNITS[name])
 
 
 def format_quantity(value: float | None, unit: str) -> str:
@@ -109,13 +101,9 @@ def format_quantity(value: float | None, unit: str) -> str:
         return f"{value * 100:.1f} %"
     if unit == "bitmask":
         return f"{int(value):#x}"
-    suffix = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}.get(
-        unit, unit
-    )
-    if unit in ("bytes", "bytes per second", "hertz"):
-        for prefix in ("", "k", "M", "G"):
-            if abs(value) < 1000:
-                return f"{value:.4g} {prefix}{suffix}"
-            value /= 1000
-        return f"{value:.4g} T{suffix}"
-    return f"{value:.4g} {suffix}"
+    prefixes = ["T", "G", "M", "k", ""] if unit in ("bytes", "bytes per second", "hertz") else [""]
+    prefix = prefixes.pop()
+    while prefixes and abs(value) >= 1000:
+        value /= 1000
+        prefix = prefixes.pop()
+    return f"{value:.4g} {prefix}{_SUFFIXES.get(unit, unit)}"

@@ -1,4 +1,4 @@
-"""Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what reading costs."""
+"""Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what Slurm lacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from skuwise.agent.service.doctor import not_configured, source_lines
 from skuwise.agent.service.notify import Notifier
 from skuwise.agent.service.process_stats import resident_bytes, started_ts
 from skuwise.agent.service.run_database import DatabaseLock, Holder, is_wedged
-from skuwise.agent.service.slurm_checks import Recorded, config_folders, read_config, slurm_lines
-from skuwise.agent.sources.gpu_backends import explain
+from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.agent.sources.nvml_privileges import explain
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
@@ -125,20 +125,15 @@ class Site:
         put(root / "slurm.conf", "NodeName=n1 Gres=gpu:4")
         (root / "allocations").mkdir(mode=0o755)
         self.said: str | None = SCONTROL.format(root=root)
-        self.asked: list[Sequence[str]] = []
 
-    def lines(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> tuple[Capability, ...]:
-        def ask(command: Sequence[str]) -> str | None:
-            self.asked.append(command)
-            return self.said
+    def lines(self) -> tuple[Capability, ...]:
+        settings = read_config(lambda command: self.said if command[-1] == "config" else None, (self.root,))
+        assert settings is not None
+        devices = devices_lines(SlurmConfReader(self.root, host="n1"), GPUS, self.root / "proc", self.root / "cgroup")
+        return *config_lines(*settings), folder_line(self.root / "allocations", ME), *devices
 
-        return slurm_lines(
-            read_config(ask, (self.root,)), SlurmConfReader(self.root, host="n1"), self.root / "allocations", gpus,
-            recorded, procfs=self.root / "proc", cgroups=self.root / "cgroup", root_uids=ME,
-        )  # fmt: skip
-
-    def absences(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> Mapping[str, Absence]:
-        return {one.absence.reason: one.absence for one in self.lines(gpus, recorded) if one.absence is not None}
+    def absences(self) -> Mapping[str, Absence]:
+        return {one.absence.reason: one.absence for one in self.lines() if one.absence is not None}
 
     def change(self, before: str, after: str) -> None:
         assert self.said is not None and before in self.said
@@ -152,7 +147,6 @@ def site(tmp_path: Path) -> Site:
 
 def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Site) -> None:
     assert site.absences() == {}
-    assert site.asked == [("scontrol", "show", "config")]
     (devices,) = (line for line in site.lines() if line.metric == "devices")
     assert devices.origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
 
@@ -204,11 +198,9 @@ def test_the_folder_must_be_roots_and_there(site: Site) -> None:
     assert set(site.absences()) == {"folder-not-roots"}
 
 
-def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
-    settings = SlurmConfReader(folders=(tmp_path,), host="n1")
-    assert read_config(lambda _: None, (tmp_path,)) is None
-    assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
-    assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
+def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda _: None)
+    assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
 def proc_instance(

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from skuwise.advisor.classify.bottlenecks.evidence import tokens_of
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.base.retention_limits import Limits
@@ -21,10 +19,9 @@ from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
 from skuwise.agent.store import queries
 from skuwise.agent.store.codec import (
-    GPU_STEPS,
     MEASURES,
+    TABLES,
     RollupTable,
-    encode_values,
     rollup_columns,
     rollup_kind,
     rollup_period,
@@ -32,7 +29,6 @@ from skuwise.agent.store.codec import (
     row_id,
     storable,
     stored_columns,
-    TABLES,
     write_rollups,
 )
 from skuwise.agent.store.database import schema_sql
