@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +16,7 @@ from ..base.clock import Clock
 from ..config import AgentConfig
 from ..model import Capability, WorkloadUse
 from ..sampler import Sampled, Survey
+from ..sources.base import Fault
 from ..sources.nvml_privileges import explain
 from ..sources.registry import SOURCES
 from ..store.filesystem_check import place_line
@@ -53,6 +57,7 @@ def examine(
         *source_lines(survey, seen.sampled, config.procfs),
         *not_configured(config, survey),
         *look_at_slurm(config, survey.gpus),
+        *service_lines(Path("/")),
         *service_lines(Path("/")),
         place_line(config.db, config.procfs),
     )
@@ -99,6 +104,34 @@ def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...
     asked = {line.source for line in survey.capabilities}
     faults = ((spec.name, spec.unasked(config, survey.gpus, survey.capabilities)) for spec in SOURCES)
     return tuple(fault.line(name, "") for name, fault in faults if fault is not None and name not in asked)
+
+
+def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
+    """What keeps the installed unit from starting or from the GPUs: its interpreter, its user, and the devices' modes;
+    nothing where it is not installed."""
+    unit = root / "etc/systemd/system/skuwise-agent.service"
+    try:
+        command = re.search(r'^ExecStart="?([^"\n]+?)"? (-m|agent) ', unit.read_text(), re.MULTILINE)
+        member = os.getgrouplist(user, pwd.getpwnam(user).pw_gid)
+    except OSError:
+        return ()
+    except KeyError:
+        fault = Fault("no-user", f"There is no user {user}, as which it runs.", "Run: systemd-sysusers skuwise.conf")
+        return (fault.line("unit", str(unit)),)
+    faults: list[Fault] = []
+    if command is not None and not os.access(command[1], os.X_OK):
+        faults.append(
+            Fault("no-interpreter", f"It starts {command[1]}, which is not there.", "Run agent install again.")
+        )
+    for device in sorted((root / "dev").glob("nvidia[0-9c]*")):
+        about = device.stat()
+        by_group = about.st_gid in member and about.st_mode & 0o060 == 0o060
+        if not by_group and about.st_mode & 0o006 != 0o006:
+            group = f"SupplementaryGroups={about.st_gid}"
+            detail = f"{device} is closed to the user {user} (mode {about.st_mode & 0o777:04o}, group {about.st_gid})."
+            faults.append(Fault("device-closed", detail, f"{group} in a drop-in, or NVreg_DeviceFileMode=0666."))
+            break
+    return tuple(fault.line("unit", str(unit)) for fault in faults)
 
 
 def _table(lines: Sequence[Capability]) -> str:

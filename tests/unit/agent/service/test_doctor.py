@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import pwd
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.doctor import not_configured, source_lines
+from skuwise.agent.service.doctor import not_configured, service_lines, source_lines
 from skuwise.agent.service.notify import Notifier
 from skuwise.agent.service.process_stats import resident_bytes, started_ts
 from skuwise.agent.service.run_database import DatabaseLock, Holder, is_wedged
@@ -92,6 +93,30 @@ def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> 
     assert [
         one.absence for one in source_lines(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
     ] == [late]
+
+
+def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
+    assert service_lines(tmp_path) == ()
+    put(
+        tmp_path / "etc/systemd/system/skuwise-agent.service",
+        f"[Service]\nExecStart={tmp_path}/python -m skuwise agent run",
+    )
+    put(tmp_path / "python", "")
+    put(tmp_path / "dev/nvidia0", "")
+    me = pwd.getpwuid(os.getuid()).pw_name
+
+    def reasons(user: str = me) -> list[str]:
+        return [line.absence.reason for line in service_lines(tmp_path, user) if line.absence is not None]
+
+    (tmp_path / "dev/nvidia0").chmod(0o606)
+    (tmp_path / "python").chmod(0o755)
+    assert reasons() == []
+    assert reasons("nobody-of-this-name") == ["no-user"]
+    (tmp_path / "dev/nvidia0").chmod(0o660)
+    assert reasons() == []
+    (tmp_path / "dev/nvidia0").chmod(0o600)
+    (tmp_path / "python").unlink()
+    assert reasons() == ["no-interpreter", "device-closed"]
 
 
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
