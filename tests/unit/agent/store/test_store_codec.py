@@ -12,12 +12,12 @@ from typing import get_args
 
 import pytest
 from skuwise.advisor.classify.bottlenecks.evidence import tokens_of
+from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
-from skuwise.agent.store import queries
 from skuwise.agent.store.codec import (
     MEASURES,
     TABLES,
