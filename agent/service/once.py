@@ -10,18 +10,6 @@ from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ..model import Node, WorkloadUse
 from ..sampler import Sampled, Survey
 
-# What the table shows of a GPU; JSON has everything.
-_SHOWN = (
-    ("SM", "sm_active"),
-    ("TENSOR", "tensor_active"),
-    ("DRAM", "dram_active"),
-    ("MEMORY", "mem_used_bytes"),
-    ("POWER", "power_watts"),
-    ("NVLINK TX", "nvlink_tx_bytes_per_second"),
-    ("NVLINK RX", "nvlink_rx_bytes_per_second"),
-    ("PCIE TX", "pcie_tx_bytes_per_second"),
-)
-_UNITS = {metric.name: metric.unit for metric in (*GPU_METRICS, *FABRIC_METRICS, *HOST_METRICS)}
 _SUFFIXES = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}
 
 
@@ -61,36 +49,33 @@ def _all(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, ob
 
 def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
-    tick = sampled.tick
-    parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}"]
-    gpus = [
-        (str(gpu.index), gpu.sku or gpu.name, *(_told(tick.gpus.get(gpu.uuid, {}), name) for _, name in _SHOWN))
-        for gpu in survey.gpus
-    ]
-    heads = ("GPU", "NAME", *(head for head, _ in _SHOWN))
-    parts += ["", columns(heads, gpus) if gpus else "No GPU can be read here."]
-    ports = [
-        (
-            port.key,
-            port.role,
-            tick.port_states.get(port.key) or "-",
-            format_quantity(port.line_rate_bytes_per_second, "bytes per second"),
-            *(_told(tick.fabric.get(port.key, {}), metric.name) for metric in FABRIC_METRICS[:2]),
-        )
-        for port in survey.ports
-    ]
-    parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)] if ports else []
-    host = [(metric.name, _told(tick.host, metric.name)) for metric in HOST_METRICS]
-    parts += ["", columns(("HOST", ""), host)]
+    tick, rate = sampled.tick, "bytes per second"
+    parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}", ""]
+    if survey.gpus:
+        names = ("", *(gpu.sku or gpu.name for gpu in survey.gpus))
+        values = [tick.gpus.get(gpu.uuid, {}) for gpu in survey.gpus]
+        heads = ("GPU", *(str(gpu.index) for gpu in survey.gpus))
+        parts += [columns(heads, [names, *_rows(GPU_METRICS, values)]), ""]
+    else:
+        parts += ["No GPU can be read here.", ""]
+    if survey.ports:
+        about = [
+            ("role", *(port.role for port in survey.ports)),
+            ("state", *(tick.port_states.get(port.key) or "-" for port in survey.ports)),
+            ("line rate", *(format_quantity(port.line_rate_bytes_per_second, rate) for port in survey.ports)),
+        ]
+        values = [tick.fabric.get(port.key, {}) for port in survey.ports]
+        heads = ("PORT", *(port.key for port in survey.ports))
+        parts += [columns(heads, [*about, *_rows(FABRIC_METRICS, values)]), ""]
+    parts.append(columns(("HOST", ""), _rows(HOST_METRICS, [tick.host])))
     if sampled.absences:
-        count = len(sampled.absences)
-        told = "1 reading is absent" if count == 1 else f"{count} readings are absent"
-        parts += ["", f"{told}; run 'skuwise agent doctor' for the reason."]
+        parts += ["", f"Absent readings: {len(sampled.absences)}; run 'skuwise agent doctor' for the reasons."]
     return "\n".join(parts)
 
 
-def _told(values: Mapping[str, float], name: str) -> str:
-    return format_quantity(values.get(name), _UNITS[name])
+def _rows(metrics: Sequence[Metric], devices: Sequence[Mapping[str, float]]) -> list[tuple[str, ...]]:
+    """A row for each metric, a column for each device."""
+    return [(m.name, *(format_quantity(values.get(m.name), m.unit) for values in devices)) for m in metrics]
 
 
 def format_quantity(value: float | None, unit: str) -> str:

@@ -9,20 +9,18 @@ own, at low priority; with ``--check`` SQLite looks the whole file over instead.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
 from ..model import Period
 from .codec import DEVICES, row_id
 from .database import opened_beside
 from .integrity import check_whole
+from .rollups import run_as_child
 from .wal import JOB_CHECKPOINT_PAGES, checkpoint, log_bytes, transaction
 
 # Ages are judged by a clock that has stood for so many hours of data: one that is far ahead for a while (a node that
@@ -38,7 +36,6 @@ _BUDGET_SECONDS = 30.0
 _SLACK_SHARE = 1 / 32
 # What inference servers tell is not rolled up, so it is kept beyond the other samples.
 _SERVING_SECONDS = 30 * _DAY
-_NICENESS = 10
 
 
 class OutOfTime(Exception):  # noqa: N818 - a signal within this file
@@ -228,19 +225,10 @@ def arguments_for(db: Path, limits: Limits) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Prune once, or check once. The exit status is 0, or 1 with a sentence on stderr."""
     db, options = Path(arguments[0]), arguments[1:]
-    with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
-        os.nice(_NICENESS)
-    try:
-        if "--check" in options:
-            check_whole(db)
-        else:
-            limits = Limits(*map(float, options[:3]), *map(int, options[3:]))
-            gone = RetentionJob(db, limits).run(time.time())
-            print(", ".join(f"{count} {name}s" for name, count in gone.items()) or "nothing was due")  # noqa: T201
-    except StoreError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return EXIT_FAILED
-    return EXIT_DONE
+    if "--check" in options:
+        return run_as_child(lambda: check_whole(db))
+    limits = Limits(*map(float, options[:3]), *map(int, options[3:]))  # type: ignore[arg-type]
+    return run_as_child(lambda: RetentionJob(db, limits).run(time.time()))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import median_low
@@ -222,12 +222,12 @@ def merge_bursts(rows: Sequence[Sequence[int | None]]) -> list[int | None]:
     return merged
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Roll up what is due now. The exit status is 0, or 1 with a sentence on stderr."""
+def run_as_child(work: Callable[[], object]) -> int:
+    """Do a job in a process of its own, at low priority. The exit status is 0, or 1 with a sentence on stderr."""
     with contextlib.suppress(OSError):  # the unit's filter of system calls leaves everything at the service's priority
         os.nice(_NICENESS)
     try:
-        RollupJob(Path(arguments[0])).run(time.time(), and_open="--and-open" in arguments[1:])
+        work()
     except StoreError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
@@ -235,4 +235,5 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    job, is_last = RollupJob(Path(sys.argv[1])), "--and-open" in sys.argv[2:]
+    sys.exit(run_as_child(lambda: job.run(time.time(), and_open=is_last)))
