@@ -7,7 +7,7 @@ import glob
 import os
 import stat
 import subprocess
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ...rules.base.files import open_stream
@@ -20,7 +20,7 @@ from ..jobs.slurm_devices import ProcessEvidence, Resolver
 from ..model import Absence, Capability, Gpu
 
 _PATIENCE_SECONDS = 3.0  # scontrol waits much longer for a controller that is not there
-_OUTPUT_LIMIT, _SCRIPT_LIMIT = 1 << 20, 1 << 18
+_SCRIPT_LIMIT = 1 << 18
 _KEYS = ("prolog", "epilog", "prologflags", "proctracktype", "taskplugin", "constraindevices")
 _MAKE_FOLDER = "Run: systemd-tmpfiles --create skuwise.conf"
 
@@ -32,7 +32,7 @@ def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
     """Doctor's lines; none where this node has no Slurm."""
     where = config.slurm_conf
     folders = FOLDERS if where is None else (where.parent if where.name == "slurm.conf" else where,)
-    settings, reader = read_config(ask_scontrol, folders), SlurmConfReader(where)
+    settings, reader = read_config(ask_scontrol(), folders), SlurmConfReader(where)
     if settings is None and not reader.is_present:
         return []
     lines = config_lines(*settings) if settings is not None else []
@@ -40,24 +40,20 @@ def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
     return lines + devices_lines(reader, gpus, config.procfs, config.sysfs / "fs/cgroup")
 
 
-def ask_scontrol(command: Sequence[str]) -> str | None:
-    """What a command of Slurm's prints; None: it is not there, fails, or does not answer in time."""
-    environ = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/local/bin:/opt/slurm/bin:/usr/sbin"}
-    environ |= {name: os.environ[name] for name in ("SLURM_CONF",) if name in os.environ}
+def ask_scontrol() -> str:
+    """What ``scontrol show config`` prints; empty where it is not there, fails, or does not answer in time."""
+    command = ["scontrol", "show", "config"]
     try:
-        done = subprocess.run(  # noqa: S603 - our own command, without a shell
-            list(command), env=environ, stdin=subprocess.DEVNULL, capture_output=True, check=False,
-            timeout=_PATIENCE_SECONDS,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout[:_OUTPUT_LIMIT].decode("utf-8", "replace") if done.returncode == 0 else None
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_PATIENCE_SECONDS)  # noqa: S603
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return ""
+    return done.stdout
 
 
-def read_config(ask: Callable[[Sequence[str]], str | None], folders: Sequence[Path]) -> Settings | None:
-    """From ``scontrol show config``, else from slurm.conf and cgroup.conf; None: this node has no Slurm."""
+def read_config(said: str, folders: Sequence[Path]) -> Settings | None:
+    """From what scontrol `said`, else from slurm.conf and cgroup.conf; None: this node has no Slurm."""
     values: dict[str, str] = {}
-    for line in (ask(("scontrol", "show", "config")) or "").splitlines():
+    for line in said.splitlines():
         key, _, value = line.partition("=")
         # Several prologs are listed as Prolog[0], Prolog[1].
         name = key.strip().lower().partition("[")[0]
@@ -96,27 +92,23 @@ def config_lines(values: Mapping[str, str], origin: str) -> list[Capability]:
 
 def _script_line(kind: str, value: str, origin: str) -> Capability:
     """Whether slurm.conf runs our script, straight or from a script of the site's."""
-    ours, title = f"/etc/skuwise/slurm/{kind}.sh", kind.capitalize()
-    if not value:
-        lost = "the GPUs given to a job are not recorded"
-        if kind == "epilog":
-            lost = "the end of a job is not recorded, and its file remains"
-        detail = f"{title} is not set ({origin}), so {lost}."
-        return _line(kind, "", f"{kind}-not-configured", detail, INSTALL_PROLOG)
+    ours, setting = f"/etc/skuwise/slurm/{kind}.sh", f"{kind.capitalize()}={value} ({origin})"
     paths = [Path(path) for one in value.split(",") for path in sorted(glob.glob(one.strip()))]  # noqa: PTH207
+    texts = [_text(path) for path in paths]
+    closed = [path for path in paths if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111]
+    if not value:
+        lost = "the GPUs given to a job are" if kind == "prolog" else "the end of a job, whose file remains, is"
+        detail = f"{kind.capitalize()} is not set ({origin}), so {lost} not recorded."
+        return _line(kind, "", f"{kind}-not-configured", detail, INSTALL_PROLOG)
     if not paths:
-        detail = f"{title}={value} ({origin}) is not there, which drains the node."
+        detail = f"{setting} is not there, which drains the node."
         return _line(kind, value, f"{kind}-missing", detail, "Run skuwise agent install, or fix it.")
-    for path in paths:
-        if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111:
-            detail = f"{path} may not be executed, which drains the node."
-            return _line(kind, value, f"{kind}-not-executable", detail, f"chmod 0755 {path}")
-    for path in paths:
-        text = _text(path)
-        if text is None or "skuwise" in text or str(path) == ours:
-            return _line(kind, f"{path} (not readable here)" if text is None else str(path))
-    detail = f"{title}={value} ({origin}) does not call {ours}."
-    return _line(kind, value, f"{kind}-not-ours", detail, f"Call {ours} from it.")
+    if closed:
+        detail = f"{closed[0]} may not be executed, which drains the node."
+        return _line(kind, value, f"{kind}-not-executable", detail, f"chmod 0755 {closed[0]}")
+    if not any(text is None or "skuwise" in text for text in texts):  # None: not readable here
+        return _line(kind, value, f"{kind}-not-ours", f"{setting} does not call {ours}.", f"Call {ours} from it.")
+    return _line(kind, value)
 
 
 def folder_line(folder: Path, root_uids: Collection[int] = (0,)) -> Capability:

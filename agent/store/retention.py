@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
@@ -42,20 +43,14 @@ class OutOfTime(Exception):  # noqa: N818 - a signal within this file
     """The run's time is over: what is left waits for the next one."""
 
 
+@dataclass(eq=False)
 class RetentionJob:
     """Prunes one database beside its writer. `sleep` and `monotonic` are injected, so that tests need no time."""
 
-    def __init__(
-        self,
-        path: Path,
-        limits: Limits,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._path = path
-        self._limits = limits
-        self._sleep = sleep
-        self._monotonic = monotonic
+    path: Path
+    limits: Limits
+    sleep: Callable[[float], None] = time.sleep
+    monotonic: Callable[[], float] = time.monotonic
 
     def run(self, now: float) -> Counter[str]:
         """Let go of what is due at `now` (Unix seconds). Raises StoreError.
@@ -65,10 +60,10 @@ class RetentionJob:
         rows of each table went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
         """
         self._gone: Counter[str] = Counter()
-        self._deadline = self._monotonic() + _BUDGET_SECONDS
-        limits = self._limits
+        self._deadline = self.monotonic() + _BUDGET_SECONDS
+        limits = self.limits
         try:
-            with opened_beside(self._path, checkpoint_pages=JOB_CHECKPOINT_PAGES) as self._connection:
+            with opened_beside(self.path, checkpoint_pages=JOB_CHECKPOINT_PAGES) as self._connection:
                 steady = self._one(
                     "SELECT coalesce((SELECT ts + ?1 * 3600.0 FROM hour ORDER BY ts DESC LIMIT 1 OFFSET ?1),"
                     " (SELECT max(last_seen) FROM node))",
@@ -87,7 +82,7 @@ class RetentionJob:
 
     def _raw_cutoff(self, now: float) -> float:
         """Up to when raw samples go: their age, but not before their hour is rolled up, and then at twice their age."""
-        raw = self._limits.raw_seconds
+        raw = self.limits.raw_seconds
         waiting = self._one(
             "SELECT min(t.ts) FROM tick t WHERE t.ts <= ? AND t.ts > coalesce((SELECT done_to FROM rollup_progress p "
             "WHERE p.node_id = t.node_id AND p.period = 'hour'), 0)",
@@ -122,7 +117,7 @@ class RetentionJob:
 
     def _drop_small(self, now: float) -> None:
         """What grows with events: each by its age, and by its number where it has a limit."""
-        limits = self._limits
+        limits = self.limits
         oldest = now - limits.hours_seconds
         # What was seen within the last day may still go on: the writer holds its row.
         yesterday = now - _DAY
@@ -150,7 +145,7 @@ class RetentionJob:
         """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
         what is in use fits; and say so in the data."""
         kinds: tuple[tuple[str, Period | None, float], ...] = (
-            ("raw samples", None, max(MIN_RAW_SECONDS, self._limits.raw_seconds / 4)),
+            ("raw samples", None, max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
             ("minutes", "minute", _DAY),
             ("raw samples", None, MIN_RAW_SECONDS),
             ("hours", "hour", _DAY),
@@ -172,11 +167,11 @@ class RetentionJob:
     def _excess(self) -> float:
         """Bytes in use beyond the limit; free pages are not in use."""
         pages = (self._one("PRAGMA page_count") or 0) - (self._one("PRAGMA freelist_count") or 0)
-        return pages * (self._one("PRAGMA page_size") or 0) - self._limits.file_bytes
+        return pages * (self._one("PRAGMA page_size") or 0) - self.limits.file_bytes
 
     def _note(self, name: str, since: float, until: float) -> None:
         """One row a node and kind, widened each time. Its id is below zero: the writer counts upwards in memory."""
-        size = f"{self._limits.max_bytes / 1e6:.0f} MB"
+        size = f"{self.limits.max_bytes / 1e6:.0f} MB"
         detail = f"The oldest {name} were dropped before their age, to keep the database within {size}."
         kind = {"raw samples": 1, "minutes": 2, "hours": 3}[name]
         sql = (
@@ -199,9 +194,9 @@ class RetentionJob:
 
     def _step(self, *statements: tuple[str, Sequence[Sequence[object]] | None]) -> None:
         """One transaction of statements with their rows, then a rest in which others write."""
-        began, most = self._monotonic(), self._limits.log_bytes // 2
+        began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
-        if began >= self._deadline or (log_bytes(self._path) > most and checkpoint(self._path, most).held):
+        if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most).held):
             raise OutOfTime
         with transaction(self._connection):
             for sql, rows in statements:
@@ -210,7 +205,7 @@ class RetentionJob:
                 else:
                     self._connection.executemany(sql, rows)
         self._gone["step"] += 1
-        self._sleep(max(_REST_SECONDS, self._monotonic() - began))
+        self.sleep(max(_REST_SECONDS, self.monotonic() - began))
 
     def _one(self, sql: str, *values: object) -> float | None:
         return self._connection.execute(sql, values).fetchone()[0]

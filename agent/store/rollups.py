@@ -15,6 +15,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import median_low
@@ -79,14 +80,17 @@ class RollupJob:
             }
 
 
+@dataclass(frozen=True, slots=True)
 class _NodeRollup:
     """The minutes, or the hours, of one node."""
 
-    def __init__(self, connection: sqlite3.Connection, node_id: int, period: Period) -> None:
-        self._connection = connection
-        self._node_id = node_id
-        self._period: Period = period
-        self._length = PERIOD_SECONDS[period]
+    _connection: sqlite3.Connection
+    _node_id: int
+    _period: Period
+
+    @property
+    def _length(self) -> int:
+        return PERIOD_SECONDS[self._period]
 
     def run(self, now: float, and_open: bool) -> int:
         """Write what is due. Returns how many periods."""

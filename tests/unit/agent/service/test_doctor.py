@@ -149,10 +149,10 @@ class Site:
         put(root / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
         put(root / "slurm.conf", "NodeName=n1 Gres=gpu:4")
         (root / "allocations").mkdir(mode=0o755)
-        self.said: str | None = SCONTROL.format(root=root)
+        self.said = SCONTROL.format(root=root)
 
     def lines(self) -> tuple[Capability, ...]:
-        settings = read_config(lambda command: self.said if command[-1] == "config" else None, (self.root,))
+        settings = read_config(self.said, (self.root,))
         assert settings is not None
         devices = devices_lines(SlurmConfReader(self.root, host="n1"), GPUS, self.root / "proc", self.root / "cgroup")
         return *config_lines(*settings), folder_line(self.root / "allocations", ME), *devices
@@ -161,7 +161,7 @@ class Site:
         return {one.absence.reason: one.absence for one in self.lines() if one.absence is not None}
 
     def change(self, before: str, after: str) -> None:
-        assert self.said is not None and before in self.said
+        assert before in self.said
         self.said = self.said.replace(before, after)
 
 
@@ -202,7 +202,7 @@ def test_each_cause_has_its_remedy(site: Site, before: str, after: str, reason: 
 
 
 def test_without_scontrol_the_files_are_read(site: Site) -> None:
-    site.said = None
+    site.said = ""
     put(
         site.root / "slurm.conf",
         "NodeName=n1 Gres=gpu:4\nTaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup",
@@ -224,7 +224,7 @@ def test_the_folder_must_be_roots_and_there(site: Site) -> None:
 
 
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda _: None)
+    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda: "")
     assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
