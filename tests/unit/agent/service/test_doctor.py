@@ -7,7 +7,6 @@ import json
 import os
 import pwd
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,42 +137,39 @@ Slurmctld(primary) at gpunode is UP
 """
 
 
-class Site:
-    """A node with Slurm as it should be, in one folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        for name in ("prolog.sh", "epilog.sh"):
-            put(root / name, f"#!/bin/sh\n/etc/skuwise/slurm/{name}")
-            (root / name).chmod(0o755)
-        put(root / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
-        put(root / "slurm.conf", "NodeName=n1 Gres=gpu:4")
-        (root / "allocations").mkdir(mode=0o755)
-        self.said = SCONTROL.format(root=root)
-
-    def lines(self) -> tuple[Capability, ...]:
-        settings = read_config(self.said, (self.root,))
-        assert settings is not None
-        devices = devices_lines(SlurmConfReader(self.root, host="n1"), GPUS, self.root / "proc", self.root / "cgroup")
-        return *config_lines(*settings), folder_line(self.root / "allocations", ME), *devices
-
-    def absences(self) -> Mapping[str, Absence]:
-        return {one.absence.reason: one.absence for one in self.lines() if one.absence is not None}
-
-    def change(self, before: str, after: str) -> None:
-        assert before in self.said
-        self.said = self.said.replace(before, after)
-
-
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Path:
+    """A node with Slurm as it should be, in one folder."""
+    for name, calls, mode in (
+        ("prolog.sh", "/etc/skuwise/slurm/prolog.sh", 0o755),
+        ("epilog.sh", "/etc/skuwise/slurm/epilog.sh", 0o755),
+        ("other.sh", "/opt/site/health", 0o755),
+        ("closed.sh", "/etc/skuwise/slurm/prolog.sh", 0o644),
+    ):
+        put(tmp_path / name, f"#!/bin/sh\n{calls}")
+        (tmp_path / name).chmod(mode)
+    put(tmp_path / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
+    put(tmp_path / "slurm.conf", "NodeName=n1 Gres=gpu:4")
+    (tmp_path / "allocations").mkdir(mode=0o755)
+    return tmp_path
 
 
-def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Site) -> None:
-    assert site.absences() == {}
-    (devices,) = (line for line in site.lines() if line.metric == "devices")
-    assert devices.origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
+def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
+    """By their metric, and those that say what is absent by their reason."""
+    settings = read_config(said.format(root=site), (site,))
+    assert settings is not None
+    devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc", site / "cgroup")
+    lines = (*config_lines(*settings), folder_line(site / "allocations", ME), *devices)
+    return {line.absence.reason if line.absence else line.metric: line for line in lines}
+
+
+def absences(site: Path, said: str = SCONTROL) -> dict[str, Absence]:
+    return {reason: line.absence for reason, line in slurm_lines(site, said).items() if line.absence is not None}
+
+
+def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Path) -> None:
+    assert absences(site) == {}
+    assert slurm_lines(site)["devices"].origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
 
 
 @pytest.mark.parametrize(
@@ -190,37 +186,32 @@ def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site:
         ("task/affinity,task/cgroup", "task/affinity", "devices-not-constrained", "TaskPlugin"),
     ],
 )
-def test_each_cause_has_its_remedy(site: Site, before: str, after: str, reason: str, says: str) -> None:
-    put(site.root / "other.sh", "#!/bin/sh\n/opt/site/health")
-    put(site.root / "closed.sh", "#!/bin/sh\n/etc/skuwise/slurm/prolog.sh")
-    (site.root / "other.sh").chmod(0o755)
-    (site.root / "closed.sh").chmod(0o644)
-    site.change(before.format(root=site.root), after.format(root=site.root))
-    absences = site.absences()
-    assert set(absences) == {reason}
-    assert says in absences[reason].remedy
+def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: str, says: str) -> None:
+    assert before in SCONTROL
+    found = absences(site, SCONTROL.replace(before, after))
+    assert set(found) == {reason}
+    assert says in found[reason].remedy
 
 
-def test_without_scontrol_the_files_are_read(site: Site) -> None:
-    site.said = ""
+def test_without_scontrol_the_files_are_read(site: Path) -> None:
     put(
-        site.root / "slurm.conf",
+        site / "slurm.conf",
         "NodeName=n1 Gres=gpu:4\nTaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup",
     )
-    put(site.root / "cgroup.conf", "ConstrainDevices=yes")
-    absences = site.absences()
-    assert set(absences) == {"prolog-not-configured", "epilog-not-configured"}
-    assert str(site.root / "slurm.conf") in absences["prolog-not-configured"].detail
+    put(site / "cgroup.conf", "ConstrainDevices=yes")
+    found = absences(site, "")
+    assert set(found) == {"prolog-not-configured", "epilog-not-configured"}
+    assert str(site / "slurm.conf") in found["prolog-not-configured"].detail
 
 
-def test_the_folder_must_be_roots_and_there(site: Site) -> None:
-    folder = site.root / "allocations"
+def test_the_folder_must_be_roots_and_there(site: Path) -> None:
+    folder = site / "allocations"
     folder.chmod(0o777)
-    assert "only root can write" in site.absences()["folder-not-roots"].detail
+    assert set(absences(site)) == {"folder-not-roots"}
     folder.rmdir()
-    assert "systemd-tmpfiles --create" in site.absences()["folder-missing"].remedy
-    folder.symlink_to(site.root)
-    assert set(site.absences()) == {"folder-not-roots"}
+    assert set(absences(site)) == {"folder-missing"}
+    folder.symlink_to(site)
+    assert set(absences(site)) == {"folder-not-roots"}
 
 
 def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
