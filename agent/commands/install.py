@@ -10,12 +10,20 @@ from ...rules.base.output import write_stdout
 from ..service import install
 
 EXAMPLES = ("skuwise agent install --dry-run",)
+_OPTIONS = {
+    "environ": "helper that reads Slurm's environments (opt-in)",
+    "report": "weekly report, on the host where advice is read",
+    "watch": "watch for incidents, on the host where advice is read",
+    "slurm": "import of Slurm's job table, where sacct works",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    for name in install.OPTIONS:
-        parser.add_argument(f"--with-{name}", dest="options", action="append_const", const=name, help="see the docs")
+    for name, what in _OPTIONS.items():
+        parser.add_argument(
+            f"--with-{name}", dest="options", action="append_const", const=name, help=f"also the {what}"
+        )
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
