@@ -127,7 +127,7 @@ def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) 
         except OSError as error:
             raise SkuwiseError(f"{path} cannot be checked: {error.strerror}.", "Run as root.") from error
         mode = about.st_mode
-        # A link's own mode says nothing (what it leads to is looked at); in a sticky folder others cannot replace a file.
+        # A link's own mode says nothing (what it leads to is looked at); in a sticky folder nobody replaces another's.
         by_all = mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
         is_open = not stat.S_ISLNK(mode) and (by_all or (mode & stat.S_IWGRP and about.st_gid != 0))
         if is_open or about.st_uid not in owners:
