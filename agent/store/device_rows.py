@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from ..model import FabricPort, Gpu
-from .codec import Cell
-from .tables import TABLES, kept
+from .codec import TABLES, Cell, kept
 from .write_batch import Batch
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ..model import Event
-from .tables import kept
+from .codec import kept
 from .write_batch import Batch
 
 # What happens again within a minute is one row: a broken GPU repeats itself many times a second.

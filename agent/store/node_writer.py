@@ -8,29 +8,29 @@ from itertools import islice
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
-from .burst_rows import minute_row
 from .codec import (
     DEVICES,
     FABRIC_STEPS,
     GPU_STEPS,
     HOST_STEPS,
     SERVING_STEPS,
+    TABLES,
     Cell,
     RollupTable,
     encode_values,
+    kept,
+    minute_row,
     rollup_kind,
     row_encoder,
-    values_encoder,
+    write_rollups,
 )
 from .device_rows import DeviceRows
 from .event_rows import EventRows
 from .latency_rows import LatencyRows
-from .tables import TABLES, kept, write_rollups
 from .write_batch import Batch
 
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
-_encode_gpu, _encode_port, _encode_host = map(values_encoder, (GPU_STEPS, FABRIC_STEPS, HOST_STEPS))
 _NO_VALUES: Mapping[str, float] = {}
 
 
@@ -309,7 +309,7 @@ class NodeWriter:
         for uuid, values in tick.gpus.items():
             device = self._gpus.ids.get(uuid)
             if device is not None and values:
-                gpus.append([base + device, *_encode_gpu(values)])
+                gpus.append([base + device, *encode_values(values.get, GPU_STEPS)])
         states, fabric = tick.port_states, tick.fabric
         ports: list[list[Cell]] = []
         for key in states if states.keys() >= fabric.keys() else {**states, **fabric}:
@@ -320,8 +320,8 @@ class NodeWriter:
             active = None if state is None else int(state == "ACTIVE")
             values = fabric.get(key, _NO_VALUES)
             said = None if active else state  # the usual word is not kept with every sample
-            ports.append([base + device, active, said, *_encode_port(values)])
-        host = _encode_host(tick.host)
+            ports.append([base + device, active, said, *encode_values(values.get, FABRIC_STEPS)])
+        host = encode_values(tick.host.get, HOST_STEPS)
         self._batch.put_tick([number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host], gpus, ports)
 
     def _put_absence(self, absence: Absence, since: float, until: float | None) -> list[Cell]:

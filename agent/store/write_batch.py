@@ -11,10 +11,9 @@ from pathlib import Path
 
 from ...rules.base.errors import StoreError
 from ..model import Absence, Tick
-from .codec import DEVICES, Cell, storable
+from .codec import DEVICES, INSERTS, TABLES, Cell, storable, upsert
 from .disk_errors import held_absence, lost_absence, passing, write_error
 from .integrity import is_damage, mark_of, marked
-from .tables import INSERTS, TABLES, upsert
 from .wal import LOG_KEPT_BYTES, checkpoint, log_path, transaction
 
 _CACHED_WORKLOADS = 4096

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.bounds import Meter, bounds_of
 from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, read_header, set_database_aside
 from skuwise.agent.store.filesystem_check import file_system, place_line
 from skuwise.agent.store.integrity import check_whole, mark_of
-from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.reader import Meter, bounds_of, open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
