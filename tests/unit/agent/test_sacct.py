@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from datetime import UTC
 from operator import attrgetter
 from pathlib import Path
@@ -12,19 +13,16 @@ from zoneinfo import ZoneInfo
 import pytest
 from skuwise.agent.base.safe_text import NAME_LIMIT
 from skuwise.agent.base.slurm_job import SlurmJob
-from skuwise.agent.slurm_jobs.choice import MAX_NODES, expand_node_list
-from skuwise.agent.slurm_jobs.fields import (
-    parse_job_id,
+from skuwise.agent.slurm_jobs.read_jobs import (
+    MAX_NODES,
+    ReadJobs,
+    expand_node_list,
     parse_job_state,
-    parse_moments,
+    parse_moment,
     parse_name,
-    parse_span,
     parse_tres,
 )
-from skuwise.agent.slurm_jobs.json_jobs import read_json_jobs
-from skuwise.agent.slurm_jobs.read_jobs import ReadJobs
-from skuwise.agent.slurm_jobs.sacct import read_sacct
-from skuwise.agent.slurm_jobs.table_file import read_job_table, write_job_table
+from skuwise.agent.slurm_jobs.table_file import read_job_table, read_jobs, write_job_table
 from skuwise.rules.base.errors import NothingToDo, UsageError
 
 DATA = Path(__file__).parents[2] / "data" / "sacct"
@@ -39,7 +37,7 @@ def line(
 
 
 def read(*lines: str, head: str = HEAD) -> ReadJobs:
-    return read_sacct(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
+    return read_jobs(io.BytesIO("".join(f"{one}\n" for one in (head, *lines)).encode()), zone=UTC)
 
 
 def by_id(reading: ReadJobs) -> dict[str, SlurmJob]:
@@ -93,7 +91,7 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
       "time": {"start": 1790000000, "end": 0, "submission": {"set": true, "number": 1789999990}},
       "tres": {"allocated": [{"type": "gres", "name": "gpu:h100", "count": 4}, {"type": "mem", "count": 1024}]}},
       {"job_id": -1}, "no job", {"job_id": 8, "state": {"current": "PENDING"}, "time": {"start": 0}}]}"""
-    found = read_json_jobs(io.BytesIO(document.encode()))
+    found = read_jobs(io.BytesIO(document.encode()))
     assert list(found.jobs.values()) == [
         SlurmJob("7", 1790000000.0, None, 1789999990.0, name="x", array_job_id="5", array_task_id="0", state="RUNNING",
                  restarts=2, gpus=4, mem_bytes=1024.0**3)
@@ -101,7 +99,7 @@ def test_json_of_later_versions_wraps_numbers_and_lists_states() -> None:
     assert found.refused == 2
     for bad in ("[1]", '{"jobs": 1}', '{"jobs": [', "[" * 100_000):
         with pytest.raises(UsageError):
-            read_json_jobs(io.BytesIO(bad.encode()))
+            read_jobs(io.BytesIO(bad.encode()))
 
 
 def test_columns_may_stand_in_any_order_and_number() -> None:
@@ -127,7 +125,7 @@ def test_what_has_not_begun_is_no_run_and_an_end_that_is_not_told_is_none() -> N
 def test_a_file_that_was_cut_loses_its_last_line_whatever_is_left_of_it() -> None:
     whole = "".join(f"{one}\n" for one in (HEAD, line(1), line(2), line(3))).encode()
     for cut in range(len(whole) - len(line(3)), len(whole)):
-        found = read_sacct(io.BytesIO(whole[:cut]), zone=UTC)
+        found = read_jobs(io.BytesIO(whole[:cut]), zone=UTC)
         assert sorted(by_id(found)) == ["1", "2"]
 
 
@@ -146,9 +144,7 @@ def test_names_are_one_printable_line_and_bounded() -> None:
     assert name.isprintable()
     assert len(name) <= 256
     latin = (HEAD + "\n" + line(22, name="tr\xe4ning") + "\n").encode("latin-1")
-    assert by_id(read_sacct(io.BytesIO(latin), zone=UTC))["22"].name == "tr�ning"
-    assert len(parse_name("x" * 100_000) or "") == NAME_LIMIT
-    assert parse_tres("gres/gpu=1," + "x" * 10_000) == parse_tres(None)
+    assert by_id(read_jobs(io.BytesIO(latin), zone=UTC))["22"].name == "tr�ning"
 
 
 @pytest.mark.parametrize(
@@ -158,41 +154,54 @@ def test_names_are_one_printable_line_and_bounded() -> None:
 )  # fmt: skip
 def test_what_is_no_job_table_is_refused_with_a_remedy(text: bytes) -> None:
     with pytest.raises(UsageError) as raised:
-        read_sacct(io.BytesIO(text))
+        read_jobs(io.BytesIO(text))
     assert raised.value.remedy
     for empty in (b"", b"\n\n", b"\xef\xbb\xbf"):
         with pytest.raises(NothingToDo):
-            read_sacct(io.BytesIO(empty))
+            read_jobs(io.BytesIO(empty))
 
 
-def test_times_are_local_where_sacct_ran() -> None:
-    berlin = ZoneInfo("Europe/Berlin")
-    assert parse_moments("2026-07-01T12:00:00", berlin) == parse_moments("2026-07-01T10:00:00Z", None)
-    assert parse_moments("2026-07-01T12:00:00+0200", UTC) == parse_moments("1782900000", None)
-    for nothing in ("", "Unknown", "None", "N/A", "0", "-1", "2026-13-01T00:00:00", "yesterday", "99999999999"):
-        assert parse_moments(nothing, UTC) == ()
-    # 2026-10-25: 02:30 is shown twice. How long it ran says which one is meant.
-    for elapsed, length in (("00:30:00", 1800.0), ("01:30:00", 5400.0), ("1-00:00:00", None)):
-        start, end = parse_span("2026-10-25T02:30:00", "2026-10-25T03:00:00", elapsed, berlin)
-        assert start is not None
-        assert end is not None
-        assert length is None or end - start == length
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-07-01T12:00:00", 1782900000), ("2026-07-01T10:00:00Z", 1782900000), ("1782900000", 1782900000),
+        ("2026-07-01T12:00:00+0200", 1782900000), ("2026-10-25T02:30:00", 1792888200),  # shown twice: the first
+        *((text, None) for text in ("", "Unknown", "None", "N/A", "0", "-1", "2026-13-01T00:00:00", "99999999999")),
+    ],
+)  # fmt: skip
+def test_times_are_local_where_sacct_ran(text: str, seconds: int | None) -> None:
+    assert parse_moment(text, ZoneInfo("Europe/Berlin")) == seconds
 
 
-def test_ids_states_and_resources() -> None:
-    assert parse_job_id("22.extern").step  # type: ignore[union-attr]
-    assert parse_job_id("22_[1-10,15%2]").waiting  # type: ignore[union-attr]
-    assert (parse_job_id("22+1").part, parse_job_id("22_7").task) == ("1", "7")  # type: ignore[union-attr]
-    assert parse_job_id("x22") is parse_job_id("") is parse_job_id("22; DROP") is None
+GIB = 1024.0**3
+
+
+@pytest.mark.parametrize(
+    ("texts", "resources"),
+    [
+        (("billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1",), (4, 8, 32 * GIB)),
+        (("cpu=8,gres/gpu:h100=2,gres/gpu:a100=1",), (3, 8, None)),
+        (("cpu=8,gres/gpu:1g.10gb=2,gres/gpu:3g.40gb=1",), (3, 8, None)),
+        (("cpu=8", "cpu=9,gres/gpu=2,mem=1024"), (2, 8, GIB)),
+        # A cluster that does not track gres/gpu (skypilot#10285): unknown, not none.
+        (("billing=192,cpu=192,mem=800G,node=1",) * 2, (None, 192, 800 * GIB)),
+        (("cpu=8,gres/gpu=0",), (0, 8, None)),
+        (("", ""), (None, None, None)),
+        (("cpu=-1,mem=lots,gres/gpu=1e9",), (None, None, None)),
+        (("gres/gpu=1," + "x" * 10_000,), (None, None, None)),
+    ],
+)
+def test_resources(texts: Sequence[str], resources: tuple[object, ...]) -> None:
+    assert parse_tres(*texts) == resources
+
+
+def test_states_and_names() -> None:
     assert [parse_job_state(one) for one in ("CANCELLED by 1000", "CANCELLED+", "OUT_OF_MEMORY", "", "done")] == [
         "CANCELLED", "CANCELLED", "OUT_OF_MEMORY", None, None,
     ]  # fmt: skip
-    told = parse_tres("billing=8,cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G,node=1")
-    assert (told.gpus, told.cpus, told.mem_bytes) == (4, 8, 32 * 1024.0**3)
-    assert parse_tres("cpu=8,gres/gpu:h100=2,gres/gpu:a100=1").gpus == 3
-    assert parse_tres("cpu=8").gpus == 0
-    assert parse_tres("", None).gpus is None
-    assert parse_tres("cpu=-1,mem=lots,gres/gpu=1e9").gpus is None
+    assert len(parse_name("x" * 100_000) or "") == NAME_LIMIT
+    found = read("x22|1|x|a|FAILED|1|1", "22; DROP|1|x|a|FAILED|1|1", f"22|x|x|a|FAILED|{T}|{T}")
+    assert found.jobs == {} and found.refused == 1
 
 
 def test_node_lists_are_written_out_within_a_bound() -> None:

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from skuwise.agent.slurm_jobs.import_jobs import ask_sacct
-from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
+from skuwise.agent.slurm_jobs.import_jobs import ask_sacct, ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.unit.agent.service.test_slurm_import import DATA

@@ -16,7 +16,7 @@ from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.base.slurm_job import SlurmJob
 from skuwise.agent.jobs.ids import workload_id
 from skuwise.agent.model import Gpu, Node, Tick, Workload
-from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
+from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from skuwise.agent.slurm_jobs.table_file import read_job_table
 from skuwise.agent.store.reader import open_reader
@@ -79,7 +79,7 @@ def test_a_table_names_the_jobs_of_a_node_and_a_second_import_changes_nothing(sk
     status, done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", str(path))
     assert status == 0, done
     assert "10 new jobs, 0 changed" in done
-    assert "1 record of the job table cannot be read" in done
+    assert "Records that cannot be read: 1" in done
     kept = rows(path)
     assert len(kept) == 10
     timeout = ("timeout", "alice", "vision", "main", "normal", "TIMEOUT", None, 1)
