@@ -77,7 +77,7 @@ def slurmrestd(answers: Mapping[str, tuple[int, bytes]], unix: Path | None = Non
     server.daemon_threads = True
     with server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"unix:{unix}" if unix else f"http://127.0.0.1:{server.server_address[1]}", asked
+        yield f"unix:{unix}" if unix else f"http://127.0.0.1:{server.socket.getsockname()[1]}", asked
         server.shutdown()
 
 
