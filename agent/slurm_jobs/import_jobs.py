@@ -37,15 +37,10 @@ from .read_jobs import JobsOfNode, Keep, ReadJobs
 from .settings import SlurmImportSettings, load_slurm_settings, parse_zone
 from .table_file import COLUMNS, MAX_JSON_BYTES, read_job_table, read_jobs, write_job_table
 
-_DEFAULT_SINCE_SECONDS = 7 * 86400.0
-# A job may reach slurmdbd late, and clocks differ.
-_OVERLAP_SECONDS = 3600.0
 # Newest first; a server has some three of them at a time, and answers 404 for another.
 _VERSIONS = tuple(f"v0.0.{n}" for n in range(44, 37, -1))
-_MAX_ERROR, _MAX_TOKEN = 400, 16 * 1024
-_UNKNOWN_VERSION = 404
 _REFUSALS = {
-    _UNKNOWN_VERSION: (
+    404: (
         f"has no data version of {_VERSIONS[-1]} to {_VERSIONS[0]}, or not the one that is set",
         "Set slurm.slurmrestd_version, and load its plugin openapi/slurmdbd.",
     ),
@@ -86,7 +81,7 @@ def ask_sacct(
             except OSError as error:
                 raise SkuwiseError(f"{path} cannot be run: {error.strerror}.", "Set slurm.sacct.") from error
             err.seek(0)
-            said = clean_text(err.read(_MAX_ERROR))
+            said = clean_text(err.read(400))
             if "Invalid field" not in said:
                 break
         if status != 0:
@@ -121,9 +116,9 @@ def ask_slurmrestd(
             for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
                 path = f"/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
                 status, body = _get(settings.slurmrestd, path, headers, deadline)
-                if status != _UNKNOWN_VERSION:
+                if status != http.client.NOT_FOUND:
                     break
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             if not deadline.over and not isinstance(error, TimeoutError):
                 why = getattr(error, "strerror", None) or type(error).__name__
                 what = f"slurmrestd at {settings.slurmrestd} cannot be asked: {why}."
@@ -178,7 +173,7 @@ def _get(address: str, path: str, headers: Mapping[str, str | bytes], deadline: 
 def _token(path: Path) -> str:
     try:
         is_open = path.stat().st_mode & 0o007
-        token = read_text(path, _MAX_TOKEN).strip().removeprefix("SLURM_JWT=")  # as scontrol token prints it
+        token = read_text(path, 16 * 1024).strip().removeprefix("SLURM_JWT=")  # as scontrol token prints it
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.", "Check slurm.slurmrestd_token_file.") from error
     if is_open:
@@ -213,7 +208,8 @@ def run(options: argparse.Namespace) -> int:
     def read(keep: Keep | None, last: float | None) -> ReadJobs:
         if options.file is not None:
             return read_job_table(None if options.file == "-" else Path(options.file), zone=zone, keep=keep)
-        since = now - _DEFAULT_SINCE_SECONDS if last is None else min(last, now) - _OVERLAP_SECONDS
+        # A job may reach slurmdbd late, and clocks differ: an hour is asked for again.
+        since = now - 7 * 86400.0 if last is None else min(last, now) - 3600.0
         if options.since is not None:
             since = now - parse_duration(options.since)
         if settings.slurmrestd:
