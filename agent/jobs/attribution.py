@@ -7,10 +7,6 @@ cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it d
 
 Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
 where nothing of it runs, and names pods and jobs better than their processes do.
-
-Identities (`ids.workload_id`): a Slurm job by its id and its start by the scheduler's clock, so that every node gives
-the same and a recycled id another (`ids.slurm_parts` says what stands in where the start is not known); a pod by its
-UID; a container by its id; a plain process by boot id, PID and start time of its leader.
 """
 
 from __future__ import annotations
@@ -89,11 +85,10 @@ class NodeAttribution:
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
         """The workloads here and what each holds on which GPU, both in a fixed order.
 
-        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim: a
-        GPU that was given to a workload and runs none of its processes has the latter alone. A process that is gone
-        belongs to no workload. One that is missing in two calls running is hidden from this user: `absences` says so,
-        and whoever is known on its GPU shares it. Memory is None where the driver did not tell it for every process of
-        the workload on that GPU.
+        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim. A
+        process that is gone belongs to no workload. One that is missing in two calls running is hidden from this user:
+        `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not tell it
+        for every process of the workload on that GPU.
         """
         hidden = self._look({process.pid for process in processes})
         runs: dict[str, _Known] = {}

@@ -6,8 +6,6 @@ The leader is found by climbing from parent to parent until the next one is not 
   server (each kernel is work of its own), or an interactive shell. A shell that runs a script or a command is part;
 * another user's process, or one in another container;
 * younger than its child: the PID was used again.
-
-Any of it may vanish between two reads.
 """
 
 from __future__ import annotations
@@ -69,14 +67,12 @@ class Process:
 
 def parse_stat(raw: bytes) -> Stat | None:
     """`raw` as a `Stat`; None if it is cut. The name may hold spaces and parentheses: the last one ends it."""
-    head, closing, rest = raw.rpartition(b")")
-    pid, opening, comm = head.partition(b" (")
+    head, _, rest = raw.rpartition(b")")
+    pid, _, comm = head.partition(b" (")
     fields = rest.split()
-    if not (closing and opening) or len(fields) < 20:
-        return None
     try:
         return Stat(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]), int(fields[4]))
-    except ValueError:
+    except (IndexError, ValueError):
         return None
 
 
