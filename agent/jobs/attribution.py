@@ -91,12 +91,10 @@ class NodeAttribution:
         for every process of the workload on that GPU.
         """
         hidden = self._look({process.pid for process in processes})
+        # Of several processes the first that tells of its job speaks for all.
         runs: dict[str, _Known] = {}
-        for held in self._known.values():
-            # Of several processes one that tells of its job speaks for all.
-            key = held.workload.workload_id
-            if key not in runs or (runs[key].told is None and held.told is not None):
-                runs[key] = held
+        for held in sorted(self._known.values(), key=lambda held: held.told is None):
+            runs.setdefault(held.workload.workload_id, held)
         memory = self._memory(processes)
         seen: dict[Origin, frozenset[str]] = {}
         for gpu, key in memory:
