@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "idle": Command(f"{_CLI}.idle", "report whether a workload, node or GPU has been idle, for scripts", "advisor"),
     "slurm": Command(
-        "skuwise.agent.slurm_jobs.commands", "import names, owners and times of Slurm jobs", runs_long=True
+        "skuwise.agent.slurm_jobs", "import names, owners and times of Slurm jobs", runs_long=True
     ),
     "tui": Command(
         "skuwise.tui.commands", "browse the fleet and its recommendations in the terminal", "tui", runs_long=True

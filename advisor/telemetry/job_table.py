@@ -17,7 +17,7 @@ import pandas as pd
 
 from ...agent.base.slurm_job import SlurmJob
 from ...agent.jobs.ids import series_id, slurm_parts, workload_id
-from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
+from ...agent.slurm_jobs.read_jobs import is_of_cluster, job_nodes
 from ...agent.store import queries
 from ...agent.store.slurm_rows import short_name
 from ..core.coded_text import coded

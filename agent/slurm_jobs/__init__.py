@@ -1,1 +1,10 @@
-"""Slurm's job table: read from sacct's output, asked of sacct or slurmrestd, kept in a database or a file."""
+"""``skuwise slurm``: what Slurm knows of its jobs, read from its accounting. Advice reads it too."""
+
+from ...rules.base.command import Command
+
+COMMANDS = {
+    "import": Command(
+        "skuwise.agent.slurm_jobs.import_jobs",
+        "import names, users, partitions, states and times of Slurm jobs from sacct or slurmrestd",
+    )
+}

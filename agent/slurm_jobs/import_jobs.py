@@ -1,136 +1,199 @@
 """``skuwise slurm import``: Slurm's job table into a node's database, or into a file that advice reads.
 
-Asks ``sacct`` itself, in a way that nobody's job name can break.
-
-The delimiter is drawn by chance for each run, so that no name can hold it: a name with ``|`` or line breaks is read as
-it is, and none can make up a line. Times are asked for in seconds since 1970 (``SLURM_TIME_FORMAT=%s``; sacct(1),
-"ENVIRONMENT VARIABLES") and in UTC, for versions that know no such format.
+Asks ``sacct`` in a way that nobody's job name can break: the delimiter is drawn by chance for each run, so that no name
+can hold it. Times are asked for in seconds since 1970 (``SLURM_TIME_FORMAT=%s``), and in UTC for versions that know no
+such format. Or asks slurmrestd (https://slurm.schedmd.com/rest.html) over a socket of this machine, loopback or https;
+redirects are not followed.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
+import io
+import ipaddress
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
+from ...rules.base.files import read_text
 from ...rules.base.output import say
+from ..base.deadline import Deadline
 from ..base.durations import parse_duration
+from ..base.http_head import BoundedResponse
 from ..base.safe_text import clean_text
 from ..config import load_config
 from ..store.slurm_rows import known_jobs, write_jobs
-from .choice import JobsOfNode
-from .read_jobs import Keep, ReadJobs, keep_all
-from .sacct import read_sacct
+from .read_jobs import JobsOfNode, Keep, ReadJobs
 from .settings import SlurmImportSettings, load_slurm_settings, parse_zone
-from .table_file import read_job_table, write_job_table
+from .table_file import COLUMNS, MAX_JSON_BYTES, read_job_table, read_jobs, write_job_table
 
-# slurmdbd answers weeks of a large cluster within a minute or so.
-TIMEOUT_SECONDS = 300.0
-# The name is not the last: what stands behind a line break in it ends with the record.
-_COLUMNS = (
-    "JobID", "JobIDRaw", "Cluster", "JobName", "User", "Account", "Partition", "QOS", "State", "Submit", "Start", "End",
-    "ElapsedRaw", "NodeList", "AllocTRES", "ReqTRES",
-)  # fmt: skip
-# Newer versions only; an older sacct (22.05) refuses the whole request for it.
-_NEWER = ("Restarts",)
-_MAX_ERROR = 400
+# Newest first; a server has some three of them at a time, and answers 404 for another.
+_VERSIONS = tuple(f"v0.0.{n}" for n in range(44, 37, -1))
+_REFUSALS = {
+    404: (
+        f"has no data version of {_VERSIONS[-1]} to {_VERSIONS[0]}, or not the one that is set",
+        "Set slurm.slurmrestd_version, and load its plugin openapi/slurmdbd.",
+    ),
+    **dict.fromkeys((401, 403), ("refuses the token", "Renew slurm.slurmrestd_token_file.")),
+}
+_Read = Callable[[Keep | None, float | None], ReadJobs]
+EXAMPLES = ("skuwise slurm import --since 7d --output jobs.txt",)
 
 
 def ask_sacct(
-    program: str, since: float, environ: Mapping[str, str], *, keep: Keep = keep_all,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-) -> ReadJobs:  # fmt: skip
+    program: str, since: float, environ: Mapping[str, str], *, keep: Keep | None = None, timeout_seconds: float = 300.0
+) -> ReadJobs:
     """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where sacct cannot tell."""
     path = shutil.which(program, path=environ.get("PATH", os.defpath))
     if path is None:
-        raise SkuwiseError(
-            f"{program} is not on the PATH.",
-            "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file of sacct's.",
-        )
-    try:
-        return _ask(path, since, environ, (*_COLUMNS, *_NEWER), keep, timeout_seconds)
-    except _UnknownFieldError:
-        return _ask(path, since, environ, _COLUMNS, keep, timeout_seconds)
-
-
-class _UnknownFieldError(Exception):
-    """This sacct does not know a column."""
-
-
-def _ask(  # noqa: PLR0917
-    path: str, since: float, environ: Mapping[str, str], columns: tuple[str, ...], keep: Keep, timeout_seconds: float
-) -> ReadJobs:
-    # Digits and signs alone: letters would belong to the header's names.
-    delimiter = f"|{secrets.randbelow(10**18):018d}|"
-    start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    command = [
-        path, "--allusers", "--duplicates", "--allocations", "--parsable2", f"--delimiter={delimiter}",
-        f"--starttime={start}", f"--format={','.join(columns)}",
-    ]  # fmt: skip
+        remedy = "Run this where Slurm's commands are, set slurm.sacct or slurm.slurmrestd, or name a file."
+        raise SkuwiseError(f"{program} is not on the PATH.", remedy)
     # Nothing of the caller's environment changes what is asked for (SACCT_FEDERATION, SACCT_LOCAL ...).
     own = {name: value for name, value in environ.items() if not name.startswith("SACCT_")}
     own |= {"SLURM_TIME_FORMAT": "%s", "TZ": "UTC", "LC_ALL": "C"}
+    start = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    command = [path, "--allusers", "--duplicates", "--allocations", "--parsable2", f"--starttime={start}"]
     # To a file: a year of jobs may be more than memory holds.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            done = subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=own, check=False, timeout=timeout_seconds
+        status, said = 0, ""
+        for columns in (COLUMNS, COLUMNS[:-1]):
+            # Digits and signs alone: letters would belong to the header's names.
+            own_options = [f"--delimiter=|{secrets.randbelow(10**18):018d}|", f"--format={','.join(columns)}"]
+            for file in (out, err):
+                file.seek(file.truncate(0))
+            try:
+                status = subprocess.run(  # noqa: S603 - no shell, and a program that the settings name
+                    [*command, *own_options], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=own, check=False,
+                    timeout=timeout_seconds,
+                ).returncode  # fmt: skip
+            except subprocess.TimeoutExpired:
+                raise _too_slow("sacct", timeout_seconds) from None
+            except OSError as error:
+                raise SkuwiseError(f"{path} cannot be run: {error.strerror}.", "Set slurm.sacct.") from error
+            err.seek(0)
+            said = clean_text(err.read(400))
+            if "Invalid field" not in said:
+                break
+        if status != 0:
+            remedy = (
+                "Run sacct --allusers as this user; slurmdbd must be reachable, and PrivateData must not hide jobs."
             )
-        except subprocess.TimeoutExpired:
-            raise SkuwiseError(
-                f"sacct took longer than {timeout_seconds:g} s.", "Ask for a shorter time with --since."
-            ) from None
-        except OSError as error:
-            raise SkuwiseError(f"{path} cannot be run: {error.strerror}.", "Set slurm.sacct.") from error
-        err.seek(0)
-        said = clean_text(err.read(_MAX_ERROR))
-        if "Invalid field" in said and columns != _COLUMNS:
-            raise _UnknownFieldError
-        if done.returncode != 0:
-            raise SkuwiseError(
-                f"sacct failed with status {done.returncode}: {said or 'no error message'}",
-                "Run sacct --allusers as this user; slurmdbd must be reachable, and PrivateData must not hide jobs.",
-            )
+            raise SkuwiseError(f"sacct failed with status {status}: {said or 'no error message'}", remedy)
         out.seek(0)
         try:
-            return read_sacct(out, zone=UTC, keep=keep, what="sacct's answer")
+            return read_jobs(out, zone=UTC, keep=keep, what="sacct's answer")
         except UsageError as error:
             raise SkuwiseError(f"{error.message} {said}".strip(), "Run sacct --allusers as this user.") from error
 
 
-_DEFAULT_SINCE_SECONDS = 7 * 86400.0
-# A job may reach slurmdbd late, and clocks differ.
-_OVERLAP_SECONDS = 3600.0
+def _too_slow(what: str, seconds: float) -> SkuwiseError:
+    return SkuwiseError(f"{what} took longer than {seconds:g} s.", "Ask for a shorter time with --since.")
 
-EXAMPLES = ("skuwise slurm import --since 7d --output jobs.txt",)
+
+def ask_slurmrestd(
+    settings: SlurmImportSettings, since: float, *, keep: Keep | None = None, timeout_seconds: float = 120.0
+) -> ReadJobs:
+    """The runs that did anything since `since` (Unix seconds). Raises SkuwiseError where the server cannot tell."""
+    headers: dict[str, str | bytes] = {"Accept": "application/json", "User-Agent": "skuwise"}
+    if settings.slurmrestd_user:
+        headers["X-SLURM-USER-NAME"] = settings.slurmrestd_user.encode()
+    if settings.slurmrestd_token_file is not None:
+        headers["X-SLURM-USER-TOKEN"] = _token(settings.slurmrestd_token_file)
+    status, body = 0, b""
+    # One deadline for all versions: a server might be slow to know none of them.
+    with Deadline(timeout_seconds) as deadline:
+        try:
+            for version in (settings.slurmrestd_version,) if settings.slurmrestd_version else _VERSIONS:
+                path = f"/slurmdb/{version}/jobs?start_time={since:.0f}&skip_steps=true"
+                status, body = _get(settings.slurmrestd, path, headers, deadline)
+                if status != http.client.NOT_FOUND:
+                    break
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if not deadline.over and not isinstance(error, TimeoutError):
+                why = getattr(error, "strerror", None) or type(error).__name__
+                what = f"slurmrestd at {settings.slurmrestd} cannot be asked: {why}."
+                raise SkuwiseError(what, "Check slurm.slurmrestd.") from error
+            status = 0
+        if deadline.over or status == 0:  # an answer without a length looks whole wherever it is cut
+            raise _too_slow("slurmrestd", timeout_seconds)
+    if status != http.client.OK:
+        why, remedy = _REFUSALS.get(status, (f"answers with status {status}", "See its log."))
+        raise SkuwiseError(f"slurmrestd {why}.", remedy)
+    try:
+        return read_jobs(io.BytesIO(body), keep=keep, what="slurmrestd's answer")
+    except UsageError as error:
+        raise SkuwiseError(error.message, "See slurmrestd's log.") from error
+
+
+def _get(address: str, path: str, headers: Mapping[str, str | bytes], deadline: Deadline) -> tuple[int, bytes]:
+    """The answer's status, and its body where it is one. Raises UsageError for an address over which a token would
+    cross a network in the clear."""
+    said = repr(address) if "@" not in address else "an address with a password"
+    wrong = UsageError(
+        f"Invalid slurm.slurmrestd: {said}.", "Use https://HOST:PORT, http://127.0.0.1:PORT or unix:/PATH."
+    )
+    try:
+        parts = urlsplit(address)
+        host, port, is_unix = parts.hostname or "localhost", parts.port, parts.scheme == "unix"
+        is_here = host == "localhost" or (parts.scheme == "http" and ipaddress.ip_address(host).is_loopback)
+    except ValueError:
+        raise wrong from None
+    has_tls = parts.scheme == "https" and hasattr(http.client, "HTTPSConnection")  # the self-contained build has none
+    is_secret = is_unix or has_tls or (parts.scheme == "http" and is_here)
+    if not is_secret or parts.username or parts.password or parts.query or not (is_unix or parts.hostname):
+        raise wrong
+    kind = http.client.HTTPSConnection if has_tls else http.client.HTTPConnection
+    connection = kind("127.0.0.1" if host == "localhost" and not has_tls else host, port)
+    # http.client's own place for another way to connect; TLS is put around what it gives.
+    connection._create_connection = lambda address, *_: deadline.connect(*address)  # type: ignore[attr-defined]
+    connection.response_class = BoundedResponse
+    try:
+        if is_unix:
+            connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+            connection.sock.settimeout(deadline.left())
+            connection.sock.connect(parts.path)
+            deadline.guard(connection.sock)
+        connection.request("GET", path if is_unix else parts.path.rstrip("/") + path, headers=dict(headers))
+        answer = connection.getresponse()
+        return answer.status, answer.read(MAX_JSON_BYTES + 1) if answer.status == http.client.OK else b""
+    finally:
+        connection.close()
+
+
+def _token(path: Path) -> str:
+    try:
+        is_open = path.stat().st_mode & 0o007
+        token = read_text(path, 16 * 1024).strip().removeprefix("SLURM_JWT=")  # as scontrol token prints it
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.", "Check slurm.slurmrestd_token_file.") from error
+    if is_open:
+        raise UsageError(f"{path} may be read by everybody.", "chmod 0600 it, and renew the token.")
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(f"{path} holds no token.", "Write one there with scontrol token.")
+    return token
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", nargs="?", metavar="FILE",
-        help="output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--since", metavar="DURATION",
-        help="age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)",
-    )  # fmt: skip
+    told = "output of sacct --parsable2 or --json, '-' for stdin (default: run sacct or query slurm.slurmrestd)"
+    parser.add_argument("file", nargs="?", metavar="FILE", help=told)
+    told = "age of the oldest job to query, as in 7d (default: since the last import; 7d the first time)"
+    parser.add_argument("--since", metavar="DURATION", help=told)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--db", type=Path, metavar="PATH", help="database of the node (default: the one of the agent)")
-    where.add_argument(
-        "--output", type=Path, metavar="FILE",
-        help="add new runs to this job table instead, for --jobs of other commands",
-    )  # fmt: skip
-    parser.add_argument(
-        "--time-zone", metavar="NAME", help="time zone of FILE, as in Europe/Berlin (default: of this machine)"
-    )
+    told = "add new runs to this job table instead, for --jobs of other commands"
+    where.add_argument("--output", type=Path, metavar="FILE", help=told)
+    told = "time zone of FILE, as in Europe/Berlin (default: of this machine)"
+    parser.add_argument("--time-zone", metavar="NAME", help=told)
     parser.add_argument("--cluster", metavar="NAME", help="cluster name in Slurm, if the agent uses another")
 
 
@@ -140,67 +203,55 @@ def run(options: argparse.Namespace) -> int:
     settings = load_slurm_settings(environ)
     if options.file is not None and options.since is not None:
         raise UsageError("--since applies to a query of sacct, not to FILE.", "Remove --since or FILE.")
-    since = None if options.since is None else now - parse_duration(options.since)
     zone = parse_zone(options.time_zone, "--time-zone") if options.time_zone else settings.time_zone
 
-    def read(keep: Keep, last: float | None) -> ReadJobs:
-        start = since
-        if start is None:
-            start = now - _DEFAULT_SINCE_SECONDS if last is None else min(last, now) - _OVERLAP_SECONDS
-        return _read(options.file, settings, environ, zone, start, keep)
+    def read(keep: Keep | None, last: float | None) -> ReadJobs:
+        if options.file is not None:
+            return read_job_table(None if options.file == "-" else Path(options.file), zone=zone, keep=keep)
+        # A job may reach slurmdbd late, and clocks differ: an hour is asked for again.
+        since = now - 7 * 86400.0 if last is None else min(last, now) - 3600.0
+        if options.since is not None:
+            since = now - parse_duration(options.since)
+        if settings.slurmrestd:
+            return ask_slurmrestd(settings, since, keep=keep)
+        return ask_sacct(settings.sacct, since, environ, keep=keep)
 
     if options.output is not None:
-        return _into_file(options.output, settings, read, now)
-    path = options.db or load_config({}, environ).db
-    return _into_database(path, options.cluster or settings.cluster, read, now)
+        return _into_file(options.output, settings.keep_seconds, read, now)
+    return _into_database(options.db or load_config({}, environ).db, options.cluster or settings.cluster, read, now)
 
 
-def _read(  # noqa: PLR0917
-    file: str | None,
-    settings: SlurmImportSettings,
-    environ: Mapping[str, str],
-    zone: tzinfo | None,
-    since: float,
-    keep: Keep,
-) -> ReadJobs:
-    if file is not None:
-        return read_job_table(None if file == "-" else Path(file), zone=zone, keep=keep)
-    if settings.slurmrestd:
-        from .rest import ask_slurmrestd  # noqa: PLC0415 - http and TLS, where nothing else needs them
-
-        return ask_slurmrestd(settings, since, keep=keep)
-    return ask_sacct(settings.sacct, since, environ, keep=keep)
-
-
-def _into_database(path: Path, cluster: str | None, read: Callable[[Keep, float | None], ReadJobs], now: float) -> int:
+def _into_database(path: Path, cluster: str | None, read: _Read, now: float) -> int:
     known = known_jobs(path)
     chosen = JobsOfNode(known.nodes, known.clusters, known.runs, cluster)
     found = read(chosen, known.imported_at)
-    for line in (*found.warnings(), *chosen.warnings()):
+    left_out = found.warnings()
+    if chosen.other_clusters:
+        names = ", ".join(repr(name) for name, _ in chosen.other_clusters.most_common(3))
+        told = f"{chosen.other_clusters.total()} jobs are of another cluster ({names}) and were not taken."
+        left_out.append(f"{told} Set slurm.cluster where that is this cluster's name in Slurm.")
+    if chosen.elsewhere:
+        left_out.append(f"{chosen.elsewhere} jobs ran on other nodes and were not taken.")
+    for line in left_out:
         say(line)
-    if not found.jobs and (found.refused or found.untimed or chosen.other_clusters or chosen.elsewhere):
-        raise NothingToDo(
-            f"No job of the table ran on {', '.join(sorted(known.nodes)[:3]) or 'this node'}.",
-            "See what was left out above.",
-        )
+    if not found.jobs and left_out:
+        nodes = ", ".join(sorted(known.nodes)[:3]) or "this node"
+        raise NothingToDo(f"No job of the table ran on {nodes}.", "See what was left out above.")
     new, changed = write_jobs(path, found.jobs.values(), now)
     say(f"{new} new jobs, {changed} changed in {path}")
     return EXIT_DONE
 
 
-def _into_file(
-    path: Path, settings: SlurmImportSettings, read: Callable[[Keep, float | None], ReadJobs], now: float
-) -> int:
+def _into_file(path: Path, keep_seconds: float, read: _Read, now: float) -> int:
     merged = read_job_table(path) if path.exists() else ReadJobs()
     before = dict(merged.jobs)
     newest = max((max(job.started, job.ended or 0.0) for job in before.values()), default=None)
-    found = read(keep_all, newest)
+    found = read(None, newest)
     for line in found.warnings():
         say(line)
     for job in found.jobs.values():
-        merged.add(job, keep_all)
-    oldest = now - settings.keep_seconds
-    kept = [job for job in merged.jobs.values() if (job.ended or now) >= oldest]
+        merged.add(job)
+    kept = [job for job in merged.jobs.values() if (job.ended or now) >= now - keep_seconds]
     if not kept:
         raise NothingToDo("Slurm has no job that began in this time.", "Ask for a longer one with --since.")
     write_job_table(path, kept)

@@ -1,40 +1,183 @@
-"""What a reading of a job table gives, beside the jobs: what was left out, and why."""
+"""The runs of a job table: how each field of Slurm's accounting is read, what is left out, and which are of a node.
+
+https://slurm.schedmd.com/sacct.html: "Job Accounting Fields" (JobID, JobIDRaw, State, AllocTRES), ``SLURM_TIME_FORMAT``
+in "ENVIRONMENT VARIABLES". What cannot be read is None, never a guess.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
+from functools import lru_cache
 
+from ..base.safe_text import clean_text
 from ..base.slurm_job import SlurmJob
+from ..jobs.command_line import plain_name
+from ..jobs.hostlist import expand
+from ..store.slurm_rows import short_name
 
-# A year of a cluster that runs 3,000 jobs a day. More is asked for in parts, or narrowed by `keep`.
-MAX_JOBS = 1_000_000
+# JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
+# .batch, .extern, .interactive or a step's number behind it.
+JOB_ID = re.compile(
+    r"(?P<job>\d{1,10})(?:_(?:(?P<task>\d{1,10})|\[(?P<waiting>[^\]|\n]{0,400})\]?))?(?:\+(?P<part>\d{1,6}))?"
+    r"(?P<step>\.[A-Za-z0-9_+]{1,64})?",
+    re.ASCII,
+)
+_NOTHING = frozenset({"", "unknown", "none", "n/a", "(null)", "invalid", "none assigned"})
+_EPOCH = re.compile(r"\d{9,11}(?:\.\d{1,6})?", re.ASCII)
+_LOCAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:Z|[+-]\d\d:?\d\d)?", re.ASCII)
+# Without who cancelled it: ``CANCELLED by 1000`` and sacct's cut ``CANCELLED+`` are CANCELLED.
+_STATE = re.compile(r"([A-Z][A-Z_]{1,31})(?:\+| by \S{1,64})?", re.ASCII)
+_COUNT = re.compile(r"\d{1,12}", re.ASCII)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTPE]?)", re.ASCII)
+# Slurm began in 2003; the year 2200 is as far as its 32 bits of seconds reach, and more.
+_FIRST, _LAST = 1_000_000_000.0, 7_258_118_400.0
+# What is longer is cut before it is looked at: columns of some sites hold whole command lines. Of a longer list a part
+# would be another list.
+_MOST_TEXT, _MOST_LIST = 1024, 4096
+# No cluster has more nodes; a list of more is refused before it is written out.
+MAX_NODES = 65_536
+_NODES = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
+# A scan is 10 s, and the first look at a process may be a few scans late.
+SLACK_SECONDS = 60.0
 
 Keep = Callable[[SlurmJob], bool]
 
 
-def keep_all(job: SlurmJob) -> bool:  # noqa: ARG001 - a Keep
-    """Keep each job."""
-    return True
+# Few users, accounts, states and names stand on very many lines: each is read, and kept, once.
+@lru_cache(maxsize=16_384)
+def parse_text(text: str) -> str | None:
+    """A name on one line without control characters; None where there is none."""
+    cleaned = clean_text(text[:_MOST_TEXT])
+    return None if cleaned.lower() in _NOTHING else cleaned
+
+
+@lru_cache(maxsize=16_384)
+def parse_name(text: str) -> str | None:
+    """A job's name: a job may well be called ``none``. Of one that is a command line the program is kept."""
+    return plain_name(text[:_MOST_TEXT]) or None
+
+
+@lru_cache(maxsize=4096)
+def parse_node_list(text: str) -> str | None:
+    """None too where the list is longer than we keep."""
+    is_list = text.lower() not in _NOTHING and len(text) <= _MOST_LIST and text.isascii() and text.isprintable()
+    return text if is_list else None
+
+
+@lru_cache(maxsize=256)
+def parse_job_state(text: str) -> str | None:
+    """The state in capitals."""
+    found = _STATE.fullmatch(text)
+    return found[1] if found else None
+
+
+def parse_count(text: str) -> int | None:
+    """A whole number from 0."""
+    return int(text) if _COUNT.fullmatch(text) else None
+
+
+def parse_moment(text: str, zone: tzinfo | None) -> float | None:
+    """A moment as Unix seconds; the first, where the local clock showed it twice. None where nothing is told.
+
+    `zone`: where sacct ran; None: this machine's. ISO with an offset and seconds since 1970 need none.
+    """
+    text = text.strip()
+    moment = float(text) if _EPOCH.fullmatch(text) else 0.0
+    if _LOCAL.fullmatch(text):
+        with suppress(ValueError, OverflowError, OSError):
+            said = datetime.fromisoformat(text)
+            moment = (said if said.tzinfo is not None else said.replace(tzinfo=zone)).timestamp()
+    return moment if _FIRST <= moment <= _LAST else None
+
+
+@lru_cache(maxsize=16_384)
+def parse_tres(*texts: str) -> tuple[int | None, int | None, float | None]:
+    """GPUs, CPUs and bytes of memory of ``cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G``; what one text does not tell, the
+    next may. None: not told.
+
+    Of typed GPUs alone the sum counts. GPUs that nobody names are unknown: a cluster need not track them
+    (``AccountingStorageTRES``). A bare number of memory is megabytes; 0 tells nothing.
+    """
+    gpus, cpus, mem_bytes = None, None, None
+    for text in texts:
+        parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part) if len(text) <= _MOST_LIST else {}
+        typed = [parse_count(count) for name, count in parts.items() if name.startswith("gres/gpu:")]
+        counts = [parse_count(parts["gres/gpu"])] if "gres/gpu" in parts else typed
+        told = sum(count or 0 for count in counts) if counts and None not in counts else None
+        size = _SIZE.fullmatch(parts.get("mem", "0"))
+        mem = float(size[1]) * 1024.0 ** " KMGTPE".index(size[2] or "M") if size is not None else 0.0
+        gpus = told if gpus is None else gpus
+        cpus = parse_count(parts.get("cpu", "")) if cpus is None else cpus
+        mem_bytes = mem_bytes or mem or None
+    return gpus, cpus, mem_bytes
+
+
+# What is read as it stands: the field of `SlurmJob`, sacct's column, its places in JSON, and how its text is read.
+TEXTS: Sequence[tuple[str, str, tuple[str, ...], Callable[[str], str | int | None]]] = (
+    ("cluster", "cluster", ("cluster", "association.cluster"), parse_text),
+    ("name", "jobname", ("name",), parse_name),
+    ("user", "user", ("user", "association.user"), parse_text),
+    ("account", "account", ("account",), parse_text),
+    ("partition", "partition", ("partition",), parse_text),
+    ("qos", "qos", ("qos",), parse_text),
+    ("state", "state", ("state.current", "state"), parse_job_state),
+    ("restarts", "restarts", ("restart_cnt",), parse_count),
+    ("node_list", "nodelist", ("nodes",), parse_node_list),
+)
 
 
 @dataclass(slots=True)
 class ReadJobs:
     """`jobs`: each run once, by `SlurmJob.key`. Numbers of what is not among them: `refused` records that cannot be
-    read, `untimed` ones without a start that can be read."""
+    read, `untimed` ones without a start that can be read. `keep`: which are wanted; None: all."""
 
+    keep: Keep | None = None
     jobs: dict[tuple[str, str, int], SlurmJob] = field(default_factory=dict)
     refused: int = 0
     untimed: int = 0
     unraw_tasks: int = 0
     contradicted: set[tuple[str, str, int]] = field(default_factory=set)
 
-    def add(self, job: SlurmJob, keep: Keep) -> None:
+    def take(self, told: Mapping[str, str], zone: tzinfo | None) -> None:
+        """Take a record in: `told` has the text of sacct's columns (in lower case) that are there."""
+        shown, raw = (JOB_ID.fullmatch(told.get(name, "")) for name in ("jobid", "jobidraw"))
+        known = shown or raw
+        if known is None or (shown is None and told.get("jobid")) or (raw is None and told.get("jobidraw")):
+            self.refused += 1
+            return
+        times = {name: told.get(name, "") for name in ("start", "end", "submit")}
+        start, end, submitted = (parse_moment(text, zone) for text in times.values())
+        # What has not begun, or will begin again (sacct(1), "JOB STATE CODES"), is no run; nor is a step.
+        has_not_begun = parse_job_state(told.get("state", "")) in ("PENDING", "CONFIGURING")
+        has_not_begun |= start is None and times["start"].strip().lower() in {*_NOTHING, "0"}
+        if has_not_begun or known["step"] or (raw and raw["step"]) or known["waiting"] is not None:
+            return
+        if start is None or (end is not None and end < start):
+            self.untimed += start is None
+            self.refused += start is not None
+            return
+        self.unraw_tasks += raw is None and bool(known["task"] or known["part"])
+        texts = {name: read(text[: _MOST_LIST + 1]) for name, column, _, read in TEXTS if (text := told.get(column))}
+        gpus, cpus, mem_bytes = parse_tres(*(told.get(name, "")[: _MOST_LIST + 1] for name in ("alloctres", "reqtres")))
+        self.add(SlurmJob(
+            job_id=raw["job"] if raw else told["jobid"], started=start, ended=end, submitted=submitted,
+            array_job_id=known["job"] if known["task"] else None, array_task_id=known["task"],
+            gpus=gpus, cpus=cpus, mem_bytes=mem_bytes,
+            **texts,  # type: ignore[arg-type] - each text by the reader of its field
+        ))  # fmt: skip
+
+    def add(self, job: SlurmJob) -> None:
         """Take a run in, once: what knows its end goes over what does not, else the later over the earlier."""
-        if not keep(job):
+        if self.keep is not None and not self.keep(job):
             return
         before = self.jobs.get(job.key)
-        if job.key in self.contradicted or (before is not None and _is_others(before, job)):
+        is_others = before is not None and before.user and job.user and before.user != job.user
+        if job.key in self.contradicted or is_others:
             # One run has one user. Whoever made up the other, nobody can tell which it is.
             self.jobs.pop(job.key, None)
             self.contradicted.add(job.key)
@@ -45,27 +188,57 @@ class ReadJobs:
 
     def warnings(self) -> list[str]:
         """What a person should know of what was left out, a sentence each."""
-        said = []
-        if self.refused:
-            what = "record" if self.refused == 1 else "records"
-            said.append(
-                f"{self.refused} {what} of the job table cannot be read and were left out (a name with a line break or "
-                "a '|', or a line that was cut)."
-            )
-        if self.contradicted:
-            said.append(
-                f"{len(self.contradicted)} runs have several users in the job table and were left out (a job's name "
-                "may hold lines that look like another job)."
-            )
-        if self.untimed:
-            said.append(f"{self.untimed} jobs have no start that can be read and were left out.")
-        if self.unraw_tasks:
-            said.append(
-                f"{self.unraw_tasks} array tasks or parts of heterogeneous jobs have no JobIDRaw: their GPUs may not "
-                "be found. Add JobIDRaw to sacct's --format."
-            )
-        return said
+        said = (
+            (
+                self.refused,
+                "Records that cannot be read: {}, left out (a name with a line break or '|', or cut lines).",
+            ),
+            (len(self.contradicted), "Runs with several users: {}, left out (a name may look like another job)."),
+            (self.untimed, "Jobs without a start that can be read: {}, left out."),
+            (self.unraw_tasks, "Tasks or parts without JobIDRaw, whose GPUs may not be found: {}. Add it to --format."),
+        )
+        return [text.format(count) for count, text in said if count]
 
 
-def _is_others(one: SlurmJob, other: SlurmJob) -> bool:
-    return one.user is not None and other.user is not None and one.user != other.user
+def is_of_cluster(job: SlurmJob, clusters: Collection[str], own: str | None) -> bool:
+    """Whether a job may be of this cluster. `clusters`: as the nodes name theirs; `own`: Slurm's name of it, if set."""
+    if job.cluster is None:
+        return True
+    return job.cluster == own if own is not None else not clusters or job.cluster in clusters
+
+
+def job_nodes(job: SlurmJob) -> frozenset[str] | None:
+    """The nodes it ran on, by `short_name`; None: not told."""
+    names = expand_node_list(job.node_list) if job.node_list else None
+    return None if names is None else frozenset(map(short_name, names))
+
+
+@lru_cache(maxsize=64)  # written out, a list of the largest cluster takes megabytes
+def expand_node_list(node_list: str) -> frozenset[str] | None:
+    """The nodes of a list; None for what is none, or names more than `MAX_NODES`."""
+    found = expand(node_list, MAX_NODES) if _NODES.fullmatch(node_list) else None
+    return frozenset(found) if found and all(found) else None
+
+
+@dataclass
+class JobsOfNode:
+    """Keeps the jobs that ran on these nodes, and counts why others did not. `runs`: job id -> spans in which workloads
+    of this id were observed, for jobs whose nodes are not told."""
+
+    nodes: frozenset[str]
+    clusters: Collection[str]
+    runs: Mapping[str, Sequence[tuple[float, float]]]
+    own_cluster: str | None = None
+    other_clusters: Counter[str] = field(default_factory=Counter)
+    elsewhere: int = 0
+
+    def __call__(self, job: SlurmJob) -> bool:
+        if not is_of_cluster(job, self.clusters, self.own_cluster):
+            self.other_clusters[job.cluster or ""] += 1
+            return False
+        nodes, end = job_nodes(job), float("inf") if job.ended is None else job.ended
+        spans = self.runs.get(job.job_id, ())
+        seen = any(job.started < last + SLACK_SECONDS and end > first - SLACK_SECONDS for first, last in spans)
+        here = seen if nodes is None else not nodes.isdisjoint(self.nodes)
+        self.elsewhere += not here
+        return here

@@ -21,7 +21,7 @@ from skuwise.agent.jobs.kubernetes_files import slice_devices
 from skuwise.agent.jobs.scheduler_claims import SliceDevice
 from skuwise.agent.jobs.slurm_conf import read_settings
 from skuwise.agent.model import Instant
-from skuwise.agent.slurm_jobs.choice import expand_node_list
+from skuwise.agent.slurm_jobs.read_jobs import expand_node_list
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.store.retention import trusted_now
 from skuwise.rules.base.errors import UsageError

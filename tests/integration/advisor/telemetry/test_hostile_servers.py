@@ -24,7 +24,7 @@ from skuwise.advisor.telemetry.prometheus.client.response import UnreachableErro
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError
-from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
+from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.agent.sources.http_fetch import read_page
 from skuwise.rules.base.errors import SkuwiseError

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from skuwise.agent.jobs.slurm_job import JobFile, read_job_files
 SCRIPTS = Path(__file__).parents[4] / "systemd/slurm"
 TRUSTED = frozenset({0, os.getuid()})
 SHELLS = [shell for shell in ("/bin/dash", "/bin/bash") if Path(shell).exists()] or ["/bin/sh"]
+SCRIPT_NAMES = ("prolog.sh", "epilog.sh")
 # As a real 22.05 calls it: no PATH, no HOME, no name of the job.
 JOB = {
     "SLURM_JOB_ID": "42", "SLURM_JOB_GPUS": "0,1", "SLURM_JOB_UID": "1000", "SLURM_JOB_USER": "ada",
@@ -41,22 +42,9 @@ def run(
     for _ in range(100):
         # A machine that is short of processes may refuse to start the shell itself, which is not the script's fault.
         with contextlib.suppress(BlockingIOError):
-            done = subprocess.run(command, env=told, check=False, timeout=60, preexec_fn=before, capture_output=True)
-            return done.returncode
+            return subprocess.run(command, env=told, check=False, timeout=60, preexec_fn=before).returncode
         time.sleep(0.1)
     raise BlockingIOError(f"{shell} could not be started")
-
-
-@pytest.fixture
-def open_place() -> Iterator[Path]:
-    """A folder with the scripts that every user may reach: neither pytest's folders nor the checkout need be."""
-    place = Path(tempfile.mkdtemp(prefix="skuwise-scripts-"))
-    place.chmod(0o755)
-    shutil.copytree(SCRIPTS, place / "scripts")
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place)
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -102,32 +90,32 @@ def test_what_ended_is_tidied_away_and_what_runs_stays(tmp_path: Path) -> None:
     run("epilog.sh", tmp_path, JOB | {"SLURM_JOB_ID": "29"})
     assert {job.job_id for job in read_job_files(tmp_path, TRUSTED).jobs} == {str(n) for n in range(15, 30)}
     assert len(list(tmp_path.iterdir())) == 15 + 6
+    for job_id in ("", "../x", "1;id", "-1", "4 2"):
+        assert run("prolog.sh", tmp_path / "folder", JOB | {"SLURM_JOB_ID": job_id}) == 0
+    assert not (tmp_path / "folder").exists()
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(open_place: Path, shell: str) -> None:
+def test_where_no_fork_is_left_the_run_is_recorded_all_the_same(shell: str) -> None:
     uid = os.getuid() or 65534
-    folder = open_place / "folder"
-    folder.mkdir()
-    if os.getuid() == 0:
-        os.chown(folder, uid, uid)
+    # Neither pytest's folders nor the checkout need be open to every user.
+    with tempfile.TemporaryDirectory(prefix="skuwise-scripts-") as place:
+        folder, scripts = Path(place, "folder"), Path(place, "scripts")
+        shutil.copytree(SCRIPTS, scripts)
+        folder.mkdir()
+        for path in (Path(place), folder):
+            path.chmod(0o755)
 
-    def before() -> None:
-        if os.getuid() == 0:  # the limit does not hold for root
-            os.setgid(uid)
-            os.setuid(uid)
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        def before() -> None:
+            if os.getuid() == 0:  # the limit does not hold for root
+                os.chown(folder, uid, uid)
+                os.setgid(uid)
+                os.setuid(uid)
+            resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
-    for name in ("prolog.sh", "epilog.sh"):
-        assert run(name, folder, shell=shell, before=before, scripts=open_place / "scripts") == 0
-    (job,) = read_job_files(folder, frozenset({uid})).jobs
+        assert [run(name, folder, shell=shell, before=before, scripts=scripts) for name in SCRIPT_NAMES] == [0, 0]
+        (job,) = read_job_files(folder, frozenset({uid})).jobs
     assert job.devices == ("0", "1") and job.until is not None
-
-
-@pytest.mark.parametrize("job_id", ["", "../x", "1;id", "-1", "4 2"])
-def test_a_prolog_without_a_job_id_writes_nothing(tmp_path: Path, job_id: str) -> None:
-    assert run("prolog.sh", tmp_path / "folder", JOB | {"SLURM_JOB_ID": job_id}) == 0
-    assert not (tmp_path / "folder").exists()
 
 
 def test_names_chosen_by_users_do_not_reach_past_their_line(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import socketserver
 import sys
 import threading
@@ -11,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from skuwise.agent.slurm_jobs.import_jobs import ask_sacct
-from skuwise.agent.slurm_jobs.rest import ask_slurmrestd
+from skuwise.agent.slurm_jobs.import_jobs import ask_sacct, ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.rules.base.errors import SkuwiseError
 from skuwise.tests.unit.agent.service.test_slurm_import import DATA
@@ -32,13 +30,6 @@ print(delimiter.join(job.get(one, "") for one in columns))
 """
 
 
-@pytest.fixture
-def sacct(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    yield folder / "sacct"
-
-
 def double(path: Path, *, old: bool = False, more: str = "") -> dict[str, str]:
     path.write_text(SACCT.format(python=sys.executable, old=old, more=more))
     path.chmod(0o755)
@@ -46,67 +37,48 @@ def double(path: Path, *, old: bool = False, more: str = "") -> dict[str, str]:
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_sacct_is_asked_so_that_no_name_can_break_its_answer(sacct: Path, old: bool) -> None:
-    found = ask_sacct("sacct", 1789990000.0, double(sacct, old=old))
+def test_sacct_is_asked_so_that_no_name_can_break_its_answer(tmp_path: Path, old: bool) -> None:
+    found = ask_sacct("sacct", 1789990000.0, double(tmp_path / "sacct", old=old))
     (job,) = found.jobs.values()
     assert (job.job_id, job.user, job.started, job.ended) == ("22", "ann", 1790000000.0, 1790000600.0)
     assert job.name == "a|b 23|23|lab|eve|x|x|x|COMPLETED|1|1|1|1|n|c|c|made up"
     assert found.refused == 0
 
 
-def test_a_sacct_that_is_missing_fails_hangs_or_prints_nonsense_is_told(sacct: Path) -> None:
+def test_a_sacct_that_is_missing_fails_hangs_or_prints_nonsense_is_told(tmp_path: Path) -> None:
+    refused = "sys.exit('sacct: error: slurm_persist_conn_open: Connection refused\\x1b[31m')"
     with pytest.raises(SkuwiseError, match="not on the PATH"):
-        ask_sacct("sacct", 0.0, {"PATH": str(sacct.parent)})
-    for more, said, seconds in (
-        ("sys.exit('sacct: error: slurm_persist_conn_open: Connection refused\\x1b[31m')", "Connection refused", 60.0),
-        ("import time; time.sleep(30)", "took longer", 0.5),
-    ):
+        ask_sacct("sacct", 0.0, {"PATH": str(tmp_path)})
+    for more, said, seconds in ((refused, "Connection refused", 60.0), ("import time; time.sleep(30)", "took", 0.5)):
         with pytest.raises(SkuwiseError, match=said) as raised:
-            ask_sacct("sacct", 0.0, double(sacct, more=more), timeout_seconds=seconds)
+            ask_sacct("sacct", 0.0, double(tmp_path / "sacct", more=more), timeout_seconds=seconds)
         assert "\x1b" not in str(raised.value)
-    sacct.write_text("#!/bin/sh\necho hello\n")
+    (tmp_path / "sacct").write_text("#!/bin/sh\necho hello\n")
     with pytest.raises(SkuwiseError, match="sacct's answer"):
-        ask_sacct("sacct", 0.0, {"PATH": str(sacct.parent)})
+        ask_sacct("sacct", 0.0, {"PATH": str(tmp_path)})
 
 
 @contextmanager
-def slurmrestd(
-    answers: Mapping[str, tuple[int, bytes]], unix: Path | None = None
-) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """A server of these paths; gives its address, and what it was asked: path and token."""
-    asked: list[tuple[str, str]] = []
+def slurmrestd(answers: Mapping[str, tuple[int, bytes]], unix: Path | None = None) -> Iterator[tuple[str, list[str]]]:
+    """A server of these paths; gives its address, and the heads of what it was asked."""
+    asked: list[str] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        disable_nagle_algorithm = unix is None  # else a body waits 40 ms for the acknowledgement of its head
-
-        def do_GET(self) -> None:
-            asked.append((self.path, self.headers.get("X-SLURM-USER-TOKEN", "")))
-            status, body = answers.get(self.path.split("?")[0], (404, b""))
-            self.send_response(status)
-            if status == 302:
-                self.send_header("Location", "http://127.0.0.1:1/")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-        def address_string(self) -> str:
-            return "x"
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            asked.append(b"".join(iter(self.rfile.readline, b"\r\n")).decode())
+            status, body = answers.get(asked[-1].split()[1].split("?")[0], (404, b""))
+            head = f"HTTP/1.1 {status} x\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: {len(body)}\r\n\r\n"
+            self.wfile.write(head.encode() + body)
 
     server = (
-        socketserver.ThreadingUnixStreamServer(str(unix), Handler)
-        if unix
-        else http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    )
+        socketserver.ThreadingUnixStreamServer(str(unix), Handler) if unix
+        else socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    )  # fmt: skip
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield (f"unix:{unix}" if unix else f"http://127.0.0.1:{server.server_address[1]}"), asked  # type: ignore[str-bytes-safe]
-    finally:
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"unix:{unix}" if unix else f"http://127.0.0.1:{server.socket.getsockname()[1]}", asked
         server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize("unix", [False, True])
@@ -118,7 +90,8 @@ def test_slurmrestd_is_asked_in_the_version_that_it_knows(tmp_path: Path, unix: 
     with slurmrestd({"/slurmdb/v0.0.38/jobs": answer}, tmp_path / "s" if unix else None) as (address, asked):
         found = ask_slurmrestd(SlurmImportSettings(slurmrestd=address, slurmrestd_token_file=token), 1790000000.0)
     assert len(found.jobs) == 11
-    assert asked[-1] == ("/slurmdb/v0.0.38/jobs?start_time=1790000000&skip_steps=true", "abc.def")
+    assert asked[-1].startswith("GET /slurmdb/v0.0.38/jobs?start_time=1790000000&skip_steps=true HTTP")
+    assert "X-SLURM-USER-TOKEN: abc.def\r\n" in asked[-1]
 
 
 @pytest.mark.parametrize(

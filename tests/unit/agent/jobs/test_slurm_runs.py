@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,14 +14,13 @@ from skuwise.agent.jobs.podresources import PodResources
 from skuwise.agent.jobs.processes import read_variables
 from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
-from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
-from skuwise.agent.store.writer import Writer
+from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
 
 T0 = 1_790_000_000.0
 TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
-PLAIN = "Name=gpu File=/dev/nvidia[0-7]"
+SLURMD = "0::/system.slice/slurmd.service"
 
 
 class SlurmNode:
@@ -32,20 +31,14 @@ class SlurmNode:
         self.proc = Procfs(root / "proc")
         self.folder = root / "skuwise-slurm"
         self.folder.mkdir()
-        self.configure(PLAIN)
+        put(root / "etc/slurm.conf", "NodeName=n1 Gres=gpu:8")
+        put(root / "etc/gres.conf", "Name=gpu File=/dev/nvidia[0-7]")
+        # It booted at T0: a process with a start of 500 ticks began at T0 + 5, if the tick is 1/100 s.
+        put(self.proc.root / "uptime", "100.00 50.00")
         self.attribution = self.agent()
-
-    def configure(self, gres: str, node: str = "NodeName=n1 Gres=gpu:8", constrain: str = "no") -> None:
-        put(self.root / "etc/slurm.conf", f"TaskPlugin=task/cgroup\n{node}")
-        put(self.root / "etc/gres.conf", gres)
-        put(self.root / "etc/cgroup.conf", f"ConstrainDevices={constrain}")
 
     def agent(self) -> NodeAttribution:
         procfs = self.proc.root
-
-        def variables(pid: int) -> Mapping[str, str]:
-            return read_variables(procfs, pid)
-
         slurm = SlurmAllocations(
             self.folder, procfs, self.root / "cgroup", TRUSTED,
             settings=SlurmConfReader(self.root / "etc", host="n1"), wall=lambda: T0 + 100,
@@ -55,7 +48,13 @@ class SlurmNode:
         )
         users = {1000: "ada", 1001: "bob"}
         made = NodeAttribution(
-            procfs, BOOT_ID, "lab", users.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
+            procfs,
+            BOOT_ID,
+            "lab",
+            users.get,
+            allocations=allocations,
+            variables=partial(read_variables, procfs),
+            trusted_uids=TRUSTED,
         )
         made.set_gpus(self.gpus)
         return made
@@ -82,21 +81,16 @@ class SlurmNode:
         for pid in pids:
             self.proc.process(pid, argv=["python", "train.py"], cgroup=path)
 
-    def clock(self) -> None:
-        """The node booted at T0: a process with a start of 500 ticks began at T0 + 5, if the tick is 1/100 s."""
-        put(self.proc.root / "uptime", "100.00 50.00")
-
     def over(self, job_id: int) -> None:
         home = self.root / f"cgroup/freezer/slurm_n1/uid_1000/job_{job_id}"
         home.rename(self.root / f"gone_{job_id}")
 
-    def stepd(self, pid: int, title: str, *, uid: int = 0) -> None:
-        cgroup = "0::/system.slice/slurmd.service"
-        self.proc.process(pid, comm="slurmstepd", argv=[f"slurmstepd: [{title}]"], uid=uid, cgroup=cgroup, start=5)
+    def stepd(self, pid: int, title: str, **more: object) -> None:
+        told = {"uid": 0, "start": 5} | more
+        self.proc.process(pid, comm="slurmstepd", argv=[f"slurmstepd: [{title}]"], cgroup=SLURMD, **told)  # type: ignore[arg-type]
 
-    def child(self, pid: int, parent: int, **more: object) -> None:
-        cgroup = "0::/system.slice/slurmd.service"
-        self.proc.process(pid, ppid=parent, argv=["python", "train.py"], cgroup=cgroup, **more)  # type: ignore[arg-type]
+    def child(self, pid: int, parent: int) -> None:
+        self.proc.process(pid, ppid=parent, argv=["python", "train.py"], cgroup=SLURMD)
 
     def see(self, *processes: tuple[int, int]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
         """One scan: pairs of (GPU number, PID)."""
@@ -125,26 +119,17 @@ def test_a_job_on_another_gpu_than_its_settings_say_is_a_contradiction(node: Slu
     assert node.see()[1] == ()
 
 
-# Start and end.
-
-
-def test_a_job_between_two_scans_has_its_start_and_end(node: SlurmNode) -> None:
+def test_jobs_between_two_scans_have_their_starts_and_ends_and_do_not_share(node: SlurmNode) -> None:
     node.see()
     node.prolog(22, "3", T0 + 1)
     node.epilog(22, T0 + 5)
-    (workload,), (use,) = node.see()
-    assert (workload.job_id, use.gpu_uuid, use.since, use.until) == ("22", "GPU-3", T0 + 1, T0 + 5)
-    assert node.see() == ((), ())
-
-
-def test_jobs_one_after_the_other_on_a_gpu_do_not_share_it(node: SlurmNode) -> None:
-    node.prolog(22, "3", T0)
-    node.see()
-    node.epilog(22, T0 + 12)
-    node.prolog(23, "3", T0 + 13)
-    _, uses = node.see()
-    runs = sorted((use.since or 0.0, use.until, use.shared) for use in uses)
-    assert runs == [(T0, T0 + 12, False), (T0 + 13, None, False)]
+    node.prolog(23, "3", T0 + 6)
+    workloads, uses = node.see()
+    assert {workload.job_id for workload in workloads} == {"22", "23"}
+    runs = sorted((use.since or 0.0, use.until, use.gpu_uuid, use.shared) for use in uses)
+    assert runs == [(T0 + 1, T0 + 5, "GPU-3", False), (T0 + 6, None, "GPU-3", False)]
+    node.epilog(23, T0 + 9)
+    assert [use.until for use in node.see()[1]] == [T0 + 9] and node.see() == ((), ())
 
 
 def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
@@ -158,9 +143,8 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
     (second,) = (one for one in workloads if one.workload_id != first.workload_id)
     assert (first.restarts, second.restarts) == (0, 1)
     assert first.series_id == second.series_id
-    assert {(use.workload_id, use.gpu_uuid) for use in uses} == {
-        (first.workload_id, "GPU-3"), (second.workload_id, "GPU-5"),
-    }  # fmt: skip
+    found = {(use.workload_id, use.gpu_uuid) for use in uses}
+    assert found == {(first.workload_id, "GPU-3"), (second.workload_id, "GPU-5")}
     assert second.command is not None
 
 
@@ -168,7 +152,6 @@ def test_a_requeued_job_is_two_runs_of_one_series(node: SlurmNode) -> None:
 def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_end(
     node: SlurmNode, restarted: bool
 ) -> None:
-    node.clock()
     tick = os.sysconf("SC_CLK_TCK")
     node.prolog(22, "2", T0 + 1, account="nlp", partition="gpu")
     node.job(22)
@@ -205,9 +188,6 @@ def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_p
     assert found[0] == found[1] != found[2]
 
 
-# Stale files.
-
-
 def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode) -> None:
     node.prolog(22, "3", T0)
     node.job(22, extern=False)
@@ -220,9 +200,6 @@ def test_a_file_without_a_job_does_not_share_the_gpu_of_the_next(node: SlurmNode
     assert not any(use.shared for use in uses) and node.reasons() == {"allocation-stale"}
     node.over(23)
     assert node.see()[1] != ()  # no other job has its GPU: an allocation may well run nothing
-
-
-# proctrack/linuxproc: no cgroup of the job's.
 
 
 def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode) -> None:
@@ -240,50 +217,12 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
     assert not any(use.shared for use in uses)
 
 
-# What the database says of it.
-
-
-def written(path: Path) -> list[tuple[float, float, str, str, int]]:
-    with sqlite3.connect(path) as connection:
-        return connection.execute(
-            "SELECT ts_start, ts_end, gpu_uuid, basis, shared FROM workload_gpus ORDER BY ts_start, gpu_uuid, basis"
-        ).fetchall()
-
-
-def test_the_database_has_the_times_of_prolog_and_epilog_also_after_a_restart(node: SlurmNode, tmp_path: Path) -> None:
-    db = tmp_path / "node.db"
-    node.prolog(22, "3", T0 + 2)
-    with Writer.open(db, now=lambda: T0 + 60) as writer:
-        to = writer.for_node(Node("n1"), T0)
-        to.set_gpus(GPUS, T0)
-        for second in (10, 20, 30):
-            to.set_workloads(*node.see(), T0 + second)
-        to.set_workloads(*node.see(), T0 + 40)
-    node.attribution = node.agent()  # the agent was away for a minute
-    node.epilog(22, T0 + 95)
-    node.prolog(24, "5", T0 + 96)
-    node.epilog(24, T0 + 99)
-    for _ in range(2):
-        with Writer.open(db, now=lambda: T0 + 120) as writer:
-            to = writer.for_node(Node("n1"), T0 + 100)
-            to.set_gpus(GPUS, T0 + 100)
-            to.set_workloads(*node.see(), T0 + 100)
-            to.set_workloads(*node.see(), T0 + 110)
-        node.attribution = node.agent()  # and again: what is written is not written twice
-    rows = [(round(start - T0, 3), round(end - T0, 3), gpu) for start, end, gpu, _, _ in written(db)]
-    assert rows == [(2, 40, "GPU-3"), (40, 95, "GPU-3"), (96, 99, "GPU-5")]
-    with sqlite3.connect(db) as connection:
-        seen = connection.execute("SELECT job_id, first_seen, last_seen FROM workloads ORDER BY job_id").fetchall()
-    assert [(job, first - T0, last - T0) for job, first, last in seen] == [("22", 2, 95), ("24", 96, 99)]
-
-
 def test_no_user_names_himself_into_another_job_by_a_program_of_roots(node: SlurmNode) -> None:
     """sudo under slurmstepd's name and title, which waits for a password in place of the work's parent."""
-    cgroup, title = "0::/system.slice/slurmd.service", ["slurmstepd: [42.batch]"]
-    node.proc.process(300, comm="slurmstepd", argv=title, uid=0, cgroup=cgroup, start=5, tty=34816)
+    node.stepd(300, "42.batch", tty=34816)
     node.child(301, 300)
     assert {one.job_id for one in node.see((0, 301))[0]} == {None}
     node.stepd(200, "22.batch")
-    node.proc.process(201, comm="slurmstepd", argv=title, uid=0, ppid=200, cgroup=cgroup, start=6)
+    node.stepd(201, "42.batch", ppid=200, start=6)
     node.child(202, 201)
     assert {one.job_id for one in node.see((0, 202))[0]} == {"22"}
