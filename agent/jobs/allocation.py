@@ -58,10 +58,8 @@ class Allocations:
         if self.kubernetes is not None:
             self._facts = self.kubernetes.read()
         devices = Devices(self._gpus, self._facts.slices)
-        by_job = None
-        if seen is not None:
-            by_job = {origin.key: gpus for origin, gpus in seen.items() if origin.scheduler == "slurm"}
-        slurm, kubelet = self.slurm.read(devices, by_job), self.kubelet.read(devices)
+        by_job = {origin.key: gpus for origin, gpus in (seen or {}).items() if origin.scheduler == "slurm"}
+        slurm, kubelet = self.slurm.read(devices, None if seen is None else by_job), self.kubelet.read(devices)
         absences = slurm.absences | kubelet.absences | self._facts.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
@@ -72,39 +70,33 @@ class Allocations:
     ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt.
 
-        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id that a process of an
-        origin told, where one did. Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API
-        server said, else by what runs where (`join_claims`); it stays tied while the pod idles, as long as its claim
-        and its cgroup are there and nobody else holds its GPUs.
+        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id of an origin, where it is
+        known. Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what
+        runs where (`join_claims`); it stays tied while the pod idles, as long as its claim and its cgroup are there and
+        nobody else holds its GPUs.
         """
         matched: dict[DeviceClaim, Origin] = {}
-        slurm = {o.job_id or job_ids.get(o) or o.key: o for o in seen if o.scheduler == "slurm"}
-        slurm |= {o.key: o for o in seen if o.scheduler == "slurm"}
+        slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
         # A run that holds its devices goes before one that ended: a requeued job has both.
         for claim in sorted(claims, key=lambda claim: (claim.until is not None, -(claim.since or 0.0))):
             origin = slurm.get(claim.job_id or "") or slurm.get(claim.sluid or "")
             if claim.scheduler == "slurm" and origin is not None and origin not in matched.values():
                 matched[claim] = origin
-        taken = set(matched.values())
-        for claim, origin in join_claims([c for c in claims if c not in matched and c.until is None], seen).items():
-            named = origin.scheduler == "slurm" and (claim.sluid or origin.job_id or origin in job_ids)
-            if origin not in taken and not named:  # what has a name of its own is not somebody else's
-                matched[claim] = origin
         pods = [claim for claim in claims if claim.scheduler == "kubernetes"]
+        matched |= join_claims(pods, seen)
         idle = {c: o for c, o in self._pods.items() if c in pods and c not in matched and o not in seen}
-        living = pod_uids(self.cgroups) or () if idle else ()
+        living = pod_uids(self.cgroups) if idle else frozenset()
         for claim, origin in idle.items():
             is_contested = any(set(one.gpu_uuids) & set(claim.gpu_uuids) for one in pods if one != claim)
             if origin.key in living and origin not in matched.values() and not is_contested:
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}
+        # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
+        uids = {(pod.namespace, pod.pod): uid for uid, pod in self._facts.by_uid.items()}
         for claim in pods:
-            fact = self._facts.by_name.get((claim.namespace or "", claim.pod or ""))
-            if fact is not None and fact.uid:
-                # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
-                origin = Origin("kubernetes", fact.uid)
-                if origin in seen or claim not in matched:
-                    matched[claim] = origin
+            origin = Origin("kubernetes", uids.get((claim.namespace, claim.pod), ""))
+            if origin in seen or (origin.key and claim not in matched):
+                matched[claim] = origin
         return matched
 
     def close(self) -> None:

@@ -222,11 +222,12 @@ class NodeAttribution:
         fact = self._kubernetes.by_uid.get(uid) if scheduler == "kubernetes" else None
         if workload is None and claim is not None:
             parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
-            key = fact.work.workload_id if fact is not None else workload_id(self.cluster, scheduler, *parts)
+            key = fact.workload_id if fact is not None else workload_id(self.cluster, scheduler, *parts)
             workload = self._current.get(key) or Workload(key, "", "unnamed", scheduler)
         assert workload is not None
         if fact is not None or claim is None:
-            return fact.describe(workload) if fact is not None else workload
+            how = {"framework": workload.framework, "command": workload.command}
+            return replace(fact, **how) if fact is not None else workload
         # As far as a pod's name shows what it is of.
         name = controller_of(claim.pod or "") or workload.name
         series = series_id(self.cluster, claim.namespace, None, name)

@@ -21,7 +21,7 @@ from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence, Workload
-from .pods import OPERATOR_LABELS, Objects, Pod, PodOwner, PodWork, spelled, team_of_pod, works_of
+from .pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, team_of_pod, works_of
 from .scheduler_claims import DRA_DRIVER, SliceDevice, is_gpu_resource
 
 SIZE_LIMIT = 64 * 1024 * 1024
@@ -30,43 +30,14 @@ _Object = Mapping[str, Any]
 _Kind = TypeVar("_Kind", str, int, dict[str, Any], list[dict[str, Any]])
 
 
-@dataclass(frozen=True, slots=True)
-class PodFact:
-    """A pod as the file tells it. `team`: by the labels that the site named. None: not told."""
-
-    namespace: str
-    pod: str
-    uid: str | None
-    image: str | None
-    team: str | None
-    work: PodWork
-
-    def describe(self, workload: Workload) -> Workload:
-        """The pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
-        work = self.work
-        return replace(
-            workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=self.namespace,
-            pod=self.pod, controller_kind=work.kind, image=self.image, team=self.team,
-        )  # fmt: skip
-
-
 @dataclass(frozen=True)
-class KubernetesFacts:
-    """`by_uid`, `by_name`: pods; a name has several where one that ended is still listed: the newest. `slices`: devices
-    by ``POOL/NAME``."""
+class KubernetesFacts(Answer):
+    """What is known, and what the child says of one file. `by_uid`: pods and what they are work of, the oldest first;
+    `slices`: devices by ``POOL/NAME``."""
 
-    by_uid: Mapping[str, PodFact] = field(default_factory=dict)
-    by_name: Mapping[tuple[str, str], PodFact] = field(default_factory=dict)
+    by_uid: Mapping[str, Workload] = field(default_factory=dict)
     slices: Mapping[str, SliceDevice] = field(default_factory=dict)
     absences: frozenset[Absence] = frozenset()
-
-
-@dataclass(frozen=True)
-class FileAnswer(Answer):
-    """What the child says. `pods`: the oldest first; `slices`: devices by ``POOL/NAME``."""
-
-    pods: tuple[PodFact, ...] = ()
-    slices: Mapping[str, SliceDevice] = field(default_factory=dict)
 
 
 class KubernetesFiles:
@@ -82,9 +53,7 @@ class KubernetesFiles:
     def read(self) -> KubernetesFacts:
         """What is known now."""
         if (answer := self._pods.look()) is not None:
-            by_name = {(fact.namespace, fact.pod): fact for fact in answer.pods}
-            by_uid = {fact.uid: fact for fact in answer.pods if fact.uid}
-            self._facts = replace(self._facts, by_uid=by_uid, by_name=by_name)
+            self._facts = replace(self._facts, by_uid=answer.by_uid)
         if (answer := self._slices.look()) is not None:
             self._facts = replace(self._facts, slices=answer.slices)
         absences: set[Absence] = set()
@@ -110,12 +79,12 @@ class _Watched:
         self.child = Child(child_command("skuwise.agent.jobs.kubernetes_files", what, str(path), *arguments))
         self._seen: tuple[int, ...] | None = None
 
-    def look(self) -> FileAnswer | None:
+    def look(self) -> KubernetesFacts | None:
         """A new answer, if one has come."""
         if self.path is None:
             return None
         try:
-            answer = self.child.answer(FileAnswer)
+            answer = self.child.answer(KubernetesFacts)
             if answer is not None:
                 self.fault = ""
                 self.child.close()
@@ -132,9 +101,9 @@ class _Watched:
         return None
 
 
-def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> tuple[PodFact, ...]:
-    """The pods of the node, of all nodes where none is its, the oldest first. The work of a gang takes all pods that ask
-    for GPUs or own others."""
+def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> dict[str, Workload]:
+    """The pods of the node, of all nodes where none is its, the oldest first. A gang is all of its pods that ask for
+    GPUs or own others, wherever they run."""
     wanted = (*OPERATOR_LABELS, *labels)
     objects = {(_at(str, one, "kind"), *_name(one)): one for one in items if one.get("kind") != "Pod"}
     pods = [
@@ -154,12 +123,15 @@ def facts_of(items: Sequence[_Object], node: str, cluster: str, labels: Sequence
     parallelism = {key: _at(int, {"parallelism": 1, **spec}, "parallelism") for key, spec in jobs.items()}
     spaces = {name: _labels(one, wanted) for (kind, _, name), one in objects.items() if kind == "Namespace"}
     told = Objects(owners, parallelism, spaces)
-    facts = [
-        PodFact(pod.namespace, pod.name, pod.uid, pod.image, team_of_pod(pod, told, labels), work)
-        for (pod, _), work in zip(pods, works_of(cluster, [pod for pod, _ in pods], told), strict=True)
-    ]
-    here = [fact for fact, (_, where) in zip(facts, pods, strict=True) if where == node]
-    return tuple(here or facts)
+    found: dict[str, Workload] = {}
+    here: dict[str, Workload] = {}
+    for (pod, where), work in zip(pods, works_of(cluster, [pod for pod, _ in pods], told), strict=True):
+        if pod.uid:
+            (here if where == node else found)[pod.uid] = Workload(
+                work.workload_id, work.series_id, work.name, "kubernetes", namespace=pod.namespace, pod=pod.name,
+                controller_kind=work.kind, image=pod.image, team=team_of_pod(pod, told, labels),
+            )  # fmt: skip
+    return here or found
 
 
 def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]:
@@ -203,8 +175,7 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
 def _asks(container: _Object) -> bool:
     """Whether a container asks for a GPU, by a device plugin or by a claim (DRA)."""
     asked = [name for part in ("requests", "limits") for name in _at(dict, container, "resources", part)]
-    claims = _at(list, container, "resources", "claims")
-    return bool(claims) or any(name == "amd.com/gpu" or is_gpu_resource(name) for name in asked)
+    return bool(_at(list, container, "resources", "claims")) or any(map(is_gpu_resource, asked))
 
 
 def _owner(item: _Object) -> PodOwner | None:
@@ -243,18 +214,18 @@ def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
 
 
 def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> int:
-    """Print one line: facts of ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
+    """Print one line: ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
     try:
         document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
         items = [one for one in document.get("items", [document]) if isinstance(one, dict)]
         if what == "pods":
-            answer = FileAnswer(pods=facts_of(items, node, cluster, labels))
+            answer = KubernetesFacts(by_uid=works_by_uid(items, node, cluster, labels))
         else:
-            answer = FileAnswer(slices=slice_devices(items, node))
+            answer = KubernetesFacts(slices=slice_devices(items, node))
     except OSError as error:
-        answer = FileAnswer(f"it cannot be read ({error.strerror})")
+        answer = KubernetesFacts(f"it cannot be read ({error.strerror})")
     except (ValueError, TypeError, AttributeError, RecursionError, MemoryError):
-        answer = FileAnswer("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
+        answer = KubernetesFacts("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
     say(answer)
     return 0
 

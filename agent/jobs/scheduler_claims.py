@@ -74,13 +74,6 @@ class DeviceClaim(JobFacts):
     namespace: str | None = None
     pod: str | None = None
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What tells this claim from every other one of its scheduler."""
-        if self.scheduler == "slurm":
-            return (self.job_id or self.sluid or "", str(self.since))
-        return (self.namespace or "", self.pod or "")
-
 
 @dataclass(frozen=True, slots=True)
 class SchedulerState:

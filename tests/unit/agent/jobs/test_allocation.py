@@ -11,7 +11,6 @@ import pytest
 from skuwise.agent.jobs.allocation import join_claims
 from skuwise.agent.jobs.cgroups import Origin
 from skuwise.agent.jobs.podresources import WireError, claim_of, decode_pods
-from skuwise.agent.jobs.pods import controller_of
 from skuwise.agent.jobs.scheduler_claims import DeviceClaim, Devices
 from skuwise.agent.jobs.slurm_job import JobFile, parse_devices, parse_job_file, read_job_files
 from skuwise.agent.model import Gpu
@@ -200,42 +199,31 @@ def pod(name: str, *gpus: str, unresolved: tuple[str, ...] = ()) -> DeviceClaim:
     return DeviceClaim("kubernetes", gpus, unresolved, namespace="ns", pod=name)
 
 
-def test_a_pod_is_joined_to_the_only_uid_on_its_gpus() -> None:
-    one, two = pod("one", "GPU-a", "GPU-b"), pod("two", "GPU-c")
-    seen = {UID_1: frozenset({"GPU-a"}), UID_2: frozenset({"GPU-c"})}
-    assert join_claims([one, two], seen) == {one: UID_1, two: UID_2}
-
-
 @pytest.mark.parametrize(
-    ("claims", "seen"),
+    ("claims", "seen", "joined"),
     [
-        ([pod("one", "GPU-a"), pod("two", "GPU-a")], {UID_1: {"GPU-a"}}),
-        ([pod("one", "GPU-a")], {UID_1: {"GPU-a"}, UID_2: {"GPU-a"}}),
-        ([pod("one", "GPU-a")], {UID_1: {"GPU-a", "GPU-b"}}),
-        ([pod("one", "GPU-a")], {Origin("docker", "x"): {"GPU-a"}}),
-        ([pod("one", "GPU-a", unresolved=("nvidia9",))], {UID_1: {"GPU-a"}}),
-        ([pod("one")], {UID_1: {"GPU-a"}}),
+        ([pod("one", "GPU-a", "GPU-b"), pod("two", "GPU-c")], {UID_1: {"GPU-a"}, UID_2: {"GPU-c"}}, [UID_1, UID_2]),
+        # Where anything else fits, nothing is joined.
+        ([pod("one", "GPU-a"), pod("two", "GPU-a")], {UID_1: {"GPU-a"}}, []),
+        ([pod("one", "GPU-a")], {UID_1: {"GPU-a"}, UID_2: {"GPU-a"}}, []),
+        ([pod("one", "GPU-a")], {UID_1: {"GPU-a", "GPU-b"}}, []),
+        ([pod("one", "GPU-a")], {Origin("docker", "x"): {"GPU-a"}}, []),
+        ([pod("one", "GPU-a", unresolved=("nvidia9",))], {UID_1: {"GPU-a"}}, []),
+        ([pod("one")], {UID_1: {"GPU-a"}}, []),
     ],
 )
-def test_where_anything_else_fits_nothing_is_joined(claims: list[DeviceClaim], seen: dict[Origin, set[str]]) -> None:
-    assert join_claims(claims, {origin: frozenset(gpus) for origin, gpus in seen.items()}) == {}
-
-
-def test_the_controller_in_a_pods_name() -> None:
-    names = {
-        "llama-7d4b9c6f5-x2x9q": "llama", "vllm-70b-5f6c8d9b4-zzxcv": "vllm-70b", "trainer-0": "trainer",
-        "exporter-x2x9q": "exporter", "job-3-x2x9q": "job", "plain": "plain", "a-b-c": "a-b-c", "": "",
-    }  # fmt: skip
-    assert {name: controller_of(name) for name in names} == names
+def test_a_pod_is_joined_to_the_only_uid_on_its_gpus(
+    claims: list[DeviceClaim], seen: dict[Origin, set[str]], joined: list[Origin]
+) -> None:
+    found = join_claims(claims, {origin: frozenset(gpus) for origin, gpus in seen.items()})
+    assert found == dict(zip(claims, joined, strict=False))
 
 
 def message(*fields: tuple[int, bytes | str]) -> bytes:
     out = b""
     for number, value in fields:
         raw = value.encode() if isinstance(value, str) else value
-        assert len(raw) < 1 << 14
-        length = bytes([len(raw)]) if len(raw) < 128 else bytes([len(raw) & 0x7F | 0x80, len(raw) >> 7])
-        out += bytes([number << 3 | 2]) + length + raw
+        out += bytes([number << 3 | 2, len(raw) & 0x7F | 0x80, len(raw) >> 7]) + raw
     return out
 
 
@@ -246,11 +234,7 @@ def test_the_kubelets_answer_is_read_by_resource() -> None:
     container = message((1, "c")) + b"\x18\x07" + message((2, gpu), (2, renamed), (2, nics), (5, dra))
     answer = message((1, message((1, "web"), (2, "ns"), (3, container))), (1, message((1, "bare"), (2, "ns"))))
     (pod,) = decode_pods(answer)
-    assert pod.devices[2:5] == (
-        ("acme/gpu", "GPU-c"),
-        ("nvidia.com/hostdev", "0000:18:00.0"),
-        ("nvidia.com/hostdev", "0"),
-    )
+    assert pod.devices[3:5] == (("nvidia.com/hostdev", "0000:18:00.0"), ("nvidia.com/hostdev", "0"))
     assert claim_of(pod, DEVICES) == DeviceClaim("kubernetes", ("GPU-a", "GPU-b", "GPU-c"), namespace="ns", pod="web")
     assert claim_of(replace(pod, devices=(("acme/gpu", "GPU-z"), *pod.devices[3:5])), DEVICES) is None
     assert decode_pods(b"") == ()
