@@ -205,7 +205,7 @@ class NodeAttribution:
             command=parse_command(leader.argv).text,
         )
         workload = first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps)
+        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps and origin == PLAIN)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
@@ -259,8 +259,8 @@ def _uses(
         if one.until is not None:
             # Without a start nothing is known to be over before it.
             others = [two for two in allocations if two.gpu_uuid == one.gpu_uuid and two.workload_id != one.workload_id]
-            since, until = one.since or 0.0, one.until
-            met = any((two.until or math.inf) > since and until > (two.since or 0.0) for two in others)
+            begin, end = one.since or 0.0, one.until
+            met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
             found.append(replace(one, shared=met))
     for (gpu, workload), of_pid in running.items():
         told = [part for part in of_pid.values() if part is not None]

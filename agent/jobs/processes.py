@@ -121,12 +121,9 @@ def read_cgroup(procfs: Path, pid: int) -> str:
 
 def read_variables(procfs: Path, pid: int) -> dict[str, str]:
     """The allowed variables of a process's environment; empty where it may not be read."""
-    found: dict[str, str] = {}
-    for item in read_bytes(f"{procfs}/{pid}/environ", 262144).split(b"\0"):
-        name, equals, value = item.decode("utf-8", "replace").partition("=")
-        if equals and name in ALLOWED_VARIABLES:
-            found[name] = clean_text(value)
-    return found
+    items = read_bytes(f"{procfs}/{pid}/environ", 262144).decode("utf-8", "replace").split("\0")
+    pairs = (item.partition("=") for item in items)
+    return {name: clean_text(value) for name, equals, value in pairs if equals and name in ALLOWED_VARIABLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +161,8 @@ class Lineage:
 
     @property
     def is_mps(self) -> bool:
-        """Whether it calls itself MPS, outside all jobs and containers."""
-        return self.process.stat.comm == _MPS and self.origin == PLAIN
+        """Whether it calls itself MPS."""
+        return self.process.stat.comm == _MPS
 
     @property
     def is_drivers_own(self) -> bool:
