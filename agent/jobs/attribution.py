@@ -7,10 +7,6 @@ cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it d
 
 Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
 where nothing of it runs, and names pods and jobs better than their processes do.
-
-Identities (`ids.workload_id`): a Slurm job by its id and its start by the scheduler's clock, so that every node gives
-the same and a recycled id another (`ids.slurm_parts` says what stands in where the start is not known); a pod by its
-UID; a container by its id; a plain process by boot id, PID and start time of its leader.
 """
 
 from __future__ import annotations
@@ -89,19 +85,16 @@ class NodeAttribution:
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
         """The workloads here and what each holds on which GPU, both in a fixed order.
 
-        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim: a
-        GPU that was given to a workload and runs none of its processes has the latter alone. A process that is gone
-        belongs to no workload. One that is missing in two calls running is hidden from this user: `absences` says so,
-        and whoever is known on its GPU shares it. Memory is None where the driver did not tell it for every process of
-        the workload on that GPU.
+        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim. A
+        process that is gone belongs to no workload. One that is missing in two calls running is hidden from this user:
+        `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not tell it
+        for every process of the workload on that GPU.
         """
         hidden = self._look({process.pid for process in processes})
+        # Of several processes the first that tells of its job speaks for all.
         runs: dict[str, _Known] = {}
-        for held in self._known.values():
-            # Of several processes one that tells of its job speaks for all.
-            key = held.workload.workload_id
-            if key not in runs or (runs[key].told is None and held.told is not None):
-                runs[key] = held
+        for held in sorted(self._known.values(), key=lambda held: held.told is None):
+            runs.setdefault(held.workload.workload_id, held)
         memory = self._memory(processes)
         seen: dict[Origin, frozenset[str]] = {}
         for gpu, key in memory:
@@ -212,7 +205,7 @@ class NodeAttribution:
             command=parse_command(leader.argv).text,
         )
         workload = first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps)
+        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps and origin == PLAIN)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
@@ -266,8 +259,8 @@ def _uses(
         if one.until is not None:
             # Without a start nothing is known to be over before it.
             others = [two for two in allocations if two.gpu_uuid == one.gpu_uuid and two.workload_id != one.workload_id]
-            since, until = one.since or 0.0, one.until
-            met = any((two.until or math.inf) > since and until > (two.since or 0.0) for two in others)
+            begin, end = one.since or 0.0, one.until
+            met = any((two.until or math.inf) > begin and end > (two.since or 0.0) for two in others)
             found.append(replace(one, shared=met))
     for (gpu, workload), of_pid in running.items():
         told = [part for part in of_pid.values() if part is not None]

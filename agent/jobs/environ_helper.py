@@ -64,10 +64,8 @@ def listen(path: Path) -> socket.socket:
 
 
 class HelperVariables:
-    """Variables of a process: read here where that is allowed, else asked of the helper behind `path`.
-
-    Empty where neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent.
-    """
+    """Variables of a process: read here where that is allowed, else asked of the helper behind `path`. Empty where
+    neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent."""
 
     def __init__(self, procfs: Path, path: Path | None) -> None:
         self._procfs = procfs

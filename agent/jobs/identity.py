@@ -30,10 +30,8 @@ REGION_LABELS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernete
 _DMI_FILES = ("sys_vendor", "product_name", "chassis_asset_tag")  # serial numbers are not read
 _HEX_ID = re.compile(r"[0-9a-fA-F-]{32,36}")
 _AWS_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
-# cloud-init's ds-identify recognises the same marks.
-_AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"
-_ORACLE_CHASSIS = "OracleCloud.com"
-_GOOGLE_PRODUCT = "Google Compute Engine"
+# Product or chassis, as cloud-init's ds-identify recognises them.
+_MARKS = {"7783-7084-3265-9085-8269-3286-77": "azure", "Google Compute Engine": "gcp", "OracleCloud.com": "oci"}
 # Providers whose machines always carry a mark: where DMI is readable and shows none, they are ruled out.
 MARKED = frozenset({"aws", "azure", "gcp", "oci"})
 # Line rates in catalogs are nominal; 5 % covers what drivers round.
@@ -130,8 +128,7 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
     readable = bool(vendor or product or chassis)
     if vendor == "Amazon EC2":
         return Dmi("aws", product if _AWS_TYPE.fullmatch(product) else None, readable)
-    marks = {"azure": chassis == _AZURE_CHASSIS, "gcp": product == _GOOGLE_PRODUCT, "oci": chassis == _ORACLE_CHASSIS}
-    return Dmi(next((provider for provider, is_there in marks.items() if is_there), None), readable=readable)
+    return Dmi(_MARKS.get(chassis) or _MARKS.get(product), readable=readable)
 
 
 def _read_labels(path: Path) -> dict[str, str]:

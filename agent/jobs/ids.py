@@ -11,11 +11,8 @@ _STAMP_SECONDS = 32 * 86400
 
 
 def workload_id(cluster: str, scheduler: str, *parts: str) -> str:
-    """The identity of one run.
-
-    `parts`: what `slurm_parts` gives (slurm), the pod UID (kubernetes; ``pod``, namespace and name where the UID is not
-    known), the container id (docker), or boot id, PID and start time in clock ticks (process).
-    """
+    """The identity of one run. `parts`: what `slurm_parts` gives (slurm), the pod UID (kubernetes; ``pod``, namespace,
+    name where it is not known), the container id (docker), or boot id, PID and start ticks (process)."""
     return "w-" + _digest("workload", cluster, scheduler, *parts)
 
 

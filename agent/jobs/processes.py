@@ -6,8 +6,6 @@ The leader is found by climbing from parent to parent until the next one is not 
   server (each kernel is work of its own), or an interactive shell. A shell that runs a script or a command is part;
 * another user's process, or one in another container;
 * younger than its child: the PID was used again.
-
-Any of it may vanish between two reads.
 """
 
 from __future__ import annotations
@@ -69,14 +67,12 @@ class Process:
 
 def parse_stat(raw: bytes) -> Stat | None:
     """`raw` as a `Stat`; None if it is cut. The name may hold spaces and parentheses: the last one ends it."""
-    head, closing, rest = raw.rpartition(b")")
-    pid, opening, comm = head.partition(b" (")
+    head, _, rest = raw.rpartition(b")")
+    pid, _, comm = head.partition(b" (")
     fields = rest.split()
-    if not (closing and opening) or len(fields) < 20:
-        return None
     try:
         return Stat(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]), int(fields[4]))
-    except ValueError:
+    except (IndexError, ValueError):
         return None
 
 
@@ -125,12 +121,9 @@ def read_cgroup(procfs: Path, pid: int) -> str:
 
 def read_variables(procfs: Path, pid: int) -> dict[str, str]:
     """The allowed variables of a process's environment; empty where it may not be read."""
-    found: dict[str, str] = {}
-    for item in read_bytes(f"{procfs}/{pid}/environ", 262144).split(b"\0"):
-        name, equals, value = item.decode("utf-8", "replace").partition("=")
-        if equals and name in ALLOWED_VARIABLES:
-            found[name] = clean_text(value)
-    return found
+    items = read_bytes(f"{procfs}/{pid}/environ", 262144).decode("utf-8", "replace").split("\0")
+    pairs = (item.partition("=") for item in items)
+    return {name: clean_text(value) for name, equals, value in pairs if equals and name in ALLOWED_VARIABLES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +161,8 @@ class Lineage:
 
     @property
     def is_mps(self) -> bool:
-        """Whether it calls itself MPS, outside all jobs and containers."""
-        return self.process.stat.comm == _MPS and self.origin == PLAIN
+        """Whether it calls itself MPS."""
+        return self.process.stat.comm == _MPS
 
     @property
     def is_drivers_own(self) -> bool:

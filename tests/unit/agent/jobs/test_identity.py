@@ -54,29 +54,6 @@ def test_name_machine_and_boot(tmp_path: Path) -> None:
     assert node(tmp_path).machine_id is None
 
 
-AZURE = "7783-7084-3265-9085-8269-3286-77"
-
-
-@pytest.mark.parametrize(
-    ("dmi", "provider", "sku", "source"),
-    [
-        (("Amazon EC2", "p5.48xlarge", ""), "aws", "aws/p5.48xlarge", "dmi"),
-        (("Microsoft Corporation", "Virtual Machine", AZURE), "azure", "azure/Standard_ND96isr_H100_v5", "shape"),
-        (("Microsoft Corporation", "Virtual Machine", ""), None, None, "ambiguous-shape"),
-        (("Google", "Google Compute Engine", ""), "gcp", None, "unknown-shape"),
-        (("", "", "OracleCloud.com"), "oci", None, "unknown-shape"),
-        (("Xen", "HVM domU", ""), None, None, "ambiguous-shape"),
-    ],
-)
-def test_the_firmware_names_a_provider_or_a_type(
-    tmp_path: Path, dmi: tuple[str, str, str], provider: str | None, sku: str | None, source: str
-) -> None:
-    Sysfs(tmp_path / "sys").dmi(sys_vendor=dmi[0], product_name=dmi[1], chassis_asset_tag=dmi[2])
-    found = node(tmp_path)
-    assert (found.provider, found.node_sku, found.node_sku_source) == (provider, sku, source)
-    assert sku is None or found.instance_type == sku.partition("/")[2]
-
-
 def test_labels_name_a_sku_or_a_type(tmp_path: Path) -> None:
     put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')
     found = node(tmp_path)
@@ -90,28 +67,37 @@ def ports(rate: float | None, role: Role = "compute") -> tuple[FabricPort, ...]:
     return tuple(FabricPort(f"mlx5_{i}", 1, role, "InfiniBand", rate) for i in range(8))
 
 
+AZURE = ("Microsoft Corporation", "Virtual Machine", "7783-7084-3265-9085-8269-3286-77")
+DELL = ("Dell Inc.", "PowerEdge XE9680", "")
+
+
 @pytest.mark.parametrize(
-    ("given", "sku", "source"),
+    ("dmi", "given", "provider", "sku", "source"),
     [
-        # Firmware without a mark rules marked providers out.
-        ({"node_skus": [one for one in CATALOG if one.provider != "lambda"]}, "coreweave/gd-8xh100ib", "shape"),
-        ({}, None, "ambiguous-shape"),
+        # The firmware names a type or a provider; one without a mark rules marked providers out.
+        (("Amazon EC2", "p5.48xlarge", ""), {}, "aws", "aws/p5.48xlarge", "dmi"),
+        (AZURE, {}, "azure", "azure/Standard_ND96isr_H100_v5", "shape"),
+        ((*AZURE[:2], ""), {}, None, None, "ambiguous-shape"),
+        (("Google", "Google Compute Engine", ""), {}, "gcp", None, "unknown-shape"),
+        (("", "", "OracleCloud.com"), {}, "oci", None, "unknown-shape"),
+        (DELL, {"node_skus": CATALOG[:4]}, "coreweave", "coreweave/gd-8xh100ib", "shape"),
         # The fabric is part of the shape.
-        ({"ports": ()}, "lambda/gpu_8x_h100", "shape"),
-        ({"ports": ports(25e9)}, None, "unknown-shape"),
-        ({"ports": ports(None)}, None, "ambiguous-shape"),
-        ({"ports": ports(50e9, "unknown")}, None, "ambiguous-shape"),
-        # Of GPUs that cannot be read no shape is known.
-        ({"ports": (), "unread_gpus": 1}, None, None),
-        ({"gpus": ()}, None, None),
+        (DELL, {"ports": ()}, "lambda", "lambda/gpu_8x_h100", "shape"),
+        (DELL, {"ports": ports(25e9)}, None, None, "unknown-shape"),
+        (DELL, {"ports": ports(None)}, None, None, "ambiguous-shape"),
+        (DELL, {"ports": ports(50e9, "unknown")}, None, None, "ambiguous-shape"),
+        # Of GPUs that are not there, or cannot be read, no shape is known.
+        (DELL, {"ports": (), "unread_gpus": 1}, None, None, None),
+        (DELL, {"gpus": ()}, None, None, None),
     ],
 )
-def test_a_shape_names_a_sku_where_one_alone_fits(
-    tmp_path: Path, given: dict[str, Any], sku: str | None, source: str | None
+def test_firmware_and_shape_name_a_sku_where_one_alone_fits(
+    tmp_path: Path, dmi: tuple[str, str, str], given: dict[str, Any], provider: str, sku: str, source: str
 ) -> None:
-    Sysfs(tmp_path / "sys").dmi(sys_vendor="Dell Inc.", product_name="PowerEdge XE9680")
+    Sysfs(tmp_path / "sys").dmi(sys_vendor=dmi[0], product_name=dmi[1], chassis_asset_tag=dmi[2])
     found = node(tmp_path, **given)
-    assert (found.node_sku, found.node_sku_source) == (sku, source)
+    assert (found.provider, found.node_sku, found.node_sku_source) == (provider, sku, source)
+    assert sku is None or found.instance_type == sku.partition("/")[2]
     assert found.gpu_count == len(given.get("gpus", GPUS)) + given.get("unread_gpus", 0)
 
 
