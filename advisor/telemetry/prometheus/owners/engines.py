@@ -49,7 +49,7 @@ def read_engines(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame's tables `serving` and `tokens`; rows of `serving` with `latency_ts` have the latencies alone. `uses`:
     who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are expected of a measure."""
-    tables = [pd.DataFrame(columns=["ts", *store.SERVING.columns, "requests"])]
+    tables = [pd.DataFrame(columns=["ts", *store.SERVING.columns])]
     if ENGINE_SERIES.intersection(names) and not uses.empty:
         pods = uses[uses["pod"].notna()].fillna({"namespace": "", "cluster": ""}).sort_values("ts_start")
         by_pod = {str(pod): rows for pod, rows in pods.groupby("pod")}

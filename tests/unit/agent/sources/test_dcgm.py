@@ -90,6 +90,7 @@ def test_a_page_is_given_once_and_between_two_pages_its_metrics_are_not_absent()
         ("NaN", "not-a-number"),
         ("-1", "out-of-range"),
         ("1.73", "out-of-range"),  # SM_ACTIVE on MIG, NVIDIA/DCGM#152
+        ("4294967295", "out-of-range"),
     ],
 )
 def test_blanks_and_impossible_values_are_missing_with_their_reason(value: str, reason: str) -> None:
@@ -100,19 +101,16 @@ def test_blanks_and_impossible_values_are_missing_with_their_reason(value: str, 
     assert reading.gpus[GPU]["tensor_active"] == 0.4
 
 
-def test_nvlink_bandwidth_total_is_never_taken_for_traffic() -> None:
-    source, pages = source_on(dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 87900}, GPU))
-    first = source.read(at(1))
-    pages.put(URL, dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 99900}, GPU), 31)
-    second = source.read(at(31))
-    for reading in (first, second):
-        assert not any("nvlink" in metric for metric in reading.gpus[GPU])
-        # The driver's own counters may tell it: what the page lacks of traffic is for doctor alone.
-        assert not any("nvlink" in absence.metric for absence in reading.absences)
-    absence = next(c.absence for c in source.probe().capabilities if c.metric == "nvlink_tx_bytes_per_second")
-    assert absence is not None
-    assert absence.reason == "not-exported"
-    assert "no substitute" in absence.detail
+def test_what_other_fields_tell_is_never_taken() -> None:
+    # NVLINK_BANDWIDTH_TOTAL adds up both directions; the others are impossible (dcgm-exporter#418, #312).
+    others = {"NVLINK_BANDWIDTH_TOTAL": 87900, "GPU_UTIL": 905, "GPU_TEMP": 82505, "POWER_USAGE": 644245923}
+    zeros = dict.fromkeys(RATIOS, 0)
+    source, _ = source_on(dcgm_page(zeros | {f"DCGM_FI_DEV_{name}": value for name, value in others.items()}, GPU))
+    reading = source.read(at(1))
+    assert reading.gpus == {GPU: {metric: 0.0 for _, metric, _ in FIELDS[:7]}}
+    # The driver's own counters may tell traffic: what the page lacks of it is for doctor alone.
+    assert reading.absences == frozenset()
+    assert reasons(source.probe()) == {metric: "not-exported" for _, metric, _ in FIELDS[7:]}
 
 
 def test_doctor_is_told_which_line_switches_a_field_on() -> None:

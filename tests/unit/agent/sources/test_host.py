@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.agent.model import Reading
-from skuwise.agent.sources.counters import CounterRates, NoRate
+from skuwise.agent.sources.counters import CounterRate, NoRate
 from skuwise.agent.sources.host import HostSource
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
@@ -86,6 +86,23 @@ def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("available", "written", "reasons_"),
+    [(1001, 8, {"mem_used_bytes": "out-of-range"}), (250, 10**19, {"disk_write_bytes_per_second": "out-of-range"})],
+)
+def test_a_reading_that_cannot_be_is_missing(
+    trees: tuple[Procfs, Sysfs, HostSource], available: int, written: int, reasons_: dict[str, str]
+) -> None:
+    proc, _, source = trees
+    source.read(at(0))
+    proc.cpu(idle=2000)
+    proc.memory(1000, available)
+    proc.disks({"sda": (0, written)})
+    reading = source.read(at(1))
+    assert reasons(reading) == reasons_
+    assert not set(reasons_) & set(reading.host)
+
+
+@pytest.mark.parametrize(
     "steps",  # value, moment, and the rate or the reason of none
     [
         [(1000.0, 100.0, "first-reading"), (1600.0, 100.5, 1200.0), (1600.0, 102.5, 0.0)],
@@ -94,45 +111,21 @@ def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     ],
 )
 def test_a_rate_is_the_delta_over_the_measured_time_and_a_reset_or_long_silence_is_a_gap(steps):
-    rates = CounterRates(10.0)
+    counter = CounterRate(10.0)
     for value, now, expected in steps:
-        assert rates.rate("a", value, now) == (
-            NoRate(expected) if isinstance(expected, str) else pytest.approx(expected)
-        )
-
-
-def test_counters_do_not_touch_one_another_and_can_be_forgotten():
-    rates = CounterRates(10.0)
-    rates.rate(("GPU-1", "tx"), 0.0, 0.0)
-    rates.rate(("GPU-2", "tx"), 0.0, 0.0)
-    rates.forget(("GPU-1", "tx"))
-    rates.forget("never seen")
-    assert rates.rate(("GPU-1", "tx"), 50.0, 1.0) == NoRate("first-reading")
-    assert rates.rate(("GPU-2", "tx"), 50.0, 1.0) == pytest.approx(50.0)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2**40), st.floats(0.001, 9.0)), min_size=2, max_size=30))
-def test_rates_times_their_intervals_give_back_what_was_counted(steps):
-    rates, now, counted = CounterRates(10.0), 0.0, 0.0
-    value = 0
-    rates.rate("a", 0.0, 0.0)
-    for step, seconds in steps:
-        value, before, now = value + step, now, now + seconds
-        rate = rates.rate("a", float(value), now)
-        assert isinstance(rate, float)
-        assert rate >= 0
-        counted += rate * (now - before)
-    assert counted == pytest.approx(value, rel=1e-6)
+        assert counter.rate(value, now) == (NoRate(expected) if isinstance(expected, str) else pytest.approx(expected))
+    counter.forget()
+    assert counter.rate(1e9, now + 1) == NoRate("first-reading")
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.001, 9.0)), min_size=1, max_size=30), st.floats(1e6, 1e11))
 def test_a_counter_of_32_bits_gives_the_true_rate_or_none(steps, most_per_second):
-    rates, now, counted = CounterRates(10.0), 0.0, 0
-    rates.rate("a", 0.0, 0.0)
+    counter, now, counted = CounterRate(10.0), 0.0, 0
+    counter.rate(0.0, 0.0)
     for share, seconds in steps:
         delta, before, now = int(share * most_per_second * seconds), now, now + seconds
         counted += delta
-        rate = rates.rate("a", float(counted % 2**32), now, 0.999 * 2**32 / most_per_second)
+        rate = counter.rate(float(counted % 2**32), now, 0.999 * 2**32 / most_per_second)
         if isinstance(rate, NoRate):
             assert rate.reason in ("counter-wrap", "counter-reset")
         else:

@@ -26,21 +26,6 @@ def one_nic(tmp_path: Path, *ports: Port) -> tuple[Sysfs, InfinibandSource]:
     return tree, source
 
 
-def test_words_of_four_bytes_over_measured_time(tmp_path: Path) -> None:
-    tree, source = one_nic(tmp_path)
-    source.probe()
-    assert reasons(source.read(at(0))) == {("mlx5_0/1", "*"): "first-reading"}
-    tree.counter("mlx5_0", "port_xmit_data", 1000)
-    tree.counter("mlx5_0", "port_rcv_data", 500)
-    tree.counter("mlx5_0", "port_xmit_wait", 7)
-    reading = source.read(at(2))
-    assert reading.fabric == {
-        "mlx5_0/1": {"tx_bytes_per_second": 2000.0, "rx_bytes_per_second": 1000.0, "xmit_wait_per_second": 3.5}
-    }
-    assert reading.port_states == {"mlx5_0/1": "ACTIVE"}
-    assert reading.absences == frozenset()
-
-
 def test_the_devices_roles_rates_and_layers_of_a_dgx(tmp_path: Path) -> None:
     _, bus_ids = dgx_like(tmp_path)
     source = InfinibandSource(tmp_path, gpus_on(bus_ids), 10, {"mlx5_8": "storage"})
@@ -49,13 +34,52 @@ def test_the_devices_roles_rates_and_layers_of_a_dgx(tmp_path: Path) -> None:
     assert {p.line_rate_bytes_per_second for p in ports.values()} == {50e9}
 
 
-def test_roce_counts_like_infiniband(tmp_path: Path) -> None:
-    tree, source = one_nic(tmp_path, Port(link_layer="Ethernet", rate="200 Gb/sec (4X HDR)"))
+@pytest.mark.parametrize(
+    ("driver", "layer", "rate", "bytes_per_word"),
+    [
+        ("mlx5_core", "InfiniBand", "400 Gb/sec (4X NDR)", 4),
+        ("mlx5_core", "Ethernet", "200 Gb/sec (4X HDR)", 4),
+        ("hfi1", "InfiniBand", "100 Gb/sec (4X EDR)", 8),  # flits: 8 GB/s are 1e9 of them a second
+    ],
+)
+def test_the_unit_of_a_counter_is_its_drivers(
+    tmp_path: Path, driver: str, layer: str, rate: str, bytes_per_word: int
+) -> None:
+    tree = Sysfs(tmp_path)
+    tree.nic("x_0", ["pci0000:10", "0000:11:00.0"], Port(link_layer=layer, rate=rate), driver=driver)
+    source = InfinibandSource(tmp_path, tuple, 10)
     (port,) = source.probe().ports
-    assert (port.link_layer, port.line_rate_bytes_per_second) == ("Ethernet", 25e9)
+    assert (port.link_layer, port.line_rate_bytes_per_second) == (layer, float(rate.split()[0]) / 8 * 1e9)
     source.read(at(0))
-    tree.counter("mlx5_0", "port_xmit_data", 25)
-    assert source.read(at(1)).fabric["mlx5_0/1"]["tx_bytes_per_second"] == 100.0
+    tree.counter("x_0", "port_xmit_data", 10**9)
+    tree.counter("x_0", "port_xmit_wait", 7)
+    assert source.read(at(1)).fabric == {
+        "x_0/1": {"tx_bytes_per_second": bytes_per_word * 1e9, "rx_bytes_per_second": 0.0, "xmit_wait_per_second": 7.0}
+    }
+
+
+@pytest.mark.parametrize(("words", "kept"), [(12_500_000_000, True), (2 * 25_000_000_001, False), (2**63, False)])
+def test_more_than_a_port_can_carry_is_missing(tmp_path: Path, words: int, kept: bool) -> None:
+    tree, source = one_nic(tmp_path)  # 400 Gb/s are 12.5e9 words a second, one way
+    source.probe()
+    source.read(at(0))
+    tree.counter("mlx5_0", "port_rcv_data", words)
+    reading = source.read(at(1))
+    assert ("rx_bytes_per_second" in reading.fabric["mlx5_0/1"]) == kept
+    assert reasons(reading) == ({} if kept else {("mlx5_0/1", "rx_bytes_per_second"): "out-of-range"})
+
+
+def test_a_device_that_is_unplugged_is_absent_until_it_is_back(tmp_path: Path) -> None:
+    tree, source = one_nic(tmp_path)
+    source.probe()
+    source.read(at(0))
+    link = tmp_path / "class/infiniband/mlx5_0"
+    target = link.readlink()
+    link.unlink()
+    assert reasons(source.read(at(10))) == {("mlx5_0/1", "*"): "device-gone"}
+    link.symlink_to(target)
+    assert reasons(source.read(at(11))) == {("mlx5_0/1", "*"): "first-reading"}
+    assert source.read(at(12)).absences == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -111,21 +135,13 @@ def test_resets_wraps_and_long_gaps_are_gaps(tmp_path: Path) -> None:
     assert source.read(at(13)).absences == frozenset()
 
 
-def test_no_pma_is_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("text", "reason"), [("N/A (no PMA)", "no-pma"), ("", "not-a-number"), ("-5", "not-a-number")])
+def test_text_that_is_no_number_is_missing(tmp_path: Path, text: str, reason: str) -> None:
     names = ("port_xmit_data", "port_rcv_data", "port_xmit_wait")
-    _, source = one_nic(tmp_path, Port(counters=dict.fromkeys(names, "N/A (no PMA)")))
-    assert {line.absence.reason for line in source.probe().capabilities if line.absence} == {"no-pma"}
+    _, source = one_nic(tmp_path, Port(counters=dict.fromkeys(names, text)))
+    assert {line.absence.reason for line in source.probe().capabilities if line.absence} == {reason}
     source.read(at(0))
-    assert source.read(at(1)).fabric == {} and reasons(source.read(at(2))) == {("mlx5_0/1", "*"): "no-pma"}
-
-
-@pytest.mark.parametrize("text", ["", "-5", "lots"])
-def test_text_that_is_no_number_is_missing(tmp_path: Path, text: str) -> None:
-    tree, source = one_nic(tmp_path)
-    source.probe()
-    tree.counter("mlx5_0", "port_xmit_data", text)
-    source.read(at(0))
-    assert reasons(source.read(at(1))) == {("mlx5_0/1", "tx_bytes_per_second"): "not-a-number"}
+    assert reasons(source.read(at(1))) == {("mlx5_0/1", "*"): reason}
 
 
 def test_a_refused_file_is_not_read_again(tmp_path: Path) -> None:
@@ -315,42 +331,38 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
 
 
 @pytest.mark.parametrize(
-    ("nics", "gpus", "placed"),
+    ("nics", "gpus", "roles"),
     [
-        # A shared switch makes compute and names the GPUs.
-        ([nic("n", *SWITCH, "0000:12:02.0", "n")], ON_SWITCH, [("compute", ("a", "b"))]),
+        # A shared switch makes compute.
+        ([nic("n", *SWITCH, "0000:12:02.0", "n")], ON_SWITCH, ["compute"]),
         # The root complex alone counts where nothing is nearer, and not beside a nearer NIC.
         (
             [nic(n, f"pci0000:{root}", "p1", n) for n, root in (("n0", 10), ("n1", 20), ("s", 30))],
             ON_ROOTS,
-            [("compute", ("g0",)), ("compute", ("g1",)), ("unknown", ())],
+            ["compute", "compute", "unknown"],
         ),
         (
             [nic("n", *SWITCH, "n"), nic("s", "pci0000:10", "0000:10:02.0", "s"), nic("x", "pci0000:40", "x")],
             {"g0": (*SWITCH, "g0")},
-            [("compute", ("g0",)), ("unknown", ()), ("unknown", ())],
+            ["compute", "unknown", "unknown"],
         ),
         # As many InfiniBand NICs as GPUs are compute where the tree is flat.
-        (FLAT_NICS, FLAT_GPUS, [("compute", ()), ("compute", ())]),
-        (FLAT_NICS[:1], FLAT_GPUS, [("unknown", ())]),
+        (FLAT_NICS, FLAT_GPUS, ["compute", "compute"]),
+        (FLAT_NICS[:1], FLAT_GPUS, ["unknown"]),
         # Azure's names tell where the tree does not.
         (
             [nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
             {f"g{i}": (f"pci000{i}:00", "g") for i in range(8)},
-            [("compute", ()), ("management", ())],
+            ["compute", "management"],
         ),
     ],
 )
 def test_roles_by_the_places_of_nics_and_gpus(
-    nics: list[Nic], gpus: dict[str, tuple[str, ...]], placed: list[tuple[str, tuple[str, ...]]]
+    nics: list[Nic], gpus: dict[str, tuple[str, ...]], roles: list[str]
 ) -> None:
     found = place_nics(nics, gpus, len(gpus), {})
-    assert [(found[one.device].role, found[one.device].gpu_pci_bus_ids) for one in nics] == placed
-
-
-def test_configuration_wins_and_keeps_the_gpus() -> None:
-    placed = place_nics([nic("n", *SWITCH, "n")], {"g": (*SWITCH, "g")}, 1, {"n": "storage"})["n"]
-    assert (placed.role, placed.basis, placed.gpu_pci_bus_ids) == ("storage", "configured", ("g",))
+    assert [found[one.device][0] for one in nics] == roles
+    assert place_nics(nics, gpus, len(gpus), {"*": "storage"})[nics[0].device] == ("storage", "configured")
 
 
 def test_an_exact_name_beats_a_pattern() -> None:
