@@ -83,9 +83,7 @@ _NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is not a number.", _
 _OUT_OF_RANGE = Fault("out-of-range", "The exporter's value is impossible.", "On MIG, update DCGM (NVIDIA/DCGM#152).")
 _AMBIGUOUS = Fault("ambiguous", "The page gives several different values for this GPU.", "Run one exporter per node.")
 _ELSEWHERE = Fault(
-    "gpu-not-on-page",
-    "The exporter's page does not name this GPU.",
-    "See that dcgm-exporter runs on this node and watches all its GPUs and MIG instances.",
+    "gpu-not-on-page", "The exporter's page does not name this GPU.", "See that it watches all GPUs and MIG instances."
 )
 _STUCK = Fault(
     "profiling-stuck",

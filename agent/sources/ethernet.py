@@ -9,16 +9,15 @@ settings say so: a port that carries the default route is `management`, the othe
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from ..model import Absence, Capability, Probe, Role
+from ..model import Absence, Capability, Probe
 from .base import SourceSpec
 from .counters import CounterRate, SysfsFile
 from .pci_topology import configured_role
-from .ports import DEVICE_NAME, RX, TX, Port, PortCounter, PortSource, attribute_text
+from .ports import DEVICE_NAME, RX, TX, Port, PortCounter, PortSource, Roles, attribute_text
 
 _ETHERNET = "1"  # include/uapi/linux/if_arp.h: ARPHRD_ETHER
 _COUNTERS = {TX: "statistics/tx_bytes", RX: "statistics/rx_bytes"}
@@ -31,9 +30,7 @@ class EthernetSource(PortSource):
 
     name = "ethernet"
 
-    def __init__(
-        self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Mapping[str, Role] | None = None
-    ) -> None:
+    def __init__(self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Roles | None = None) -> None:
         super().__init__(sysfs / "class/net", max_gap_seconds, roles)
         self._procfs = procfs
         self._as_rdma: list[Capability] = []

@@ -11,11 +11,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..model import Absence, Gpu, Role
-from .base import SourceSpec
+from ..model import Gpu, LinkLayer
+from .base import Fault, SourceSpec
 from .counters import CounterRate, SysfsFile
-from .pci_topology import Nic, configured_role, gpu_paths, pci_path, place_nics, sysfs_bus_id
-from .ports import RX, TX, WAIT, Port, PortCounter, PortSource, attribute_text
+from .pci_topology import Nic, configured_role, pci_path, place_nics, sysfs_bus_id
+from .ports import RX, TX, WAIT, Port, PortCounter, PortSource, Roles, attribute_text
 
 # By metric: counters of which each tells it, as names to add up.
 _Families = Mapping[str, Sequence[Sequence[str]]]
@@ -37,21 +37,14 @@ class InfinibandSource(PortSource):
     """
 
     name = "infiniband"
-    no_ports = Absence(
-        "source",
-        "infiniband",
-        "*",
+    no_ports = Fault(
         "no-fabric",
         "This node shows no InfiniBand, RoCE or EFA device.",
         "Nothing to do, unless it should have one: then load the NIC's driver.",
-    )
+    ).of("source", name)
 
     def __init__(
-        self,
-        sysfs: Path,
-        gpus: Callable[[], Sequence[Gpu]],
-        max_gap_seconds: float,
-        roles: Mapping[str, Role] | None = None,
+        self, sysfs: Path, gpus: Callable[[], Sequence[Gpu]], max_gap_seconds: float, roles: Roles | None = None
     ) -> None:
         super().__init__(sysfs / "class/infiniband", max_gap_seconds, roles)
         self._sysfs = sysfs
@@ -61,9 +54,9 @@ class InfinibandSource(PortSource):
         ports = [port for device in sorted(self._listing) for port in self._ports_of(self._class / device)]
         layers = {port.device: port.link_layer for port in ports}
         nics = [Nic(device, pci_path(self._class / device / "device"), layer) for device, layer in layers.items()]
-        bus_ids = [gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id]
-        gpu_count = len({sysfs_bus_id(bus_id) or bus_id for bus_id in bus_ids})
-        placed = place_nics(nics, gpu_paths(self._sysfs, bus_ids), gpu_count, self._configured)
+        gpus = {sysfs_bus_id(gpu.pci_bus_id) or gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id}
+        paths = [path for gpu in gpus if (path := pci_path(self._sysfs / "bus/pci/devices" / gpu))]
+        placed = place_nics(nics, paths, len(gpus), self._configured)
         for port in ports:
             role, port.basis = placed[port.device]
             port.role = configured_role(port.key, self._configured) or role
@@ -79,16 +72,15 @@ class InfinibandSource(PortSource):
         ports: list[Port] = []
         for number in numbers:
             folder = home / "ports" / str(number)
-            port = Port(home.name, number, "InfiniBand", SysfsFile(folder / "state"), folder / "rate")
-            if driver == "efa":
-                port.link_layer = "EFA"
+            ethernet = attribute_text(folder / "link_layer") == "Ethernet"
+            layer: LinkLayer = "EFA" if driver == "efa" else "Ethernet" if ethernet else "InfiniBand"
+            port = Port(home.name, number, layer, SysfsFile(folder / "state"), folder / "rate")
+            if layer == "EFA":
+                inner = folder / "hw_counters"
                 # Kernels before 5.15 list the port's counters under the device.
-                inner, outer = folder / "hw_counters", home / "hw_counters"
                 alone = len(numbers) == 1 and not (inner / "tx_bytes").exists()
-                self._add_counters(port, outer if alone else inner, _EFA, 1)
+                self._add_counters(port, home / "hw_counters" if alone else inner, _EFA, 1)
             else:
-                if attribute_text(folder / "link_layer") == "Ethernet":
-                    port.link_layer = "Ethernet"
                 self._add_counters(port, folder / "counters", _IB, _DRIVER_WORD_BYTES.get(driver, _WORD_BYTES))
             ports.append(port)
         return ports

@@ -24,12 +24,13 @@ from ..model import Instant
 MIN_EVERY_SECONDS = 10.0
 TOTAL_SECONDS = 3.0
 _FIRST_PAGES_SECONDS = 4.0
+_LOOK_SECONDS = 0.25  # between two looks at which page is due
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 # Wanted series and their labels: 16 GPUs with 7 MIG instances, 20 fields and 15 labels are 40,000.
 MAX_KEPT = 100_000
 
 _LOOPBACK = re.compile(r"127(?:\.\d{1,3}){3}|::1")
-_NAME = re.compile(rb"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_START = re.compile(rb"([a-zA-Z_:][a-zA-Z0-9_:]*)|\s*(?:#|$)")  # a series' name; None: a comment or nothing
 # There is one way alone to match each text: with two, digits before something else would be tried in all their splits.
 _LABEL_TEXT = r'\s*{0}[a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"{0}[^"\\]*(?:\\.[^"\\]*)*)"\s*(?:,|(?=\}}))'
 _LABEL = re.compile(_LABEL_TEXT.format("("))
@@ -66,24 +67,22 @@ def parse_page(page: bytes, wanted: Collection[str]) -> list[Series]:
     series: list[Series] = []
     kept = 0
     for place, line in enumerate(lines, start=1):
-        name = _NAME.match(line)
-        if name is not None and name.group() not in names:
-            continue
-        if name is None and (not line.strip() or line.lstrip().startswith(b"#")):
+        start = _START.match(line)
+        if start is not None and start[1] not in names:
             continue
         kept += 1 + line.count(b"=")
         if kept > MAX_KEPT:
             raise PageError("page-too-large", f"The page has more than {MAX_KEPT} series and labels of interest.", "")
-        found = _REST.fullmatch(line[name.end() :].decode("utf-8", "replace")) if name is not None else None
-        if name is None or found is None:
+        rest = _REST.fullmatch(line[start.end() :].decode("utf-8", "replace")) if start is not None else None
+        if start is None or rest is None:
             raise PageError(
                 "page-malformed",
                 f"Line {place} of the page is not of the text format, so it is no page of metrics.",
                 "See that the address is that of the metrics page.",
             )
-        pairs = _LABEL.findall(f"{found[1] or ''}}}")
+        pairs = _LABEL.findall(f"{rest[1] or ''}}}")
         labels = {label: _ESCAPE.sub(lambda one: one[1].replace("n", "\n"), text) for label, text in pairs}
-        series.append(Series(name.group().decode(), labels, found[2]))
+        series.append(Series(start[1].decode(), labels, rest[2]))
     if unfinished:
         raise PageError("page-cut", "The page ends in the middle of a line.", "See its server's log.")
     return series
@@ -166,23 +165,23 @@ class PageReader:
 
     def __init__(self, *, remote: bool = False) -> None:
         self._remote = remote
-        self._changed = threading.Condition()
-        self._due: dict[str, tuple[float, Target]] = {}  # by address: when it is read next
+        self._targets: dict[str, Target] = {}
         self._pages: dict[str, FetchedPage] = {}
-        self._closed = False
+        self._closed = threading.Event()
 
     def start(self, targets: Sequence[Target], *, wait: bool = False) -> None:
         """Read these targets too from now on; those that are read already are left as they are. With `wait` it returns
         when each new one was read once, after 4 s at the latest: not for a tick."""
-        fresh = {target.url: (0.0, target) for target in targets if target.url not in self._due}
-        if not fresh or self._closed:
+        fresh = {target.url: target for target in targets if target.url not in self._targets}
+        if not fresh or self._closed.is_set():
             return
-        with self._changed:
-            if not self._due:
-                threading.Thread(target=self._run, name="skuwise-pages", daemon=True).start()
-            self._due |= fresh
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not wait or self._pages.keys() >= fresh.keys(), _FIRST_PAGES_SECONDS)
+        begun = bool(self._targets)
+        self._targets = self._targets | fresh
+        if not begun:
+            threading.Thread(target=self._run, name="skuwise-pages", daemon=True).start()
+        until = time.monotonic() + _FIRST_PAGES_SECONDS
+        while wait and not self._pages.keys() >= fresh.keys() and time.monotonic() < until:
+            time.sleep(0.01)
 
     def latest(self, url: str) -> FetchedPage | None:
         """The newest page of a target; None while it has not been read. Never waits."""
@@ -190,26 +189,18 @@ class PageReader:
 
     def close(self) -> None:
         """Have the thread end; one that is reading ends with its deadline. Idempotent."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed.set()
 
     def _run(self) -> None:
-        with self._changed:
-            while not self._closed:
-                due, target = min(self._due.values(), key=lambda one: one[0])
-                if (left := due - time.monotonic()) > 0:
-                    self._changed.wait(left)
-                    continue
-                # From its beginning on, whatever the reading takes: no two are closer than this.
-                self._due[target.url] = (time.monotonic() + max(MIN_EVERY_SECONDS, target.every_seconds), target)
-                self._changed.release()
-                try:
-                    page = self._read(target)
-                finally:
-                    self._changed.acquire()
-                self._pages[target.url] = page
-                self._changed.notify_all()
+        due: dict[str, float] = {}
+        while not self._closed.is_set():
+            for url, target in self._targets.items():
+                began = time.monotonic()
+                if began >= due.get(url, 0.0):
+                    self._pages[url] = self._read(target)
+                    # From its beginning on, whatever the reading takes: no two are closer than this.
+                    due[url] = began + max(MIN_EVERY_SECONDS, target.every_seconds)
+            self._closed.wait(_LOOK_SECONDS)
 
     def _read(self, target: Target) -> FetchedPage:
         before = self._pages.get(target.url)

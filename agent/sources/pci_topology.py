@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 from ..model import LinkLayer, Role
 
@@ -30,8 +30,7 @@ _NAMED_MANAGEMENT = re.compile(r"_an\d+$")
 PciPath = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Nic:
+class Nic(NamedTuple):
     """One RDMA device. `pci_path` runs from the root complex down to the device; empty: not a PCI device."""
 
     device: str
@@ -57,28 +56,16 @@ def pci_path(device: Path) -> PciPath:
     return ()
 
 
-def gpu_paths(sysfs: Path, gpu_pci_bus_ids: Sequence[str]) -> dict[str, PciPath]:
-    """Where each GPU hangs, by its bus id as sysfs writes it. GPUs that sysfs does not show are left out."""
-    paths: dict[str, PciPath] = {}
-    for raw in gpu_pci_bus_ids:
-        bus_id = sysfs_bus_id(raw)
-        if bus_id is not None and (path := pci_path(sysfs / "bus/pci/devices" / bus_id)):
-            paths[bus_id] = path
-    return paths
-
-
 def place_nics(
-    nics: Sequence[Nic], gpus: Mapping[str, PciPath], gpu_count: int, configured: Mapping[str, Role]
+    nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int, configured: Mapping[str, Role]
 ) -> dict[str, tuple[Role, str]]:
-    """The role of every NIC by its device, and what tells it. `gpu_count` is the number of GPUs known, whether or not
-    sysfs shows where they hang.
-
-    `configured` maps a device name, or a pattern such as ``mlx5_bond_*``, to its role; an exact name wins.
-    """
+    """The role of every NIC by its device, and what tells it. `gpus`: where they hang, as far as sysfs shows it;
+    `gpu_count`: how many are known. `configured` maps a device name, or a pattern such as ``mlx5_bond_*``, to its role;
+    an exact name wins."""
     # How many components are shared with the nearest GPU (1: the root complex alone).
-    nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus.values()), default=0) for nic in nics}
+    nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}
     switch_level = any(depth >= 2 for depth in nearest.values())
-    roots = {path[0] for path in gpus.values()} | {nic.pci_path[0] for nic in nics if nic.pci_path}
+    roots = {path[0] for path in gpus} | {nic.pci_path[0] for nic in nics if nic.pci_path}
     bridge_tells = not switch_level and len(roots) > 1
     placed = switch_level or (bridge_tells and 1 in nearest.values())
     infiniband = sum(nic.link_layer == "InfiniBand" for nic in nics)

@@ -24,6 +24,7 @@ from .base import GAPS, NOTHING_READ, OUT_OF_RANGE, STAYS_MISSING, AbsenceSet, F
 from .counters import CounterRate, NoRate, SysfsFile
 
 ACTIVE = "ACTIVE"
+Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
 TX, RX, WAIT = METRICS = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
 # Names are the kernel's; anything else under the class directory is not ours to open.
 DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
@@ -32,9 +33,12 @@ DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
 _LOOK_SECONDS = 10.0
 # 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
 _SATURATED = 0xFFFFFFFF
-# Errors by which firmware or driver refuse a counter for good, and those of a device that went away.
-_REFUSALS = (errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP)
-_GONE = (errno.ENOENT, errno.ENODEV, errno.ENXIO)
+# "restricted": errors by which firmware or driver refuse a counter for good.
+_ERRORS = {
+    **dict.fromkeys((errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP), "restricted"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "no-permission"),
+    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.ENXIO), "vanished"),
+}
 _MOST = {metric.name: metric.most for metric in FABRIC_METRICS}
 # A port carries no more than a few times its line rate: a bond tells one port's rate and counts two.
 _MOST_LINE_RATES = 4.0
@@ -100,18 +104,16 @@ class Port:
 
 
 class PortSource:
-    """Every port under one class directory of sysfs. `roles` maps a device, ``device/port`` or a pattern to its role.
-
-    `no_ports` is the absence where there are none; None: then nothing is said.
-    """
+    """Every port under one class directory of sysfs. `no_ports`: the absence where there are none; None: then nothing
+    is said."""
 
     name: str
     no_ports: Absence | None = None
 
-    def __init__(self, class_dir: Path, max_gap_seconds: float, roles: Mapping[str, Role] | None) -> None:
+    def __init__(self, class_dir: Path, max_gap_seconds: float, roles: Roles | None) -> None:
         self._class = class_dir
         self._max_gap = max_gap_seconds
-        self._configured: Mapping[str, Role] = roles or {}
+        self._configured: Roles = roles or {}
         self._ports: list[Port] = []
         self._listing: frozenset[str] = frozenset()
         self._looked_at: float | None = None
@@ -205,25 +207,18 @@ class PortSource:
         # What moved something was active: the state, for which some drivers ask the firmware, is then not read.
         if values.get(TX) or values.get(RX):
             return ACTIVE, values, missing
-        state, reason = self._state(port)
-        if reason is not None:
+        text = self._text(port.state)
+        state = parse_port_state(text) if isinstance(text, bytes) else ""
+        if state != ACTIVE:
             port.close()
-            return state, {}, {"*": reason}
+            reason = text if isinstance(text, str) else "port-not-active"
+            return state, {}, {"*": "device-gone" if reason == "vanished" else reason}
         if not (port.counters.get(TX) and port.counters.get(RX)):
             return state, {}, {"*": "unknown-counters"}
         if port.down:
             self.wants_probe = True
             values, missing = self._rates(port, now)
         return state, values, missing
-
-    def _state(self, port: Port) -> tuple[str, str | None]:
-        """The port's state text and, unless it is active, the reason why the port is absent."""
-        try:
-            state = parse_port_state(port.state.read())
-        except OSError as error:
-            reason = self._refusal(port.state.path, error)
-            return "", "device-gone" if reason == "vanished" else reason
-        return state, None if state == ACTIVE else "port-not-active"
 
     def _rates(self, port: Port, now: float) -> tuple[dict[str, float], dict[str, str]]:
         """The rates by metric, and why others are missing."""
@@ -246,35 +241,28 @@ class PortSource:
     def _rate(self, counter: PortCounter, now: float) -> float | str:
         """The rate in its unit, or the reason why there is none."""
         total = 0
-        for file in counter.files:
-            value = self._count(file)
-            if isinstance(value, str):
-                counter.rate.forget()
-                return value
-            total += value
+        for text in map(self._text, counter.files):
+            if isinstance(text, bytes) and text.isdigit() and int(text) != _SATURATED:
+                total += int(text)
+                continue
+            counter.rate.forget()
+            if isinstance(text, str):
+                return text
+            return "counter-saturated" if text.isdigit() else "no-pma" if b"no PMA" in text else "not-a-number"
         rate = counter.rate.rate(total, now)
         return rate.reason if isinstance(rate, NoRate) else rate * counter.factor
 
-    def _count(self, file: SysfsFile) -> int | str:
-        """What a counter stands at, or the reason why that is not known."""
+    def _text(self, file: SysfsFile) -> bytes | str:
+        """What a file says, or the reason why it cannot be read."""
         if file.path in self._refused:
             return "restricted"
         try:
-            raw = file.read().strip()
+            return file.read().strip()
         except OSError as error:
-            return self._refusal(file.path, error)
-        if not raw.isdigit():
-            return "no-pma" if b"no PMA" in raw else "not-a-number"
-        value = int(raw)
-        return "counter-saturated" if value == _SATURATED else value
-
-    def _refusal(self, path: Path, error: OSError) -> str:
-        if error.errno in _REFUSALS:
-            self._refused.add(path)
-            return "restricted"
-        if error.errno in (errno.EACCES, errno.EPERM):
-            return "no-permission"
-        return "vanished" if error.errno in _GONE else "read-failed"
+            reason = _ERRORS.get(error.errno or 0, "read-failed")
+            if reason == "restricted":
+                self._refused.add(file.path)
+            return reason
 
 
 def attribute_text(path: Path) -> str:

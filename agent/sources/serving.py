@@ -18,7 +18,7 @@ from ..config import AgentConfig
 from ..metrics import SERVING_METRICS
 from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
 from ..statistics.latency_bins import MAX_BUCKETS, MEASURES, step_counts
-from .base import NOTHING_READ, OUT_OF_RANGE, Fault, SourceSpec
+from .base import NOTHING_READ, OUT_OF_RANGE, Fault, SourceContext, SourceSpec
 from .pages import FetchedPage, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
@@ -31,8 +31,8 @@ _MOST = {metric.name: metric.most for metric in SERVING_METRICS}
 # Labels that part no engine from another: ranks that repeat the engine's numbers, and a bucket's edge.
 _NOT_PARTS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid", "le"})
 
-# Engines, their series' prefix, and which series tell what, the first asked for first; NAME/LABEL/VALUE is some of one.
-# Names are as in the engines' own documentation; what one does not tell is left out and stays missing.
+# Engines, their series' prefix, and which series tell what, the first that is on the page; NAME/LABEL/VALUE is some of
+# one. Names are as in the engines' own documentation; what one does not tell is left out and stays missing.
 _TABLE = """
 # A ratio whatever it is called; its second name is that of releases before the V1 engine. The second time per token is
 # told beside its new name for some releases; the third counts requests by their mean, not tokens.
@@ -85,50 +85,41 @@ first_token time_to_first_token_seconds
 output_token time_per_output_token_seconds
 """
 # Older TensorRT-LLM backends tell used and max blocks but no fraction.
-_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
+_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics/kv_cache_block_type/"
+_SOME_OF = ("kv_cache_block_type", "request_type")
 # Means over what was counted between two pages, of the histograms whose sum and count tell them.
 _MEANS = dict(zip(("time_to_first_token_seconds", "time_per_output_token_seconds"), MEASURES, strict=True))
 
 
-class Pick(NamedTuple):
-    """A series by name, or some of it by one label's value."""
-
-    name: str
-    label: str = ""
-    value: str = ""
-
-
 class Engine(NamedTuple):
-    """Where an engine tells what; the first that is on the page counts. Rates are of counters. `histograms` are in
-    seconds, by what they are of (`latency_bins.MEASURES`)."""
+    """Where an engine tells what. Rates are of counters; `histograms` are in seconds, by `latency_bins.MEASURES`."""
 
     name: str
     prefix: str
-    gauges: dict[str, list[Pick]]
-    rates: dict[str, list[Pick]]
-    histograms: dict[str, list[Pick]]
+    gauges: dict[str, list[str]]
+    rates: dict[str, list[str]]
+    histograms: dict[str, list[str]]
 
 
 def _engines(table: str) -> list[Engine]:
     engines: list[Engine] = []
     for word, *rest in (line.split() for line in table.splitlines() if line and not line.startswith("#")):
         if word == "engine":
-            engines.append(Engine(rest[0], rest[1], {}, {}, {of: [] for of in MEASURES}))
+            engines.append(Engine(rest[0], rest[1], {}, {}, {}))
             continue
         engine = engines[-1]
-        kind = (
-            engine.histograms if word in MEASURES else engine.rates if word.endswith("_per_second") else engine.gauges
-        )
-        kind[word] = [Pick(engine.prefix + name, *some) for name, *some in (text.split("/") for text in rest)]
+        told = engine.rates if word.endswith("_per_second") else engine.gauges
+        told = engine.histograms if word in MEASURES else told
+        told[word] = [engine.prefix + name for name in rest]
     return engines
 
 
 ENGINES = _engines(_TABLE)
 WANTED = frozenset(
-    pick.name + part
+    name.split("/")[0] + part
     for one in ENGINES
-    for picks, parts in ((one.gauges | one.rates, ("",)), (one.histograms, ("_sum", "_count", "_bucket")))
-    for pick in chain.from_iterable(picks.values())
+    for named, parts in ((one.gauges | one.rates, ("",)), (one.histograms, ("_sum", "_count", "_bucket")))
+    for name in chain.from_iterable(named.values())
     for part in parts
 )
 _NOT_A_SERVER = Fault(
@@ -161,7 +152,6 @@ class ServingSource:
         self,
         reader: PageReader,
         endpoints: Sequence[str],
-        *,
         discover: bool = False,
         locate: Callable[[int], frozenset[int]] = lambda _port: frozenset(),
     ) -> None:
@@ -226,18 +216,18 @@ def _read(page: FetchedPage) -> _Told:
     """What a page tells. Where a frontend passes on another engine's series, the engine with most of them counts."""
     named: dict[str, list[Series]] = {}
     for one in page.series:
-        named.setdefault(one.name, []).append(one)
+        some = "".join(f"/{label}/{one.labels[label]}" for label in _SOME_OF if label in one.labels)
+        named.setdefault(one.name + some, []).append(one)
     counts = [sum(one.name.startswith(engine.prefix) for one in page.series) for engine in ENGINES]
     if not any(counts):
         return _Told(page, None, {}, {})
     engine = ENGINES[counts.index(max(counts))]
     amounts: dict[str, float] = {}
-    for metric, picks in (engine.gauges | engine.rates).items():
-        values = [part[inf] for part in _first(named, picks)]
+    for metric, names in (engine.gauges | engine.rates).items():
+        values = _whole(_first(named, names))
         if metric == "kv_cache_usage" and engine.name == "triton" and not values:
-            used, most = (_first(named, [Pick(_TRITON_BLOCKS, "kv_cache_block_type", of)]) for of in ("used", "max"))
-            blocks = sum(part[inf] for part in most)
-            values = [sum(part[inf] for part in used) / blocks] if blocks else []
+            used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
+            values = [used / most] if most else []
         if values and metric == "kv_cache_usage":
             # A usage far above 1 is a percentage or nonsense, and so is the mean with it.
             odd = [value for value in values if not 0.0 <= value <= 1.001]
@@ -247,8 +237,10 @@ def _read(page: FetchedPage) -> _Told:
             amounts[metric] = max(values) if engine.name == "triton" and metric in engine.gauges else sum(values)
     histograms: dict[str, _Buckets] = {}
     for metric, measure in _MEANS.items():
-        found = {part: _first(named, engine.histograms[measure], part) for part in ("_sum", "_count", "_bucket")}
-        amounts |= {metric + part: sum(one[inf] for one in found[part]) for part in ("_sum", "_count") if found[part]}
+        found = {
+            part: _first(named, engine.histograms.get(measure, ()), part) for part in ("_sum", "_count", "_bucket")
+        }
+        amounts |= {metric + part: sum(_whole(found[part])) for part in ("_sum", "_count") if found[part]}
         buckets = [one for one in found["_bucket"] if len(one) <= MAX_BUCKETS]
         # An edge that not every part has is left out: the counts up to the others hold all the same.
         common = set[float].intersection(*(set(one) for one in buckets)) if buckets else ()
@@ -256,22 +248,23 @@ def _read(page: FetchedPage) -> _Told:
     return _Told(page, engine, amounts, histograms)
 
 
-def _first(named: Mapping[str, Sequence[Series]], picks: Sequence[Pick], suffix: str = "") -> list[_Buckets]:
-    """The first of `picks` that is on the page, by the parts of its server: repeated ranks count once, by the greatest.
+def _first(named: Mapping[str, Sequence[Series]], names: Sequence[str], suffix: str = "") -> list[_Buckets]:
+    """The first of `names` that is on the page, by the parts of its server: repeated ranks count once, by the greatest.
     Each value stands at its upper edge where it is a bucket's, else at ``inf``."""
     parts: dict[tuple[tuple[str, str], ...], _Buckets] = {}
-    for pick in picks:
-        picked = [one for one in named.get(pick.name + suffix, ()) if one.labels.get(pick.label, "") == pick.value]
-        # SGLang tells the whole with an empty priority and each priority again.
-        for one in [one for one in picked if not one.labels.get("priority")] or picked:
-            edge, value = edge_of(one.labels.get("le", "inf")), one.value
-            if edge is not None and value is not None:
-                key = tuple(sorted((name, label) for name, label in one.labels.items() if name not in _NOT_PARTS))
-                part = parts.setdefault(key, {})
-                part[edge] = max(value, part.get(edge, value))
-        if parts:
-            break
+    series = next((named[name + suffix] for name in names if name + suffix in named), [])
+    # SGLang tells the whole with an empty priority and each priority again.
+    for one in [one for one in series if not one.labels.get("priority")] or series:
+        edge, value = edge_of(one.labels.get("le", "inf")), one.value
+        if edge is not None and value is not None:
+            key = tuple(sorted((name, label) for name, label in one.labels.items() if name not in _NOT_PARTS))
+            part = parts.setdefault(key, {})
+            part[edge] = max(value, part.get(edge, value))
     return list(parts.values())
+
+
+def _whole(parts: Sequence[_Buckets]) -> list[float]:
+    return [part[inf] for part in parts if inf in part]
 
 
 def edge_of(text: str) -> float | None:
@@ -316,14 +309,9 @@ def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capabili
     return Fault("not-configured", detail, "Name its page in serving_endpoints, or set serving_discover.")
 
 
-SERVING = SourceSpec(
-    ServingSource.name,
-    lambda context: ServingSource(
-        context.pages,
-        context.config.serving_endpoints,
-        discover=context.config.serving_discover,
-        locate=context.listeners,
-    ),
-    EVERY_SECONDS,
-    _unasked,
-)
+def _build(context: SourceContext) -> ServingSource:
+    config = context.config
+    return ServingSource(context.pages, config.serving_endpoints, config.serving_discover, context.listeners)
+
+
+SERVING = SourceSpec(ServingSource.name, _build, EVERY_SECONDS, _unasked)

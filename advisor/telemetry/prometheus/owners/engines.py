@@ -20,11 +20,11 @@ from .kube import Ranges
 from .owners import label_of
 
 ENGINE_SERIES = frozenset(
-    pick.name + part
+    name.split("/")[0] + part
     for one in ENGINES
-    for picks, part in ((one.gauges | one.rates, ""), (one.histograms, "_bucket"))
-    for named in picks.values()
-    for pick in named
+    for named, part in ((one.gauges | one.rates, ""), (one.histograms, "_bucket"))
+    for names in named.values()
+    for name in names
 )
 _PAGE = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod", "instance")  # names a page of metrics
 # Parts of an engine that count for themselves; what differs in other labels (ranks) repeats the same numbers.
@@ -86,13 +86,13 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
     """Levels, the growth of counters and of every bucket over each row, by the first name that the server has."""
     window, by, parts = queries.row_range(step), ", ".join(_PAGE), ", ".join(_PARTS)
     for engine in ENGINES:
-        for metric, picks in engine.gauges.items():
-            pick = next((one for one in picks if one.name in known), None)
-            if pick is None:
+        for metric, names in engine.gauges.items():
+            name, *some = next((one.split("/") for one in names if one.split("/")[0] in known), ("",))
+            if not name:
                 continue
             # SGLang reports the whole with an empty priority, and each priority again.
-            own = f'{pick.label}="{pick.value}"' if pick.label else 'priority=""'
-            each = f"{pick.name}{queries.selector(matches, own)}{window}"
+            own = f'{some[0]}="{some[1]}"' if some else 'priority=""'
+            each = f"{name}{queries.selector(matches, own)}{window}"
             if metric == "kv_cache_usage":
                 yield Ask(f"{engine.name} {metric}", f"max by ({by}) (avg_over_time({each}))", _PAGE)
                 continue
@@ -101,9 +101,8 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
             for how in ("avg", "max"):
                 query = f"{over} by ({by}) (max by ({parts}) ({how}_over_time({each})))"
                 yield Ask(f"{engine.name} {metric} {how}", query, _PAGE)
-        counters = {metric: [one.name for one in picks] for metric, picks in engine.rates.items()}
-        buckets = {f"{one} buckets": [f"{pick.name}_bucket" for pick in of] for one, of in engine.histograms.items()}
-        for metric, named in {**counters, **buckets}.items():
+        buckets = {f"{one} buckets": [f"{name}_bucket" for name in of] for one, of in engine.histograms.items()}
+        for metric, named in {**engine.rates, **buckets}.items():
             name = next((one for one in named if one in known), None)
             if name is not None:
                 kept = (*_PAGE, "le") if metric in buckets else _PAGE

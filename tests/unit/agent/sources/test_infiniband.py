@@ -360,9 +360,9 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
 def test_roles_by_the_places_of_nics_and_gpus(
     nics: list[Nic], gpus: dict[str, tuple[str, ...]], roles: list[str]
 ) -> None:
-    found = place_nics(nics, gpus, len(gpus), {})
+    found = place_nics(nics, gpus.values(), len(gpus), {})
     assert [found[one.device][0] for one in nics] == roles
-    assert place_nics(nics, gpus, len(gpus), {"*": "storage"})[nics[0].device] == ("storage", "configured")
+    assert place_nics(nics, gpus.values(), len(gpus), {"*": "storage"})[nics[0].device] == ("storage", "configured")
 
 
 def test_an_exact_name_beats_a_pattern() -> None:
