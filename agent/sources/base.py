@@ -17,7 +17,6 @@ from .pages import PageReader
 
 class Source(Protocol):
     """One thing read on this node: probed once (again after a change of hardware), read each tick, closed at the end.
-
     A source never raises for what can be expected of hardware (no driver, a lost GPU, a restricted counter): it leaves
     an `Absence`. What it does raise is recorded as ``source-failed`` and does not touch the other sources. Rates cover
     the time since the previous reading. A source that found other devices than it named sets `wants_probe`.
@@ -74,9 +73,7 @@ GAPS: Mapping[str, Fault] = table_of(
     Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK),
     Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK),
 )
-OUT_OF_RANGE = Fault(
-    "out-of-range", "The reading is impossible, so it is not kept.", "If it stays so, update what reports it."
-)
+OUT_OF_RANGE = Fault("out-of-range", "The reading is impossible.", "If it stays so, update what reports it.")
 
 
 class AbsenceSet:
@@ -110,8 +107,8 @@ class AbsenceSet:
 
 @dataclass(frozen=True, slots=True)
 class UnreadGpu:
-    """A GPU whose driver does not tell how busy its units are: its `uuid`, and how another's page may name it (a MIG
-    instance is its parent's UUID with the id of a GPU instance)."""
+    """A GPU whose driver does not tell how busy its units are, and how a page may name it: a MIG instance is its
+    parent's UUID with the id of a GPU instance."""
 
     uuid: str
     page_uuid: str
@@ -120,11 +117,8 @@ class UnreadGpu:
 
 @dataclass(frozen=True)
 class SourceContext:
-    """What a source may be built from. What is a function is asked again whenever the answer may have changed.
-
-    `gpus`: those that the drivers know; `unread_gpus`: those of them whose activity is for others to tell;
-    `listeners`: the PIDs that listen on a port (slow).
-    """
+    """What a source may be built from. `gpus`: those that the drivers know now; `unread_gpus`: those of them whose
+    activity is for others to tell; `listeners`: the PIDs that listen on a port (slow)."""
 
     config: AgentConfig
     gpus: Callable[[], Sequence[Gpu]] = tuple

@@ -1,5 +1,4 @@
-"""Counters: files of sysfs and procfs that are read at each tick, and rates over measured time. What cannot be a rate
-is a gap with a reason."""
+"""Files of sysfs and procfs that are read at each tick, and rates of counters over measured time."""
 
 from __future__ import annotations
 
@@ -53,11 +52,9 @@ class CounterRate:
 
 
 class SysfsFile:
-    """Reads from offset 0 again and again: sysfs and procfs make their text anew at each such read.
-
-    The descriptor stays open, because a read of it takes 1 us and opening the path 8: with 10 ports of 3 counters that
-    is a quarter of a millisecond a tick. An ordinary file (a fixture) must be rewritten in place.
-    """
+    """A small file that is read from its beginning again and again, for the kernel makes its text anew at each read.
+    The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
+    file (a fixture) must be rewritten in place."""
 
     __slots__ = ("_fd", "path")
 

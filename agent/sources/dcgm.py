@@ -17,8 +17,6 @@ from ..model import Absence, Capability, Gpu, Instant, Probe, Reading
 from .base import NOTHING_READ, STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu
 from .pages import FetchedPage, PageReader, Series, Target
 
-DEFAULT_URL = "http://127.0.0.1:9400/metrics"
-DEFAULT_EVERY_SECONDS = 30.0  # dcgm-exporter's own default (--collect-interval 30000)
 _STALE_PAGES = 3.0  # a page older than this many intervals tells nothing more
 
 # Our metric; its names without DCGM_FI_PROF_, best first; what the exporter's file of counters says of it. Numbers 1002
@@ -76,7 +74,7 @@ _MEANINGS = (
     Fault("not-supported", "DCGM reports that this GPU does not support it.", STAYS_MISSING),
     Fault("no-permission", "DCGM may not read it.", "Run dcgm-exporter as root, with CAP_SYS_ADMIN."),
 )
-_BLANKS = {
+_BLANKS: dict[float, Fault] = {
     blank + place: fault for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for place, fault in enumerate(_MEANINGS)
 }
 _NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is not a number.", _LOG)
@@ -87,8 +85,8 @@ _ELSEWHERE = Fault(
 )
 _STUCK = Fault(
     "profiling-stuck",
-    "The exporter's profiling values are all 0 while kernels run (NVIDIA/DCGM#303).",
-    "Restart dcgm-exporter and its host engine; look for an XID before that time.",
+    "All profiling values are 0 while kernels run (NVIDIA/DCGM#303).",
+    "Restart DCGM; look for an XID.",
 )
 _Values = dict[str, float | Fault]
 
@@ -99,17 +97,13 @@ class DcgmSource:
     name = "dcgm"
 
     def __init__(
-        self,
-        unread_gpus: Callable[[], Sequence[UnreadGpu]],
-        reader: PageReader,
-        url: str = DEFAULT_URL,
-        every_seconds: float = DEFAULT_EVERY_SECONDS,
+        self, unread_gpus: Callable[[], Sequence[UnreadGpu]], reader: PageReader, url: str, every_seconds: float
     ) -> None:
         self._unread = unread_gpus
         self._reader = reader
         self._target = Target(url, WANTED, every_seconds)
         self._primed = False
-        self._seen = 0  # the number of the page that was last given
+        self._seen: FetchedPage | None = None  # the page that was last given
         self._between = NOTHING_READ  # what holds until the next page
 
     def probe(self) -> Probe:
@@ -140,11 +134,11 @@ class DcgmSource:
         page = self._reader.latest(self._target.url)
         if page is None or not primed:  # the loop throws the first reading away: a page would be lost with it
             return NOTHING_READ
-        if page.number == self._seen:
+        if page is self._seen:
             if instant.monotonic_seconds - page.instant.monotonic_seconds > _STALE_PAGES * self._target.every_seconds:
                 self._between = Reading(absences=self._between.absences)
             return self._between
-        self._seen = page.number
+        self._seen = page
         gpus: dict[str, Mapping[str, float]] = {}
         absences = {_not_read(page)} if page.fault is not None else set[Absence]()
         for uuid, values in _read_all(devices, page.series).items() if page.fault is None else ():
@@ -196,8 +190,6 @@ def _value(series: Sequence[Series], most: float) -> float | Fault:
         return _NOT_A_NUMBER
     if blank := _BLANKS.get(int(number) if number.isdecimal() and len(number) < 20 else value):
         return blank
-    if value >= 2**47:
-        return _BLANK  # written with an exponent, a blank has lost its end
     if not 0.0 <= value <= most:
         return _OUT_OF_RANGE
     return min(value, 1.0) if most < 2 else value
@@ -234,4 +226,4 @@ def _unasked(config: AgentConfig, _gpus: Sequence[Gpu], lines: Sequence[Capabili
     return Fault("not-configured", detail, "Set dcgm_url to the page's address.")
 
 
-DCGM = SourceSpec(DcgmSource.name, _build, DEFAULT_EVERY_SECONDS, _unasked)
+DCGM = SourceSpec(DcgmSource.name, _build, 30.0, _unasked)

@@ -1,19 +1,18 @@
 """Plain Ethernet NICs, from ``/sys/class/net/*/statistics``: the kernel's own traffic, in bytes.
 
-Only physical ports: not bridges, bonds, VLANs, veths and tunnels (what they carry passes a physical port and would
-count twice), not virtual functions handed to others, not the lower half of a paravirtual pair. A NIC that is an RDMA
-device too is left to the source `infiniband`: one port is listed once. None of these is a compute fabric unless the
-settings say so: a port that carries the default route is `management`, the others are `unknown`.
+Only physical ports: what bridges, bonds, VLANs, veths and tunnels carry passes one of these and would count twice. Nor
+virtual functions handed to others, nor the lower half of a paravirtual pair. A NIC that is an RDMA device is left to
+the source `infiniband`. None of these is a compute fabric unless the settings say so: a port that carries the default
+route is `management`, the others are `unknown`.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from ..model import Absence, Capability, Probe
+from ..model import Absence, Capability
 from .base import SourceSpec
 from .counters import CounterRate, SysfsFile
 from .pci_topology import configured_role
@@ -33,23 +32,19 @@ class EthernetSource(PortSource):
     def __init__(self, sysfs: Path, procfs: Path, max_gap_seconds: float, roles: Roles | None = None) -> None:
         super().__init__(sysfs / "class/net", max_gap_seconds, roles)
         self._procfs = procfs
-        self._as_rdma: list[Capability] = []
-
-    def probe(self) -> Probe:
-        probe = super().probe()
-        return replace(probe, capabilities=(*self._as_rdma, *probe.capabilities))
 
     def _find_ports(self) -> list[Port]:
         managed = self._default_route()
         ports: list[Port] = []
-        self._as_rdma = []
         for name in sorted(filter(self._is_port, self._listing)):
             home = self._class / name
-            port = Port(name, 1, "Ethernet", SysfsFile(home / "operstate"), home / "speed", origins=_COUNTERS)
+            port = Port(
+                f"{name}/1", name, 1, "Ethernet", SysfsFile(home / "operstate"), home / "speed", origins=_COUNTERS
+            )
             if rdma := _names(home / "device/infiniband"):
                 detail = f"{name} is the RDMA device {clean_text(rdma[0], 64)}; its TCP traffic is not counted."
                 absence = Absence("fabric", port.key, "*", "counted-as-rdma", detail, _LISTED_ONCE)
-                self._as_rdma.append(Capability(self.name, "fabric", port.key, "*", str(home), absence))
+                self._left_out.append(Capability(self.name, "fabric", port.key, "*", str(home), absence))
                 continue
             for metric, file in _COUNTERS.items():
                 port.counters[metric] = [PortCounter([SysfsFile(home / file)], 1, CounterRate(self._max_gap))]

@@ -1,8 +1,7 @@
 """The host beside the GPUs: CPU, IO wait, memory and physical disks, from procfs.
 
-CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: no
-partitions, and no loop, RAM, dm or md devices, whose traffic the disks below them carry already. Network file systems
-are not disks.
+CPU time that a hypervisor took (steal) counts as used. Disks are those that ``/sys/block`` ties to a device: not
+partitions, nor loop, RAM, dm or md devices, whose traffic the disks below them carry already.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ _MOST = {metric.name: metric.most for metric in HOST_METRICS}
 _PROCFS = "Give the agent the host's procfs (--path.procfs)."
 _FAULTS: Mapping[str, Fault] = table_of(
     *GAPS.values(),
-    OUT_OF_RANGE,
     Fault("not-readable", "The file cannot be read or lacks the value.", _PROCFS),
     Fault("no-disk", "No physical disk was found here.", "Nothing to do on a diskless node; else check --path.sysfs."),
     Fault("no-time-passed", "No CPU time passed between two readings.", "Sample less often."),
@@ -60,9 +58,8 @@ class HostSource:
         """What can be read here; also looks anew which disks are physical."""
         self._disks = {name: rates for name, rates in self._disks.items() if rates and self._is_physical(name)}
         beside = HostSource(self._procfs, self._sysfs, self._max_gap)  # this one's counters are left as they are
-        missing = {absence.metric: absence for absence in beside.read(Instant(0.0, 0.0)).absences}
+        absences = {one.metric: one for one in beside.read(Instant(0.0, 0.0)).absences if one.reason not in GAPS}
         beside.close()
-        absences = {metric: one for metric, one in missing.items() if one.reason not in GAPS}
         lines = [Capability(self.name, "host", "", one, origin, absences.get(one)) for one, origin in _ORIGINS.items()]
         return Probe(capabilities=tuple(lines))
 
@@ -70,13 +67,12 @@ class HostSource:
         now = instant.monotonic_seconds
         host: dict[str, float] = {}
         for metric, value in {**self._read_cpu(now), **self._read_memory(), **self._read_disks(now)}.items():
-            reason = value if isinstance(value, str) else None
-            if isinstance(value, float) and not 0.0 <= value <= _MOST.get(metric, _MOST["mem_used_bytes"]):
-                reason = "out-of-range"
-            if reason is not None:
-                self._absent.add("", metric, _FAULTS[reason])
-            elif isinstance(value, float):
+            if isinstance(value, str):
+                self._absent.add("", metric, _FAULTS[value])
+            elif 0.0 <= value <= _MOST.get(metric, _MOST["mem_used_bytes"]):
                 host[metric] = value
+            else:
+                self._absent.add("", metric, OUT_OF_RANGE)
         return Reading(host=host, absences=self._absent.finish())
 
     def close(self) -> None:

@@ -31,16 +31,11 @@ _EFA: _Families = {
 
 
 class InfinibandSource(PortSource):
-    """Every port under ``/sys/class/infiniband``.
-
-    `gpus` says which GPUs are here, by whose place in the PCI tree a NIC's role is told; `roles` wins over that.
-    """
+    """Every port under ``/sys/class/infiniband``. Where `gpus` hang tells a NIC's role; `roles` wins."""
 
     name = "infiniband"
     no_ports = Fault(
-        "no-fabric",
-        "This node shows no InfiniBand, RoCE or EFA device.",
-        "Nothing to do, unless it should have one: then load the NIC's driver.",
+        "no-fabric", "This node shows no InfiniBand, RoCE or EFA device.", "If it has one, load the NIC's driver."
     ).of("source", name)
 
     def __init__(
@@ -52,7 +47,7 @@ class InfinibandSource(PortSource):
 
     def _find_ports(self) -> list[Port]:
         ports = [port for device in sorted(self._listing) for port in self._ports_of(self._class / device)]
-        layers = {port.device: port.link_layer for port in ports}
+        layers: dict[str, LinkLayer] = {port.device: port.link_layer for port in ports}
         nics = [Nic(device, pci_path(self._class / device / "device"), layer) for device, layer in layers.items()]
         gpus = {sysfs_bus_id(gpu.pci_bus_id) or gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id}
         paths = [path for gpu in gpus if (path := pci_path(self._sysfs / "bus/pci/devices" / gpu))]
@@ -74,7 +69,7 @@ class InfinibandSource(PortSource):
             folder = home / "ports" / str(number)
             ethernet = attribute_text(folder / "link_layer") == "Ethernet"
             layer: LinkLayer = "EFA" if driver == "efa" else "Ethernet" if ethernet else "InfiniBand"
-            port = Port(home.name, number, layer, SysfsFile(folder / "state"), folder / "rate")
+            port = Port(f"{home.name}/{number}", home.name, number, layer, SysfsFile(folder / "state"), folder / "rate")
             if layer == "EFA":
                 inner = folder / "hw_counters"
                 # Kernels before 5.15 list the port's counters under the device.

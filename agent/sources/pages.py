@@ -1,10 +1,9 @@
 """Metrics pages of exporters and inference servers, read over HTTP in one thread, so that no tick waits for a server.
 
-A server need not be well-meaning: a page is given 3 s in all (not for each read), 8 MiB, no redirect and no
-compression. Only loopback addresses are read unless the settings say otherwise.
-
-The text format (Prometheus 0.0.4, OpenMetrics) is read here and not by `prometheus_client.parser`, which takes 24 ms
-for a page of vLLM with 1,300 lines where this takes less than 1: only the series that are wanted are taken apart.
+A server need not be well-meaning: a page is given 3 s in all (not for each read) and 8 MiB, and only loopback addresses
+are read unless the settings say otherwise. The text format (Prometheus 0.0.4, OpenMetrics) is read here and not by
+`prometheus_client.parser`, which takes 24 ms for a page of vLLM with 1,300 lines where this takes less than 1: only the
+series that are wanted are taken apart.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from ..base.deadline import Deadline
 from ..base.page_url import PageError, split_url
 from ..model import Instant
 
-MIN_EVERY_SECONDS = 10.0
 TOTAL_SECONDS = 3.0
 _FIRST_PAGES_SECONDS = 4.0
 _LOOK_SECONDS = 0.25  # between two looks at which page is due
+Locate = Callable[[int], frozenset[int]]
 MAX_PAGE_BYTES = 8 * 1024 * 1024
 # Wanted series and their labels: 16 GPUs with 7 MIG instances, 20 fields and 15 labels are 40,000.
 MAX_KEPT = 100_000
@@ -75,11 +74,8 @@ def parse_page(page: bytes, wanted: Collection[str]) -> list[Series]:
             raise PageError("page-too-large", f"The page has more than {MAX_KEPT} series and labels of interest.", "")
         rest = _REST.fullmatch(line[start.end() :].decode("utf-8", "replace")) if start is not None else None
         if start is None or rest is None:
-            raise PageError(
-                "page-malformed",
-                f"Line {place} of the page is not of the text format, so it is no page of metrics.",
-                "See that the address is that of the metrics page.",
-            )
+            said = f"Line {place} of the page is not of the text format, so it is no page of metrics."
+            raise PageError("page-malformed", said, "See that the address is that of the metrics page.")
         pairs = _LABEL.findall(f"{rest[1] or ''}}}")
         labels = {label: _ESCAPE.sub(lambda one: one[1].replace("n", "\n"), text) for label, text in pairs}
         series.append(Series(start[1].decode(), labels, rest[2]))
@@ -98,11 +94,8 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
     host, port, path = split_url(url)
     host = "127.0.0.1" if host == "localhost" else host
     if not remote and not _LOOPBACK.fullmatch(host):
-        raise PageError(
-            "not-loopback",
-            "Only pages of this node (127.0.0.1, ::1, localhost) are read.",
-            "Set scrape_remote = true to read pages of other hosts, on a network you trust.",
-        )
+        said = "Only pages of this node (127.0.0.1, ::1, localhost) are read."
+        raise PageError("not-loopback", said, "On a network you trust, set scrape_remote = true to read others.")
     slow = PageError("page-too-slow", f"The page took longer than {total_seconds:g} s.", "See why its server is slow.")
     connection = HTTPConnection(host, port)
     connection.response_class = BoundedResponse
@@ -112,8 +105,7 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
             headers = {"Accept": "text/plain;version=0.0.4", "Connection": "close", "User-Agent": "skuwise"}
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
-            status, encoding = answer.status, answer.getheader("Content-Encoding", "identity")
-            page = answer.read(MAX_PAGE_BYTES + 1) if status == HTTPStatus.OK else b""
+            page = answer.read(MAX_PAGE_BYTES + 1) if answer.status == HTTPStatus.OK else b""
         except (OSError, HTTPException) as error:
             if deadline.over or isinstance(error, TimeoutError):
                 raise slow from None
@@ -125,12 +117,9 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
             connection.close()
     if deadline.over:  # an answer without a length looks whole wherever it is cut
         raise slow
-    if 300 <= status < 400:
-        raise PageError("redirected", "The server redirected the request.", "Set the address that the page is at.")
-    if status != HTTPStatus.OK:
-        raise PageError("http-status", f"The page answers with status {status}.", "See its server's log.")
-    if encoding != "identity":
-        raise PageError("page-encoded", "The page comes compressed although that was not asked for.", "")
+    if answer.status != HTTPStatus.OK:
+        said = f"The page answers with status {answer.status}; redirects are not followed."
+        raise PageError("http-status", said, "Set the address that the page is at, or see its server's log.")
     if len(page) > MAX_PAGE_BYTES:
         raise PageError("page-too-large", f"The page is larger than {MAX_PAGE_BYTES >> 20} MiB.", "Export less.")
     if answer.length:
@@ -139,21 +128,19 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
 
 
 class Target(NamedTuple):
-    """A page: its address, the names that are wanted of it, and how often it is read (10 s at the least). `locate` is
-    asked, in the thread, for the PIDs that listen on its port; it may be slow."""
+    """A page: its address, the names that are wanted of it, and how often it is read. `locate` is asked, in the thread,
+    for the PIDs that listen on its port; it may be slow."""
 
     url: str
     wanted: Collection[str]
-    every_seconds: float = MIN_EVERY_SECONDS
-    locate: Callable[[int], frozenset[int]] = lambda _port: frozenset()
+    every_seconds: float
+    locate: Locate = lambda _port: frozenset()
 
 
 class FetchedPage(NamedTuple):
-    """What one reading of a target gave. `number` counts readings; `fault`: why there are no series; `pids`: who
-    listens there, as far as can be seen."""
+    """What one reading of a target gave. `fault`: why there are no series; `pids`: who listens there, where seen."""
 
     url: str
-    number: int
     instant: Instant
     series: Sequence[Series] = ()
     fault: PageError | None = None
@@ -199,11 +186,10 @@ class PageReader:
                 if began >= due.get(url, 0.0):
                     self._pages[url] = self._read(target)
                     # From its beginning on, whatever the reading takes: no two are closer than this.
-                    due[url] = began + max(MIN_EVERY_SECONDS, target.every_seconds)
+                    due[url] = began + target.every_seconds
             self._closed.wait(_LOOK_SECONDS)
 
     def _read(self, target: Target) -> FetchedPage:
-        before = self._pages.get(target.url)
         series, pids, fault = list[Series](), frozenset[int](), None
         try:
             series = parse_page(fetch_page(target.url, remote=self._remote), target.wanted)
@@ -213,4 +199,4 @@ class PageReader:
         except Exception as error:  # an unforeseen one must not end the thread
             fault = PageError("source-failed", f"Reading the page failed with {type(error).__name__}.", "Report this.")
         now = Instant(time.time(), time.monotonic())
-        return FetchedPage(target.url, before.number + 1 if before else 1, now, series, fault, pids)
+        return FetchedPage(target.url, now, series, fault, pids)

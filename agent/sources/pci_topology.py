@@ -1,11 +1,10 @@
 """Which NIC serves which GPU, from where they hang in the PCI tree; nearest first.
 
 * They share a PCIe switch or a root port (a component of their paths in sysfs below the root complex): ``compute``.
-* They share the root complex (``pciDDDD:BB``) alone. On bare metal without switches that is as near as it gets, so it
-  counts where no NIC is nearer and where GPUs and NICs are spread over several root complexes.
-* They share nothing (Azure and others give each passed-through device a root of its own). Then EFA is ``compute``;
-  ports named ``..._ib0`` are, and so are InfiniBand NICs that are as many as the GPUs (two at least); ``..._an0`` is
-  Azure's accelerated networking, ``management``. All else is ``unknown``.
+* They share the root complex (``pciDDDD:BB``) alone: as near as it gets without switches. It counts where no NIC is
+  nearer and where GPUs and NICs are spread over several root complexes.
+* They share nothing (Azure gives each passed-through device a root of its own). Then EFA, ports named ``..._ib0`` and
+  InfiniBand NICs that are as many as the GPUs (two at least) are ``compute``; Azure's ``..._an0`` is ``management``.
 
 What is configured wins over all of it. ``storage`` is never guessed: nothing in sysfs tells it.
 """
@@ -16,7 +15,6 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,5 +98,4 @@ def configured_role(name: str, configured: Mapping[str, Role]) -> Role | None:
 
 def _shared(path: PciPath, other: PciPath) -> int:
     """How many components two paths begin with alike."""
-    pairs = zip(path, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return next((n for n, (a, b) in enumerate(zip(path, other, strict=False)) if a != b), min(len(path), len(other)))

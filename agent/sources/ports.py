@@ -1,10 +1,8 @@
 """What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
 
-A port that is not active is absent, not silent. A counter that cannot be a rate (reset, wrap, stuck at its end, too
-long unread) is a gap with its reason, and so is a rate that the port cannot carry. A file that a restricted function
-refuses is not read again: each try would put a line into the kernel's log.
-
-What a *new* device or a port that came up is, only `probe` finds out: `wants_probe` says when it should be called.
+A port that is not active is absent, not silent. A counter that cannot be a rate is a gap with its reason, and so is a
+rate that the port cannot carry. A file that a restricted function refuses is not read again: each try would put a line
+into the kernel's log. What a new device or a port that came up is, only `probe` finds out: see `wants_probe`.
 """
 
 from __future__ import annotations
@@ -78,6 +76,7 @@ class Port:
     doctor says of them; `basis`: what tells the role. `line_rate` in bytes per second, one way; None: not told, as of a
     port that was `down` when it was found."""
 
+    key: str  # device/number
     device: str
     number: int
     link_layer: LinkLayer
@@ -90,10 +89,6 @@ class Port:
     line_rate: float | None = None
     down: bool = False
 
-    @property
-    def key(self) -> str:
-        return f"{self.device}/{self.number}"
-
     def close(self) -> None:
         """Let go of every file, and of what the counters stood at. Idempotent."""
         self.state.close()
@@ -104,8 +99,7 @@ class Port:
 
 
 class PortSource:
-    """Every port under one class directory of sysfs. `no_ports`: the absence where there are none; None: then nothing
-    is said."""
+    """Every port under one class directory of sysfs. `no_ports`: the absence where there are none; None: no word."""
 
     name: str
     no_ports: Absence | None = None
@@ -119,6 +113,7 @@ class PortSource:
         self._looked_at: float | None = None
         self._refused: set[Path] = set()
         self._absent = AbsenceSet("fabric")
+        self._left_out: list[Capability] = []  # lines of devices that another source reads
         self.wants_probe = False
 
     def _find_ports(self) -> list[Port]:
@@ -132,8 +127,9 @@ class PortSource:
     def probe(self) -> Probe:
         self.close()
         self._listing = self._names()
+        self._left_out = []
         self._ports = self._find_ports()
-        lines: list[Capability] = []
+        lines = self._left_out
         for port in self._ports:
             missing = self._read_port(port, 0.0)[2]
             port.close()  # what was counted for this look is not kept
@@ -153,17 +149,19 @@ class PortSource:
 
     def keep_only(self, role: Role) -> None:
         """Read no ports but those of this role, until the next `probe`."""
-        for port in self._ports:
-            if port.role != role:
-                port.close()
         self._ports = [port for port in self._ports if port.role == role]
 
     def read(self, instant: Instant) -> Reading:
         """Rates of every port since the last reading."""
         now = instant.monotonic_seconds
         if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = now
-            self._notice_changes()
+            self._looked_at, listing = now, self._names()
+            for port in self._ports:
+                if port.device not in listing:
+                    port.close()
+            fresh = listing - self._listing - {port.device for port in self._ports}
+            self.wants_probe = self.wants_probe or any(self._is_port(name) for name in fresh)
+            self._listing = listing
         if not self._ports:
             return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else NOTHING_READ
         fabric: dict[str, Mapping[str, float]] = {}
@@ -191,15 +189,6 @@ class PortSource:
             return frozenset(filter(DEVICE_NAME.fullmatch, os.listdir(self._class)))  # noqa: PTH208 - names alone count
         except OSError:
             return frozenset()
-
-    def _notice_changes(self) -> None:
-        listing = self._names()
-        for port in self._ports:
-            if port.device not in listing:
-                port.close()
-        fresh = listing - self._listing - {port.device for port in self._ports}
-        self.wants_probe = self.wants_probe or any(self._is_port(name) for name in fresh)
-        self._listing = listing
 
     def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], dict[str, str]]:
         """Its state, its rates by metric, and why others are missing (``*``: all of them)."""
@@ -268,8 +257,7 @@ class PortSource:
 def attribute_text(path: Path) -> str:
     """One short attribute, cleaned; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return clean_text(file.read(256))
+        return clean_text(path.read_bytes())
     except OSError:
         return ""
 

@@ -1,14 +1,13 @@
 """What local inference servers tell of themselves: how full their KV cache is, who waits, how fast they answer.
 
-A server takes nearly all GPU memory at its start, so allocated memory says nothing about need; its KV cache does. Each
-engine's page is known by its names; counters become rates over the time between two pages. Servers of one endpoint that
-come in several parts (data-parallel ranks, models) are added up, their cache usage is averaged; tensor-parallel ranks
-that repeat the same numbers count once.
+A server takes nearly all GPU memory at its start; its KV cache tells what it needs. Counters become rates over the time
+between two pages. Servers of one endpoint that come in several parts (data-parallel ranks, models) are added up, their
+cache usage is averaged; tensor-parallel ranks that repeat the same numbers count once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from ..metrics import SERVING_METRICS
 from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
 from ..statistics.latency_bins import MAX_BUCKETS, MEASURES, step_counts
 from .base import NOTHING_READ, OUT_OF_RANGE, Fault, SourceContext, SourceSpec
-from .pages import FetchedPage, PageReader, Series, Target
+from .pages import FetchedPage, Locate, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
 # Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
@@ -31,8 +30,8 @@ _MOST = {metric.name: metric.most for metric in SERVING_METRICS}
 # Labels that part no engine from another: ranks that repeat the engine's numbers, and a bucket's edge.
 _NOT_PARTS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid", "le"})
 
-# Engines, their series' prefix, and which series tell what, the first that is on the page; NAME/LABEL/VALUE is some of
-# one. Names are as in the engines' own documentation; what one does not tell is left out and stays missing.
+# Engines by the prefix of their series, and which series tell what: the first that is on the page. NAME/LABEL/VALUE is
+# some of one. Names are as in the engines' own documentation; what one does not tell stays missing.
 _TABLE = """
 # A ratio whatever it is called; its second name is that of releases before the V1 engine. The second time per token is
 # told beside its new name for some releases; the third counts requests by their mean, not tokens.
@@ -67,13 +66,6 @@ generation_tokens_per_second request_generated_tokens_sum
 requests_per_second request_success
 output_token request_mean_time_per_token_duration
 
-# Models of any kind count requests. The histogram of first responses counts chunks or whole answers, not tokens.
-engine triton nv_
-kv_cache_usage trt_llm_kv_cache_block_metrics/kv_cache_block_type/fraction
-requests_running trt_llm_request_metrics/request_type/scheduled
-requests_waiting trt_llm_request_metrics/request_type/waiting inference_pending_request_count
-requests_per_second inference_request_success
-
 engine tensorrt-llm trtllm_
 kv_cache_usage kv_cache_utilization
 requests_running num_requests_running
@@ -83,6 +75,13 @@ generation_tokens_per_second generation_tokens_total
 requests_per_second request_success_total
 first_token time_to_first_token_seconds
 output_token time_per_output_token_seconds
+
+# Last, for it may pass on another's series. Models of any kind count requests. Its first responses are no tokens.
+engine triton nv_
+kv_cache_usage trt_llm_kv_cache_block_metrics/kv_cache_block_type/fraction
+requests_running trt_llm_request_metrics/request_type/scheduled
+requests_waiting trt_llm_request_metrics/request_type/waiting inference_pending_request_count
+requests_per_second inference_request_success
 """
 # Older TensorRT-LLM backends tell used and max blocks but no fraction.
 _TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics/kv_cache_block_type/"
@@ -107,10 +106,9 @@ def _engines(table: str) -> list[Engine]:
         if word == "engine":
             engines.append(Engine(rest[0], rest[1], {}, {}, {}))
             continue
-        engine = engines[-1]
-        told = engine.rates if word.endswith("_per_second") else engine.gauges
-        told = engine.histograms if word in MEASURES else told
-        told[word] = [engine.prefix + name for name in rest]
+        _, prefix, gauges, rates, histograms = engines[-1]
+        told = histograms if word in MEASURES else rates if word.endswith("_per_second") else gauges
+        told[word] = [prefix + name for name in rest]
     return engines
 
 
@@ -131,20 +129,16 @@ _Buckets = dict[float, float]  # upper edge in seconds (``inf``: the whole) -> r
 
 
 class _Told(NamedTuple):
-    """What a page tells. `engine` None: it is no engine's page. `amounts`: gauges, counters, and the sums and counts of
-    histograms; `histograms`: their buckets by measure."""
+    """What a page tells: gauges, counters, sums and counts of histograms; and the histograms' buckets by measure."""
 
     page: FetchedPage
-    engine: Engine | None
+    engine: Engine | None  # None: it is no engine's page
     amounts: dict[str, float]
     histograms: dict[str, _Buckets]
 
 
 class ServingSource:
-    """The pages of the servers that the settings name, and of those at well-known ports where they ask for that.
-
-    `locate` gives the PIDs that listen on a port; it is called off the tick.
-    """
+    """The pages of the servers that the settings name, and of those at well-known ports where they ask for that."""
 
     name = "serving"
 
@@ -153,7 +147,7 @@ class ServingSource:
         reader: PageReader,
         endpoints: Sequence[str],
         discover: bool = False,
-        locate: Callable[[int], frozenset[int]] = lambda _port: frozenset(),
+        locate: Locate = lambda _: frozenset(),
     ) -> None:
         self._reader = reader
         self._named = frozenset(endpoints)
@@ -168,15 +162,16 @@ class ServingSource:
         self._reader.start(self._targets, wait=True)
         lines: list[Capability] = []
         for told in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
-            subject, fault = clean_text(told.page.url), self._fault(told)
+            subject = clean_text(told.page.url)
             if told.engine is None:
-                lines += [Capability(self.name, "source", subject, "*", subject, fault)] if fault else []
+                lines += [Capability(self.name, "source", subject, "*", subject, fault) for fault in self._fault(told)]
                 continue
+            name = told.engine.name
             for metric in _MOST:
-                detail = f"This {told.engine.name} does not report {metric}."
+                detail = f"This {name} does not report {metric}."
                 absence = Absence("source", subject, metric, "not-exported", detail, "A newer release of it may.")
                 there = metric in told.amounts or f"{metric}_sum" in told.amounts
-                origin = f"{told.engine.name} at {subject}"
+                origin = f"{name} at {subject}"
                 lines.append(Capability(self.name, "source", subject, metric, origin, None if there else absence))
         return Probe(capabilities=tuple(lines))
 
@@ -186,14 +181,13 @@ class ServingSource:
         samples: list[ServingSample] = []
         for target in self._targets:
             page, before = self._reader.latest(target.url), self._told.get(target.url)
-            if page is None or (before is not None and before.page.number == page.number):
+            if page is None or (before is not None and before.page is page):
                 continue
             now = self._told[target.url] = _read(page)
-            sample, impossible = _sample(before, now) if before is not None else (None, ())
-            samples += [sample] if sample is not None else []
-            fault, subject = self._fault(now), clean_text(target.url)
-            absent = [OUT_OF_RANGE.of("source", subject, metric) for metric in impossible]
-            self._absent[target.url] = [fault, *absent] if fault is not None else absent
+            found, impossible = _sample(before, now) if before is not None else ([], set[str]())
+            samples += found
+            absent = [OUT_OF_RANGE.of("source", clean_text(target.url), metric) for metric in impossible]
+            self._absent[target.url] = self._fault(now) + absent
             self._absences = frozenset(chain.from_iterable(self._absent.values()))
         return Reading(serving=tuple(samples), absences=self._absences) if self._targets else NOTHING_READ
 
@@ -201,27 +195,26 @@ class ServingSource:
         """End the reader's thread, for all that read pages with it."""
         self._reader.close()
 
-    def _fault(self, told: _Told) -> Absence | None:
+    def _fault(self, told: _Told) -> list[Absence]:
         """Why a page of the settings tells nothing. Nobody said that there is a server at a well-known port."""
         page, subject = told.page, clean_text(told.page.url)
         if page.url not in self._named or told.engine is not None:
-            return None
+            return []
         if page.fault is None:
-            return _NOT_A_SERVER.of("source", subject)
+            return [_NOT_A_SERVER.of("source", subject)]
         said = f"{subject}: {clean_text(page.fault.message)}"
-        return Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)
+        return [Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)]
 
 
 def _read(page: FetchedPage) -> _Told:
-    """What a page tells. Where a frontend passes on another engine's series, the engine with most of them counts."""
+    """What a page tells."""
     named: dict[str, list[Series]] = {}
     for one in page.series:
         some = "".join(f"/{label}/{one.labels[label]}" for label in _SOME_OF if label in one.labels)
         named.setdefault(one.name + some, []).append(one)
-    counts = [sum(one.name.startswith(engine.prefix) for one in page.series) for engine in ENGINES]
-    if not any(counts):
+    engine = next((one for one in ENGINES if any(name.startswith(one.prefix) for name in named)), None)
+    if engine is None:
         return _Told(page, None, {}, {})
-    engine = ENGINES[counts.index(max(counts))]
     amounts: dict[str, float] = {}
     for metric, names in (engine.gauges | engine.rates).items():
         values = _whole(_first(named, names))
@@ -229,9 +222,8 @@ def _read(page: FetchedPage) -> _Told:
             used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
             values = [used / most] if most else []
         if values and metric == "kv_cache_usage":
-            # A usage far above 1 is a percentage or nonsense, and so is the mean with it.
-            odd = [value for value in values if not 0.0 <= value <= 1.001]
-            amounts[metric] = odd[0] if odd else min(1.0, sum(values) / len(values))
+            usage = sum(values) / len(values)
+            amounts[metric] = 1.0 if 1.0 < usage <= 1.001 else usage
         elif values:
             # Triton's gauges count a request of an ensemble once for each model that it waits for.
             amounts[metric] = max(values) if engine.name == "triton" and metric in engine.gauges else sum(values)
@@ -276,12 +268,12 @@ def edge_of(text: str) -> float | None:
     return edge if 0 < edge <= inf else None
 
 
-def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, set[str]]:
-    """What two pages of one engine tell together (None: nothing, or they are too far apart), and the metrics that
+def _sample(before: _Told, now: _Told) -> tuple[list[ServingSample], set[str]]:
+    """What two pages of one engine tell together (empty: nothing, or they are too far apart), and the metrics that
     cannot be as they are told. What went back since the first page, which is a restart, has no rate."""
     page, elapsed = now.page, now.page.instant.monotonic_seconds - before.page.instant.monotonic_seconds
     if now.engine is None or now.engine is not before.engine or not 0 < elapsed <= _MAX_GAP_SECONDS:
-        return None, set()
+        return [], set()
     old = before.amounts
     steps = {key: value - old[key] for key, value in now.amounts.items() if 0.0 <= old.get(key, -1.0) <= value}
     values = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
@@ -292,20 +284,17 @@ def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, set[str]]:
             values[metric] = total / count
     impossible = {metric for metric, value in values.items() if not 0.0 <= value <= _MOST[metric]}
     told = {metric: value for metric, value in values.items() if metric not in impossible}
-    if not told:
-        return None, impossible
     counts = {of: step_counts(before.histograms[of], buckets) for of, buckets in now.histograms.items()}
     latency = {of: bins for of, bins in counts.items() if bins is not None}
-    ts, name = page.instant.wall_seconds, now.engine.name
-    return ServingSample(ts, elapsed, page.url, name, told, page.pids, latency=latency), impossible
+    ts = page.instant.wall_seconds
+    sample = ServingSample(ts, elapsed, page.url, now.engine.name, told, page.pids, latency=latency)
+    return [sample] if told else [], impossible
 
 
 def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
     if not gpus or config.serving_endpoints:
         return None
-    detail = "No inference server's metrics page is configured, so the use of KV caches, queues and tokens is unknown."
-    if config.serving_discover:
-        detail = "No inference server's page was found at the engines' usual ports on this node."
+    detail = "No inference server's metrics page is read, so the use of KV caches, queues and tokens is unknown."
     return Fault("not-configured", detail, "Name its page in serving_endpoints, or set serving_discover.")
 
 

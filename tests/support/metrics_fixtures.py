@@ -95,9 +95,8 @@ class PagesAtHand(PageReader):
         self._put(url, at_seconds, fault=PageError(reason, "It did not work.", "Fix it."))
 
     def _put(self, url: str, at_seconds: float, **told: Any) -> None:
-        before = self.latest(url)
         instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        self._pages[url] = FetchedPage(url, before.number + 1 if before else 1, instant, **told)
+        self._pages[url] = FetchedPage(url, instant, **told)
 
 
 OLD_DCGM = (

@@ -271,7 +271,7 @@ def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], An
         found: list[object] = []
         for number, body in enumerate((honest.encode(), data)):
             at = Instant(T0 + 10.0 * number, 10.0 * number)
-            pages.page = FetchedPage(_URL, number + 1, at, parse_page(body, wanted))
+            pages.page = FetchedPage(_URL, at, parse_page(body, wanted))
             source.probe()
             reading = source.read(at)
             found += [*reading.gpus.values(), *reading.serving]
@@ -281,7 +281,7 @@ def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], An
 
 
 def _dcgm_source(pages: _Pages) -> dcgm.DcgmSource:
-    return dcgm.DcgmSource(lambda: [dcgm.UnreadGpu("GPU-1", "GPU-1")], pages, _URL)
+    return dcgm.DcgmSource(lambda: [dcgm.UnreadGpu("GPU-1", "GPU-1")], pages, _URL, 30.0)
 
 
 def _engine_source(pages: _Pages) -> serving.ServingSource:

@@ -37,7 +37,7 @@ def at(seconds: float) -> Instant:
 
 def source_on(page: str, *lacking: UnreadGpu) -> tuple[DcgmSource, PagesAtHand]:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: lacking or (UnreadGpu(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: lacking or (UnreadGpu(GPU, GPU),), pages, URL, 30.0)
     source.read(at(0))
     pages.put(URL, page, 1)
     return source, pages
@@ -158,7 +158,7 @@ def test_profiling_that_stopped_while_kernels_run_is_a_fault_not_idleness() -> N
 
 def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL, 30.0)
     assert [c.absence.reason for c in source.probe().capabilities if c.absence] == ["not-read-yet"]
     source.read(at(0))
     pages.fail(URL, "unreachable", 1)

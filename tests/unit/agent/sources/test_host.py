@@ -112,6 +112,7 @@ def test_a_reading_that_cannot_be_is_missing(
 )
 def test_a_rate_is_the_delta_over_the_measured_time_and_a_reset_or_long_silence_is_a_gap(steps):
     counter = CounterRate(10.0)
+    now = 0.0
     for value, now, expected in steps:
         assert counter.rate(value, now) == (NoRate(expected) if isinstance(expected, str) else pytest.approx(expected))
     counter.forget()
