@@ -243,7 +243,7 @@ class PortSource:
 
     def _text(self, file: SysfsFile) -> bytes | str:
         """What a file says, or the reason why it cannot be read."""
-        if file.path in self._refused:
+        if self._refused and file.path in self._refused:
             return "restricted"
         try:
             return file.read().strip()

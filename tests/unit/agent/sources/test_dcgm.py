@@ -50,22 +50,18 @@ def reasons(reading: Reading | Probe, uuid: str = GPU) -> dict[str, str]:
     return {a.metric: a.reason for a in found if a.subject == uuid}
 
 
-def test_an_older_exporters_page_is_read_in_base_units() -> None:
-    source, _ = source_on(dcgm_page(RATIOS | BYTES, GPU, OLD_DCGM))
+RENAMED = {
+    name.replace("PIPE_", "").replace("_ACTIVE", "_UTIL_RATIO").replace("OCCUPANCY", "OCCUPANCY_RATIO"): value
+    for name, value in RATIOS.items()
+}
+
+
+@pytest.mark.parametrize(("ratios", "labels"), [(RATIOS, OLD_DCGM), (RENAMED, NEW_DCGM), (RENAMED | RATIOS, NEW_DCGM)])
+def test_pages_of_older_and_newer_exporters_are_read_in_base_units(ratios: dict[str, float], labels: str) -> None:
+    source, _ = source_on(dcgm_page(ratios | BYTES, GPU, labels))
     reading = source.read(at(1))
     assert reading.gpus == {GPU: TRUTH}
     assert reading.absences == frozenset()
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_a_newer_exporters_names_mean_the_same(both: bool) -> None:
-    renamed = {
-        name.replace("PIPE_", "").replace("_ACTIVE", "_UTIL_RATIO").replace("OCCUPANCY", "OCCUPANCY_RATIO"): value
-        for name, value in RATIOS.items()
-    }
-    assert "DCGM_FI_PROF_SM_UTIL_RATIO" in renamed
-    source, _ = source_on(dcgm_page(renamed | BYTES | (RATIOS if both else {}), GPU, NEW_DCGM))
-    assert source.read(at(1)).gpus == {GPU: TRUTH}
 
 
 def test_a_page_is_given_once_and_between_two_pages_its_metrics_are_not_absent() -> None:
