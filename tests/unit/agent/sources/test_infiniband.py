@@ -40,7 +40,7 @@ def test_the_devices_roles_and_rates_of_a_dgx(tmp_path: Path) -> None:
     ("driver", "port", "layer", "line_rate", "counted", "fabric"),
     [
         ("mlx5_core", Port(), "InfiniBand", 50e9, {"port_xmit_data": 1000, "port_xmit_wait": 7}, (2000, 0, 3.5)),
-        ("mlx5_core", Port("Ethernet", rate="200 Gb/sec (4X HDR)"), "Ethernet", 25e9, {"port_rcv_data": 25}, (0, 50, 0)),
+        ("mlx5_core", Port("Ethernet", rate="200 Gb/sec"), "Ethernet", 25e9, {"port_rcv_data": 25}, (0, 50, 0)),
         # Flits of 8 bytes: 2e9 of them in two seconds are 8 GB/s.
         (
             "hfi1", Port(rate="100 Gb/sec (4X EDR)"), "InfiniBand", 12.5e9,
@@ -187,33 +187,30 @@ def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 1
     return home
 
 
-def source_on(root: Path, roles: dict[str, str] | None = None) -> EthernetSource:
-    return EthernetSource(root, root / "proc", 10.0, roles)  # type: ignore[arg-type]
+def source_on(root: Path) -> EthernetSource:
+    return EthernetSource(root, root / "proc", 10.0)
 
 
-def default_route(root: Path, interface: str, table: str = "net/route") -> None:
-    put(
-        root / "proc" / table,
-        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
-        "eth9\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
-        f"{interface}\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0",
-    )
-
-
-def test_ethernet_counts_bytes_over_measured_time(tmp_path: Path) -> None:
-    home = netdev(tmp_path, "eth0")
+def test_ethernet_counts_bytes_over_measured_time_of_a_port_that_is_up(tmp_path: Path) -> None:
+    home = netdev(tmp_path, "eth0", speed=-1, state="down")
     source = source_on(tmp_path)
+    assert source.probe().ports[0].line_rate_bytes_per_second is None
+    reading = source.read(at(0))
+    assert (reading.port_states, reasons(reading)) == ({"eth0/1": "DOWN"}, {"*": "port-not-active"})
+    put(home / "operstate", "up")
+    put(home / "speed", 25_000)
+    source.read(at(1))
+    assert source.wants_probe  # its line rate is to be asked
     (port,) = source.probe().ports
     assert (port.key, port.link_layer, port.role) == ("eth0/1", "Ethernet", "unknown")
-    assert port.line_rate_bytes_per_second == 12.5e9
-    assert reasons(source.read(at(0)))[TX] == "first-reading"
+    assert port.line_rate_bytes_per_second == 25e9 / 8
+    assert reasons(source.read(at(2)))[TX] == "first-reading"
     put(home / "statistics/tx_bytes", 4000)
     put(home / "statistics/rx_bytes", 1000)
-    reading = source.read(at(2))
-    assert reading.fabric == {"eth0/1": {TX: 2000.0, RX: 500.0}}
-    assert reading.port_states == {"eth0/1": "ACTIVE"}
+    reading = source.read(at(4))
+    assert (reading.fabric, reading.port_states) == ({"eth0/1": {TX: 2000.0, RX: 500.0}}, {"eth0/1": "ACTIVE"})
     assert reasons(reading) == {WAIT: "not-supported"}
-    source.close()
+    assert not source.wants_probe
 
 
 def test_only_physical_ethernet_ports_count(tmp_path: Path) -> None:
@@ -235,11 +232,9 @@ def test_a_roce_device_is_listed_once(tmp_path: Path) -> None:
     home = netdev(tmp_path, "eth4")
     (home / "device").unlink()
     (home / "device").symlink_to(tmp_path / "devices/pci0000:10/0000:11:00.0")
-    source = source_on(tmp_path)
-    probe = source.probe()
+    probe = source_on(tmp_path).probe()
     assert probe.ports == ()
     assert [c.absence.reason for c in probe.capabilities if c.absence] == ["counted-as-rdma"]
-    assert source.read(at(0)).fabric == {}
     assert [port.key for port in rdma.probe().ports] == ["x_0/1"]
 
 
@@ -251,25 +246,10 @@ def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Pa
     put(bond / "lower_eth0", "")
     put(bond / "lower_eth1", "")
     put(bond / "lower_bond0.7", "")  # a circle must not be walked for ever
-    default_route(tmp_path, "bond0.7")
+    route = "bond0.7\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0"
+    put(tmp_path / "proc/net/route", f"Iface\tDestination\neth9\t0000A8C0\t0\t1\t0\t0\t0\t00FFFFFF\n{route}")
     roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
     assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
-
-
-def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it_is_up(tmp_path: Path) -> None:
-    home = netdev(tmp_path, "eth0", speed=-1, state="down")
-    source = source_on(tmp_path)
-    assert source.probe().ports[0].line_rate_bytes_per_second is None
-    reading = source.read(at(0))
-    assert reading.port_states == {"eth0/1": "DOWN"}
-    assert reasons(reading) == {"*": "port-not-active"}
-    put(home / "operstate", "up")
-    put(home / "speed", 25_000)
-    source.read(at(1))
-    assert source.wants_probe
-    assert source.probe().ports[0].line_rate_bytes_per_second == 25e9 / 8
-    source.read(at(2))
-    assert not source.wants_probe
 
 
 def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
@@ -337,6 +317,6 @@ def test_roles_by_the_places_of_nics_and_gpus(
 
 
 def test_an_exact_name_beats_a_pattern() -> None:
-    assert configured_role("mlx5_1", {"mlx5_*": "compute", "mlx5_1": "storage"}) == "storage"
-    assert configured_role("mlx5_2", {"mlx5_*": "compute", "mlx5_1": "storage"}) == "compute"
-    assert configured_role("irdma0", {"mlx5_*": "compute"}) is None
+    configured = {"mlx5_*": "compute", "mlx5_1": "storage"}
+    roles = [configured_role(name, configured) for name in ("mlx5_1", "mlx5_2", "irdma0")]  # type: ignore[arg-type]
+    assert roles == ["storage", "compute", None]
