@@ -294,7 +294,7 @@ def _sample(before: _Told, now: _Told) -> tuple[list[ServingSample], set[str]]:
 def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
     if not gpus or config.serving_endpoints:
         return None
-    detail = "No inference server's metrics page is read, so the use of KV caches, queues and tokens is unknown."
+    detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
     return Fault("not-configured", detail, "Name its page in serving_endpoints, or set serving_discover.")
 
 

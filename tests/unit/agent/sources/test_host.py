@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Reading
+from skuwise.agent.sources.base import SourceContext
 from skuwise.agent.sources.counters import CounterRate, NoRate
 from skuwise.agent.sources.host import HostSource
+from skuwise.agent.sources.registry import SOURCES
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
 
@@ -60,6 +63,17 @@ def test_counters_that_go_back_and_long_gaps(trees: tuple[Procfs, Sysfs, HostSou
     proc.cpu(user=1, idle=1)
     assert reasons(source.read(at(2))) == dict.fromkeys(("cpu_util", "io_wait"), "counter-reset")
     assert set(reasons(source.read(at(100))).values()) == {"long-gap"}
+
+
+def test_every_source_bears_its_name_and_reads_a_node_without_anything(tmp_path: Path) -> None:
+    context = SourceContext(AgentConfig(sysfs=tmp_path, procfs=tmp_path))
+    for spec in SOURCES:
+        source = spec.build(context)
+        assert source is not None and source.name == spec.name
+        source.probe()
+        reading = source.read(at(0))
+        assert (reading.fabric, reading.host, reading.gpus) == ({}, {}, {})
+        source.close()
 
 
 def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:

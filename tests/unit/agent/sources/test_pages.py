@@ -82,35 +82,23 @@ def samples(*pages: str, every: float = 10.0) -> list[ServingSample]:
     return found
 
 
-RATES = {"prompt_tokens_per_second": 100.0, "generation_tokens_per_second": 50.0}
+QUEUE = {"requests_running": 7.0, "requests_waiting": 3.0}
+TOKENS = {"prompt_tokens_per_second": 100.0, "generation_tokens_per_second": 50.0}
 TTFT = {"time_to_first_token_seconds": pytest.approx(0.3)}
+KV, OUT, DONE = "kv_cache_usage", {"preemptions_per_second": pytest.approx(0.2)}, {"requests_per_second": 0.4}
 
 
 @pytest.mark.parametrize(
     ("engine", "page", "values"),
     [
-        (
-            "vllm",
-            VLLM,
-            {"kv_cache_usage": 0.4565217391304348, "requests_running": 7.0, "requests_waiting": 3.0}
-            | {"preemptions_per_second": pytest.approx(0.2), "requests_per_second": 0.4} | RATES | TTFT,
-        ),
-        (
-            "sglang",
-            SGLANG,
-            {"kv_cache_usage": 0.55, "requests_running": 4.0, "requests_waiting": 6.0}
-            | {"preemptions_per_second": pytest.approx(0.2)} | RATES | TTFT,
-        ),
-        ("tgi", TGI, {"requests_running": 7.0, "requests_waiting": 2.0} | RATES),
-        ("triton", TRITON, {"kv_cache_usage": 0.25, "requests_running": 7.0, "requests_waiting": 5.0}
-                           | {"requests_per_second": 0.4}),
-        (
-            "tensorrt-llm",
-            TRTLLM,
-            {"kv_cache_usage": 0.25, "requests_running": 7.0, "requests_waiting": 1.0} | RATES | TTFT,
-        ),
+        ("vllm", VLLM, {KV: 0.4565217391304348} | QUEUE | TOKENS | TTFT | OUT | DONE),
+        ("sglang", SGLANG, {KV: 0.55, "requests_running": 4.0, "requests_waiting": 6.0} | TOKENS | TTFT | OUT),
+        ("tgi", TGI, QUEUE | {"requests_waiting": 2.0} | TOKENS),
+        ("triton", TRITON, {KV: 0.25} | QUEUE | {"requests_waiting": 5.0} | DONE),
+        ("vllm", TRITON + VLLM, {KV: 0.4565217391304348} | QUEUE | TOKENS | TTFT | OUT | DONE),
+        ("tensorrt-llm", TRTLLM, {KV: 0.25} | QUEUE | {"requests_waiting": 1.0} | TOKENS | TTFT),
     ],
-)  # fmt: skip
+)
 def test_each_engine_is_known_by_its_page(engine: str, page: str, values: dict[str, float]) -> None:
     (sample,) = samples(counted(page, 0), counted(page, 1))
     assert sample.engine == engine
@@ -197,18 +185,11 @@ def test_doctor_is_told_what_an_engine_tells_and_what_not() -> None:
     assert len(lines) == 9 and set(lines.values()) == {None, "not-exported"}
 
 
-LATENCY = """{name}_bucket{{{{engine="0",le="0.05",model_name="m"}}}} {{fast}}
-{name}_bucket{{{{engine="0",le="0.1",model_name="m"}}}} {{most}}
-{name}_bucket{{{{engine="0",le="2.5",model_name="m"}}}} {{all}}
-{name}_bucket{{{{engine="0",le="+Inf",model_name="m"}}}} {{all}}
-{name}_sum{{{{engine="0",model_name="m"}}}} {{sum}}
-{name}_count{{{{engine="0",model_name="m"}}}} {{all}}
-"""
-
-
 def latency(name: str, n: int) -> str:
     """The histogram's lines after `n` rounds: 100 were counted in each, half within 50 ms, 90 within 100 ms."""
-    return LATENCY.format(name=name).format(fast=50 * n, most=90 * n, all=100 * n, sum=6.0 * n)
+    counts = {"0.05": 50 * n, "0.1": 90 * n, "2.5": 100 * n, "+Inf": 100 * n}
+    lines = [f'{name}_bucket{{engine="0",le="{edge}"}} {count}\n' for edge, count in counts.items()]
+    return "".join(lines) + f'{name}_sum{{engine="0"}} {6.0 * n}\n{name}_count{{engine="0"}} {100 * n}\n'
 
 
 @pytest.mark.parametrize(
