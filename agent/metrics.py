@@ -110,7 +110,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
         "bytes per second",
         64.0,
         "traffic sent by the port (RDMA only on RoCE)",
-        ("port_xmit_data x 4", "EFA hw_counters"),
+        ("port_xmit_data x 4 (Omni-Path x 8)", "EFA hw_counters"),
         most=_FASTEST,
     ),
     Metric(
@@ -118,7 +118,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
         "bytes per second",
         64.0,
         "traffic received by the port (RDMA only on RoCE)",
-        ("port_rcv_data x 4", "EFA hw_counters"),
+        ("port_rcv_data x 4 (Omni-Path x 8)", "EFA hw_counters"),
         most=_FASTEST,
     ),
     Metric(

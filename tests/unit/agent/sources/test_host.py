@@ -76,14 +76,12 @@ def test_every_source_bears_its_name_and_reads_a_node_without_anything(tmp_path:
         source.close()
 
 
-def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
+def test_a_procfs_that_is_hidden_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     source = HostSource(tmp_path / "none", tmp_path / "none", 10)
-    lines = source.probe().capabilities
-    assert len(lines) == 5
-    assert all(line.absence and line.absence.reason == "not-readable" and line.absence.remedy for line in lines)
-    reading = source.read(at(0))
-    assert reading.host == {}
-    assert set(reasons(reading).values()) == {"not-readable"}
+    lines, reading = source.probe().capabilities, source.read(at(0))
+    assert reading.host == {} and len(lines) == 5
+    assert {line.absence for line in lines} == reading.absences
+    assert all(one.reason == "not-readable" and one.remedy for one in reading.absences)
 
 
 @pytest.mark.parametrize(
