@@ -39,8 +39,8 @@ def _rate(name: str, meaning: str, *sources: str) -> Metric:
     return Metric(name, "bytes per second", _KIB, meaning, sources, most=_FASTEST)
 
 
-def _served(name: str, unit: str, quantum: float, meaning: str) -> Metric:
-    return Metric(name, unit, quantum, meaning, ("the server's page",), rolled_up=False)
+def _served(name: str, unit: str, quantum: float, meaning: str, most: float = 1e9) -> Metric:
+    return Metric(name, unit, quantum, meaning, ("the server's page",), rolled_up=False, most=most)
 
 
 GPU_METRICS: tuple[Metric, ...] = (
@@ -110,7 +110,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
         "bytes per second",
         64.0,
         "traffic sent by the port (RDMA only on RoCE)",
-        ("port_xmit_data x 4", "EFA hw_counters"),
+        ("port_xmit_data x 4 (Omni-Path x 8)", "EFA hw_counters"),
         most=_FASTEST,
     ),
     Metric(
@@ -118,7 +118,7 @@ FABRIC_METRICS: tuple[Metric, ...] = (
         "bytes per second",
         64.0,
         "traffic received by the port (RDMA only on RoCE)",
-        ("port_rcv_data x 4", "EFA hw_counters"),
+        ("port_rcv_data x 4 (Omni-Path x 8)", "EFA hw_counters"),
         most=_FASTEST,
     ),
     Metric(
@@ -140,7 +140,7 @@ HOST_METRICS: tuple[Metric, ...] = (
 
 # What local inference servers tell of themselves, each over the time between two readings of their page.
 SERVING_METRICS: tuple[Metric, ...] = (
-    _served("kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use"),
+    _served("kv_cache_usage", "ratio", _RATIO, "share of the KV cache's blocks in use", 1.0),
     _served("requests_running", "requests", 1.0, "requests being worked on"),
     _served("requests_waiting", "requests", 1.0, "requests waiting to be taken up"),
     _served("prompt_tokens_per_second", "tokens per second", 0.1, "prompt tokens taken in"),
@@ -160,6 +160,7 @@ SERVING_METRICS: tuple[Metric, ...] = (
         1e-5,
         "mean over the tokens after the first that were given out in the interval (TGI: over its requests)",
     ),
+    _served("requests_per_second", "requests per second", 1e-3, "requests answered"),
 )
 
 

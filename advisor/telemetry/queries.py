@@ -119,14 +119,15 @@ SERVING = Query(
     " sum(prompt_tokens_per_second * interval_seconds) AS prompt_tokens,"
     " sum(requests_running * interval_seconds) AS running_seconds, max(requests_running) AS running_max,"
     " sum(requests_waiting * interval_seconds) AS waiting_seconds, max(requests_waiting) AS waiting_max,"
+    " sum(requests_per_second * interval_seconds) AS requests,"
     f" NULL AS latency_ts FROM serving_samples WHERE {_SPAN} AND workload_id IS NOT NULL"
     " GROUP BY node, workload_id, engine, kv_percent"
     " UNION ALL SELECT node, workload_id, engine, first_token_bins, output_token_bins,"
-    f" NULL, 0, NULL, 0.0, NULL, NULL, NULL, NULL, NULL, NULL, ts FROM serving_hours WHERE {_SPAN}"
+    f" NULL, 0, NULL, 0.0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, ts FROM serving_hours WHERE {_SPAN}"
     " AND workload_id IS NOT NULL",
     ("node", "workload_id", "engine", "first_token_bins", "output_token_bins"),
     ("kv_percent", "samples", "preemptions", "seconds", "generated_tokens", "prompt_tokens", "running_seconds",
-     "running_max", "waiting_seconds", "waiting_max", "latency_ts"),
+     "running_max", "waiting_seconds", "waiting_max", "requests", "latency_ts"),
 )  # fmt: skip
 # Tokens and the queue by rows of :step seconds (`ts`: their end). `seconds` count where tokens are known,
 # `queue_seconds` where requests at work are.

@@ -76,7 +76,7 @@ def assemble(
         *drivers.guards,
         # Not read by the guards: they wait on threads of their own, and tell while the driver hangs.
         *(source for guard in drivers.guards for source in guard.driver.beside),
-        *(source for spec in SOURCES if (source := spec.built(context)) is not None),
+        *(source for spec in SOURCES if (source := spec.build(context)) is not None),
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()

@@ -1,110 +1,101 @@
-"""InfiniBand, RoCE and EFA traffic from sysfs."""
+"""InfiniBand, RoCE, Omni-Path and EFA traffic: the ports under ``/sys/class/infiniband``.
+
+The unit of a counter is its driver's. ``counters/port_xmit_data`` and ``port_rcv_data`` are words of 4 bytes, also on
+RoCE (there RDMA only), but flits of 8 bytes of the driver hfi1 (Omni-Path). ``port_xmit_wait`` are ticks, in 32 bits.
+``hw_counters`` of the driver efa are bytes. What else a driver has is unknown, and is said to be.
+"""
 
 from __future__ import annotations
 
-import errno
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ..model import Absence, Gpu, LinkLayer, Role
-from .base import Fault, SourceSpec, table_of
-from .pci_topology import Nic, configured_role, gpu_paths, pci_path, place_nics, sysfs_bus_id
-from .port_source import ACTIVE, PortSource
-from .ports import METRICS, PortFiles, find_ports, parse_port_state, parse_rate
+from ..model import Gpu, LinkLayer
+from .base import Fault, SourceSpec
+from .counters import CounterRate, SysfsFile
+from .pci_topology import Nic, configured_role, pci_path, place_nics, sysfs_bus_id
+from .ports import RX, TX, WAIT, Port, PortCounter, PortSource, Roles, attribute_text
 
-_FAULTS = table_of(
-    Fault(
-        "port-not-active",
-        "The port is not ACTIVE, so no traffic is expected on it.",
-        "Check its cable and the subnet manager if it should be in use.",
-    ),
-    Fault(
-        "no-pma",
-        "The port has no performance management agent, so it counts nothing.",
-        "Sample where the physical function is.",
-    ),
-    Fault(
-        "restricted",
-        "The HCA's firmware or driver refuses this counter to this function (EINVAL), as on a DGX or a virtual "
-        "machine. The agent does not retry, to keep the kernel's log clean.",
-        "Sample where the physical function is, or ask its owner to lift the restriction (mlxprivhost).",
-    ),
-    Fault(
-        "unknown-counters",
-        "The port has no byte counters of a known family.",
-        "Report the driver and its counters' names.",
-    ),
-    Fault(
-        "counter-saturated",
-        "The 32-bit counter has reached its maximum and no longer counts.",
-        "Reset it (perfquery -R).",
-    ),
-)
+# By metric: counters of which each tells it, as names to add up.
+_Families = Mapping[str, Sequence[Sequence[str]]]
+_IB: _Families = {TX: [["port_xmit_data"]], RX: [["port_rcv_data"]], WAIT: [["port_xmit_wait"]]}
+_WORD_BYTES = 4
+_DRIVER_WORD_BYTES = {"hfi1": 8}  # drivers/infiniband/hw/hfi1/mad.c
+# drivers/infiniband/hw/efa/efa_verbs.c (names). Whether tx_bytes holds RDMA too is not documented, so the greater
+# counts: both are parts of the truth. rdma_read_resp_bytes is the responder's side of a read, hence sent.
+_EFA: _Families = {
+    TX: [["tx_bytes"], ["send_bytes", "rdma_write_bytes", "rdma_read_resp_bytes"]],
+    RX: [["rx_bytes"], ["recv_bytes", "rdma_read_bytes", "rdma_write_recv_bytes"]],
+}
 
 
 class InfinibandSource(PortSource):
-    """Every port under ``/sys/class/infiniband``.
-
-    `gpus` says which GPUs are here, by whose place in the PCI tree a NIC's role is told; `roles` wins over that.
-    """
+    """Every port under ``/sys/class/infiniband``. Where `gpus` hang tells a NIC's role; `roles` wins."""
 
     name = "infiniband"
-    faults = _FAULTS
-    refusals = frozenset({errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP})
-    no_file = "vanished"
-    # 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
-    saturated = 0xFFFFFFFF
-    active_texts = (b"4: ACTIVE\n",)
-    no_ports = Absence(
-        "source",
-        "infiniband",
-        "*",
-        "no-fabric",
-        "This node shows no InfiniBand, RoCE or EFA device.",
-        "Nothing to do, unless it should have one: then load the NIC's driver.",
-    )
+    no_ports = Fault(
+        "no-fabric", "This node shows no InfiniBand, RoCE or EFA device.", "If it has one, load the NIC's driver."
+    ).of("source", name)
 
     def __init__(
-        self,
-        sysfs: Path,
-        gpus: Callable[[], Sequence[Gpu]],
-        max_gap_seconds: float,
-        roles: Mapping[str, Role] | None = None,
+        self, sysfs: Path, gpus: Callable[[], Sequence[Gpu]], max_gap_seconds: float, roles: Roles | None = None
     ) -> None:
         super().__init__(sysfs / "class/infiniband", max_gap_seconds, roles)
         self._sysfs = sysfs
         self._gpus = gpus
 
-    def _find_ports(self) -> list[PortFiles]:
-        return [port for device in sorted(self._listing) for port in find_ports(self._class / device, self._max_gap)]
-
-    def _place(self, ports: Sequence[PortFiles]) -> dict[str, tuple[Role, str]]:
+    def _find_ports(self) -> list[Port]:
+        ports = [port for device in sorted(self._listing) for port in self._ports_of(self._class / device)]
         layers: dict[str, LinkLayer] = {port.device: port.link_layer for port in ports}
         nics = [Nic(device, pci_path(self._class / device / "device"), layer) for device, layer in layers.items()]
-        bus_ids = [gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id]
-        gpu_count = len({sysfs_bus_id(bus_id) or bus_id for bus_id in bus_ids})
-        placed = place_nics(nics, gpu_paths(self._sysfs, bus_ids), gpu_count, self._configured)
-        return {
-            port.key: (
-                configured_role(port.key, self._configured) or placed[port.device].role,
-                placed[port.device].basis,
-            )
-            for port in ports
-        }
+        gpus = {sysfs_bus_id(gpu.pci_bus_id) or gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id}
+        paths = [path for gpu in gpus if (path := pci_path(self._sysfs / "bus/pci/devices" / gpu))]
+        placed = place_nics(nics, paths, len(gpus), self._configured)
+        for port in ports:
+            role, port.basis = placed[port.device]
+            port.role = configured_role(port.key, self._configured) or role
+        return ports
 
-    def _parse_state(self, raw: bytes) -> str:
-        return ACTIVE if raw in self.active_texts else parse_port_state(raw)
+    def _ports_of(self, home: Path) -> list[Port]:
+        """The ports of one device, by number. A device that goes away meanwhile has none."""
+        try:
+            numbers = sorted(int(entry.name) for entry in (home / "ports").iterdir() if entry.name.isdecimal())
+        except OSError:
+            return []
+        driver = Path(os.path.realpath(home / "device/driver")).name
+        ports: list[Port] = []
+        for number in numbers:
+            folder = home / "ports" / str(number)
+            ethernet = attribute_text(folder / "link_layer") == "Ethernet"
+            layer: LinkLayer = "EFA" if driver == "efa" else "Ethernet" if ethernet else "InfiniBand"
+            port = Port(f"{home.name}/{number}", home.name, number, layer, SysfsFile(folder / "state"), folder / "rate")
+            if layer == "EFA":
+                inner = folder / "hw_counters"
+                # Kernels before 5.15 list the port's counters under the device.
+                alone = len(numbers) == 1 and not (inner / "tx_bytes").exists()
+                self._add_counters(port, home / "hw_counters" if alone else inner, _EFA, 1)
+            else:
+                self._add_counters(port, folder / "counters", _IB, _DRIVER_WORD_BYTES.get(driver, _WORD_BYTES))
+            ports.append(port)
+        return ports
 
-    def _parse_rate(self, text: str) -> float | None:
-        return parse_rate(text)
+    def _add_counters(self, port: Port, folder: Path, families: _Families, word_bytes: int) -> None:
+        for metric, family in families.items():
+            factor = 1 if metric == WAIT else word_bytes
+            there = [names for names in ([n for n in names if (folder / n).exists()] for names in family) if names]
+            if there:
+                sums = " or ".join(" + ".join(names) for names in there)
+                port.origins[metric] = f"{folder.name}/{sums}" + (f" x {factor}" if factor > 1 else "")
+                port.counters[metric] = [
+                    PortCounter([SysfsFile(folder / name) for name in names], factor, CounterRate(self._max_gap))
+                    for names in there
+                ]
 
 
 INFINIBAND = SourceSpec(
-    name=InfinibandSource.name,
-    metrics=METRICS,
-    needs="/sys/class/infiniband",
-    remedy="Load the NIC's driver, or give the agent the host's sysfs (--path.sysfs).",
-    build=lambda context: InfinibandSource(
+    InfinibandSource.name,
+    lambda context: InfinibandSource(
         context.config.sysfs, context.gpus, context.config.max_gap_seconds, context.config.fabric_roles
     ),
 )

@@ -1,15 +1,10 @@
-"""Which NIC serves which GPU, from where they hang in the PCI tree.
+"""Which NIC serves which GPU, from where they hang in the PCI tree; nearest first.
 
-The facts, nearest first:
-
-* They share a PCIe switch or a root port: the paths in sysfs have a component in common below the root complex
-  (``pciDDDD:BB``). The NIC is ``compute``.
-* They share only the root complex (host bridge). On bare metal without switches that is as near as it gets, so it
-  counts where no NIC is nearer and where GPUs and NICs are spread over several root complexes. Where everything hangs
-  on one (an ordinary virtual machine), it tells nothing.
-* They share nothing (Azure and others give each passed-through device a root of its own). Then only tells remain:
-  EFA is ``compute``; ports named ``..._ib0`` are, and so are InfiniBand NICs that are as many as the GPUs (two at
-  least); ``..._an0`` is Azure's accelerated networking, ``management``. All else is ``unknown``.
+* They share a PCIe switch or a root port (a component of their paths in sysfs below the root complex): ``compute``.
+* They share the root complex (``pciDDDD:BB``) alone: as near as it gets without switches. It counts where no NIC is
+  nearer and where GPUs and NICs are spread over several root complexes.
+* They share nothing (Azure gives each passed-through device a root of its own). Then EFA, ports named ``..._ib0`` and
+  InfiniBand NICs that are as many as the GPUs (two at least) are ``compute``; Azure's ``..._an0`` is ``management``.
 
 What is configured wins over all of it. ``storage`` is never guessed: nothing in sysfs tells it.
 """
@@ -18,10 +13,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import NamedTuple
 
 from ..model import LinkLayer, Role
 
@@ -33,22 +28,12 @@ _NAMED_MANAGEMENT = re.compile(r"_an\d+$")
 PciPath = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Nic:
+class Nic(NamedTuple):
     """One RDMA device. `pci_path` runs from the root complex down to the device; empty: not a PCI device."""
 
     device: str
     pci_path: PciPath
     link_layer: LinkLayer
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """A NIC's role, why, and the GPUs (PCI bus ids as sysfs writes them) that are nearest to it."""
-
-    role: Role
-    basis: str
-    gpu_pci_bus_ids: tuple[str, ...] = ()
 
 
 def sysfs_bus_id(bus_id: str) -> str | None:
@@ -69,48 +54,37 @@ def pci_path(device: Path) -> PciPath:
     return ()
 
 
-def gpu_paths(sysfs: Path, gpu_pci_bus_ids: Sequence[str]) -> dict[str, PciPath]:
-    """Where each GPU hangs, by its bus id as sysfs writes it. GPUs that sysfs does not show are left out."""
-    paths: dict[str, PciPath] = {}
-    for raw in gpu_pci_bus_ids:
-        bus_id = sysfs_bus_id(raw)
-        if bus_id is not None and (path := pci_path(sysfs / "bus/pci/devices" / bus_id)):
-            paths[bus_id] = path
-    return paths
-
-
 def place_nics(
-    nics: Sequence[Nic], gpus: Mapping[str, PciPath], gpu_count: int, configured: Mapping[str, Role]
-) -> dict[str, Placement]:
-    """The role of every NIC. `gpu_count` is the number of GPUs known, whether or not sysfs shows where they hang.
-
-    `configured` maps a device name, or a pattern such as ``mlx5_bond_*``, to its role; an exact name wins.
-    """
-    nearest = {nic.device: _nearest(nic.pci_path, gpus) for nic in nics}
-    switch_level = any(depth >= 2 for depth, _ in nearest.values())
-    roots = {path[0] for path in gpus.values()} | {nic.pci_path[0] for nic in nics if nic.pci_path}
+    nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int, configured: Mapping[str, Role]
+) -> dict[str, tuple[Role, str]]:
+    """The role of every NIC by its device, and what tells it. `gpus`: where they hang, as far as sysfs shows it;
+    `gpu_count`: how many are known. `configured` maps a device name, or a pattern such as ``mlx5_bond_*``, to its role;
+    an exact name wins."""
+    # How many components are shared with the nearest GPU (1: the root complex alone).
+    nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}
+    switch_level = any(depth >= 2 for depth in nearest.values())
+    roots = {path[0] for path in gpus} | {nic.pci_path[0] for nic in nics if nic.pci_path}
     bridge_tells = not switch_level and len(roots) > 1
-    placed = switch_level or (bridge_tells and any(depth == 1 for depth, _ in nearest.values()))
+    placed = switch_level or (bridge_tells and 1 in nearest.values())
     infiniband = sum(nic.link_layer == "InfiniBand" for nic in nics)
     one_each = not placed and infiniband == gpu_count >= 2
 
-    def place(nic: Nic) -> Placement:
-        depth, bus_ids = nearest[nic.device]
+    def place(nic: Nic) -> tuple[Role, str]:
         if (role := configured_role(nic.device, configured)) is not None:
-            return Placement(role, "configured", bus_ids if depth >= 2 or bridge_tells else ())
-        if depth >= 2:
-            return Placement("compute", "shares a PCIe switch or root port with a GPU", bus_ids)
-        if depth == 1 and bridge_tells:
-            return Placement("compute", "shares a PCIe root complex with a GPU, and no NIC is nearer to one", bus_ids)
+            return role, "configured"
+        if nearest[nic.device] >= 2:
+            return "compute", "shares a PCIe switch or root port with a GPU"
+        if nearest[nic.device] == 1 and bridge_tells:
+            return "compute", "shares a PCIe root complex with a GPU, and no NIC is nearer to one"
         if nic.link_layer == "EFA":
-            return Placement("compute", "EFA exists for the compute fabric")
+            return "compute", "EFA exists for the compute fabric"
         if not placed and _NAMED_COMPUTE.search(nic.device):
-            return Placement("compute", "named as an InfiniBand compute port; the PCI tree is inconclusive")
+            return "compute", "named as an InfiniBand compute port; the PCI tree is inconclusive"
         if not placed and _NAMED_MANAGEMENT.search(nic.device):
-            return Placement("management", "named as accelerated networking; the PCI tree is inconclusive")
+            return "management", "named as accelerated networking; the PCI tree is inconclusive"
         if one_each and nic.link_layer == "InfiniBand":
-            return Placement("compute", "as many InfiniBand NICs as GPUs; the PCI tree is inconclusive")
-        return Placement("unknown", "not attached to a GPU")
+            return "compute", "as many InfiniBand NICs as GPUs; the PCI tree is inconclusive"
+        return "unknown", "not attached to a GPU"
 
     return {nic.device: place(nic) for nic in nics}
 
@@ -122,17 +96,6 @@ def configured_role(name: str, configured: Mapping[str, Role]) -> Role | None:
     return next((role for pattern, role in configured.items() if fnmatchcase(name, pattern)), None)
 
 
-def _nearest(path: PciPath, gpus: Mapping[str, PciPath]) -> tuple[int, tuple[str, ...]]:
-    """How many components are shared with the nearest GPUs (1: the root complex alone), and which these are."""
-    depths = {bus_id: _shared(path, gpu) for bus_id, gpu in gpus.items()}
-    deepest = max(depths.values(), default=0)
-    return deepest, tuple(sorted(b for b, d in depths.items() if d == deepest)) if deepest else ()
-
-
-def _shared(one: PciPath, other: PciPath) -> int:
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+def _shared(path: PciPath, other: PciPath) -> int:
+    """How many components two paths begin with alike."""
+    return next((n for n, (a, b) in enumerate(zip(path, other, strict=False)) if a != b), min(len(path), len(other)))

@@ -1,164 +1,276 @@
-"""The ports under ``/sys/class/infiniband``: what they say of themselves, and which counters tell their traffic.
+"""What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
 
-Three families of byte counters are known:
-
-* ``counters/port_xmit_data`` and ``port_rcv_data``: InfiniBand and RoCE (there RDMA only), in words of 4 bytes;
-  ``counters/port_xmit_wait`` in ticks, 32 bits wide.
-* ``hw_counters`` of EFA, in bytes. Whether ``tx_bytes`` holds RDMA too is not documented, so each direction is the
-  greater of ``tx_bytes`` and of the sum by operation: both are parts of the truth, so it is never too much.
-* anything else is unknown, and is said to be.
+A port that is not active is absent, not silent. A counter that cannot be a rate is a gap with its reason, and so is a
+rate that the port cannot carry. A file that a restricted function refuses is not read again: each try would put a line
+into the kernel's log. What a new device or a port that came up is, only `probe` finds out: see `wants_probe`.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 from ..base.safe_text import clean_text
-from ..model import LinkLayer
-from .counters import CounterRate
-from .sysfs_file import SysfsFile
+from ..metrics import FABRIC_METRICS
+from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
+from .base import GAPS, NOTHING_READ, OUT_OF_RANGE, STAYS_MISSING, AbsenceSet, Fault, table_of
+from .counters import CounterRate, NoRate, SysfsFile
 
-Direction = Literal["tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"]
-METRICS: tuple[Direction, ...] = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
+ACTIVE = "ACTIVE"
+Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
+TX, RX, WAIT = METRICS = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
+# Names are the kernel's; anything else under the class directory is not ours to open.
+DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
 
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)b/sec", re.IGNORECASE)
+# A node of many containers has hundreds of interfaces that come and go: they are not listed at every tick.
+_LOOK_SECONDS = 10.0
+# 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
+_SATURATED = 0xFFFFFFFF
+# "restricted": errors by which firmware or driver refuse a counter for good.
+_ERRORS = {
+    **dict.fromkeys((errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP), "restricted"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "no-permission"),
+    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.ENXIO), "vanished"),
+}
+_MOST = {metric.name: metric.most for metric in FABRIC_METRICS}
+# A port carries no more than a few times its line rate: a bond tells one port's rate and counts two.
+_MOST_LINE_RATES = 4.0
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT]?)b/sec|$)", re.IGNORECASE)
 _SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_WORD_BYTES = 4.0
-
-# drivers/infiniband/hw/efa/efa_verbs.c (names). rdma_read_resp_bytes is the responder's side of a read, hence sent.
-_EFA: Mapping[Direction, tuple[tuple[str, ...], ...]] = {
-    "tx_bytes_per_second": (("tx_bytes",), ("send_bytes", "rdma_write_bytes", "rdma_read_resp_bytes")),
-    "rx_bytes_per_second": (("rx_bytes",), ("recv_bytes", "rdma_read_bytes", "rdma_write_recv_bytes")),
-}
-_IB: Mapping[Direction, tuple[str, float]] = {
-    "tx_bytes_per_second": ("port_xmit_data", _WORD_BYTES),
-    "rx_bytes_per_second": ("port_rcv_data", _WORD_BYTES),
-    "xmit_wait_per_second": ("port_xmit_wait", 1.0),
-}
+_AT_FUNCTION = "Sample where the physical function is, or ask its owner to lift the restriction (mlxprivhost)."
+_BACK = "It is picked up again when it is back."
+_FAULTS = table_of(
+    *GAPS.values(),
+    OUT_OF_RANGE,
+    Fault("port-not-active", "The port is not up, so no traffic is expected on it.", "Check its cable and its switch."),
+    Fault("device-gone", "The device went away.", _BACK),
+    Fault("vanished", "The counter went away.", _BACK),
+    Fault("no-permission", "The counter may not be read by this user.", "Let the agent's user read sysfs."),
+    Fault("read-failed", "Reading the counter failed; it is tried again at the next tick.", "See the kernel's log."),
+    Fault("not-a-number", "The counter holds no number.", "Report the driver and the text."),
+    Fault("not-supported", "This kind of port has no such counter.", STAYS_MISSING),
+    Fault("no-pma", "The port has no performance management agent, so it counts nothing.", _AT_FUNCTION),
+    Fault("restricted", "Firmware or driver refuse this counter here, so it is not read again.", _AT_FUNCTION),
+    Fault("unknown-counters", "The port has no byte counters of a known family.", "Report its driver and counters."),
+    Fault("counter-saturated", "The 32-bit counter has reached its maximum.", "Reset it (perfquery -R)."),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class CounterFamily:
+class PortCounter:
     """Counters that together tell one metric: the sum of `files` times `factor`, as a `rate`."""
 
-    files: tuple[SysfsFile, ...]
-    factor: float
+    files: Sequence[SysfsFile]
+    factor: int
     rate: CounterRate
 
 
-@dataclass(frozen=True, slots=True)
-class PortFiles:
-    """A port as found: its own words and, per metric, the families that can tell it (the greatest rate counts)."""
+@dataclass(slots=True)
+class Port:
+    """A port as it was found. `counters`: per metric those that can tell it (the greatest rate counts); `origins`: what
+    doctor says of them; `basis`: what tells the role. `line_rate` in bytes per second, one way; None: not told, as of a
+    port that was `down` when it was found."""
 
-    key: str  # device/port
+    key: str  # device/number
     device: str
-    port: int
+    number: int
     link_layer: LinkLayer
     state: SysfsFile
-    families: Mapping[Direction, tuple[CounterFamily, ...]]
-    origins: Mapping[Direction, str]
-    rate: SysfsFile
+    rate: Path
+    counters: dict[str, list[PortCounter]] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+    role: Role = "unknown"
+    basis: str = "its role is unknown"
+    line_rate: float | None = None
+    down: bool = False
 
-    @property
-    def known_counters(self) -> bool:
-        return bool(self.families.get("tx_bytes_per_second")) and bool(self.families.get("rx_bytes_per_second"))
+    def close(self) -> None:
+        """Let go of every file, and of what the counters stood at. Idempotent."""
+        self.state.close()
+        for counter in chain.from_iterable(self.counters.values()):
+            counter.rate.forget()
+            for file in counter.files:
+                file.close()
 
-    @property
-    def files(self) -> tuple[SysfsFile, ...]:
-        counters = (f for families in self.families.values() for family in families for f in family.files)
-        return (self.state, self.rate, *counters)
 
-    def forget(self) -> None:
-        """Drop what the counters stood at."""
-        for families in self.families.values():
-            for family in families:
-                family.rate.forget()
+class PortSource:
+    """Every port under one class directory of sysfs. `no_ports`: the absence where there are none; None: no word."""
+
+    name: str
+    no_ports: Absence | None = None
+
+    def __init__(self, class_dir: Path, max_gap_seconds: float, roles: Roles | None) -> None:
+        self._class = class_dir
+        self._max_gap = max_gap_seconds
+        self._configured: Roles = roles or {}
+        self._ports: list[Port] = []
+        self._listing: frozenset[str] = frozenset()
+        self._looked_at: float | None = None
+        self._refused: set[Path] = set()
+        self._absent = AbsenceSet("fabric")
+        self._left_out: list[Capability] = []  # lines of devices that another source reads
+        self.wants_probe = False
+
+    def _find_ports(self) -> list[Port]:
+        """The ports of the devices in `_listing`, with their roles."""
+        raise NotImplementedError
+
+    def _is_port(self, device: str) -> bool:  # noqa: ARG002
+        """Whether a new device under the class directory is one of ours."""
+        return True
+
+    def probe(self) -> Probe:
+        self.close()
+        self._listing = self._names()
+        self._left_out = []
+        self._ports = self._find_ports()
+        lines = self._left_out
+        for port in self._ports:
+            missing = self._read_port(port, 0.0)[2]
+            port.close()  # what was counted for this look is not kept
+            port.down = missing.get("*", "unknown-counters") != "unknown-counters"
+            # A port that is down reports the rate it would train to at worst, not its line rate.
+            port.line_rate = None if port.down else parse_line_rate(attribute_text(port.rate))
+            for metric in ("*",) if "*" in missing else METRICS:
+                fault = _FAULTS[missing.get(metric, "first-reading")]
+                absence = None if fault.reason in GAPS else fault.of("fabric", port.key, metric)
+                origin = f"{port.origins.get(metric, 'no counter')}; role {port.role}: {port.basis}"
+                lines.append(Capability(self.name, "fabric", port.key, metric, origin, absence))
+        if not self._ports and self.no_ports is not None:
+            lines = [Capability(self.name, "source", self.name, "*", str(self._class), self.no_ports)]
+        self.wants_probe = False
+        found = [FabricPort(one.device, one.number, one.role, one.link_layer, one.line_rate) for one in self._ports]
+        return Probe(ports=tuple(found), capabilities=tuple(lines))
+
+    def keep_only(self, role: Role) -> None:
+        """Read no ports but those of this role, until the next `probe`."""
+        self._ports = [port for port in self._ports if port.role == role]
+
+    def read(self, instant: Instant) -> Reading:
+        """Rates of every port since the last reading."""
+        now = instant.monotonic_seconds
+        if self._looked_at is None or now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at, listing = now, self._names()
+            for port in self._ports:
+                if port.device not in listing:
+                    port.close()
+            fresh = listing - self._listing - {port.device for port in self._ports}
+            self.wants_probe = self.wants_probe or any(self._is_port(name) for name in fresh)
+            self._listing = listing
+        if not self._ports:
+            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else NOTHING_READ
+        fabric: dict[str, Mapping[str, float]] = {}
+        states: dict[str, str] = {}
+        for port in self._ports:
+            state, values, missing = self._read_port(port, now)
+            if state:
+                states[port.key] = state
+            if values:
+                fabric[port.key] = values
+            elif len(missing) == len(METRICS) and len(reasons := set(missing.values())) == 1:
+                missing = {"*": reasons.pop()}
+            for metric, reason in missing.items():
+                self._absent.add(port.key, metric, _FAULTS[reason])
+        return Reading(fabric=fabric, port_states=states, absences=self._absent.finish())
 
     def close(self) -> None:
         """Let go of every file. Idempotent."""
-        for file in self.files:
-            file.close()
+        for port in self._ports:
+            port.close()
 
+    def _names(self) -> frozenset[str]:
+        """The devices under the class directory; empty where there is none."""
+        try:
+            return frozenset(filter(DEVICE_NAME.fullmatch, os.listdir(self._class)))  # noqa: PTH208 - names alone count
+        except OSError:
+            return frozenset()
 
-def parse_rate(text: str) -> float | None:
-    """``400 Gb/sec (4X NDR)`` as bytes per second one way; None if it says nothing."""
-    match = _RATE.match(text)
-    bits = float(match.group(1)) * _SCALE[match.group(2).upper()] if match else 0.0
-    return bits / 8 or None
+    def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], dict[str, str]]:
+        """Its state, its rates by metric, and why others are missing (``*``: all of them)."""
+        values, missing = ({}, {}) if port.down else self._rates(port, now)
+        # What moved something was active: the state, for which some drivers ask the firmware, is then not read.
+        if values.get(TX) or values.get(RX):
+            return ACTIVE, values, missing
+        text = self._text(port.state)
+        state = parse_port_state(text) if isinstance(text, bytes) else ""
+        if state != ACTIVE:
+            port.close()
+            reason = text if isinstance(text, str) else "port-not-active"
+            return state, {}, {"*": "device-gone" if reason == "vanished" else reason}
+        if not (port.counters.get(TX) and port.counters.get(RX)):
+            return state, {}, {"*": "unknown-counters"}
+        if port.down:
+            self.wants_probe = True
+            values, missing = self._rates(port, now)
+        return state, values, missing
 
+    def _rates(self, port: Port, now: float) -> tuple[dict[str, float], dict[str, str]]:
+        """The rates by metric, and why others are missing."""
+        values: dict[str, float] = {}
+        missing: dict[str, str] = {}
+        for metric in METRICS:
+            most = _MOST[metric]
+            if metric != WAIT and port.line_rate is not None:
+                most = min(most, _MOST_LINE_RATES * port.line_rate)
+            rates = [self._rate(counter, now) for counter in port.counters.get(metric, ())]
+            best = max((rate for rate in rates if not isinstance(rate, str)), default=None)
+            if best is None:
+                missing[metric] = str(rates[0]) if rates else "not-supported"
+            elif best > most:
+                missing[metric] = "out-of-range"
+            else:
+                values[metric] = best
+        return values, missing
 
-def parse_port_state(text: str | bytes) -> str:
-    """``4: ACTIVE`` as ``ACTIVE``; empty if it says nothing."""
-    word = clean_text(text, 32)
-    return word.partition(":")[2].strip() if ":" in word else word
+    def _rate(self, counter: PortCounter, now: float) -> float | str:
+        """The rate in its unit, or the reason why there is none."""
+        total = 0
+        for text in map(self._text, counter.files):
+            if isinstance(text, bytes) and text.isdigit() and int(text) != _SATURATED:
+                total += int(text)
+                continue
+            counter.rate.forget()
+            if isinstance(text, str):
+                return text
+            return "counter-saturated" if text.isdigit() else "no-pma" if b"no PMA" in text else "not-a-number"
+        rate = counter.rate.rate(total, now)
+        return rate.reason if isinstance(rate, NoRate) else rate * counter.factor
 
-
-def find_ports(device_dir: Path, max_gap_seconds: float) -> list[PortFiles]:
-    """The ports of one device, by number. A device that goes away meanwhile has none."""
-    try:
-        numbers = sorted(int(entry.name) for entry in (device_dir / "ports").iterdir() if entry.name.isdecimal())
-    except OSError:
-        return []
-    return [_port(device_dir, number, max_gap_seconds, alone=len(numbers) == 1) for number in numbers]
-
-
-def _port(device_dir: Path, number: int, max_gap_seconds: float, *, alone: bool) -> PortFiles:
-    directory = device_dir / "ports" / str(number)
-    layer_text = attribute_text(directory / "link_layer")
-    layer: LinkLayer = "Ethernet" if layer_text == "Ethernet" else "InfiniBand"
-    families: dict[Direction, tuple[CounterFamily, ...]] = {}
-    origins: dict[Direction, str] = {}
-    if _is_efa(device_dir, layer_text):
-        layer = "EFA"
-        # Kernels before 5.15 list the port's counters under the device.
-        folder = next((d for d in _efa_folders(directory, device_dir, alone) if (d / "tx_bytes").exists()), None)
-        if folder is not None:
-            families, origins = _efa_families(folder, max_gap_seconds)
-    else:
-        for metric, (name, factor) in _IB.items():
-            path = directory / "counters" / name
-            if path.exists():
-                families[metric] = (CounterFamily((SysfsFile(path),), factor, CounterRate(max_gap_seconds)),)
-                origins[metric] = f"counters/{name}" + (" x 4" if factor == _WORD_BYTES else "")
-    state, rate = SysfsFile(directory / "state"), SysfsFile(directory / "rate")
-    key = f"{device_dir.name}/{number}"
-    return PortFiles(key, device_dir.name, number, layer, state, families, origins, rate)
-
-
-def _efa_folders(port_dir: Path, device_dir: Path, alone: bool) -> Sequence[Path]:
-    return [port_dir / "hw_counters", *([device_dir / "hw_counters"] if alone else [])]
-
-
-def _efa_families(
-    folder: Path, max_gap_seconds: float
-) -> tuple[dict[Direction, tuple[CounterFamily, ...]], dict[Direction, str]]:
-    families: dict[Direction, tuple[CounterFamily, ...]] = {}
-    origins: dict[Direction, str] = {}
-    for metric, candidates in _EFA.items():
-        found = [tuple(name for name in names if (folder / name).exists()) for names in candidates]
-        families[metric] = tuple(
-            CounterFamily(tuple(SysfsFile(folder / name) for name in names), 1.0, CounterRate(max_gap_seconds))
-            for names in found
-            if names
-        )
-        origins[metric] = "hw_counters: the greater of " + " and ".join(" + ".join(names) for names in found if names)
-    return families, origins
-
-
-def _is_efa(device_dir: Path, link_layer: str) -> bool:
-    driver = Path(os.path.realpath(device_dir / "device/driver")).name
-    return driver == "efa" or (link_layer == "Unspecified" and device_dir.name.startswith(("efa", "rdmap")))
+    def _text(self, file: SysfsFile) -> bytes | str:
+        """What a file says, or the reason why it cannot be read."""
+        if self._refused and file.path in self._refused:
+            return "restricted"
+        try:
+            return file.read().strip()
+        except OSError as error:
+            reason = _ERRORS.get(error.errno or 0, "read-failed")
+            if reason == "restricted":
+                self._refused.add(file.path)
+            return reason
 
 
 def attribute_text(path: Path) -> str:
     """One short attribute, cleaned; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return clean_text(file.read(256))
+        return clean_text(path.read_bytes())
     except OSError:
         return ""
+
+
+def parse_port_state(raw: bytes) -> str:
+    """``4: ACTIVE`` as ``ACTIVE``; so are an interface's ``up`` and ``unknown``, which drivers say that do not keep the
+    state (Documentation/networking/operstates). Empty: it says nothing."""
+    word = clean_text(raw, 32).rpartition(":")[2].strip().upper()
+    return ACTIVE if word in ("UP", "UNKNOWN") else word
+
+
+def parse_line_rate(text: str) -> float | None:
+    """``400 Gb/sec (4X NDR)``, or an interface's speed in Mbit/s, as bytes per second one way; None: not told (-1)."""
+    found = _RATE.match(text)
+    bits = float(found[1]) * _SCALE["M" if found[2] is None else found[2].upper()] if found is not None else 0.0
+    return bits / 8 if 0 < bits < 1e14 else None

@@ -1,7 +1,4 @@
-"""The sources of metrics that the agent has, the best first: where two tell the same of a device, the earlier counts.
-
-GPU drivers come before all of them (`gpu_backends.py`).
-"""
+"""The agent's sources of metrics, the best first: of two that tell the same of a device, the earlier counts."""
 
 from __future__ import annotations
 

@@ -1,387 +1,306 @@
 """What local inference servers tell of themselves: how full their KV cache is, who waits, how fast they answer.
 
-A server takes nearly all GPU memory at its start, so allocated memory says nothing about need; its KV cache does. Each
-engine's page is known by its names; counters become rates over the time between two pages. Servers of one endpoint that
-come in several parts (data-parallel ranks, models) are added up, their cache usage is averaged; tensor-parallel ranks
-that repeat the same numbers count once.
+A server takes nearly all GPU memory at its start; its KV cache tells what it needs. Counters become rates over the time
+between two pages. Servers of one endpoint that come in several parts (data-parallel ranks, models) are added up, their
+cache usage is averaged; tensor-parallel ranks that repeat the same numbers count once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
 from ..config import AgentConfig
 from ..metrics import SERVING_METRICS
 from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
-from ..statistics.latency_bins import MEASURES, step_counts
-from .base import NOTHING_READ, Fault, SourceContext, SourceSpec
-from .latency_pages import Buckets, buckets_of
-from .prometheus_text import Series
-from .scraper import FetchedPage, PageReader, Pages, Target
+from ..statistics.latency_bins import MAX_BUCKETS, MEASURES, step_counts
+from .base import NOTHING_READ, OUT_OF_RANGE, Fault, SourceContext, SourceSpec
+from .pages import FetchedPage, Locate, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
 # Where engines listen unless told otherwise: vLLM and trtllm-serve 8000, SGLang 30000, TGI 3000 (80 in its image),
 # Triton's metrics 8002. Only looked at where the settings ask for it.
-WELL_KNOWN = (
-    "http://127.0.0.1:8000/metrics",
-    "http://127.0.0.1:8000/prometheus/metrics",
-    "http://127.0.0.1:8002/metrics",
-    "http://127.0.0.1:30000/metrics",
-    "http://127.0.0.1:3000/metrics",
-)
-_FIRST_PAGES_SECONDS = 4.0
+_PLACES = ("8000/metrics", "8000/prometheus/metrics", "8002/metrics", "30000/metrics", "3000/metrics")
+WELL_KNOWN = tuple(f"http://127.0.0.1:{place}" for place in _PLACES)
 _MAX_GAP_SECONDS = 120.0  # two pages further apart say nothing about a rate
+_MOST = {metric.name: metric.most for metric in SERVING_METRICS}
+# Labels that part no engine from another: ranks that repeat the engine's numbers, and a bucket's edge.
+_NOT_PARTS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid", "le"})
 
-# Ranks of one engine: each repeats the engine's numbers.
-_REPEATED = frozenset({"tp_rank", "pp_rank", "moe_ep_rank", "pid"})
+# Engines by the prefix of their series, and which series tell what: the first that is on the page. NAME/LABEL/VALUE is
+# some of one. Names are as in the engines' own documentation; what one does not tell stays missing.
+_TABLE = """
+# A ratio whatever it is called; its second name is that of releases before the V1 engine. The second time per token is
+# told beside its new name for some releases; the third counts requests by their mean, not tokens.
+engine vllm vllm:
+kv_cache_usage kv_cache_usage_perc gpu_cache_usage_perc
+requests_running num_requests_running
+requests_waiting num_requests_waiting
+prompt_tokens_per_second prompt_tokens_total
+generation_tokens_per_second generation_tokens_total
+preemptions_per_second num_preemptions_total
+requests_per_second request_success_total
+first_token time_to_first_token_seconds
+output_token inter_token_latency_seconds time_per_output_token_seconds request_time_per_output_token_seconds
+
+engine sglang sglang:
+kv_cache_usage token_usage
+requests_running num_running_reqs
+requests_waiting num_queue_reqs
+prompt_tokens_per_second prompt_tokens_total
+generation_tokens_per_second generation_tokens_total
+preemptions_per_second num_retracted_requests_total
+requests_per_second num_requests_total
+first_token time_to_first_token_seconds
+output_token inter_token_latency_seconds time_per_output_token_seconds
+
+# Sums of histograms over requests count tokens, when the request is done. The time per token is each request's mean.
+engine tgi tgi_
+requests_running batch_current_size
+requests_waiting queue_size
+prompt_tokens_per_second request_input_length_sum
+generation_tokens_per_second request_generated_tokens_sum
+requests_per_second request_success
+output_token request_mean_time_per_token_duration
+
+engine tensorrt-llm trtllm_
+kv_cache_usage kv_cache_utilization
+requests_running num_requests_running
+requests_waiting num_requests_waiting
+prompt_tokens_per_second prompt_tokens_total
+generation_tokens_per_second generation_tokens_total
+requests_per_second request_success_total
+first_token time_to_first_token_seconds
+output_token time_per_output_token_seconds
+
+# Last, for it may pass on another's series. Models of any kind count requests. Its first responses are no tokens.
+engine triton nv_
+kv_cache_usage trt_llm_kv_cache_block_metrics/kv_cache_block_type/fraction
+requests_running trt_llm_request_metrics/request_type/scheduled
+requests_waiting trt_llm_request_metrics/request_type/waiting inference_pending_request_count
+requests_per_second inference_request_success
+"""
+# Older TensorRT-LLM backends tell used and max blocks but no fraction.
+_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics/kv_cache_block_type/"
+_SOME_OF = ("kv_cache_block_type", "request_type")
+# Means over what was counted between two pages, of the histograms whose sum and count tell them.
+_MEANS = dict(zip(("time_to_first_token_seconds", "time_per_output_token_seconds"), MEASURES, strict=True))
 
 
-class _Pick(NamedTuple):
-    """A series by name, or some of it by one label's value."""
-
-    name: str
-    label: str = ""
-    value: str = ""
-
-
-class _Engine(NamedTuple):
-    """Where an engine tells what; the first that is on the page counts. Rates are of counters."""
+class Engine(NamedTuple):
+    """Where an engine tells what. Rates are of counters; `histograms` are in seconds, by `latency_bins.MEASURES`."""
 
     name: str
     prefix: str
-    gauges: Mapping[str, tuple[_Pick, ...]]
-    rates: Mapping[str, tuple[_Pick, ...]]
-    first_token: str  # a histogram's name, in seconds; empty: not told
-    pace: tuple[str, ...]  # likewise of the time for each token after the first, newest name first
+    gauges: dict[str, list[str]]
+    rates: dict[str, list[str]]
+    histograms: dict[str, list[str]]
 
 
-def _engine(name: str, prefix: str, first_token: str = "", pace: str = "", **metrics: str) -> _Engine:
-    """An engine by the names of its series, without the prefix that all have; ``NAME/LABEL=VALUE`` is some of one."""
-    picks: dict[str, tuple[_Pick, ...]] = {}
-    for metric, names in metrics.items():
-        parts = [one.replace("=", "/").split("/") for one in names.split()]
-        picks[metric] = tuple(_Pick(prefix + one, *rest) for one, *rest in parts)
-    rates = {metric: one for metric, one in picks.items() if metric.endswith("_per_second")}
-    gauges = {metric: one for metric, one in picks.items() if metric not in rates}
-    tokens = tuple(prefix + one for one in pace.split())
-    return _Engine(name, prefix, gauges, rates, first_token and prefix + first_token, tokens)
+def _engines(table: str) -> list[Engine]:
+    engines: list[Engine] = []
+    for word, *rest in (line.split() for line in table.splitlines() if line and not line.startswith("#")):
+        if word == "engine":
+            engines.append(Engine(rest[0], rest[1], {}, {}, {}))
+            continue
+        _, prefix, gauges, rates, histograms = engines[-1]
+        told = histograms if word in MEASURES else rates if word.endswith("_per_second") else gauges
+        told[word] = [prefix + name for name in rest]
+    return engines
 
 
-# Names as the engines' own documentation gives them; what one does not tell is left out and stays missing.
-ENGINES = (
-    _engine(
-        "vllm",
-        "vllm:",
-        "time_to_first_token_seconds",
-        # The second is its name of old, told beside the first for some releases ("DEPRECATED: Use
-        # vllm:inter_token_latency_seconds instead"); the third counts requests by their mean, not tokens.
-        "inter_token_latency_seconds time_per_output_token_seconds request_time_per_output_token_seconds",
-        # A ratio whatever it is called; the second name is that of releases before the V1 engine.
-        kv_cache_usage="kv_cache_usage_perc gpu_cache_usage_perc",
-        requests_running="num_requests_running",
-        requests_waiting="num_requests_waiting",
-        prompt_tokens_per_second="prompt_tokens_total",
-        generation_tokens_per_second="generation_tokens_total",
-        preemptions_per_second="num_preemptions_total",
-    ),
-    _engine(
-        "sglang",
-        "sglang:",
-        "time_to_first_token_seconds",
-        "inter_token_latency_seconds time_per_output_token_seconds",
-        kv_cache_usage="token_usage",
-        requests_running="num_running_reqs",
-        requests_waiting="num_queue_reqs",
-        prompt_tokens_per_second="prompt_tokens_total",
-        generation_tokens_per_second="generation_tokens_total",
-        preemptions_per_second="num_retracted_requests_total",
-    ),
-    _engine(
-        "tgi",
-        "tgi_",
-        # No first token is told; the time per token is a mean for each request.
-        pace="request_mean_time_per_token_duration",
-        requests_running="batch_current_size",
-        requests_waiting="queue_size",
-        # Histograms over requests: their sums count tokens, when the request is done.
-        prompt_tokens_per_second="request_input_length_sum",
-        generation_tokens_per_second="request_generated_tokens_sum",
-    ),
-    _engine(
-        "triton",
-        "nv_",
-        # Its histogram of first responses counts chunks, or whole answers where nothing is streamed: not tokens.
-        "",
-        kv_cache_usage="trt_llm_kv_cache_block_metrics/kv_cache_block_type=fraction",
-        requests_running="trt_llm_request_metrics/request_type=scheduled",
-        requests_waiting="trt_llm_request_metrics/request_type=waiting inference_pending_request_count",
-    ),
-    _engine(
-        "tensorrt-llm",
-        "trtllm_",
-        "time_to_first_token_seconds",
-        "time_per_output_token_seconds",
-        kv_cache_usage="kv_cache_utilization",
-        requests_running="num_requests_running",
-        requests_waiting="num_requests_waiting",
-        prompt_tokens_per_second="prompt_tokens_total",
-        generation_tokens_per_second="generation_tokens_total",
-    ),
+ENGINES = _engines(_TABLE)
+WANTED = frozenset(
+    name.split("/")[0] + part
+    for one in ENGINES
+    for named, parts in ((one.gauges | one.rates, ("",)), (one.histograms, ("_sum", "_count", "_bucket")))
+    for name in chain.from_iterable(named.values())
+    for part in parts
 )
-# Older TensorRT-LLM backends tell used and max blocks but no fraction.
-_TRITON_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
-
-
-def _names(engine: _Engine) -> set[str]:
-    names = {pick.name for picks in (*engine.gauges.values(), *engine.rates.values()) for pick in picks}
-    histograms = [one for one in (engine.first_token, *engine.pace) if one]
-    return names | {f"{one}_{part}" for one in histograms for part in ("sum", "count", "bucket")}
-
-
-WANTED = frozenset(name for engine in ENGINES for name in _names(engine))
 _NOT_A_SERVER = Fault(
     "not-a-server",
     "The page has no metrics of vLLM, SGLang, TGI, Triton or TensorRT-LLM.",
     "Switch its metrics on (SGLang: --enable-metrics), or fix serving_endpoints (trtllm-serve: /prometheus/metrics).",
 )
-_NAME_PAGES = "Where one runs here, name its page in serving_endpoints (or set serving_discover)."
+_Buckets = dict[float, float]  # upper edge in seconds (``inf``: the whole) -> requests or tokens up to it
 
 
-class _State(NamedTuple):
-    """What was read of an endpoint last: its page's number and time, its counters, and its histograms by what they are
-    of (`latency_bins.MEASURES`)."""
+class _Told(NamedTuple):
+    """What a page tells: gauges, counters, sums and counts of histograms; and the histograms' buckets by measure."""
 
-    number: int
-    engine: str
-    instant: Instant
-    counters: Mapping[str, float]
-    histograms: Mapping[str, Buckets]
+    page: FetchedPage
+    engine: Engine | None  # None: it is no engine's page
+    amounts: dict[str, float]
+    histograms: dict[str, _Buckets]
 
 
 class ServingSource:
-    """The pages of the servers that the settings name, and of those at well-known ports where they ask for that.
-
-    `locate` gives the PIDs that listen on a port; it is called off the tick.
-    """
+    """The pages of the servers that the settings name, and of those at well-known ports where they ask for that."""
 
     name = "serving"
 
     def __init__(
         self,
-        reader: Pages,
+        reader: PageReader,
         endpoints: Sequence[str],
-        *,
         discover: bool = False,
-        every_seconds: float = EVERY_SECONDS,
-        locate: Callable[[int], frozenset[int]] | None = None,
+        locate: Locate = lambda _: frozenset(),
     ) -> None:
         self._reader = reader
-        self._named = tuple(dict.fromkeys(endpoints))
-        self._urls = tuple(dict.fromkeys((*self._named, *(WELL_KNOWN if discover else ()))))
-        self._targets = tuple(Target(url, WANTED, every_seconds, locate) for url in self._urls)
-        self._states: dict[str, _State] = {}
-        self._faults: dict[str, Absence | None] = {}
+        self._named = frozenset(endpoints)
+        urls = dict.fromkeys((*endpoints, *(WELL_KNOWN if discover else ())))
+        self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in urls]
+        self._told: dict[str, _Told] = {}
+        self._absent: dict[str, list[Absence]] = {}  # by address
         self._absences: frozenset[Absence] = frozenset()
-        self._started = False
 
     def probe(self) -> Probe:
-        """What each page tells. Only the first call waits, for the first pages."""
-        if not self._urls:
-            return Probe()
-        if not self._started:
-            self._start()
-            self._reader.wait(self._urls, _FIRST_PAGES_SECONDS)
-        lines = [line for url in self._urls if (page := self._reader.latest(url)) for line in self._lines(url, page)]
+        """What each page tells."""
+        self._reader.start(self._targets, wait=True)
+        lines: list[Capability] = []
+        for told in (_read(page) for target in self._targets if (page := self._reader.latest(target.url))):
+            subject = clean_text(told.page.url)
+            if told.engine is None:
+                lines += [Capability(self.name, "source", subject, "*", subject, fault) for fault in self._fault(told)]
+                continue
+            name = told.engine.name
+            for metric in _MOST:
+                detail = f"This {name} does not report {metric}."
+                absence = Absence("source", subject, metric, "not-exported", detail, "A newer release of it may.")
+                there = metric in told.amounts or f"{metric}_sum" in told.amounts
+                origin = f"{name} at {subject}"
+                lines.append(Capability(self.name, "source", subject, metric, origin, None if there else absence))
         return Probe(capabilities=tuple(lines))
 
-    def read(self, instant: Instant) -> Reading:
+    def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - samples carry the time of their page
         """A sample of each page that arrived since the last reading and has one before it."""
-        del instant  # samples carry the time of their page
-        if not self._urls:
-            return NOTHING_READ
-        if not self._started:
-            self._start()
+        self._reader.start(self._targets)
         samples: list[ServingSample] = []
-        news = False
-        for url in self._urls:
-            page = self._reader.latest(url)
-            known = self._states.get(url)
-            if page is None or (known is not None and known.number == page.number):
+        for target in self._targets:
+            page, before = self._reader.latest(target.url), self._told.get(target.url)
+            if page is None or (before is not None and before.page is page):
                 continue
-            news = True
-            sample = self._take(url, page, known)
-            if sample is not None:
-                samples.append(sample)
-        if news and (now := frozenset(filter(None, self._faults.values()))) != self._absences:
-            self._absences = now
-        return Reading(serving=tuple(samples), absences=self._absences)
+            now = self._told[target.url] = _read(page)
+            found, impossible = _sample(before, now) if before is not None else ([], set[str]())
+            samples += found
+            absent = [OUT_OF_RANGE.of("source", clean_text(target.url), metric) for metric in impossible]
+            self._absent[target.url] = self._fault(now) + absent
+            self._absences = frozenset(chain.from_iterable(self._absent.values()))
+        return Reading(serving=tuple(samples), absences=self._absences) if self._targets else NOTHING_READ
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
         self._reader.close()
 
-    def _start(self) -> None:
-        self._started = True
-        self._reader.start(self._targets)
-
-    def _take(self, url: str, page: FetchedPage, known: _State | None) -> ServingSample | None:
-        engine = engine_of(page.series)
-        self._faults[url] = self._fault(url, page, engine)
-        if page.fault is not None or engine is None:
-            self._states[url] = _State(page.number, "", page.instant, {}, {})
-            return None
-        counters = _counters(engine, page.series)
-        histograms = _histograms(engine, page.series)
-        self._states[url] = _State(page.number, engine.name, page.instant, counters, histograms)
-        if known is None or known.engine != engine.name:
-            return None
-        elapsed = page.instant.monotonic_seconds - known.instant.monotonic_seconds
-        if not 0 < elapsed <= _MAX_GAP_SECONDS:
-            return None
-        values = _gauges(engine, page.series) | _rates(engine, known.counters, counters, elapsed)
-        if not values:
-            return None
-        steps = {name: step_counts(known.histograms[name], own) for name, own in histograms.items()}
-        latency = {name: counts for name, counts in steps.items() if counts is not None}
-        return ServingSample(page.instant.wall_seconds, elapsed, url, engine.name, values, page.pids, latency=latency)
-
-    def _fault(self, url: str, page: FetchedPage, engine: _Engine | None) -> Absence | None:
-        if (page.fault is None and engine is not None) or url not in self._named:
-            return None  # nobody said that there is a server at a well-known port
-        subject = clean_text(url)
-        if page.fault is None:
-            return _NOT_A_SERVER.of("source", subject)
-        said = f"{subject}: {clean_text(page.fault.message)}"
-        return Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)
-
-    def _lines(self, url: str, page: FetchedPage) -> list[Capability]:
-        engine = engine_of(page.series)
-        absence = self._fault(url, page, engine)
-        subject = clean_text(url)
-        if absence is not None:
-            return [Capability(self.name, "source", subject, "*", subject, absence)]
-        if engine is None:
+    def _fault(self, told: _Told) -> list[Absence]:
+        """Why a page of the settings tells nothing. Nobody said that there is a server at a well-known port."""
+        page, subject = told.page, clean_text(told.page.url)
+        if page.url not in self._named or told.engine is not None:
             return []
-        told = {*_gauges(engine, page.series), *_counters(engine, page.series)}
-        origin = f"{engine.name} at {subject}"
-        lines: list[Capability] = []
-        for metric in SERVING_METRICS:
-            silent = Absence(
-                "source", subject, metric.name, "not-exported", f"This {engine.name} does not report {metric.name}.",
-                "Nothing to do; a newer release of it may.",
-            )  # fmt: skip
-            there = metric.name in told or f"{metric.name}_sum" in told
-            lines.append(Capability(self.name, "source", subject, metric.name, origin, None if there else silent))
-        return lines
+        if page.fault is None:
+            return [_NOT_A_SERVER.of("source", subject)]
+        said = f"{subject}: {clean_text(page.fault.message)}"
+        return [Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)]
 
 
-def engine_of(series: Sequence[Series]) -> _Engine | None:
-    """Which engine's names are on a page; the one with most where a frontend passes on another's."""
-    counts = {engine.name: sum(one.name.startswith(engine.prefix) for one in series) for engine in ENGINES}
-    best = max(ENGINES, key=lambda engine: counts[engine.name])
-    return best if counts[best.name] else None
+def _read(page: FetchedPage) -> _Told:
+    """What a page tells."""
+    named: dict[str, list[Series]] = {}
+    for one in page.series:
+        some = "".join(f"/{label}/{one.labels[label]}" for label in _SOME_OF if label in one.labels)
+        named.setdefault(one.name + some, []).append(one)
+    engine = next((one for one in ENGINES if any(name.startswith(one.prefix) for name in named)), None)
+    if engine is None:
+        return _Told(page, None, {}, {})
+    amounts: dict[str, float] = {}
+    for metric, names in (engine.gauges | engine.rates).items():
+        values = _whole(_first(named, names))
+        if metric == "kv_cache_usage" and engine.name == "triton" and not values:
+            used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
+            values = [used / most] if most else []
+        if values and metric == "kv_cache_usage":
+            usage = sum(values) / len(values)
+            amounts[metric] = 1.0 if 1.0 < usage <= 1.001 else usage
+        elif values:
+            # Triton's gauges count a request of an ensemble once for each model that it waits for.
+            amounts[metric] = max(values) if engine.name == "triton" and metric in engine.gauges else sum(values)
+    histograms: dict[str, _Buckets] = {}
+    for metric, measure in _MEANS.items():
+        found = {
+            part: _first(named, engine.histograms.get(measure, ()), part) for part in ("_sum", "_count", "_bucket")
+        }
+        amounts |= {metric + part: sum(_whole(found[part])) for part in ("_sum", "_count") if found[part]}
+        buckets = [one for one in found["_bucket"] if len(one) <= MAX_BUCKETS]
+        # An edge that not every part has is left out: the counts up to the others hold all the same.
+        common = set[float].intersection(*(set(one) for one in buckets)) if buckets else ()
+        histograms[measure] = {edge: sum(one[edge] for one in buckets) for edge in common}
+    return _Told(page, engine, amounts, histograms)
 
 
-def _pick(series: Sequence[Series], pick: _Pick) -> list[float]:
-    """One value per engine part: repeated ranks count once, by the greatest."""
-    parts: dict[tuple[tuple[str, str], ...], float] = {}
-    named = [one for one in series if one.name == pick.name and one.labels.get(pick.label, "") == pick.value]
+def _first(named: Mapping[str, Sequence[Series]], names: Sequence[str], suffix: str = "") -> list[_Buckets]:
+    """The first of `names` that is on the page, by the parts of its server: repeated ranks count once, by the greatest.
+    Each value stands at its upper edge where it is a bucket's, else at ``inf``."""
+    parts: dict[tuple[tuple[str, str], ...], _Buckets] = {}
+    series = next((named[name + suffix] for name in names if name + suffix in named), [])
     # SGLang tells the whole with an empty priority and each priority again.
-    for one in [one for one in named if not one.labels.get("priority")] or named:
-        value = one.value
-        if value is None or value < 0:
-            continue
-        key = tuple(sorted((name, label) for name, label in one.labels.items() if name not in _REPEATED))
-        parts[key] = max(value, parts.get(key, 0.0))
+    for one in [one for one in series if not one.labels.get("priority")] or series:
+        edge, value = edge_of(one.labels.get("le", "inf")), one.value
+        if edge is not None and value is not None:
+            key = tuple(sorted((name, label) for name, label in one.labels.items() if name not in _NOT_PARTS))
+            part = parts.setdefault(key, {})
+            part[edge] = max(value, part.get(edge, value))
     return list(parts.values())
 
 
-def _first(series: Sequence[Series], picks: Sequence[_Pick]) -> list[float]:
-    return next((values for pick in picks if (values := _pick(series, pick))), [])
+def _whole(parts: Sequence[_Buckets]) -> list[float]:
+    return [part[inf] for part in parts if inf in part]
 
 
-def _gauges(engine: _Engine, series: Sequence[Series]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for metric, picks in engine.gauges.items():
-        values = _first(series, picks)
-        if metric == "kv_cache_usage":
-            if not values and engine.name == "triton":
-                values = _used_blocks(series)
-            # A usage far above 1 is a percentage or nonsense: neither is known, so neither is kept.
-            if values and max(values) <= 1.001:
-                found[metric] = min(1.0, sum(values) / len(values))
-        elif values:
-            # Triton counts a request of an ensemble once for each model that it waits for.
-            found[metric] = max(values) if engine.name == "triton" else sum(values)
-    return found
+def edge_of(text: str) -> float | None:
+    """A bucket's upper edge in seconds, of its label ``le``; None where it is no number above 0."""
+    try:
+        edge = float(text) if len(text) <= 32 else 0.0
+    except ValueError:
+        return None
+    return edge if 0 < edge <= inf else None
 
 
-def _used_blocks(series: Sequence[Series]) -> list[float]:
-    used = sum(_pick(series, _Pick(_TRITON_BLOCKS, "kv_cache_block_type", "used")))
-    most = sum(_pick(series, _Pick(_TRITON_BLOCKS, "kv_cache_block_type", "max")))
-    return [used / most] if most else []
-
-
-def _counters(engine: _Engine, series: Sequence[Series]) -> dict[str, float]:
-    found = {metric: sum(values) for metric, picks in engine.rates.items() if (values := _first(series, picks))}
-    for metric, histograms in _MEANS.items():
-        for suffix in ("_sum", "_count"):
-            values = _first(series, [_Pick(name + suffix) for name in histograms(engine)])
-            if values:
-                found[metric + suffix] = sum(values)
-    return found
-
-
-# Means over what was counted between two pages, and the histograms whose sum and count tell them.
-_MEANS: Mapping[str, Callable[[_Engine], Sequence[str]]] = {
-    "time_to_first_token_seconds": lambda engine: [engine.first_token] if engine.first_token else [],
-    "time_per_output_token_seconds": lambda engine: engine.pace,
-}
-
-
-def histograms_of(engine: _Engine) -> Mapping[str, Sequence[str]]:
-    """An engine's histograms by what they are of (`latency_bins.MEASURES`): their names, the first asked for first."""
-    return {measure: names(engine) for measure, names in zip(MEASURES, _MEANS.values(), strict=True)}
-
-
-def _histograms(engine: _Engine, series: Sequence[Series]) -> dict[str, Buckets]:
-    return {measure: buckets_of(series, names, _REPEATED) for measure, names in histograms_of(engine).items()}
-
-
-def _rates(engine: _Engine, before: Mapping[str, float], now: Mapping[str, float], elapsed: float) -> dict[str, float]:
-    """Rates of what both pages count; none of what went back, which is a restart."""
-    steps = {key: now[key] - before[key] for key in now if key in before and now[key] >= before[key]}
-    found = {metric: steps[metric] / elapsed for metric in engine.rates if metric in steps}
+def _sample(before: _Told, now: _Told) -> tuple[list[ServingSample], set[str]]:
+    """What two pages of one engine tell together (empty: nothing, or they are too far apart), and the metrics that
+    cannot be as they are told. What went back since the first page, which is a restart, has no rate."""
+    page, elapsed = now.page, now.page.instant.monotonic_seconds - before.page.instant.monotonic_seconds
+    if now.engine is None or now.engine is not before.engine or not 0 < elapsed <= _MAX_GAP_SECONDS:
+        return [], set()
+    old = before.amounts
+    steps = {key: value - old[key] for key, value in now.amounts.items() if 0.0 <= old.get(key, -1.0) <= value}
+    values = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
+    values |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
     for metric in _MEANS:
-        count = steps.get(f"{metric}_count")
-        if count and f"{metric}_sum" in steps:
-            found[metric] = steps[f"{metric}_sum"] / count
-    return found
-
-
-def _build(context: SourceContext) -> ServingSource:
-    config = context.config
-    reader = context.shared(PageReader, lambda: PageReader(remote=config.scrape_remote))
-    return ServingSource(reader, config.serving_endpoints, discover=config.serving_discover, locate=context.listeners)
+        count, total = steps.get(f"{metric}_count"), steps.get(f"{metric}_sum")
+        if count and total is not None:
+            values[metric] = total / count
+    impossible = {metric for metric, value in values.items() if not 0.0 <= value <= _MOST[metric]}
+    told = {metric: value for metric, value in values.items() if metric not in impossible}
+    counts = {of: step_counts(before.histograms[of], buckets) for of, buckets in now.histograms.items()}
+    latency = {of: bins for of, bins in counts.items() if bins is not None}
+    ts = page.instant.wall_seconds
+    sample = ServingSample(ts, elapsed, page.url, now.engine.name, told, page.pids, latency=latency)
+    return [sample] if told else [], impossible
 
 
 def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
     if not gpus or config.serving_endpoints:
         return None
-    detail = "No inference server's metrics page is configured, so the use of KV caches, queues and tokens is unknown."
-    if config.serving_discover:
-        detail = "No inference server's page was found at the engines' usual ports on this node."
-    return Fault("not-configured", detail, _NAME_PAGES)
+    detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
+    return Fault("not-configured", detail, "Name its page in serving_endpoints, or set serving_discover.")
 
 
-SERVING = SourceSpec(
-    name=ServingSource.name,
-    metrics=tuple(metric.name for metric in SERVING_METRICS),
-    needs="an inference server's page of metrics",
-    remedy=_NAME_PAGES,
-    build=_build,
-    every_seconds=EVERY_SECONDS,
-    unasked=_unasked,
-)
+def _build(context: SourceContext) -> ServingSource:
+    config = context.config
+    return ServingSource(context.pages, config.serving_endpoints, config.serving_discover, context.listeners)
+
+
+SERVING = SourceSpec(ServingSource.name, _build, EVERY_SECONDS, _unasked)

@@ -27,7 +27,7 @@ from .wal import WRITER_CHECKPOINT_PAGES, set_up
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
 
-SCHEMA_VERSION = 1007
+SCHEMA_VERSION = 1008
 
 _MAGIC = b"SQLite format 3\x00"
 _LOG_MAGIC = (0x377F0682, 0x377F0683)  # https://www.sqlite.org/fileformat2.html#walformat

@@ -1,4 +1,4 @@
--- skuwise schema 1.7 (PRAGMA user_version = 1007).
+-- skuwise schema 1.8 (PRAGMA user_version = 1008).
 -- Tables are private and compact; the views below are the contract (docs/metrics.md).
 -- Values are integers: value in base units = stored integer x the metric's quantum (agent/model.py).
 -- A sample's id is tick id * 4096 + device id, so that a tick's rows lie together and no second index is needed.
@@ -180,7 +180,7 @@ CREATE TABLE serving_sample (
     id INTEGER PRIMARY KEY, server_id INTEGER NOT NULL REFERENCES server (id), workload_ref INTEGER, ts REAL NOT NULL,
     interval_ms INTEGER NOT NULL, kv_cache_usage INTEGER, requests_running INTEGER, requests_waiting INTEGER,
     prompt_tokens_per_second INTEGER, generation_tokens_per_second INTEGER, time_to_first_token_seconds INTEGER,
-    preemptions_per_second INTEGER, time_per_output_token_seconds INTEGER
+    preemptions_per_second INTEGER, time_per_output_token_seconds INTEGER, requests_per_second INTEGER
 );
 CREATE INDEX serving_sample_by_ts ON serving_sample (ts);
 -- How long a server's requests waited, by the hour, as counts in fixed bins. Percentiles do not add up, counts do: each
@@ -669,7 +669,8 @@ CREATE VIEW serving_samples AS SELECT
     s.generation_tokens_per_second * 0.1 AS generation_tokens_per_second,
     s.time_to_first_token_seconds * 1e-04 AS time_to_first_token_seconds,
     s.preemptions_per_second * 1e-03 AS preemptions_per_second,
-    s.time_per_output_token_seconds * 1e-05 AS time_per_output_token_seconds
+    s.time_per_output_token_seconds * 1e-05 AS time_per_output_token_seconds,
+    s.requests_per_second * 1e-03 AS requests_per_second
     FROM serving_sample s JOIN server v ON v.id = s.server_id JOIN node n ON n.id = v.node_id
     LEFT JOIN workload w ON w.id = s.workload_ref;
 CREATE VIEW serving_hours AS SELECT

@@ -5,11 +5,11 @@ import http.server
 import socket
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.model import Instant
-from skuwise.agent.sources.prometheus_text import PageParser
-from skuwise.agent.sources.scraper import FetchedPage, Target
+from skuwise.agent.sources.pages import FetchedPage, PageReader, Target, parse_page
 
 Handler = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -76,42 +76,27 @@ def raw_server(talk: Callable[[socket.socket], None]) -> Iterator[str]:
         thread.join()
 
 
-class PagesAtHand:
+class PagesAtHand(PageReader):
     """A reader whose pages a test puts there."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.targets: dict[str, Target] = {}
-        self.pages: dict[str, FetchedPage] = {}
         self.waited = 0
-        self.closed = False
 
-    def put(self, url: str, text: str, at_seconds: float, pids: Collection[int] = ()) -> None:
-        before = self.pages.get(url)
-        parser = PageParser(self.targets[url].wanted)
-        parser.feed(text.encode())
-        instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        self.pages[url] = FetchedPage(
-            before.number + 1 if before else 1, instant, tuple(parser.finish()), pids=frozenset(pids)
-        )
-
-    def fail(self, url: str, reason: str, at_seconds: float) -> None:
-        before = self.pages.get(url)
-        instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
-        error = PageError(reason, "It did not work.", "Fix it.")
-        self.pages[url] = FetchedPage(before.number + 1 if before else 1, instant, fault=error)
-
-    def start(self, targets: Sequence[Target]) -> None:
+    def start(self, targets: Sequence[Target], *, wait: bool = False) -> None:
+        self.waited += wait and any(target.url not in self.targets for target in targets)
         self.targets |= {target.url: target for target in targets}
 
-    def latest(self, url: str) -> FetchedPage | None:
-        return self.pages.get(url)
+    def put(self, url: str, text: str, at_seconds: float, pids: Collection[int] = ()) -> None:
+        self._put(url, at_seconds, series=parse_page(text.encode(), self.targets[url].wanted), pids=frozenset(pids))
 
-    def wait(self, urls: Collection[str], timeout_seconds: float) -> bool:
-        self.waited += 1
-        return all(url in self.pages for url in urls)
+    def fail(self, url: str, reason: str, at_seconds: float) -> None:
+        self._put(url, at_seconds, fault=PageError(reason, "It did not work.", "Fix it."))
 
-    def close(self) -> None:
-        self.closed = True
+    def _put(self, url: str, at_seconds: float, **told: Any) -> None:
+        instant = Instant(1_790_000_000.0 + at_seconds, at_seconds)
+        self._pages[url] = FetchedPage(url, instant, **told)
 
 
 OLD_DCGM = (
@@ -150,6 +135,8 @@ vllm:time_to_first_token_seconds_bucket{{engine="0",le="0.001",model_name="meta-
 vllm:time_to_first_token_seconds_bucket{{engine="0",le="+Inf",model_name="meta-llama/Llama-3.1-8B"}} {first}.0
 vllm:time_to_first_token_seconds_count{{engine="0",model_name="meta-llama/Llama-3.1-8B"}} {first}.0
 vllm:time_to_first_token_seconds_sum{{engine="0",model_name="meta-llama/Llama-3.1-8B"}} {first_sum}
+vllm:request_success_total{{engine="0",finished_reason="stop",model_name="meta-llama/Llama-3.1-8B"}} {first}.0
+vllm:request_success_total{{engine="0",finished_reason="length",model_name="meta-llama/Llama-3.1-8B"}} 3.0
 vllm:cache_config_info{{block_size="16",engine="0",gpu_memory_utilization="0.9",num_gpu_blocks="27915"}} 1.0
 """
 SGLANG = """sglang:num_running_reqs{{model_name="m",tp_rank="0"}} 4.0
@@ -183,6 +170,7 @@ nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="max",version="1"}
 nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="tokens_per",model="tensorrt_llm",version="1"}} 64
 nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="used",model="tensorrt_llm",version="1"}} 1000
 nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="max",model="tensorrt_llm",version="1"}} 4000
+nv_inference_request_success{{model="ensemble",version="1"}} {first}
 nv_inference_first_response_histogram_ms_count{{model="ensemble",version="1"}} {first}
 nv_inference_first_response_histogram_ms_sum{{model="ensemble",version="1"}} {first_sum}
 """

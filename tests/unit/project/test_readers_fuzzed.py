@@ -35,10 +35,10 @@ from skuwise.agent.jobs.slurm_job import parse_job_file
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.settings import parse_zone
 from skuwise.agent.slurm_jobs.table_file import read_job_table
-from skuwise.agent.sources import dcgm, http_fetch, serving
+from skuwise.agent.sources import dcgm, serving
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.sources.infiniband import InfinibandSource
-from skuwise.agent.sources.scraper import FetchedPage
+from skuwise.agent.sources.pages import FetchedPage, PageReader, parse_page
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import SkuwiseError
@@ -249,25 +249,15 @@ def _read_fabric(name: str) -> Callable[[Path, bytes], object]:
     return read
 
 
-def _page(text: str) -> Callable[[Path], bytes]:
-    return _text(f"HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n{text}")
-
-
-class _Pages:
+class _Pages(PageReader):
     """A reader of pages that has one at hand."""
 
-    def __init__(self) -> None:
-        self.page: FetchedPage | None = None
+    page: FetchedPage | None = None
 
-    def start(self, targets: object) -> None: ...
+    def start(self, targets: object, *, wait: bool = False) -> None: ...
 
     def latest(self, url: str) -> FetchedPage | None:
         return self.page
-
-    def wait(self, urls: object, timeout_seconds: float) -> bool:
-        return True
-
-    def close(self) -> None: ...
 
 
 def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], Any]) -> Callable[[Path, bytes], object]:
@@ -275,9 +265,9 @@ def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], An
         pages = _Pages()
         source = make(pages)
         found: list[object] = []
-        for number, body in enumerate((_page(honest)(folder), data)):
+        for number, body in enumerate((honest.encode(), data)):
             at = Instant(T0 + 10.0 * number, 10.0 * number)
-            pages.page = FetchedPage(number + 1, at, tuple(http_fetch._answer(iter([body]), wanted, 1 << 20)))
+            pages.page = FetchedPage(_URL, at, parse_page(body, wanted))
             source.probe()
             reading = source.read(at)
             found += [*reading.gpus.values(), *reading.serving]
@@ -287,13 +277,14 @@ def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], An
 
 
 def _dcgm_source(pages: _Pages) -> dcgm.DcgmSource:
-    return dcgm.DcgmSource(lambda: [dcgm.UnreadGpu("GPU-1", "GPU-1")], pages, "http://127.0.0.1:9400/metrics")
+    return dcgm.DcgmSource(lambda: [dcgm.UnreadGpu("GPU-1", "GPU-1")], pages, _URL, 30.0)
 
 
 def _engine_source(pages: _Pages) -> serving.ServingSource:
-    return serving.ServingSource(reader=pages, endpoints=("http://127.0.0.1:8000/metrics",))
+    return serving.ServingSource(pages, (_URL,))
 
 
+_URL = "http://127.0.0.1:8000/metrics"
 _ENGINE = VLLM.format(running=3, preemptions=1, prompt=900, generated=800, first=7, first_sum=0.5)
 _DCGM = """# TYPE DCGM_FI_PROF_SM_ACTIVE gauge
 DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-1",modelName="NVIDIA H100",Hostname="h",pod="p \\"q\\""} 0.5
@@ -368,10 +359,10 @@ READERS = (
     Reader("diskstats", _text("   8 0 sda 100 0 2000 5 60 0 7000 8 0 9 10\n"), _read_host("proc/diskstats")),
     Reader("port counter", _text("123456\n"), _read_fabric("counters/port_xmit_data")),
     Reader("port state", _text("4: ACTIVE\n"), _read_fabric("state")),
-    Reader("dcgm page", _page(_DCGM), _read_page(_DCGM, dcgm.WANTED, _dcgm_source),
-           (b'{a="x"} 1', b" NaN", b"Content-Length: 99999999999\r\n"), (PageError,)),
-    Reader("engine page", _page(_ENGINE), _read_page(_ENGINE, serving.WANTED, _engine_source),
-           (b'le="+Inf"', b"Transfer-Encoding: chunked\r\n", b"# TYPE x counter"), (PageError,)),
+    Reader("dcgm page", _text(_DCGM), _read_page(_DCGM, dcgm.WANTED, _dcgm_source),
+           (b'{a="x"} 1', b" NaN", b" 9223372036854775794"), (PageError,)),
+    Reader("engine page", _text(_ENGINE), _read_page(_ENGINE, serving.WANTED, _engine_source),
+           (b'le="+Inf"', b" 1e999", b"# TYPE x counter"), (PageError,)),
     Reader("prices", _text(_PRICES), _of_file("p.yaml", _read_prices), _YAML),
     Reader("team", _text("namespace: [search]\n"), _of_site("teams/search/team.yaml", load_teams), _YAML),
     Reader("custom rule", _text(_CUSTOM), _of_site("custom/slow-input.yaml", load_custom_rules), _YAML),

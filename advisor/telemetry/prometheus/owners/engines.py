@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from .....agent.sources.latency_pages import edge_of
-from .....agent.sources.serving import ENGINES, histograms_of
+from .....agent.sources.serving import ENGINES, edge_of
 from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
 from ... import queries as store
 from ..client.range_planner import Ask
@@ -20,17 +19,12 @@ from ..promql import promql as queries
 from .kube import Ranges
 from .owners import label_of
 
-_REQUESTS = {  # counters of answered requests
-    "vllm": "vllm:request_success_total",
-    "sglang": "sglang:num_requests_total",
-    "tgi": "tgi_request_success",
-    "triton": "nv_inference_request_success",
-    "tensorrt-llm": "trtllm_request_success_total",
-}
 ENGINE_SERIES = frozenset(
-    {pick.name for one in ENGINES for picks in (*one.gauges.values(), *one.rates.values()) for pick in picks}
-    | set(_REQUESTS.values())
-    | {f"{name}_bucket" for one in ENGINES for names in histograms_of(one).values() for name in names}
+    name.split("/")[0] + part
+    for one in ENGINES
+    for named, part in ((one.gauges | one.rates, ""), (one.histograms, "_bucket"))
+    for names in named.values()
+    for name in names
 )
 _PAGE = ("cluster", "exported_namespace", "namespace", "exported_pod", "pod", "instance")  # names a page of metrics
 # Parts of an engine that count for themselves; what differs in other labels (ranks) repeats the same numbers.
@@ -44,7 +38,7 @@ _AMOUNTS = {
     "prompt_tokens_per_second": "prompt_tokens",
     "generation_tokens_per_second": "generated_tokens",
     "preemptions_per_second": "preemptions",
-    "requests": "requests",
+    "requests_per_second": "requests",
 }
 _LEVELS = {"requests_running": "running", "requests_waiting": "waiting"}
 _Page = tuple[str, ...]
@@ -55,7 +49,7 @@ def read_engines(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The frame's tables `serving` and `tokens`; rows of `serving` with `latency_ts` have the latencies alone. `uses`:
     who held GPUs when, with ``namespace`` and ``pod``; `series`: how many are expected of a measure."""
-    tables = [pd.DataFrame(columns=["ts", *store.SERVING.columns, "requests"])]
+    tables = [pd.DataFrame(columns=["ts", *store.SERVING.columns])]
     if ENGINE_SERIES.intersection(names) and not uses.empty:
         pods = uses[uses["pod"].notna()].fillna({"namespace": "", "cluster": ""}).sort_values("ts_start")
         by_pod = {str(pod): rows for pod, rows in pods.groupby("pod")}
@@ -92,13 +86,13 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
     """Levels, the growth of counters and of every bucket over each row, by the first name that the server has."""
     window, by, parts = queries.row_range(step), ", ".join(_PAGE), ", ".join(_PARTS)
     for engine in ENGINES:
-        for metric, picks in engine.gauges.items():
-            pick = next((one for one in picks if one.name in known), None)
-            if pick is None:
+        for metric, names in engine.gauges.items():
+            name, *some = next((one.split("/") for one in names if one.split("/")[0] in known), ("",))
+            if not name:
                 continue
             # SGLang reports the whole with an empty priority, and each priority again.
-            own = f'{pick.label}="{pick.value}"' if pick.label else 'priority=""'
-            each = f"{pick.name}{queries.selector(matches, own)}{window}"
+            own = f'{some[0]}="{some[1]}"' if some else 'priority=""'
+            each = f"{name}{queries.selector(matches, own)}{window}"
             if metric == "kv_cache_usage":
                 yield Ask(f"{engine.name} {metric}", f"max by ({by}) (avg_over_time({each}))", _PAGE)
                 continue
@@ -107,9 +101,8 @@ def _asks(known: Collection[str], matches: Sequence[str], step: float) -> Iterat
             for how in ("avg", "max"):
                 query = f"{over} by ({by}) (max by ({parts}) ({how}_over_time({each})))"
                 yield Ask(f"{engine.name} {metric} {how}", query, _PAGE)
-        counters = {metric: [one.name for one in picks] for metric, picks in engine.rates.items()}
-        buckets = {f"{one} buckets": [f"{name}_bucket" for name in of] for one, of in histograms_of(engine).items()}
-        for metric, named in {**counters, "requests": [_REQUESTS[engine.name]], **buckets}.items():
+        buckets = {f"{one} buckets": [f"{name}_bucket" for name in of] for one, of in engine.histograms.items()}
+        for metric, named in {**engine.rates, **buckets}.items():
             name = next((one for one in named if one in known), None)
             if name is not None:
                 kept = (*_PAGE, "le") if metric in buckets else _PAGE

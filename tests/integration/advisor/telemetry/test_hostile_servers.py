@@ -26,7 +26,7 @@ from skuwise.agent.base.deadline import Deadline, resolve_host
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.slurm_jobs.import_jobs import ask_slurmrestd
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
-from skuwise.agent.sources.http_fetch import read_page
+from skuwise.agent.sources.pages import fetch_page
 from skuwise.rules.base.errors import SkuwiseError
 
 DRIP_SECONDS = 0.05
@@ -176,7 +176,7 @@ def ask_slurm(url: str) -> object:
 
 
 def ask_page(url: str) -> object:
-    return read_page(f"{url}/metrics", ("up",), total_seconds=SECONDS)
+    return fetch_page(f"{url}/metrics", total_seconds=SECONDS)
 
 
 def left(manner: Callable[[], Manner], ask: Ask) -> object:
@@ -263,7 +263,7 @@ def test_a_name_that_nobody_resolves_is_not_waited_for() -> None:
     with Deadline(30.0) as deadline, pytest.raises(OSError):
         deadline.connect("127.0.0.1", 1)
     with pytest.raises(PageError):
-        read_page("http://no-such-host.invalid/metrics", ("up",), remote=True, total_seconds=0.01)
+        fetch_page("http://no-such-host.invalid/metrics", remote=True, total_seconds=0.01)
 
 
 def test_a_redirect_is_neither_read_nor_taken_apart() -> None:

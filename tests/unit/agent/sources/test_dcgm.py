@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.model import Absence, Instant, Reading
 from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.base import UnreadGpu
 from skuwise.agent.sources.dcgm import DcgmSource
@@ -37,46 +37,28 @@ def at(seconds: float) -> Instant:
 
 def source_on(page: str, *lacking: UnreadGpu) -> tuple[DcgmSource, PagesAtHand]:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: lacking or (UnreadGpu(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: lacking or (UnreadGpu(GPU, GPU),), pages, URL, 30.0)
     source.read(at(0))
     pages.put(URL, page, 1)
     return source, pages
 
 
-def reasons(reading: Reading | Probe, uuid: str = GPU) -> dict[str, str]:
-    found = (
-        [c.absence for c in reading.capabilities if c.absence] if isinstance(reading, Probe) else list(reading.absences)
-    )
-    return {a.metric: a.reason for a in found if a.subject == uuid}
+def reasons(reading: Reading, uuid: str = GPU) -> dict[str, str]:
+    return {a.metric: a.reason for a in reading.absences if a.subject == uuid}
 
 
-def test_an_older_exporters_page_is_read_in_base_units() -> None:
-    source, _ = source_on(dcgm_page(RATIOS | BYTES, GPU, OLD_DCGM))
+RENAMED = {
+    name.replace("PIPE_", "").replace("_ACTIVE", "_UTIL_RATIO").replace("OCCUPANCY", "OCCUPANCY_RATIO"): value
+    for name, value in RATIOS.items()
+}
+
+
+@pytest.mark.parametrize(("ratios", "labels"), [(RATIOS, OLD_DCGM), (RENAMED, NEW_DCGM), (RENAMED | RATIOS, NEW_DCGM)])
+def test_pages_of_older_and_newer_exporters_are_read_in_base_units(ratios: dict[str, float], labels: str) -> None:
+    source, _ = source_on(dcgm_page(ratios | BYTES, GPU, labels))
     reading = source.read(at(1))
     assert reading.gpus == {GPU: TRUTH}
     assert reading.absences == frozenset()
-
-
-@pytest.mark.parametrize("both", [False, True])
-def test_a_newer_exporters_names_mean_the_same(both: bool) -> None:
-    renamed = {
-        name.replace("PIPE_", "").replace("_ACTIVE", "_UTIL_RATIO").replace("OCCUPANCY", "OCCUPANCY_RATIO"): value
-        for name, value in RATIOS.items()
-    }
-    assert "DCGM_FI_PROF_SM_UTIL_RATIO" in renamed
-    source, _ = source_on(dcgm_page(renamed | BYTES | (RATIOS if both else {}), GPU, NEW_DCGM))
-    assert source.read(at(1)).gpus == {GPU: TRUTH}
-
-
-def test_a_page_is_given_once_and_between_two_pages_its_metrics_are_not_absent() -> None:
-    source, pages = source_on(dcgm_page(RATIOS, GPU))
-    first = source.read(at(1))
-    second = source.read(at(2))
-    assert GPU in first.gpus
-    assert second.gpus == {}
-    assert (GPU, "sm_active") in second.provides
-    pages.put(URL, dcgm_page(RATIOS, GPU), 31)
-    assert source.read(at(31)).gpus == first.gpus
 
 
 @pytest.mark.parametrize(
@@ -90,6 +72,7 @@ def test_a_page_is_given_once_and_between_two_pages_its_metrics_are_not_absent()
         ("NaN", "not-a-number"),
         ("-1", "out-of-range"),
         ("1.73", "out-of-range"),  # SM_ACTIVE on MIG, NVIDIA/DCGM#152
+        ("4294967295", "out-of-range"),
     ],
 )
 def test_blanks_and_impossible_values_are_missing_with_their_reason(value: str, reason: str) -> None:
@@ -100,41 +83,31 @@ def test_blanks_and_impossible_values_are_missing_with_their_reason(value: str, 
     assert reading.gpus[GPU]["tensor_active"] == 0.4
 
 
-def test_nvlink_bandwidth_total_is_never_taken_for_traffic() -> None:
-    source, pages = source_on(dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 87900}, GPU))
-    first = source.read(at(1))
-    pages.put(URL, dcgm_page(RATIOS | {"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": 99900}, GPU), 31)
-    second = source.read(at(31))
-    for reading in (first, second):
-        assert not any("nvlink" in metric for metric in reading.gpus[GPU])
-        # The driver's own counters may tell it: what the page lacks of traffic is for doctor alone.
-        assert not any("nvlink" in absence.metric for absence in reading.absences)
-    absence = next(c.absence for c in source.probe().capabilities if c.metric == "nvlink_tx_bytes_per_second")
-    assert absence is not None
-    assert absence.reason == "not-exported"
-    assert "no substitute" in absence.detail
-
-
-def test_doctor_is_told_which_line_switches_a_field_on() -> None:
-    defaults = {k: v for k, v in RATIOS.items() if "SM_" not in k and "FP" not in k} | BYTES
-    source, _ = source_on(dcgm_page(defaults, GPU))
+def test_what_other_fields_tell_is_never_taken_and_doctor_says_which_line_switches_one_on() -> None:
+    # NVLINK_BANDWIDTH_TOTAL adds up both directions; the others are impossible (dcgm-exporter#418, #312).
+    others = {"NVLINK_BANDWIDTH_TOTAL": 87900, "GPU_UTIL": 905, "GPU_TEMP": 82505, "POWER_USAGE": 644245923}
+    zeros = dict.fromkeys(RATIOS, 0)
+    source, _ = source_on(dcgm_page(zeros | {f"DCGM_FI_DEV_{name}": value for name, value in others.items()}, GPU))
+    reading = source.read(at(1))
+    assert reading.gpus == {GPU: {metric: 0.0 for _, metric, _ in FIELDS[:7]}}
+    # The driver's own counters may tell traffic: what the page lacks of it is for doctor alone.
+    assert reading.absences == frozenset()
     lines = {c.metric: c for c in source.probe().capabilities}
-    absence = lines["sm_active"].absence
-    assert absence is not None
-    assert absence.reason == "not-exported"
-    assert "DCGM_FI_PROF_SM_ACTIVE, gauge, " in absence.remedy
-    assert lines["tensor_active"].absence is None
+    assert {metric for metric, line in lines.items() if line.absence} == {metric for _, metric, _ in FIELDS[7:]}
+    absence = lines["nvlink_tx_bytes_per_second"].absence
+    assert absence is not None and absence.reason == "not-exported"
+    assert "DCGM_FI_PROF_NVLINK_TX_BYTES, gauge, " in absence.remedy
     assert lines["tensor_active"].origin == "dcgm-exporter DCGM_FI_PROF_PIPE_TENSOR_ACTIVE, every 30 s"
 
 
-def test_a_value_copied_to_every_pod_counts_once_and_different_ones_are_not_believed() -> None:
-    copies = dcgm_page(RATIOS, GPU, NEW_DCGM, pod="a") + dcgm_page(RATIOS, GPU, NEW_DCGM, pod="b")
-    source, _ = source_on(copies)
-    assert source.read(at(1)).gpus[GPU]["sm_active"] == 0.5
-    source, _ = source_on(copies + dcgm_page({"DCGM_FI_PROF_SM_ACTIVE": 0.7}, GPU, NEW_DCGM, pod="c"))
+@pytest.mark.parametrize(("third", "value", "reason"), [(0.5, 0.5, None), (0.7, None, "ambiguous")])
+def test_a_value_copied_to_every_pod_counts_once_and_different_ones_are_not_believed(
+    third: float, value: float | None, reason: str | None
+) -> None:
+    pages = [dcgm_page(RATIOS | {"DCGM_FI_PROF_SM_ACTIVE": one}, GPU, NEW_DCGM, pod=f"p{one}") for one in (0.5, third)]
+    source, _ = source_on("".join(pages))
     reading = source.read(at(1))
-    assert "sm_active" not in reading.gpus[GPU]
-    assert reasons(reading)["sm_active"] == "ambiguous"
+    assert (reading.gpus[GPU].get("sm_active"), reasons(reading).get("sm_active")) == (value, reason)
 
 
 def test_a_mig_instances_values_are_its_own_and_never_its_parents() -> None:
@@ -148,42 +121,37 @@ def test_a_mig_instances_values_are_its_own_and_never_its_parents() -> None:
     assert reasons(reading, "MIG-2")["sm_active"] == "gpu-not-on-page"
 
 
-def test_profiling_that_stopped_while_kernels_run_is_a_fault_not_idleness() -> None:
-    zeros = dict.fromkeys(RATIOS, 0)
-    source, pages = source_on(dcgm_page(zeros | {"DCGM_FI_DEV_GPU_UTIL": 100}, GPU))
+@pytest.mark.parametrize(("busy", "value", "reason"), [(100, None, "profiling-stuck"), (0, 0.0, None)])
+def test_profiling_that_stopped_while_kernels_run_is_a_fault_not_idleness(
+    busy: int, value: float | None, reason: str | None
+) -> None:
+    source, _ = source_on(dcgm_page(dict.fromkeys(RATIOS, 0) | {"DCGM_FI_DEV_GPU_UTIL": busy}, GPU))
     reading = source.read(at(1))
-    assert GPU not in reading.gpus
-    assert reasons(reading)["sm_active"] == "profiling-stuck"
-    pages.put(URL, dcgm_page(zeros | {"DCGM_FI_DEV_GPU_UTIL": 0}, GPU), 31)
-    assert source.read(at(31)).gpus[GPU]["sm_active"] == 0.0
+    assert (reading.gpus.get(GPU, {}).get("sm_active"), reasons(reading).get("sm_active")) == (value, reason)
 
 
 def test_an_exporter_that_cannot_be_reached_is_one_line_with_a_remedy() -> None:
     pages = PagesAtHand()
-    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL)
+    source = DcgmSource(lambda: (UnreadGpu(GPU, GPU),), pages, URL, 30.0)
     assert [c.absence.reason for c in source.probe().capabilities if c.absence] == ["not-read-yet"]
     source.read(at(0))
     pages.fail(URL, "unreachable", 1)
     (line,) = source.probe().capabilities
-    assert line.absence is not None
-    assert line.absence.reason == "unreachable"
-    assert "Run dcgm-exporter" in line.absence.remedy
+    assert line.absence in source.read(at(1)).absences and line.absence.reason == "unreachable"
     assert pages.waited == 1  # only the first probe may wait: a later one runs between two ticks
-    assert reasons(source.read(at(1)), "dcgm") == {"*": "unreachable"}
     pages.put(URL, dcgm_page(RATIOS | BYTES, GPU), 31)
     assert source.read(at(31)).absences == frozenset()
 
 
-def test_gpm_wins_and_what_dcgm_provides_is_not_absent() -> None:
-    no_gpm = Absence("gpu", GPU, "sm_active", "no-gpm")
-    other = Absence("gpu", OTHER, "sm_active", "no-gpm")
+def test_gpm_wins_and_a_page_is_given_once_and_not_absent_until_the_next() -> None:
+    no_gpm, other = (Absence("gpu", uuid, "sm_active", "no-gpm") for uuid in (GPU, OTHER))
     gpm = Steady("gpm", Reading(gpus={GPU: {"dram_active": 0.77}}, absences=frozenset({no_gpm, other})))
-    source, _ = source_on(dcgm_page(RATIOS | BYTES, GPU))
+    source, pages = source_on(dcgm_page(RATIOS | BYTES, GPU))
     sampler = Sampler((gpm, source), 1.0, 10.0)
-    first = sampler.sample(at(1))
-    second = sampler.sample(at(2))
-    assert first.tick.gpus[GPU]["dram_active"] == 0.77
-    assert first.tick.gpus[GPU]["sm_active"] == 0.5
-    assert "sm_active" not in second.tick.gpus[GPU]
+    first, second = sampler.sample(at(1)), sampler.sample(at(2))
+    assert (first.tick.gpus[GPU]["dram_active"], first.tick.gpus[GPU]["sm_active"]) == (0.77, 0.5)
+    assert second.tick.gpus == {GPU: {"dram_active": 0.77}}
     assert first.absences == second.absences == frozenset({other})
     assert no_gpm in sampler.sample(at(300)).absences
+    pages.put(URL, dcgm_page(RATIOS, GPU), 301)
+    assert sampler.sample(at(301)).tick.gpus[GPU]["sm_active"] == 0.5

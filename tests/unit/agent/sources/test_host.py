@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Reading
-from skuwise.agent.sources.counters import CounterRates, NoRate
+from skuwise.agent.sources.base import SourceContext
+from skuwise.agent.sources.counters import CounterRate, NoRate
 from skuwise.agent.sources.host import HostSource
+from skuwise.agent.sources.registry import SOURCES
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
 
@@ -49,91 +50,70 @@ def test_every_metric_over_measured_time(trees: tuple[Procfs, Sysfs, HostSource]
     assert reading.absences == frozenset()
 
 
-def test_iowait_may_step_back_without_spoiling_the_cpu(trees: tuple[Procfs, Sysfs, HostSource]) -> None:
-    proc, _, source = trees
-    proc.cpu(user=0, idle=100, iowait=50)
-    source.read(at(0))
-    proc.cpu(user=50, idle=150, iowait=49)
-    reading = source.read(at(1))
-    assert reading.host["cpu_util"] == 0.5
-    assert "io_wait" not in reading.host
-    assert reasons(reading) == {"io_wait": "counter-reset"}
-
-
 def test_counters_that_go_back_and_long_gaps(trees: tuple[Procfs, Sysfs, HostSource]) -> None:
     proc, _, source = trees
-    proc.cpu(user=100, idle=100)
+    proc.cpu(user=0, idle=100, iowait=50)
     proc.disks({"sda": (50, 50)})
     source.read(at(0))
-    proc.cpu(user=1, idle=1)
+    proc.cpu(user=50, idle=150, iowait=49)  # iowait may step back without spoiling the CPU
     proc.disks({"sda": (1, 60)})
     reading = source.read(at(1))
-    assert reasons(reading) == {
-        "cpu_util": "counter-reset", "io_wait": "counter-reset", "disk_read_bytes_per_second": "counter-reset",
-    }  # fmt: skip
-    assert reading.host["disk_write_bytes_per_second"] == 10 * 512
+    assert reasons(reading) == {"io_wait": "counter-reset", "disk_read_bytes_per_second": "counter-reset"}
+    assert (reading.host["cpu_util"], reading.host["disk_write_bytes_per_second"]) == (0.5, 10 * 512)
+    proc.cpu(user=1, idle=1)
+    assert reasons(source.read(at(2))) == dict.fromkeys(("cpu_util", "io_wait"), "counter-reset")
     assert set(reasons(source.read(at(100))).values()) == {"long-gap"}
 
 
-def test_nothing_readable_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
+def test_every_source_bears_its_name_and_reads_a_node_without_anything(tmp_path: Path) -> None:
+    context = SourceContext(AgentConfig(sysfs=tmp_path, procfs=tmp_path))
+    for spec in SOURCES:
+        source = spec.build(context)
+        assert source is not None and source.name == spec.name
+        source.probe()
+        reading = source.read(at(0))
+        assert (reading.fabric, reading.host, reading.gpus) == ({}, {}, {})
+        source.close()
+
+
+def test_a_procfs_that_is_hidden_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
     source = HostSource(tmp_path / "none", tmp_path / "none", 10)
-    lines = source.probe().capabilities
-    assert len(lines) == 5
-    assert all(line.absence and line.absence.reason == "not-readable" and line.absence.remedy for line in lines)
-    reading = source.read(at(0))
-    assert reading.host == {}
-    assert set(reasons(reading).values()) == {"not-readable"}
+    lines, reading = source.probe().capabilities, source.read(at(0))
+    assert reading.host == {} and len(lines) == 5
+    assert {line.absence for line in lines} == reading.absences
+    assert all(one.reason == "not-readable" and one.remedy for one in reading.absences)
 
 
 @pytest.mark.parametrize(
-    "steps",  # value, moment, and the rate or the reason of none
+    ("available", "written", "reasons_"),
+    [(1001, 8, {"mem_used_bytes": "out-of-range"}), (250, 10**19, {"disk_write_bytes_per_second": "out-of-range"})],
+)
+def test_a_reading_that_cannot_be_is_missing(
+    trees: tuple[Procfs, Sysfs, HostSource], available: int, written: int, reasons_: dict[str, str]
+) -> None:
+    proc, _, source = trees
+    source.read(at(0))
+    proc.cpu(idle=2000)
+    proc.memory(1000, available)
+    proc.disks({"sda": (0, written)})
+    reading = source.read(at(1))
+    assert reasons(reading) == reasons_
+    assert not set(reasons_) & set(reading.host)
+
+
+@pytest.mark.parametrize(
+    "steps",  # value, moment, and the rate or the reason of none, of a counter that may wrap in 9 s
     [
         [(1000.0, 100.0, "first-reading"), (1600.0, 100.5, 1200.0), (1600.0, 102.5, 0.0)],
         [(1000.0, 0.0, "first-reading"), (10.0, 1.0, "counter-reset"), (30.0, 2.0, 20.0)],
-        [(0.0, 0.0, "first-reading"), (100.0, 10.0, 10.0), (200.0, 20.001, "long-gap"), (300.0, 21.001, 100.0)],
+        [(0.0, 0.0, "first-reading"), (100.0, 8.0, 12.5), (200.0, 18.001, "long-gap"), (300.0, 19.001, 100.0)],
+        [(0.0, 0.0, "first-reading"), (100.0, 9.5, "counter-wrap")],
     ],
 )
-def test_a_rate_is_the_delta_over_the_measured_time_and_a_reset_or_long_silence_is_a_gap(steps):
-    rates = CounterRates(10.0)
+def test_a_rate_is_the_delta_over_the_measured_time_or_a_gap(steps: list[tuple[float, float, float | str]]) -> None:
+    counter = CounterRate(10.0)
     for value, now, expected in steps:
-        assert rates.rate("a", value, now) == (
-            NoRate(expected) if isinstance(expected, str) else pytest.approx(expected)
-        )
-
-
-def test_counters_do_not_touch_one_another_and_can_be_forgotten():
-    rates = CounterRates(10.0)
-    rates.rate(("GPU-1", "tx"), 0.0, 0.0)
-    rates.rate(("GPU-2", "tx"), 0.0, 0.0)
-    rates.forget(("GPU-1", "tx"))
-    rates.forget("never seen")
-    assert rates.rate(("GPU-1", "tx"), 50.0, 1.0) == NoRate("first-reading")
-    assert rates.rate(("GPU-2", "tx"), 50.0, 1.0) == pytest.approx(50.0)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2**40), st.floats(0.001, 9.0)), min_size=2, max_size=30))
-def test_rates_times_their_intervals_give_back_what_was_counted(steps):
-    rates, now, counted = CounterRates(10.0), 0.0, 0.0
-    value = 0
-    rates.rate("a", 0.0, 0.0)
-    for step, seconds in steps:
-        value, before, now = value + step, now, now + seconds
-        rate = rates.rate("a", float(value), now)
-        assert isinstance(rate, float)
-        assert rate >= 0
-        counted += rate * (now - before)
-    assert counted == pytest.approx(value, rel=1e-6)
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.floats(0.001, 9.0)), min_size=1, max_size=30), st.floats(1e6, 1e11))
-def test_a_counter_of_32_bits_gives_the_true_rate_or_none(steps, most_per_second):
-    rates, now, counted = CounterRates(10.0), 0.0, 0
-    rates.rate("a", 0.0, 0.0)
-    for share, seconds in steps:
-        delta, before, now = int(share * most_per_second * seconds), now, now + seconds
-        counted += delta
-        rate = rates.rate("a", float(counted % 2**32), now, 0.999 * 2**32 / most_per_second)
-        if isinstance(rate, NoRate):
-            assert rate.reason in ("counter-wrap", "counter-reset")
-        else:
-            assert rate * (now - before) == pytest.approx(delta, rel=1e-6, abs=1e-6)
+        rate = counter.rate(value, now, 9.0)
+        assert rate == (NoRate(expected) if isinstance(expected, str) else pytest.approx(expected))
+    counter.forget()
+    assert counter.rate(1e9, 200.0) == NoRate("first-reading")

@@ -1,4 +1,4 @@
-"""The infiniband source against trees whose truth is known."""
+"""The sources of ports against trees whose truth is known."""
 
 from __future__ import annotations
 
@@ -10,164 +10,157 @@ from skuwise.agent.sources.ethernet import EthernetSource
 from skuwise.agent.sources.infiniband import InfinibandSource
 from skuwise.agent.sources.pci_topology import Nic, configured_role, place_nics, sysfs_bus_id
 from skuwise.tests.support.hanging_driver import at
-from skuwise.tests.support.sysfs_trees import Port, Sysfs, dgx_like, efa_like, gpus_on, put
+from skuwise.tests.support.sysfs_trees import EFA_COUNTERS, Port, Sysfs, dgx_like, efa_like, gpus_on, put
 
-COUNTERS = "class/infiniband/mlx5_0/ports/1/counters"
-
-
-def reasons(reading: Reading) -> dict[tuple[str, str], str]:
-    return {(a.subject, a.metric): a.reason for a in reading.absences}
+TX, RX, WAIT = "tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second"
+EFA = Port("Unspecified", rate="100 Gb/sec (4X EDR)", counters={}, hw_counters=EFA_COUNTERS)
 
 
-def one_nic(tmp_path: Path, *ports: Port) -> tuple[Sysfs, InfinibandSource]:
-    tree = Sysfs(tmp_path)
-    tree.nic("mlx5_0", ["pci0000:10", "0000:11:00.0"], *ports)
-    source = InfinibandSource(tmp_path, tuple, max_gap_seconds=10)
-    return tree, source
+def reasons(reading: Reading) -> dict[str, str]:
+    return {a.metric: a.reason for a in reading.absences}
 
 
-def test_words_of_four_bytes_over_measured_time(tmp_path: Path) -> None:
-    tree, source = one_nic(tmp_path)
-    source.probe()
-    assert reasons(source.read(at(0))) == {("mlx5_0/1", "*"): "first-reading"}
-    tree.counter("mlx5_0", "port_xmit_data", 1000)
-    tree.counter("mlx5_0", "port_rcv_data", 500)
-    tree.counter("mlx5_0", "port_xmit_wait", 7)
-    reading = source.read(at(2))
-    assert reading.fabric == {
-        "mlx5_0/1": {"tx_bytes_per_second": 2000.0, "rx_bytes_per_second": 1000.0, "xmit_wait_per_second": 3.5}
-    }
-    assert reading.port_states == {"mlx5_0/1": "ACTIVE"}
-    assert reading.absences == frozenset()
+def one_nic(root: Path, port: Port | None = None, driver: str = "mlx5_core") -> tuple[Sysfs, InfinibandSource]:
+    tree = Sysfs(root)
+    tree.nic("x_0", ["pci0000:10", "0000:11:00.0"], port or Port(), driver=driver)
+    return tree, InfinibandSource(root, tuple, max_gap_seconds=10)
 
 
-def test_the_devices_roles_rates_and_layers_of_a_dgx(tmp_path: Path) -> None:
+def test_the_devices_roles_and_rates_of_a_dgx(tmp_path: Path) -> None:
     _, bus_ids = dgx_like(tmp_path)
     source = InfinibandSource(tmp_path, gpus_on(bus_ids), 10, {"mlx5_8": "storage"})
     ports = {p.key: p for p in source.probe().ports}
     assert [ports[f"mlx5_{i}/1"].role for i in range(10)] == ["compute"] * 8 + ["storage", "unknown"]
     assert {p.line_rate_bytes_per_second for p in ports.values()} == {50e9}
-
-
-def test_roce_counts_like_infiniband(tmp_path: Path) -> None:
-    tree, source = one_nic(tmp_path, Port(link_layer="Ethernet", rate="200 Gb/sec (4X HDR)"))
-    (port,) = source.probe().ports
-    assert (port.link_layer, port.line_rate_bytes_per_second) == ("Ethernet", 25e9)
-    source.read(at(0))
-    tree.counter("mlx5_0", "port_xmit_data", 25)
-    assert source.read(at(1)).fabric["mlx5_0/1"]["tx_bytes_per_second"] == 100.0
+    flat, bus_ids = efa_like(tmp_path / "efa", 1)
+    assert InfinibandSource(flat.root, gpus_on(bus_ids), 10).probe().ports[0].role == "compute"
 
 
 @pytest.mark.parametrize(
-    ("deltas", "tx", "rx"),
+    ("driver", "port", "layer", "line_rate", "counted", "fabric"),
     [
-        ({"tx_bytes": 100, "rx_bytes": 40}, 100.0, 40.0),
-        ({"tx_bytes": 100, "send_bytes": 60, "rdma_write_bytes": 900, "rdma_read_resp_bytes": 5}, 965.0, 0.0),
-        ({"rx_bytes": 10, "recv_bytes": 1, "rdma_read_bytes": 20, "rdma_write_recv_bytes": 300}, 0.0, 321.0),
+        ("mlx5_core", Port(), "InfiniBand", 50e9, {"port_xmit_data": 1000, "port_xmit_wait": 7}, (2000, 0, 3.5)),
+        ("mlx5_core", Port("Ethernet", rate="200 Gb/sec"), "Ethernet", 25e9, {"port_rcv_data": 25}, (0, 50, 0)),
+        # Flits of 8 bytes: 2e9 of them in two seconds are 8 GB/s.
+        (
+            "hfi1", Port(rate="100 Gb/sec (4X EDR)"), "InfiniBand", 12.5e9,
+            {"port_xmit_data": 2 * 10**9, "port_rcv_data": 10**9}, (8e9, 4e9, 0),
+        ),
+        ("efa", EFA, "EFA", 12.5e9, {"tx_bytes": 200, "rx_bytes": 80}, (100, 40)),
+        (
+            "efa", EFA, "EFA", 12.5e9,
+            {"tx_bytes": 200, "send_bytes": 60, "rdma_write_bytes": 900, "rdma_read_resp_bytes": 40}, (500, 0),
+        ),
+        (
+            "efa", EFA, "EFA", 12.5e9,
+            {"rx_bytes": 10, "recv_bytes": 2, "rdma_read_bytes": 20, "rdma_write_recv_bytes": 300}, (0, 161),
+        ),
+    ],
+)  # fmt: skip
+def test_the_unit_of_a_counter_is_its_drivers_and_a_rate_covers_measured_time(
+    tmp_path: Path, driver: str, port: Port, layer: str, line_rate: float, counted: dict[str, int],
+    fabric: tuple[float, ...],
+) -> None:  # fmt: skip
+    tree, source = one_nic(tmp_path, port, driver)
+    (found,) = source.probe().ports
+    assert (found.link_layer, found.line_rate_bytes_per_second) == (layer, line_rate)
+    assert reasons(source.read(at(0)))["*" if driver != "efa" else TX] == "first-reading"
+    for name, value in counted.items():
+        tree.counter("x_0", name, value, folder="hw_counters" if driver == "efa" else "counters")
+    reading = source.read(at(2))
+    assert reading.fabric == {"x_0/1": dict(zip((TX, RX, WAIT), fabric, strict=False))}
+    assert reasons(reading) == ({WAIT: "not-supported"} if driver == "efa" else {})
+    assert reading.port_states == {"x_0/1": "ACTIVE"}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "metric", "reason"),
+    [
+        ("port_xmit_data", 900, 5, TX, "counter-reset"),
+        ("port_xmit_wait", 2**32 - 2, 1, WAIT, "counter-reset"),
+        ("port_xmit_wait", 0, 2**32 - 1, WAIT, "counter-saturated"),
+        ("port_rcv_data", 0, "", RX, "not-a-number"),
+        ("port_rcv_data", 0, "-5", RX, "not-a-number"),
+        ("port_rcv_data", 0, "N/A (no PMA)", RX, "no-pma"),
+        # 400 Gb/s are 12.5e9 words a second, one way.
+        ("port_rcv_data", 0, 12_500_000_000, RX, None),
+        ("port_rcv_data", 0, 50_000_000_001, RX, "out-of-range"),
+        ("port_xmit_data", 0, 2**63, TX, "out-of-range"),
     ],
 )
-def test_efa_counts_bytes_and_takes_the_greater_family(
-    tmp_path: Path, deltas: dict[str, int], tx: float, rx: float
+def test_a_counter_without_a_rate_is_missing(
+    tmp_path: Path, name: str, before: int, after: int | str, metric: str, reason: str | None
 ) -> None:
-    tree, bus_ids = efa_like(tmp_path, 1)
-    source = InfinibandSource(tmp_path, gpus_on(bus_ids), 10)
-    (port,) = source.probe().ports
-    assert (port.link_layer, port.role, port.line_rate_bytes_per_second) == ("EFA", "compute", 12.5e9)
-    source.read(at(0))
-    for name, value in deltas.items():
-        tree.counter("rdmap0s0", name, value, folder="hw_counters")
-    reading = source.read(at(1))
-    assert reading.fabric["rdmap0s0/1"] == {"tx_bytes_per_second": tx, "rx_bytes_per_second": rx}
-    assert reasons(reading) == {("rdmap0s0/1", "xmit_wait_per_second"): "not-supported"}
-
-
-@pytest.mark.parametrize("state", ["1: DOWN", "2: INIT", "3: ARMED", "5: ACTIVE_DEFER"])
-def test_a_port_that_is_not_active_is_absent_not_silent(tmp_path: Path, state: str) -> None:
-    _, source = one_nic(tmp_path, Port(state=state, rate="10 Gb/sec (4X SDR)"))
-    (port,) = source.probe().ports
-    assert port.line_rate_bytes_per_second is None
-    source.read(at(0))
-    reading = source.read(at(1))
-    assert reading.fabric == {}
-    assert reading.port_states == {"mlx5_0/1": state.split(": ")[1]}
-    assert reasons(reading) == {("mlx5_0/1", "*"): "port-not-active"}
-
-
-def test_resets_wraps_and_long_gaps_are_gaps(tmp_path: Path) -> None:
-    tree, source = one_nic(
-        tmp_path, Port(counters={"port_xmit_data": 900, "port_rcv_data": 0, "port_xmit_wait": 2**32 - 2})
-    )
+    counters = {"port_xmit_data": 0, "port_rcv_data": 0, "port_xmit_wait": 0}
+    tree, source = one_nic(tmp_path, Port(counters={**counters, name: before}))
     source.probe()
     source.read(at(0))
-    tree.counter("mlx5_0", "port_xmit_data", 5)
-    tree.counter("mlx5_0", "port_xmit_wait", 1)
+    tree.counter("x_0", name, after)
     reading = source.read(at(1))
-    assert reading.fabric == {"mlx5_0/1": {"rx_bytes_per_second": 0.0}}
-    assert reasons(reading) == {
-        ("mlx5_0/1", "tx_bytes_per_second"): "counter-reset",
-        ("mlx5_0/1", "xmit_wait_per_second"): "counter-reset",
-    }
-    assert reasons(source.read(at(12))) == {("mlx5_0/1", "*"): "long-gap"}
-    assert source.read(at(13)).absences == frozenset()
+    assert reasons(reading) == ({metric: reason} if reason else {})
+    assert set(reading.fabric["x_0/1"]) == {TX, RX, WAIT} - ({metric} if reason else set())
+    tree.counter("x_0", name, 10**12)
+    source.read(at(2))
+    assert reasons(source.read(at(20))) == {"*": "long-gap"}
+    assert source.read(at(21)).absences == frozenset()
 
 
-def test_no_pma_is_missing(tmp_path: Path) -> None:
-    names = ("port_xmit_data", "port_rcv_data", "port_xmit_wait")
-    _, source = one_nic(tmp_path, Port(counters=dict.fromkeys(names, "N/A (no PMA)")))
-    assert {line.absence.reason for line in source.probe().capabilities if line.absence} == {"no-pma"}
-    source.read(at(0))
-    assert source.read(at(1)).fabric == {} and reasons(source.read(at(2))) == {("mlx5_0/1", "*"): "no-pma"}
-
-
-@pytest.mark.parametrize("text", ["", "-5", "lots"])
-def test_text_that_is_no_number_is_missing(tmp_path: Path, text: str) -> None:
-    tree, source = one_nic(tmp_path)
-    source.probe()
-    tree.counter("mlx5_0", "port_xmit_data", text)
-    source.read(at(0))
-    assert reasons(source.read(at(1))) == {("mlx5_0/1", "tx_bytes_per_second"): "not-a-number"}
+@pytest.mark.parametrize(
+    ("port", "state", "reason"),
+    [
+        (Port(state="1: DOWN", rate="10 Gb/sec (4X SDR)"), "DOWN", "port-not-active"),
+        (Port(state="5: ACTIVE_DEFER"), "ACTIVE_DEFER", "port-not-active"),
+        (Port(counters=dict.fromkeys(("port_xmit_data", "port_rcv_data"), "N/A (no PMA)")), "ACTIVE", "no-pma"),
+        (Port("Ethernet", counters={}, hw_counters={"ip4InOctets": 4}), "ACTIVE", "unknown-counters"),  # irdma
+    ],
+)
+def test_a_port_that_tells_nothing_is_absent_not_silent(tmp_path: Path, port: Port, state: str, reason: str) -> None:
+    _, source = one_nic(tmp_path, port)
+    probe = source.probe()
+    assert reason in {line.absence.reason for line in probe.capabilities if line.absence}
+    assert (probe.ports[0].line_rate_bytes_per_second is None) == (reason == "port-not-active")
+    for second in (0, 1):
+        reading = source.read(at(second))
+        assert (reading.fabric, reading.port_states) == ({}, {"x_0/1": state})
+        assert reason in reasons(reading).values()
 
 
 def test_a_refused_file_is_not_read_again(tmp_path: Path) -> None:
-    tree = Sysfs(tmp_path)
-    tree.nic("mlx5_0", None)
-    refused = tmp_path / COUNTERS / "port_xmit_wait"
+    _, source = one_nic(tmp_path)
+    refused = tmp_path / "class/infiniband/x_0/ports/1/counters/port_xmit_wait"
     refused.unlink()
     refused.mkdir()  # reading a directory fails as reading a restricted counter does
-    source = InfinibandSource(tmp_path, tuple, 10)
     source.probe()
     source.read(at(0))
     refused.rmdir()
     refused.write_text("5\n")
     reading = source.read(at(1))
-    assert reasons(reading) == {("mlx5_0/1", "xmit_wait_per_second"): "restricted"}
-    assert reading.fabric["mlx5_0/1"] == {"tx_bytes_per_second": 0.0, "rx_bytes_per_second": 0.0}
+    assert reasons(reading) == {WAIT: "restricted"}
+    assert reading.fabric["x_0/1"] == {TX: 0.0, RX: 0.0}
     source.probe()  # not even after another look: each try would write to the kernel's log
-    assert reasons(source.read(at(2)))[("mlx5_0/1", "xmit_wait_per_second")] == "restricted"
+    assert reasons(source.read(at(2)))[WAIT] == "restricted"
 
 
-def test_unknown_counters_are_said_to_be(tmp_path: Path) -> None:
-    _, source = one_nic(tmp_path, Port(link_layer="Ethernet", counters={}, hw_counters={"ip4InOctets": 4}))
-    (line,) = source.probe().capabilities
-    assert line.absence is not None and line.absence.reason == "unknown-counters"
-    reading = source.read(at(0))
-    assert reading.port_states == {"mlx5_0/1": "ACTIVE"}
-    assert reasons(reading) == {("mlx5_0/1", "*"): "unknown-counters"}
-
-
-def test_a_new_device_asks_for_a_probe(tmp_path: Path) -> None:
+def test_a_device_that_is_unplugged_is_absent_until_it_is_back_and_a_new_one_asks_for_a_probe(tmp_path: Path) -> None:
     tree, source = one_nic(tmp_path)
     source.probe()
     source.read(at(0))
+    link = tmp_path / "class/infiniband/x_0"
+    target = link.readlink()
+    link.unlink()
+    assert reasons(source.read(at(10))) == {"*": "device-gone"}
+    link.symlink_to(target)
+    assert reasons(source.read(at(11))) == {"*": "first-reading"}
+    assert source.read(at(12)).absences == frozenset()
     assert not source.wants_probe
-    tree.nic("mlx5_1", None)
-    source.read(at(10))
+    tree.nic("x_1", None)
+    source.read(at(30))
     assert source.wants_probe
-    assert [p.device for p in source.probe().ports] == ["mlx5_0", "mlx5_1"]
+    assert [p.device for p in source.probe().ports] == ["x_0", "x_1"]
     assert not source.wants_probe
 
 
-def test_no_fabric_is_one_absence_of_the_source(tmp_path: Path) -> None:
+def test_a_node_without_ports_is_one_absence_of_infiniband_and_no_fault_of_ethernet(tmp_path: Path) -> None:
     source = InfinibandSource(tmp_path, gpus_on(["00000000:1B:00.0"]), 10)
     (line,) = source.probe().capabilities
     (absence,) = source.read(at(0)).absences
@@ -175,6 +168,8 @@ def test_no_fabric_is_one_absence_of_the_source(tmp_path: Path) -> None:
     assert (absence.scope, absence.subject, absence.metric, absence.reason) == (
         "source", "infiniband", "*", "no-fabric",
     )  # fmt: skip
+    assert source_on(tmp_path).probe().ports == ()
+    assert source_on(tmp_path).read(at(0)) == Reading()
 
 
 def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 100_000, state: str = "up") -> Path:
@@ -192,33 +187,30 @@ def netdev(root: Path, name: str, *, physical: bool = True, speed: int | str = 1
     return home
 
 
-def source_on(root: Path, roles: dict[str, str] | None = None) -> EthernetSource:
-    return EthernetSource(root, root / "proc", 10.0, roles)  # type: ignore[arg-type]
+def source_on(root: Path) -> EthernetSource:
+    return EthernetSource(root, root / "proc", 10.0)
 
 
-def default_route(root: Path, interface: str, table: str = "net/route") -> None:
-    put(
-        root / "proc" / table,
-        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
-        "eth9\t0000A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n"
-        f"{interface}\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0",
-    )
-
-
-def test_bytes_over_measured_time_and_the_line_rate_one_way(tmp_path: Path) -> None:
-    home = netdev(tmp_path, "eth0")
+def test_ethernet_counts_bytes_over_measured_time_of_a_port_that_is_up(tmp_path: Path) -> None:
+    home = netdev(tmp_path, "eth0", speed=-1, state="down")
     source = source_on(tmp_path)
+    assert source.probe().ports[0].line_rate_bytes_per_second is None
+    reading = source.read(at(0))
+    assert (reading.port_states, reasons(reading)) == ({"eth0/1": "DOWN"}, {"*": "port-not-active"})
+    put(home / "operstate", "up")
+    put(home / "speed", 25_000)
+    source.read(at(1))
+    assert source.wants_probe  # its line rate is to be asked
     (port,) = source.probe().ports
     assert (port.key, port.link_layer, port.role) == ("eth0/1", "Ethernet", "unknown")
-    assert port.line_rate_bytes_per_second == 12.5e9
-    assert reasons(source.read(at(0)))[("eth0/1", "tx_bytes_per_second")] == "first-reading"
+    assert port.line_rate_bytes_per_second == 25e9 / 8
+    assert reasons(source.read(at(2)))[TX] == "first-reading"
     put(home / "statistics/tx_bytes", 4000)
     put(home / "statistics/rx_bytes", 1000)
-    reading = source.read(at(2))
-    assert reading.fabric == {"eth0/1": {"tx_bytes_per_second": 2000.0, "rx_bytes_per_second": 500.0}}
-    assert reading.port_states == {"eth0/1": "ACTIVE"}
-    assert reasons(reading) == {("eth0/1", "xmit_wait_per_second"): "not-supported"}
-    source.close()
+    reading = source.read(at(4))
+    assert (reading.fabric, reading.port_states) == ({"eth0/1": {TX: 2000.0, RX: 500.0}}, {"eth0/1": "ACTIVE"})
+    assert reasons(reading) == {WAIT: "not-supported"}
+    assert not source.wants_probe
 
 
 def test_only_physical_ethernet_ports_count(tmp_path: Path) -> None:
@@ -236,17 +228,14 @@ def test_only_physical_ethernet_ports_count(tmp_path: Path) -> None:
 
 
 def test_a_roce_device_is_listed_once(tmp_path: Path) -> None:
-    tree = Sysfs(tmp_path)
-    tree.nic("mlx5_0", ["pci0000:10", "0000:11:00.0"], Port(link_layer="Ethernet"))
+    _, rdma = one_nic(tmp_path, Port("Ethernet"))
     home = netdev(tmp_path, "eth4")
     (home / "device").unlink()
     (home / "device").symlink_to(tmp_path / "devices/pci0000:10/0000:11:00.0")
-    source = source_on(tmp_path)
-    probe = source.probe()
+    probe = source_on(tmp_path).probe()
     assert probe.ports == ()
     assert [c.absence.reason for c in probe.capabilities if c.absence] == ["counted-as-rdma"]
-    assert source.read(at(0)).fabric == {}
-    assert [port.key for port in InfinibandSource(tmp_path, tuple, 10).probe().ports] == ["mlx5_0/1"]
+    assert [port.key for port in rdma.probe().ports] == ["x_0/1"]
 
 
 def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Path) -> None:
@@ -257,31 +246,10 @@ def test_the_default_route_tells_management_through_bonds_and_vlans(tmp_path: Pa
     put(bond / "lower_eth0", "")
     put(bond / "lower_eth1", "")
     put(bond / "lower_bond0.7", "")  # a circle must not be walked for ever
-    default_route(tmp_path, "bond0.7")
+    route = "bond0.7\t00000000\t0100A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0"
+    put(tmp_path / "proc/net/route", f"Iface\tDestination\neth9\t0000A8C0\t0\t1\t0\t0\t0\t00FFFFFF\n{route}")
     roles = {port.device: port.role for port in source_on(tmp_path).probe().ports}
     assert roles == {"eth0": "management", "eth1": "management", "eth2": "unknown"}
-
-
-def test_a_port_that_is_down_is_absent_not_silent_and_asked_for_its_rate_when_it_is_up(tmp_path: Path) -> None:
-    home = netdev(tmp_path, "eth0", speed=-1, state="down")
-    source = source_on(tmp_path)
-    assert source.probe().ports[0].line_rate_bytes_per_second is None
-    reading = source.read(at(0))
-    assert reading.port_states == {"eth0/1": "DOWN"}
-    assert reasons(reading) == {("eth0/1", "*"): "port-not-active"}
-    put(home / "operstate", "up")
-    put(home / "speed", 25_000)
-    source.read(at(1))
-    assert source.wants_probe
-    assert source.probe().ports[0].line_rate_bytes_per_second == 25e9 / 8
-    source.read(at(2))
-    assert not source.wants_probe
-
-
-def test_a_node_without_any_is_no_fault(tmp_path: Path) -> None:
-    source = source_on(tmp_path)
-    assert source.probe().ports == ()
-    assert source.read(at(0)) == Reading()
 
 
 def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
@@ -291,69 +259,43 @@ def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
 SWITCH = ("pci0000:10", "0000:10:01.0", "0000:11:00.0")
 
 
-@pytest.mark.parametrize(
-    ("nvml", "sysfs"),
-    [
-        ("00000000:1B:00.0", "0000:1b:00.0"),
-        ("00000001:00:00.0", "0001:00:00.0"),
-        ("0000:1b:00.0", "0000:1b:00.0"),
-        ("1B:00.0", "0000:1b:00.0"),
-        ("00010000:E1:00.0", "10000:e1:00.0"),
-        ("", None),
-        ("../../etc", None),
-        ("00000000:1B:00.9", None),
-    ],
-)
-def test_bus_ids_as_sysfs_writes_them(nvml: str, sysfs: str | None) -> None:
-    assert sysfs_bus_id(nvml) == sysfs
+def test_bus_ids_as_sysfs_writes_them() -> None:
+    sound = {"00000000:1B:00.0": "0000:1b:00.0", "1B:00.0": "0000:1b:00.0", "00010000:E1:00.0": "10000:e1:00.0"}
+    told = sound | dict.fromkeys(("", "../../etc", "00000000:1B:00.9"))
+    assert {nvml: sysfs_bus_id(nvml) for nvml in told} == told
 
 
-ON_SWITCH = {"a": (*SWITCH, "0000:12:00.0", "a"), "b": (*SWITCH, "0000:12:01.0", "b"), "c": ("pci0000:20", "p", "c")}
-ON_ROOTS = {"g0": ("pci0000:10", "p0", "g0"), "g1": ("pci0000:20", "p0", "g1")}
-FLAT_GPUS = {f"g{i}": (f"pci000{i}:00", f"g{i}") for i in range(2)}
+ON_SWITCH = [(*SWITCH, "0000:12:00.0", "a"), (*SWITCH, "0000:12:01.0", "b"), ("pci0000:20", "p", "c")]
+ON_ROOTS = [("pci0000:10", "p0", "g0"), ("pci0000:20", "p0", "g1")]
+FLAT_GPUS = [(f"pci000{i}:00", f"g{i}") for i in range(2)]
 FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
 
 
 @pytest.mark.parametrize(
-    ("nics", "gpus", "placed"),
+    ("nics", "gpus", "roles"),
     [
-        # A shared switch makes compute and names the GPUs.
-        ([nic("n", *SWITCH, "0000:12:02.0", "n")], ON_SWITCH, [("compute", ("a", "b"))]),
+        # A shared switch makes compute.
+        ([nic("n", *SWITCH, "0000:12:02.0", "n")], ON_SWITCH, ["compute"]),
         # The root complex alone counts where nothing is nearer, and not beside a nearer NIC.
-        (
-            [nic(n, f"pci0000:{root}", "p1", n) for n, root in (("n0", 10), ("n1", 20), ("s", 30))],
-            ON_ROOTS,
-            [("compute", ("g0",)), ("compute", ("g1",)), ("unknown", ())],
-        ),
-        (
-            [nic("n", *SWITCH, "n"), nic("s", "pci0000:10", "0000:10:02.0", "s"), nic("x", "pci0000:40", "x")],
-            {"g0": (*SWITCH, "g0")},
-            [("compute", ("g0",)), ("unknown", ()), ("unknown", ())],
-        ),
+        ([nic(f"n{root}", f"pci0000:{root}", "p1", "n") for root in (10, 20, 30)], ON_ROOTS,
+         ["compute", "compute", "unknown"]),
+        ([nic("n", *SWITCH, "n"), nic("s", "pci0000:10", "0000:10:02.0", "s"), nic("x", "pci0000:40", "x")],
+         [(*SWITCH, "g0")], ["compute", "unknown", "unknown"]),
         # As many InfiniBand NICs as GPUs are compute where the tree is flat.
-        (FLAT_NICS, FLAT_GPUS, [("compute", ()), ("compute", ())]),
-        (FLAT_NICS[:1], FLAT_GPUS, [("unknown", ())]),
+        (FLAT_NICS, FLAT_GPUS, ["compute", "compute"]),
+        (FLAT_NICS[:1], FLAT_GPUS, ["unknown"]),
         # Azure's names tell where the tree does not.
-        (
-            [nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
-            {f"g{i}": (f"pci000{i}:00", "g") for i in range(8)},
-            [("compute", ()), ("management", ())],
-        ),
+        ([nic("mlx5_ib0", "pci0101:00", "a"), nic("mlx5_an0", "pcif123:00", "b", layer="Ethernet")],
+         [(f"pci000{i}:00", "g") for i in range(8)], ["compute", "management"]),
     ],
-)
-def test_roles_by_the_places_of_nics_and_gpus(
-    nics: list[Nic], gpus: dict[str, tuple[str, ...]], placed: list[tuple[str, tuple[str, ...]]]
-) -> None:
+)  # fmt: skip
+def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
     found = place_nics(nics, gpus, len(gpus), {})
-    assert [(found[one.device].role, found[one.device].gpu_pci_bus_ids) for one in nics] == placed
-
-
-def test_configuration_wins_and_keeps_the_gpus() -> None:
-    placed = place_nics([nic("n", *SWITCH, "n")], {"g": (*SWITCH, "g")}, 1, {"n": "storage"})["n"]
-    assert (placed.role, placed.basis, placed.gpu_pci_bus_ids) == ("storage", "configured", ("g",))
+    assert [found[one.device][0] for one in nics] == roles
+    assert place_nics(nics, gpus, len(gpus), {"*": "storage"})[nics[0].device] == ("storage", "configured")
 
 
 def test_an_exact_name_beats_a_pattern() -> None:
-    assert configured_role("mlx5_1", {"mlx5_*": "compute", "mlx5_1": "storage"}) == "storage"
-    assert configured_role("mlx5_2", {"mlx5_*": "compute", "mlx5_1": "storage"}) == "compute"
-    assert configured_role("irdma0", {"mlx5_*": "compute"}) is None
+    configured = {"mlx5_*": "compute", "mlx5_1": "storage"}
+    roles = [configured_role(name, configured) for name in ("mlx5_1", "mlx5_2", "irdma0")]  # type: ignore[arg-type]
+    assert roles == ["storage", "compute", None]

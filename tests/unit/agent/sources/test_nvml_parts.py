@@ -5,19 +5,13 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from pathlib import Path
 
 import pynvml
 import pytest
-from skuwise.agent.config import AgentConfig
-from skuwise.agent.model import Instant
 from skuwise.agent.sources import gpm, nvml_fields
 from skuwise.agent.sources import nvml_gauges as gauges
-from skuwise.agent.sources.base import METRIC_NAMES, SourceContext, SourceSpec
-from skuwise.agent.sources.gpu_backends import GPU_BACKENDS
 from skuwise.agent.sources.nvml_errors import fault_of
 from skuwise.agent.sources.nvml_fields import FieldBlock
-from skuwise.agent.sources.registry import SOURCES
 
 
 def _driver(answers):
@@ -117,31 +111,3 @@ def test_where_the_gauges_leave_their_numbers_is_where_the_bindings_structures_h
         ctypes.c_uint.from_buffer(room, at).value = number
     ctypes.c_ulonglong.from_buffer(room, gauges._REASONS_AT).value = 6
     assert gauges._ROOM.unpack(room) == (1, 4, 5, 2, 6, 3)
-
-
-SPEC = {"name": "toy", "metrics": ["cpu_util"], "needs": "a toy", "remedy": "Get one.", "build": lambda _: None}
-
-
-def test_every_source_has_a_name_of_its_own_and_bears_it() -> None:
-    names = [spec.name for spec in SOURCES] + [name for one in GPU_BACKENDS for name in one.sources]
-    assert len(names) == len(set(names)) > 5
-    config = AgentConfig(sysfs=Path("/nonexistent"), procfs=Path("/nonexistent"))
-    context = SourceContext(config)
-    for spec in SOURCES:
-        source = spec.built(context)
-        assert source is not None and source.name == spec.name
-        assert {line.metric for line in source.probe().capabilities} <= METRIC_NAMES | {"*"}
-        source.close()
-    for backend in GPU_BACKENDS:
-        assert tuple(source.name for source in backend.connect(config).sources) == backend.sources
-
-
-def test_what_cannot_be_built_says_what_it_needs_and_reads_nothing() -> None:
-    def build(_: SourceContext) -> None:
-        raise OSError("broken")
-
-    source = SourceSpec(**{**SPEC, "build": build}).built(SourceContext(AgentConfig()))
-    assert source is not None
-    (absence,) = source.read(Instant(1.0, 1.0)).absences
-    assert (absence.subject, absence.reason, absence.remedy) == ("toy", "source-failed", "Get one.")
-    assert "a toy" in absence.detail and source.probe().capabilities[0].absence == absence
