@@ -11,7 +11,7 @@ from ..base.clock import SystemClock
 from ..jobs.slurm_conf import SlurmConfReader
 from ..service import doctor, slurm_checks
 from ..service.probe import probe_node
-from ..store.filesystem_check import place_line
+from ..store.disk_errors import place_line
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 EXAMPLES = ("skuwise agent doctor",)

@@ -1,7 +1,11 @@
-"""The database's file: what it is, how it is born, and which are set aside.
+"""The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
 ``PRAGMA user_version`` is major x 1000 + minor. A newer minor version only adds, so its files are used as they are.
 Those of any other version are refused by readers, and set aside by the agent.
+
+Committed pages wait in the log until a checkpoint copies them home; a reader that stays in one transaction keeps the
+log from beginning anew, so that it grows with each commit. The agent's own thread never checkpoints (its fsync would
+cost a tick): the jobs do, and the writer stops at a limit.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ import os
 import sqlite3
 import stat
 import struct
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -20,9 +23,17 @@ from importlib import resources
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
-from .disk_errors import opening_error, passing, write_error
-from .integrity import MARK_SUFFIX, is_damage, look_over, marked
-from .wal import WRITER_CHECKPOINT_PAGES, set_up
+from .disk_errors import (
+    MARK_SUFFIX,
+    PassingError,
+    disk_error,
+    is_damage,
+    is_refused,
+    look_over,
+    marked,
+    refused_error,
+    said_by,
+)
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
@@ -30,10 +41,17 @@ APPLICATION_ID = 0x736B7577
 SCHEMA_VERSION = 1007
 
 _MAGIC = b"SQLite format 3\x00"
-_LOG_MAGIC = (0x377F0682, 0x377F0683)  # https://www.sqlite.org/fileformat2.html#walformat
-# How long a statement waits for another's lock: the writer's own, and one of a job beside it.
-_BUSY_SECONDS, _BESIDE_SECONDS = 1.0, 5.0
+# How long a statement waits for another's lock: the writer's own, within one tick at 5 Hz (the jobs' transactions take
+# some milliseconds), and one of a job beside it.
+_BUSY_SECONDS, _BESIDE_SECONDS = 0.1, 5.0
+# Readable for its owner and group alone: it names people and their commands. SQLite gives its side files the same mode.
 _MODE = 0o640
+# The log is cut to this size when it begins anew: below it, SQLite writes over what is there.
+LOG_KEPT_BYTES = 4_000_000
+# Pages of log after which a connection checkpoints by itself: the jobs at 1 MB; the writer only where no job did for
+# a long time.
+JOB_CHECKPOINT_PAGES = 256
+_WRITER_CHECKPOINT_PAGES = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +80,6 @@ class SetAside:
     remedy: str = "Query the kept file with the version of skuwise that wrote it."
 
 
-class _Unusable(Exception):  # noqa: N818 - a signal within this file
-    """A database of ours that cannot be written: it is set aside under `label`. `known`: fields of `SetAside`."""
-
-    def __init__(self, why: str, label: str, **known: str) -> None:
-        super().__init__(why)
-        self.why, self.label, self.known = why, label, known
-
-
 @cache
 def schema_sql() -> str:
     """The statements that make our schema."""
@@ -80,16 +90,14 @@ def read_header(path: Path) -> Header:
     """Look at a file without SQLite, which would create side files or wait for locks. Raises OSError.
 
     What is no ordinary file (a pipe, a device) is not ours; it is not waited for either. Not for a process that has
-    the database open already: see `connect_ours`.
+    the database open already: see `opened_beside`.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return Header(False, False, 0)
         head = file.read(100)
-    if not head:
-        return Header(True, False, 0)
     if len(head) < 100 or not head.startswith(_MAGIC):
-        return Header(False, False, 0)
+        return Header(not head, False, 0)
     return Header(False, True, struct.unpack(">I", head[68:72])[0])
 
 
@@ -114,6 +122,12 @@ def version_error(path: Path, version: int) -> StoreError | None:
     return StoreError(f"{path} {why}.", remedy) if why is not None else None
 
 
+def foreign_error(path: Path, header: Header) -> StoreError:
+    """Why a file that is not ours is refused."""
+    what = "is an SQLite database, but not one of skuwise's" if header.sqlite else "is not an SQLite database"
+    return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
+
+
 def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
     """Rename a database and its side files to ``NAME.LABEL-<utc>``, so that nothing of it is lost.
 
@@ -133,19 +147,13 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
             if side.exists():
                 side.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
-        if passing(path, error) is not None:
-            raise opening_error(path, error) from error
+        if isinstance(known := disk_error(path, error), PassingError):
+            raise known from error
         raise StoreError(
             f"{path} must be set aside ({why}), but it cannot be renamed: {error.strerror}.",
             "Move it away by hand, or name another file with --db.",
         ) from error
     return SetAside(kept, why)
-
-
-def foreign_error(path: Path, header: Header) -> StoreError:
-    """Why a file that is not ours is refused."""
-    what = "is an SQLite database, but not one of skuwise's" if header.sqlite else "is not an SQLite database"
-    return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
 
 
 def open_for_writing(path: Path, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
@@ -156,96 +164,56 @@ def open_for_writing(path: Path, now: Callable[[], float]) -> tuple[sqlite3.Conn
     connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that may pass.
     """
     try:
-        try:
-            return _open(path), None
-        except _Unusable as found:
-            aside = replace(set_database_aside(path, found.why, found.label, now()), **found.known)
-            return _open(path), aside
+        aside = _set_aside_unusable(path, now)
+        if not path.exists() or path.stat().st_size == 0:
+            _give_birth(path)
+        return _connect(path), aside
     except (OSError, sqlite3.Error) as error:
-        raise opening_error(path, error) from error
+        raise (refused_error if is_refused(path) else disk_error)(path, error) from error
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    """The database, looked over. Raises _Unusable where it must be set aside."""
+def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None:
+    """Look over what is there. A database of ours that cannot be written is set aside; None: it can, or is yet to be.
+
+    Raises StoreError for what is not ours.
+    """
     header = read_header(path) if path.exists() else Header(True, False, 0)
     if header.empty:
-        _give_birth(path)
-    else:
-        if (said := marked(path)) is not None:
-            raise _damaged(said)
-        if not header.ours:
-            if not header.sqlite and _was_ours(path):
-                raise _damaged("its header is gone")
+        return None
+    damage = marked(path)
+    if damage is None and not header.ours:
+        # A file without SQLite's header is a database that lost it where a log still lies beside it.
+        if header.sqlite or not log_path(path).exists():
             raise foreign_error(path, header)
-    connection = None
-    try:
-        connection = _connect(path)
-        version = schema_version(connection)
-        if (why := other_version(version)) is not None:
+        damage = "its header is gone"
+    if damage is None:
+        try:
+            with closing(_connect(path)) as connection:
+                version = schema_version(connection)
+                if (why := other_version(version)) is None:
+                    look_over(connection)
+                    return None
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            damage = said_by(error)
+        else:
             which = "newer" if version > SCHEMA_VERSION else "older"
-            raise _Unusable(f"it {why}", f"{which}-{version}", reason=f"{which}-database-set-aside")
-        said = look_over(connection) if not header.empty else None
-        if said is not None:
-            raise _damaged(said)
-    except BaseException as error:
-        if connection is not None:
-            connection.close()
-        if isinstance(error, sqlite3.Error) and not header.empty and is_damage(error):
-            raise _damaged(str(error)) from error
-        raise
-    return connection
-
-
-def _damaged(said: str) -> _Unusable:
-    return _Unusable(
-        f"it is damaged ({said})",
-        "damaged",
+            aside = set_database_aside(path, f"it {why}", f"{which}-{version}", now())
+            return replace(aside, reason=f"{which}-database-set-aside")
+    return replace(
+        set_database_aside(path, f"it is damaged ({damage})", "damaged", now()),
         reason="damaged-database-set-aside",
         remedy="Save what is left of the kept file with: sqlite3 FILE .recover; check the disk.",
     )
 
 
-def _was_ours(path: Path) -> bool:
-    """Whether a file without SQLite's header is a database that lost it: its write-ahead log still lies beside it."""
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:
-        with path.with_name(path.name + "-wal").open("rb") as file:
-            return struct.unpack(">I", file.read(4))[0] in _LOG_MAGIC
-    except (OSError, struct.error):
-        return False
-
-
-@contextmanager
-def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 2048) -> Iterator[sqlite3.Connection]:
-    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end.
-
-    Raises StoreError where it cannot be opened, and for what SQLite raises within.
-    """
-    try:
-        with closing(connect_ours(path)) as connection:
-            set_up(connection, checkpoint_pages)
-            connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
-            yield connection
-    except (OSError, sqlite3.Error) as error:
-        raise write_error(path, error) from error
-
-
-def connect_ours(path: Path) -> sqlite3.Connection:
-    """A second connection to a database of ours that is there. Raises StoreError, OSError or sqlite3.Error.
-
-    Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
-    process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise foreign_error(path, Header(False, False, 0))
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=_BESIDE_SECONDS, isolation_level=None
-    )
-    try:
-        application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
-        if application_id != APPLICATION_ID:
-            raise foreign_error(path, Header(False, True, application_id))
-        if (refused := version_error(path, schema_version(connection))) is not None:
-            raise refused
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        _set_up(connection, _WRITER_CHECKPOINT_PAGES)
+        schema_version(connection)
     except BaseException:
         connection.close()
         raise
@@ -263,11 +231,8 @@ def _give_birth(path: Path) -> None:
         connection.executescript(schema_sql())
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         image = connection.serialize()
-    # Readable for its owner and group alone: it names people and their commands. SQLite gives its side files the same
-    # mode. A file that is there keeps its own.
-    there = place.exists()
-    mode = stat.S_IMODE(place.stat().st_mode) if there else _MODE
-    unborn = place.with_name(f".{place.name}.new-{os.getpid()}-{threading.get_native_id()}")
+    mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else _MODE  # a file that is there keeps its own
+    unborn = place.with_name(f".{place.name}.new-{os.getpid()}")
     # Only a file that we make is ours: one that is there already may be another user's, who could then read it all.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     unborn.unlink(missing_ok=True)  # of a process of the same number that was killed
@@ -276,35 +241,89 @@ def _give_birth(path: Path) -> None:
             file.write(image)
             file.flush()
             os.fsync(file.fileno())
-        # What an earlier database of this name left would be played back onto the new one.
-        # The mark of its damage would be taken for the new one's.
+        # What an earlier database of this name left would be played back onto the new one, and the mark of its damage
+        # taken for the new one's.
         for suffix in (MARK_SUFFIX, "-journal", "-wal", "-shm"):
             place.with_name(place.name + suffix).unlink(missing_ok=True)
-        if there:
-            unborn.replace(place)
-        else:
-            _put(unborn, place)
+        unborn.replace(place)
     finally:
         unborn.unlink(missing_ok=True)
 
 
-def _put(unborn: Path, place: Path) -> None:
+@contextmanager
+def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 2048) -> Iterator[sqlite3.Connection]:
+    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end.
+
+    Raises StoreError where it cannot be opened, and for what SQLite raises within.
+
+    Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
+    process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=rw"
     try:
-        place.hardlink_to(unborn)
-    except FileExistsError:
-        return  # another writer's, born meanwhile, is as good
-    except OSError:  # a file system without hard links
-        unborn.replace(place)
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise foreign_error(path, Header(False, False, 0))
+        with closing(sqlite3.connect(uri, uri=True, timeout=_BESIDE_SECONDS, isolation_level=None)) as connection:
+            application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
+            if application_id != APPLICATION_ID:
+                raise foreign_error(path, Header(False, True, application_id))
+            if (refused := version_error(path, schema_version(connection))) is not None:
+                raise refused
+            _set_up(connection, checkpoint_pages)
+            connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
+            yield connection
+    except FileNotFoundError as error:
+        raise StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.") from error
+    except (OSError, sqlite3.Error) as error:
+        raise disk_error(path, error) from error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    # One thread writes at a time, but not always the same: the loop moves to another where a driver keeps the first.
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+def _set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
+    """Log settings of a connection that writes."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is written within it is written whole, or not at all."""
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        set_up(connection, WRITER_CHECKPOINT_PAGES)
-        schema_version(connection)
+        yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.close()
+        # On a full disk SQLite may have rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
-    return connection
+
+
+def log_path(path: Path) -> Path:
+    """Where a database's write-ahead log lies: SQLite puts it beside the file itself, wherever a link to it stands."""
+    whole = Path(os.path.realpath(path))
+    return whole.with_name(whole.name + "-wal")
+
+
+def log_bytes(path: Path) -> int:
+    """The size of a database's write-ahead log in bytes; 0 where it has none."""
+    try:
+        return log_path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> bool:
+    """Copy home what can be, without making anyone wait; a log larger than `kept_bytes` is cut where no reader
+    holds it. Whether a reader kept some of it from being copied.
+
+    Raises sqlite3.Error where the database cannot be opened.
+    """
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+        _set_up(connection, 0)
+        busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        held = bool(busy) or copied < in_log
+        if not held and log_bytes(path) > kept_bytes:
+            # All is home: only the file is left to be cut, with the lock for a moment (timeout 0: or not at all).
+            held = bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
+    return held

@@ -1,13 +1,20 @@
-"""Writes one node's devices, ticks, workloads and absences. What it knows it keeps in memory; the file follows."""
+"""Writes one node's devices, ticks, workloads and absences.
+
+What is marked ``@_waits`` waits in the `Writer` when it is called, and runs later, within a transaction. What is known
+of the file is kept in memory only until a transaction fails (`forget`).
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from itertools import islice
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
+from ..statistics.latency_bins import MEASURES, added, encode
 from .burst_rows import minute_row
 from .codec import (
     DEVICES,
@@ -20,57 +27,53 @@ from .codec import (
     encode_values,
     rollup_kind,
     row_encoder,
-    values_encoder,
+    storable,
 )
-from .device_rows import DeviceRows
-from .event_rows import EventRows
-from .latency_rows import LatencyRows
-from .tables import TABLES, kept, write_rollups
-from .write_batch import Batch
+from .tables import INSERTS, TABLES, kept, upsert, write_rollups
+
+if TYPE_CHECKING:
+    from .writer import Writer
+
+# What the driver says again within a minute is one row: a broken GPU repeats itself many times a second.
+_AGAIN_SECONDS = 60.0
+# And no more rows than this begin in an hour, whatever happens; what comes then is counted in a row that is there.
+MOST_ROWS_AN_HOUR = 60
+_REST = Event(0.0, None, "other", None, "more events than are kept one by one")
 
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
-_encode_gpu, _encode_port, _encode_host = map(values_encoder, (GPU_STEPS, FABRIC_STEPS, HOST_STEPS))
-_NO_VALUES: Mapping[str, float] = {}
+_DeviceTable = Literal["gpu", "port"]
+_DEVICE_KEYS = {"gpu": "gpu_uuid", "port": "device || '/' || port"}
+_USE_KEY = "workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
+_P = ParamSpec("_P")
+_Method = Callable[Concatenate["NodeWriter", _P], None]
 
 
-class Schedule:
-    """When to commit: every so many ticks, or when the first of them is so many seconds old."""
+def _waits(*, until_said_anew: bool = False) -> Callable[[_Method[_P]], _Method[_P]]:
+    """A method whose call waits in the writer. `until_said_anew`: so long holds what it says, so that the last word
+    is never let go."""
 
-    def __init__(self, every_ticks: int, every_seconds: float) -> None:
-        self.every_ticks = every_ticks
-        self.every_seconds = every_seconds
-        self._ticks = 0
-        self._first_ts = 0.0
+    def decorate(write: _Method[_P]) -> _Method[_P]:
+        @wraps(write)
+        def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+            fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
+            size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
+            state = write.__name__ if until_said_anew else ""
+            self.writer.tell(self, partial(write, self, *fixed, **kwargs), size=size, state=state)
 
-    def is_due(self, ts: float) -> bool:
-        """Count one tick; whether it is time."""
-        if not self._ticks:
-            self._first_ts = ts
-        self._ticks += 1
-        return self._ticks >= self.every_ticks or abs(ts - self._first_ts) >= self.every_seconds
+        return tell
 
-    def restart(self) -> None:
-        self._ticks = 0
+    return decorate
 
 
 @dataclasses.dataclass(slots=True)
-class _Use:
-    """A row of ``workload_use``, in the order of its columns."""
+class _Hour:
+    """A row of ``serving_hour`` while it grows: how long a server's requests waited, for the work that held it."""
 
     id: int
-    workload_ref: Cell
-    node_id: int
-    gpu_uuid: str
-    ts_start: float
-    ts_end: float
-    basis: str
-    shared: bool
-    mem_used_bytes: int | None = None
-
-    @property
-    def row(self) -> tuple[Cell, ...]:
-        return dataclasses.astuple(self)
+    begun: int  # in hours since 1970
+    seconds: float = 0.0
+    counts: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
 
 
 class NodeWriter:
@@ -79,64 +82,57 @@ class NodeWriter:
     Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
     """
 
-    def __init__(self, batch: Batch, schedule: Schedule, node: Node, ts: float) -> None:
-        self._batch = batch
-        self._schedule = schedule
-        connection = batch.connection
-        found = connection.execute("SELECT id, first_seen FROM node WHERE node = ?", (node.node,)).fetchone()
-        self.id: int = found[0] if found else batch.next_id("node")
-        self._first_seen: float = found[1] if found else ts
-        self._events = EventRows(batch, self.id)
-        self._latency = LatencyRows(batch)
-        self._last_seen = ts
-        self._written_last_seen: float | None = None
+    def __init__(self, writer: Writer, node: Node, ts: float) -> None:
+        self.writer = writer
         self.node = node
-        self._unpacked = batch.unpacked.setdefault(self.id, [])
-        self._gpus = DeviceRows(batch, self.id, "gpu")
-        self._ports = DeviceRows(batch, self.id, "port")
-        self._absences: dict[tuple[str, str, str, str], list[Cell]] = {}
-        self._absence_set: frozenset[Absence] | None = None
-        self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
-        self._servers: dict[tuple[str, str], int] = {}
-        self._load()
-        self.set_node(node, ts)
-        batch.before_write.append(self._touch)
+        self.begun = ts
+        self.forget()
 
+    def forget(self) -> None:
+        """What the file holds is asked anew: a transaction failed. An event or an hour goes on in a new row."""
+        self._id = 0
+        self._devices: dict[_DeviceTable, dict[str, int]] = {}
+        self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
+        self._hours: dict[tuple[int, int | None], _Hour] = {}
+        self._events: dict[tuple[str | None, str, int | None], tuple[int, Event]] = {}  # the newest row of each key
+        self._event_hour, self._events_begun = 0, 0
+
+    @_waits(until_said_anew=True)
     def set_node(self, node: Node, ts: float) -> None:
         """What the node is now; the last word counts."""
-        self.node = node
-        self._last_seen = max(self._last_seen, ts)
-        self._written_last_seen = None
+        self._put_node(node, ts)
 
+    @_waits(until_said_anew=True)
     def set_gpus(self, gpus: Iterable[Gpu], ts: float) -> None:
         """The GPUs that are here from `ts` on. A changed GPU gets a new row, a GPU not named any more is closed."""
-        self._pack()
-        self._gpus.set({gpu.uuid: gpu for gpu in gpus}, ts)
+        self._set_devices("gpu", {gpu.uuid: gpu for gpu in gpus}, ts)
 
+    @_waits(until_said_anew=True)
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
         """The fabric ports that are here from `ts` on, as `set_gpus`."""
-        self._pack()
-        self._ports.set({port.key: port for port in ports}, ts)
+        self._set_devices("port", {port.key: port for port in ports}, ts)
 
+    @_waits(until_said_anew=True)
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
-        wanted_set = frozenset(absences)
-        if wanted_set == self._absence_set:
-            return
-        self._absence_set = wanted_set
-        wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in wanted_set}
-        for key in [key for key in self._absences if key not in wanted]:
-            row = self._absences.pop(key)
-            row[-1] = max(ts, float(row[-2] or 0))  # a clock that was put back must not end it before it began
-            self._batch.put_row("absence", row[0], row)
+        wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in absences}
+        if self._absences is None:
+            sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
+            self._absences = {tuple(key): (number, since) for *key, number, since in self._run(sql, self._number)}
+        for key in self._absences.keys() - wanted.keys():
+            number, since = self._absences.pop(key)
+            # A clock that was put back must not end it before it began.
+            self._run("UPDATE absence SET until = ? WHERE id = ?", max(ts, since), number)
         for key, absence in wanted.items():
             if key not in self._absences:
-                self._absences[key] = self._put_absence(absence, ts, None)
+                self._absences[key] = (self.put_absence(absence, ts, None), ts)
 
-    def note(self, absence: Absence, ts: float, until: float | None = None) -> None:
-        """Record something that is over: an absence without length at `ts`, or one that ended at `until`."""
-        self._put_absence(absence, ts, ts if until is None else until)
+    @_waits()
+    def note(self, absence: Absence, ts: float) -> None:
+        """Record something that happened at `ts` and is over."""
+        self.put_absence(absence, ts, ts)
 
+    @_waits(until_said_anew=True)
     def set_workloads(
         self,
         workloads: Iterable[Workload],
@@ -151,123 +147,44 @@ class NodeWriter:
         at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
         A use of a workload that nobody named is not kept.
         """
-        uses = tuple(uses)
-        first: dict[str, float] = {}
-        last: dict[str, float] = {}
+        spans: dict[str, tuple[float, float]] = {}
         for use in uses:
-            name, until = use.workload_id, ts if use.until is None else min(use.until, ts)
-            first[name] = min(first.get(name, ts), until if use.since is None else min(use.since, until))
-            last[name] = max(last.get(name, 0.0), until)
-        for workload in workloads:
-            self._put_workload(workload, first.get(workload.workload_id, ts), last.get(workload.workload_id, ts))
-        known = self._open_uses(ts - 2 * scan_interval_seconds)
-        for use in uses:
-            workload_row = self._batch.workload(use.workload_id)
-            if workload_row is None:
-                continue
-            key = (use.workload_id, use.gpu_uuid, use.basis, use.shared)
-            current = known.get(key)
-            # A clock that was put back begins a new use, so that none ends before it began.
             end = ts if use.until is None else min(use.until, ts)
-            if current is None or not 0 <= ts - current.ts_end < 2 * scan_interval_seconds:
-                start = ts if use.since is None else self._start_of(workload_row[0], use, min(use.since, end))
+            first, last = spans.get(use.workload_id, (ts, 0.0))
+            spans[use.workload_id] = (min(first, end if use.since is None else min(use.since, end)), max(last, end))
+        refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
+        columns = ", ".join(TABLES["workload_use"])
+        # A clock that was put back begins a new use, so that none ends before it began.
+        sql = f"SELECT {columns} FROM workload_use WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"  # noqa: S608
+        going_on = {
+            (ref, uuid, basis, shared): (number, start, seen, memory)
+            for number, ref, _, uuid, start, seen, basis, shared, memory in self._run(
+                sql, self._number, ts - 2 * scan_interval_seconds, ts
+            )
+        }
+        for use in uses:
+            ref = refs.get(use.workload_id) or self._workload_ref(use.workload_id)
+            if ref is None:
+                continue
+            key = (ref, use.gpu_uuid, use.basis, int(use.shared))
+            end = ts if use.until is None else min(use.until, ts)
+            number, start, seen, memory = going_on.get(key, (0, end, end, None))
+            if not number or (use.since is not None and use.since > seen):
+                if use.since is not None:
+                    # Not before the last use of the same ended: the agent was restarted under it.
+                    sql = f"SELECT max(ts_end) FROM workload_use WHERE {_USE_KEY} AND ts_end > ?"  # noqa: S608
+                    (before,) = self._run(sql, ref, self._number, use.gpu_uuid, use.basis, use.since)[0]
+                    start = min(max(use.since, before or 0.0), end)
                 if use.until is not None and start >= end:
                     continue  # it is written already
-                current = known[key] = self._new_use(workload_row, use, min(start, end), end)
-            current.ts_end = max(end, current.ts_start)
-            if use.until is not None:
-                del known[key]
-            if use.mem_used_bytes is not None:
-                current.mem_used_bytes = max(use.mem_used_bytes, current.mem_used_bytes or 0)
-            self._batch.put_row("workload_use", current.id, current.row)
-        for key in [key for key, use in known.items() if use.ts_end <= ts - 2 * scan_interval_seconds]:
-            del known[key]
+                number, memory = self._next_id("workload_use"), None
+            most = max((m for m in (memory, use.mem_used_bytes) if m is not None), default=None)
+            end = max(end, start)
+            going_on[key] = (number, start, end, most)
+            row = (number, ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
+            self._put("workload_use", row)
 
-    def add_tick(self, tick: Tick) -> None:
-        """Keep one tick. It waits in memory and is committed in batches (`Writer.open`)."""
-        self._hold(tick)
-        if self._schedule.is_due(tick.ts):
-            self._schedule.restart()
-            self._pack()
-            self._batch.commit()
-
-    def add_agent_stats(self, stats: AgentStats) -> None:
-        """Keep what watching cost."""
-        self._batch.put_row("agent_stat", (stats.ts, self.id), (*kept(stats), self.id))
-
-    def add_event(self, event: Event) -> None:
-        """Keep what the driver told of its own accord; what happens again and again is counted."""
-        self._events.add(event)
-
-    def add_burst(self, burst: Burst) -> None:
-        """Keep what a burst told. That of a GPU nobody named is not kept."""
-        device = self._gpus.ids.get(burst.gpu_uuid)
-        if device is None:
-            return
-        row = minute_row(burst, device)
-        self._batch.put_sample("gpu_burst", int(str(row[0])), row)
-
-    def add_serving(self, sample: ServingSample) -> None:
-        """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
-        key = (sample.engine, sample.endpoint)
-        server = self._servers.get(key)
-        if server is None:
-            server = self._servers[key] = self._batch.next_id("server")
-            self._batch.put_row("server", server, (server, self.id, *key))
-        held = self._batch.workload(sample.workload_id) if sample.workload_id is not None else None
-        number = self._batch.next_id("serving_sample")
-        values = encode_values(sample.values.get, SERVING_STEPS)
-        row = (number, server, held[0] if held else None, sample.ts, round(sample.interval_seconds * 1000), *values)
-        self._batch.put_sample("serving_sample", number, row)
-        self._latency.add(sample, server, held[0] if held else None)
-
-    # The bulk roads, for simulators and importers: written at once, in transactions of some thousand rows.
-
-    def put_ticks(self, ticks: Iterable[Tick]) -> None:
-        """Many ticks, in order of time."""
-        source = iter(ticks)
-        while batch := list(islice(source, _TICK_BATCH)):
-            for tick in batch:
-                self._hold(tick)
-            self._batch.commit_or_raise()
-
-    def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
-
-        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
-        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
-        A row of the same period and device is replaced.
-        """
-        kind = rollup_kind(table)
-        named = [name for name in columns if name not in ("ts", "device")]
-        places = [columns.index(name) for name in named]
-        ts_at = columns.index("ts")
-        device_at = columns.index("device") if kind != "host" else -1
-        if "observed_seconds" not in named:
-            raise ValueError(f"{table} needs observed_seconds")
-        encode = row_encoder(table, named)
-        known = self._gpus if kind == "gpu" else self._ports
-
-        def device_id(row: Sequence[object], ts: float) -> int:
-            if kind == "host":
-                return self.id
-            device = known.at(str(row[device_at]), ts)
-            if device is None:
-                raise ValueError(
-                    f"{table}: unknown device {row[device_at]!r}; name it with set_gpus or set_ports first"
-                )
-            return device
-
-        def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
-            for row in rows:
-                ts = round(float(row[ts_at]))  # type: ignore[arg-type]
-                self._last_seen = max(self._last_seen, ts)
-                yield ts, device_id(row, ts), encode([row[place] for place in places])
-
-        source = iter(encoded())
-        while batch := list(islice(source, _ROLLUP_BATCH)):
-            self._batch.put_now(lambda connection, batch=batch: write_rollups(connection, table, batch))
-
+    @_waits()
     def put_workload_use(  # noqa: PLR0917
         self,
         workload: Workload,
@@ -279,104 +196,219 @@ class NodeWriter:
         mem_used_bytes: int | None = None,
     ) -> None:
         """One use that is already over, with the workload it belongs to."""
-        row = self._put_workload(workload, ts_start, ts_end)
-        number = self._batch.next_id("workload_use")
-        use = _Use(number, row[0], self.id, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
-        self._batch.put_row("workload_use", number, use.row)
+        ref = self._put_workload(workload, ts_start, ts_end)
+        row = (ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
+        self._put("workload_use", (self._next_id("workload_use"), *row))
 
-    def _hold(self, tick: Tick) -> None:
-        self._unpacked.append(tick)
-        self._last_seen = max(self._last_seen, tick.ts)
+    def add_tick(self, tick: Tick) -> None:
+        """Keep one tick. It is written within a second, or with the next tick where those are slower."""
+        self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+        self.writer.flush(tick)
 
-    def _touch(self) -> None:
-        """Let the ticks wait as rows, and the node's row where the node was seen since it was last written."""
-        self._pack()
-        if self._written_last_seen == self._last_seen:
+    @_waits()
+    def add_agent_stats(self, stats: AgentStats) -> None:
+        """Keep what watching cost."""
+        self._put("agent_stat", (*kept(stats), self._number))
+
+    @_waits()
+    def add_event(self, event: Event) -> None:
+        """Keep what the driver told of its own accord: each on its own while they are few, counted in a storm."""
+        if (hour := int(event.ts // 3600)) != self._event_hour:
+            self._event_hour, self._events_begun = hour, 0
+            recent = self._events.items()
+            self._events = {key: row for key, row in recent if 0 <= event.ts - row[1].last_ts < _AGAIN_SECONDS}
+        found, full = self._events.get(event.key), self._events_begun >= MOST_ROWS_AN_HOUR
+        if full and found is None:
+            event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
+            found = self._events.get(event.key)
+        if found is not None and (full or 0 <= event.ts - found[1].last_ts < _AGAIN_SECONDS):
+            number, before = found
+            last = max(before.last_ts, event.last_ts)
+            event = dataclasses.replace(before, count=before.count + event.count, last_ts=last)
+        else:
+            number = self._next_id("event")
+            self._events_begun += 1
+        self._events[event.key] = (number, event)
+        self._put("event", (number, self._number, *kept(event)))
+
+    @_waits()
+    def add_burst(self, burst: Burst) -> None:
+        """Keep what a burst told. That of a GPU nobody named is not kept."""
+        device = self._devices_here("gpu").get(burst.gpu_uuid)
+        if device is not None:
+            self._put("gpu_burst", minute_row(burst, device))
+
+    @_waits()
+    def add_serving(self, sample: ServingSample) -> None:
+        """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
+        sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
+        found = self._run(sql, self._number, sample.engine, sample.endpoint)
+        server = found[0][0] if found else self._next_id("server")
+        if not found:
+            self._put("server", (server, self._number, sample.engine, sample.endpoint))
+        ref = None if sample.workload_id is None else self._workload_ref(sample.workload_id)
+        values = encode_values(sample.values.get, SERVING_STEPS)
+        number = self._next_id("serving_sample")
+        self._put("serving_sample", (number, server, ref, sample.ts, round(sample.interval_seconds * 1000), *values))
+        if not sample.latency:
             return
-        self._written_last_seen = self._last_seen
-        self._batch.put_row("node", self.id, (self.id, *kept(self.node), self._first_seen, self._last_seen))
+        # One row an hour for each server and each work that held it; after a restart in a row of its own.
+        begun = int(sample.ts // 3600)
+        hour = self._hours.get((server, ref))
+        if hour is None or hour.begun != begun:
+            hour = self._hours[server, ref] = _Hour(self._next_id("serving_hour"), begun)
+        hour.seconds += sample.interval_seconds
+        for measure, counts in sample.latency.items():
+            hour.counts[measure] = added([hour.counts[measure], counts]) or counts if measure in hour.counts else counts
+        bins = [encode(hour.counts[measure]) if measure in hour.counts else None for measure in MEASURES]
+        self._put("serving_hour", (hour.id, server, ref, sample.ts, round(hour.seconds * 1000), *bins))
 
-    def _pack(self) -> None:
-        """Make rows of the ticks held, of the devices that are here: to be done before other devices are."""
-        for tick in self._unpacked:
-            self._put_tick(tick)
-        self._unpacked.clear()
+    # The bulk roads, for simulators and importers: written at once.
+
+    def put_ticks(self, ticks: Iterable[Tick]) -> None:
+        """Many ticks, in order of time."""
+        source = iter(ticks)
+        while batch := list(islice(source, _TICK_BATCH)):
+            for tick in batch:
+                self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+            self.writer.commit_or_raise()
+
+    def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
+
+        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
+        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
+        A row of the same period and device is replaced.
+        """
+        kind = rollup_kind(table)
+        named = [name for name in columns if name not in ("ts", "device")]
+        if "observed_seconds" not in named:
+            raise ValueError(f"{table} needs observed_seconds")
+        places, ts_at = [columns.index(name) for name in named], columns.index("ts")
+        device_at = columns.index("device") if kind != "host" else -1
+        encoder = row_encoder(table, named)
+        self.writer.commit_or_raise()
+        history = {"": [(0.0, self._number)]} if kind == "host" else self._history("gpu" if kind == "gpu" else "port")
+
+        def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
+            for row in rows:
+                ts, device = round(float(row[ts_at])), "" if kind == "host" else str(row[device_at])
+                if device not in history:
+                    raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
+                held = history[device]
+                number = next((number for since, number in reversed(held) if since < ts), held[0][1])
+                yield ts, number, encoder([row[place] for place in places])
+
+        source = iter(encoded())
+        while batch := list(islice(source, _ROLLUP_BATCH)):
+            self.writer.put_now(partial(self._put_rollups, table, batch))
+
+    # What is written, within a transaction.
+
+    def put_absence(self, absence: Absence, since: float, until: float | None) -> int:
+        """Write a row of an absence, and give its id; `until` None: it holds on."""
+        number = self._next_id("absence")
+        self._put("absence", (number, self._number, *kept(absence), since, until))
+        return number
+
+    def _run(self, sql: str, *values: Cell) -> list[tuple[Any, ...]]:
+        return self.writer.connection.execute(sql, storable(values)).fetchall()
+
+    def _put(self, table: str, row: Sequence[Cell]) -> None:
+        """Write a row of a small table; it takes the place of one with the same key."""
+        self.writer.connection.execute(upsert(table), storable(row))
+
+    def _next_id(self, table: str) -> int:
+        """Ids below zero are those of retention's own notes."""
+        return self._run(f"SELECT max(coalesce(max(id), 0), 0) + 1 FROM {table}")[0][0]  # noqa: S608
+
+    @property
+    def _number(self) -> int:
+        """The id of the node's row."""
+        if not self._id:
+            self._put_node(self.node, self.begun)
+        return self._id
+
+    def _put_node(self, node: Node, ts: float) -> None:
+        found = self._run("SELECT id, first_seen, last_seen FROM node WHERE node = ?", node.node)
+        self._id, first, last = found[0] if found else (self._next_id("node"), ts, ts)
+        self._put("node", (self._id, *kept(node), first, max(last, ts)))
+
+    def _put_rollups(self, table: RollupTable, batch: Sequence[tuple[float, int, Sequence[Cell]]]) -> None:
+        write_rollups(self.writer.connection, table, batch)
+        self._see(max(ts for ts, _, _ in batch))
+
+    def _see(self, ts: float) -> None:
+        self._run("UPDATE node SET last_seen = max(last_seen, ?) WHERE id = ?", ts, self._number)
+
+    def _put_workload(self, workload: Workload, first: float, last: float) -> int:
+        """Write a workload's row, and give its id."""
+        sql = "SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?"
+        found = self._run(sql, workload.workload_id)
+        number, begun, seen = found[0] if found else (self._next_id("workload"), first, last)
+        self._put("workload", (number, *kept(workload), min(first, begun), max(last, seen)))
+        return number
+
+    def _workload_ref(self, workload_id: str) -> int | None:
+        found = self._run("SELECT id FROM workload WHERE workload_id = ?", workload_id)
+        return found[0][0] if found else None
+
+    def _set_devices(self, table: _DeviceTable, wanted: Mapping[str, Gpu | FabricPort], ts: float) -> None:
+        left = {key: storable(kept(device)) for key, device in wanted.items()}
+        columns = ", ".join(TABLES[table])
+        sql = f"SELECT {_DEVICE_KEYS[table]}, {columns} FROM {table} WHERE node_id = ? AND valid_to IS NULL"  # noqa: S608
+        for key, number, node_id, *about, valid_from, _ in self._run(sql, self._number):
+            if left.get(key) == tuple(about):
+                del left[key]
+            elif key in left and self._free_id(table) is None:
+                # No id is free for another row: the change is kept, its history is not.
+                self._put(table, (number, node_id, *left.pop(key), valid_from, None))
+            else:
+                self._put(table, (number, node_id, *about, valid_from, max(ts, valid_from)))
+        for about in left.values():
+            if (number := self._free_id(table)) is not None:
+                self._put(table, (number, self._number, *about, ts, None))
+        self._devices.pop(table, None)
+
+    def _free_id(self, table: _DeviceTable) -> int | None:
+        """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
+        if (number := self._next_id(table)) >= DEVICES:
+            free = f"SELECT min(id) + 1 FROM {table} d WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE id = d.id + 1)"  # noqa: S608
+            number = self._run(free)[0][0]
+        return number if number < DEVICES else None
+
+    def _history(self, table: _DeviceTable) -> dict[str, list[tuple[float, int]]]:
+        """Of each device ever named, from when which row held, in order."""
+        found: dict[str, list[tuple[float, int]]] = {}
+        sql = f"SELECT {_DEVICE_KEYS[table]}, valid_from, id FROM {table} WHERE node_id = ? ORDER BY valid_from, id"  # noqa: S608
+        for key, valid_from, number in self._run(sql, self._number):
+            found.setdefault(key, []).append((valid_from, number))
+        return found
+
+    def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
+        """The ids of the devices that are here, by key."""
+        if table not in self._devices:
+            sql = f"SELECT {_DEVICE_KEYS[table]}, id FROM {table} WHERE node_id = ? AND valid_to IS NULL ORDER BY id"  # noqa: S608
+            self._devices[table] = dict(self._run(sql, self._number))
+        return self._devices[table]
 
     def _put_tick(self, tick: Tick) -> None:
-        number = self._batch.next_id("tick")
-        base = number * DEVICES
-        gpus: list[list[Cell]] = []
-        for uuid, values in tick.gpus.items():
-            device = self._gpus.ids.get(uuid)
-            if device is not None and values:
-                gpus.append([base + device, *_encode_gpu(values)])
-        states, fabric = tick.port_states, tick.fabric
-        ports: list[list[Cell]] = []
-        for key in states if states.keys() >= fabric.keys() else {**states, **fabric}:
-            device = self._ports.ids.get(key)
-            if device is None:
-                continue
-            state = states.get(key)
-            active = None if state is None else int(state == "ACTIVE")
-            values = fabric.get(key, _NO_VALUES)
-            said = None if active else state  # the usual word is not kept with every sample
-            ports.append([base + device, active, said, *_encode_port(values)])
-        host = _encode_host(tick.host)
-        self._batch.put_tick([number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host], gpus, ports)
+        number = self._next_id("tick")
+        base, gpus, ports = number * DEVICES, self._devices_here("gpu"), self._devices_here("port")
+        host = encode_values(tick.host.get, HOST_STEPS)
+        self._insert("tick", [(number, self._number, tick.ts, round(tick.interval_seconds * 1000), *host)])
+        read = [(base + gpu, values) for uuid, gpu in gpus.items() if (values := tick.gpus.get(uuid))]
+        self._insert("gpu_sample", [(row_id, *encode_values(values.get, GPU_STEPS)) for row_id, values in read])
+        rows: list[Sequence[Cell]] = []
+        for key, port in ports.items():
+            if key in tick.port_states or key in tick.fabric:
+                state = tick.port_states.get(key)
+                active = None if state is None else int(state == "ACTIVE")
+                values = encode_values(tick.fabric.get(key, {}).get, FABRIC_STEPS)
+                # The usual word is not kept with every sample.
+                rows.append((base + port, active, None if active else state, *values))
+        self._insert("fabric_sample", rows)
+        self._see(tick.ts)
 
-    def _put_absence(self, absence: Absence, since: float, until: float | None) -> list[Cell]:
-        number = self._batch.next_id("absence")
-        row: list[Cell] = [number, self.id, *kept(absence), since, until]
-        self._batch.put_row("absence", number, row)
-        return row
-
-    def _put_workload(self, workload: Workload, first: float, last: float) -> list[Cell]:
-        held = self._batch.workload(workload.workload_id)
-        number: Cell = self._batch.next_id("workload") if held is None else held[0]
-        if held is not None:
-            first, last = min(first, float(held[-2] or 0)), max(last, float(held[-1] or 0))
-        row: list[Cell] = [number, *kept(workload), first, last]
-        self._batch.put_workload(workload.workload_id, row)
-        return row
-
-    def _new_use(self, workload_row: Sequence[Cell], use: WorkloadUse, ts_start: float, ts_end: float) -> _Use:
-        number = self._batch.next_id("workload_use")
-        return _Use(number, workload_row[0], self.id, use.gpu_uuid, ts_start, ts_end, use.basis, use.shared)
-
-    def _start_of(self, workload_row_id: Cell, use: WorkloadUse, since: float) -> float:
-        """`since`, or where the last use of the same ended if that was later (the agent was restarted under it)."""
-        same = (workload_row_id, use.gpu_uuid, use.basis)
-        open_uses = (self._uses or {}).values()
-        ends = [one.ts_end for one in open_uses if (one.workload_ref, one.gpu_uuid, one.basis) == same]
-        (last,) = self._batch.connection.execute(
-            "SELECT max(ts_end) FROM workload_use WHERE workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
-            " AND ts_end > ?",
-            (workload_row_id, self.id, use.gpu_uuid, use.basis, since),
-        ).fetchone()
-        return max(since, float(last or 0), *ends)
-
-    def _open_uses(self, since: float) -> dict[tuple[str, str, str, bool], _Use]:
-        """The uses last seen after `since`; from the file when this writer begins."""
-        if self._uses is None:
-            columns = ", ".join(f"u.{name}" for name in TABLES["workload_use"])
-            self._uses = {}
-            for *row, workload_id in self._batch.connection.execute(
-                f"SELECT {columns}, w.workload_id FROM workload_use u JOIN workload w ON w.id = u.workload_ref "  # noqa: S608
-                "WHERE u.node_id = ? AND u.ts_end > ? ORDER BY u.ts_end",
-                (self.id, since),
-            ):
-                one = _Use(*row)
-                self._uses[(workload_id, one.gpu_uuid, one.basis, bool(one.shared))] = one
-        return self._uses
-
-    def _load(self) -> None:
-        """What the file knows of this node's servers and open absences."""
-        connection = self._batch.connection
-        servers = connection.execute("SELECT engine, endpoint, id FROM server WHERE node_id = ?", (self.id,))
-        self._servers = {(engine, endpoint): number for engine, endpoint, number in servers}
-        absence_columns = ", ".join(TABLES["absence"])
-        for row in connection.execute(
-            f"SELECT {absence_columns} FROM absence WHERE node_id = ? AND until IS NULL",  # noqa: S608
-            (self.id,),
-        ):
-            self._absences[(row[2], row[3], row[4], row[5])] = list(row)
+    def _insert(self, table: str, rows: Iterable[Sequence[Cell]]) -> None:
+        self.writer.connection.executemany(INSERTS[table], map(storable, rows))

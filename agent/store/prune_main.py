@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..base.retention_limits import Limits
-from .integrity import check_whole
+from .disk_errors import check_whole
 from .retention import RetentionJob
 
 _NICENESS = 10

@@ -20,8 +20,7 @@ from typing import Any, Literal
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
 from ..model import Period
 from .codec import DEVICES, row_id
-from .database import opened_beside
-from .wal import log_bytes, transaction
+from .database import log_bytes, opened_beside, transaction
 
 # A step forward larger than this between two runs of retention is doubted ...
 JUMP_SECONDS = 86400.0

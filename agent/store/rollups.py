@@ -26,9 +26,8 @@ from ..model import PERIOD_SECONDS, Period
 from ..statistics.rollup_stats import GpuLimits, Row, Samples, Values, roll_fabric, roll_gpu, roll_host
 from .burst_rows import roll_hour
 from .codec import DEVICES, Cell, RollupTable, rollup_columns, rollup_period, row_encoder, row_id
-from .database import opened_beside
+from .database import JOB_CHECKPOINT_PAGES, opened_beside, transaction
 from .tables import write_rollups
-from .wal import JOB_CHECKPOINT_PAGES, transaction
 
 # A period is complete so long after its end ...
 SETTLE_SECONDS = 5.0

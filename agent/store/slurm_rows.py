@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ..base.slurm_job import SlurmJob
 from .codec import Cell
-from .database import opened_beside
-from .wal import transaction
+from .database import opened_beside, transaction
 
 _ROWS_AT_ONCE = 200
 _REST_SECONDS = 0.020

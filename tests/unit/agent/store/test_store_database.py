@@ -13,8 +13,7 @@ import pytest
 from skuwise.agent.model import Node, Tick
 from skuwise.agent.store.bounds import Meter, bounds_of
 from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, read_header, set_database_aside
-from skuwise.agent.store.filesystem_check import file_system, place_line
-from skuwise.agent.store.integrity import check_whole, mark_of
+from skuwise.agent.store.disk_errors import check_whole, file_system, mark_of, place_line
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
 from skuwise.agent.store.snapshot import take_snapshot
@@ -223,7 +222,7 @@ def test_a_new_database_is_not_readable_by_everybody(path: Path, umask: int) -> 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_was_taken_away_is_said_not_written_on(path: Path, replaced: bool) -> None:
-    with pytest.raises(StoreError, match="removed or replaced"), Writer.open(path, commit_every=1) as writer:
+    with pytest.raises(StoreError, match="removed or replaced"), Writer.open(path) as writer:
         node = writer.for_node(Node("n1"), NOW)
         node.add_tick(Tick(NOW + 1, 1.0))
         path.rename(path.with_name("taken.db"))

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
-from skuwise.agent.store.deferred_writer import PatientWriter
-from skuwise.agent.store.disk_errors import PassingError, opening_error
+from skuwise.agent.store.disk_errors import PassingError, disk_error
 from skuwise.agent.store.node_writer import NodeWriter
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
@@ -106,22 +105,15 @@ def test_odd_values_and_hostile_text_do_not_stop_the_others(path: Path, writer: 
     assert rows(path, "SELECT gpu_uuid, device, detail FROM absences") == [("GPU-0", None, "bad?text")]
 
 
-def test_a_killed_writer_loses_at_most_one_batch(path: Path) -> None:
-    writer = Writer.open(path, commit_every=10)
-    node = writer.for_node(NODE, T0)
-    node.set_gpus(GPUS, T0)
-    for second in range(1, 26):
-        node.add_tick(tick(T0 + second * 0.1, sm_active=0.5))
-    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(40,)]
-    writer.close()
-    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(50,)]
-
-
-def test_slow_ticks_do_not_wait_for_a_full_batch(path: Path, writer: Writer, node: NodeWriter) -> None:
-    node.add_tick(tick(T0 + 60, sm_active=0.5))
-    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(0,)]
-    node.add_tick(tick(T0 + 120, sm_active=0.5))
-    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(4,)]
+@pytest.mark.parametrize(
+    ("interval", "ticks", "written"), [(0.2, 26, 26), (0.2, 25, 21), (1.0, 5, 5), (30.0, 3, 3)], ids=str
+)
+def test_what_is_told_is_written_once_a_second_or_with_each_slower_tick(
+    path: Path, node: NodeWriter, interval: float, ticks: int, written: int
+) -> None:
+    for number in range(ticks):
+        node.add_tick(dataclasses.replace(tick(T0 + number * interval, sm_active=0.5), interval_seconds=interval))
+    assert rows(path, "SELECT count(*) FROM gpu_samples") == [(2 * written,)]
 
 
 def test_a_changed_gpu_opens_a_new_row_and_an_unchanged_one_keeps_its_own(path: Path) -> None:
@@ -156,16 +148,15 @@ def test_a_gpu_that_went_away_and_came_back(path: Path, writer: Writer, node: No
 
 def test_a_tick_is_of_the_gpu_as_it_was_then(path: Path, writer: Writer, node: NodeWriter) -> None:
     """Ticks become rows later, together; a change of the GPU comes in between."""
-    node.add_tick(tick(T0 + 1, sm_active=0.5))
+    for second, limit in ((1.0, 700.0), (1.2, 300.0)):
+        node.set_gpus([dataclasses.replace(gpu, power_limit_watts=limit) for gpu in GPUS], T0 + second)
+        node.add_tick(tick(T0 + second, sm_active=0.5))
     assert writer.waiting_ticks == 1
-    node.set_gpus([dataclasses.replace(gpu, power_limit_watts=300.0) for gpu in GPUS], T0 + 2)
-    node.add_tick(tick(T0 + 3, sm_active=0.5))
-    assert writer.waiting_ticks == 2
     writer.commit()
     assert writer.waiting_ticks == 0
     limits = "SELECT s.ts, g.power_limit_watts FROM gpu_sample r JOIN gpu g ON g.id = r.id % 4096 JOIN tick s"
     found = rows(path, f"{limits} ON s.id = r.id / 4096 WHERE g.gpu_uuid = 'GPU-1' ORDER BY 1")
-    assert found == [(T0 + 1, 700.0), (T0 + 3, 300.0)]
+    assert found == [(T0 + 1, 700.0), (T0 + 1.2, 300.0)]
 
 
 def test_absences_open_stay_and_end(path: Path, writer: Writer, node: NodeWriter) -> None:
@@ -205,9 +196,14 @@ def test_a_use_goes_on_until_it_is_not_seen_for_two_scans(path: Path, writer: Wr
     assert rows(path, "SELECT first_seen, last_seen, job_id FROM workloads") == [(T0, T0 + 55, "7")]
 
 
+def limit(writer: Writer, size: int) -> None:
+    """Let the database grow to this many bytes: beyond it the disk counts as full."""
+    writer.connection.execute(f"PRAGMA max_page_count = {size // 4096}").fetchone()
+
+
 def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node: NodeWriter) -> None:
     writer.commit()
-    writer.limit_bytes(path.stat().st_size + 200_000)
+    limit(writer, path.stat().st_size + 200_000)
     sent = 0
     while writer.fault is None and sent < 50_000:
         sent += 1
@@ -220,7 +216,7 @@ def test_a_full_disk_loses_nothing_and_is_said(path: Path, writer: Writer, node:
         node.add_tick(tick(T0 + sent, sm_active=0.5))
     assert writer.fault is not None
     node.set_absences([writer.fault], T0 + sent)
-    writer.limit_bytes(None)
+    limit(writer, 1 << 40)
     assert writer.commit()
     assert writer.fault is None
     assert writer.lost_ticks == 0
@@ -233,9 +229,8 @@ def test_who_opens_last_writes(path: Path, writer: Writer, node: NodeWriter) -> 
     writer.commit()
     with Writer.open(path) as other:
         other.for_node(NODE, T0 + 5)
-        node.add_tick(tick(T0 + 1, sm_active=0.5))
         with pytest.raises(StoreError, match="Another process"):
-            writer.commit()
+            node.add_tick(tick(T0 + 1, sm_active=0.5))
     assert rows(path, "SELECT count(*) FROM tick") == [(0,)]
     with pytest.raises(StoreError):
         writer.close()
@@ -249,87 +244,72 @@ def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: 
     assert rows(path, "SELECT mem_total_bytes FROM gpu_hours ORDER BY ts") == [(80 << 30,), (1024,)]
 
 
-BEGIN = 1_800_000_000.0
-LONE_NODE = Node("gpu-1", "train", "m", "b", None, None, None, None, None, 1, "0.1")
-
-
+@dataclasses.dataclass
 class Disk:
-    """Opens the database, unless it is told to fail."""
+    """Fails each attempt to open a database on it while it has an error."""
 
-    def __init__(self, path: Path, error: OSError | sqlite3.Error | None) -> None:
-        self.path = path
-        self.error = error
-        self.seconds = 0.0
-        self.tried = 0
+    path: Path
+    error: OSError | sqlite3.Error | None
+    tried: int = 0
 
-    def open(self) -> Writer:
+    def look(self) -> None:
         self.tried += 1
         if self.error is not None:
-            raise opening_error(self.path, self.error) from self.error
-        return Writer.open(self.path)
-
-    def monotonic(self) -> float:
-        return self.seconds
+            raise disk_error(self.path, self.error) from self.error
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    return Disk(tmp_path / "node.db", OSError(errno.ENOSPC, "No space left on device"))
+def disk(path: Path) -> Disk:
+    return Disk(path, OSError(errno.ENOSPC, "No space left on device"))
 
 
-@pytest.fixture
-def begin(disk: Disk) -> Callable[..., PatientWriter]:
-    return lambda hold_ticks=600: PatientWriter(disk.open, hold_ticks=hold_ticks, monotonic=disk.monotonic)
-
-
-def lone_tick(second: int) -> Tick:
-    return Tick(BEGIN + second, 1.0, gpus={"GPU-1": {"power_watts": 100.0 + second}}, host={"cpu_util": 0.5})
-
-
-def test_a_start_on_a_full_disk_keeps_what_it_samples_until_there_is_room(
-    disk: Disk, begin: Callable[..., PatientWriter]
-) -> None:
-    writer = begin()
+def test_a_start_on_a_full_disk_keeps_what_it_samples_until_there_is_room(disk: Disk) -> None:
+    writer = Writer(disk.path, before_opening=disk.look)
     opened: list[bool] = []
     writer.when_open(lambda: opened.append(True))
     assert writer.fault is not None and writer.fault.reason == "disk-full"
-    node = writer.for_node(LONE_NODE, BEGIN)
-    node.set_gpus([Gpu("GPU-1", 0, "H100")], BEGIN)
-    node.set_absences([writer.fault], BEGIN)
-    node.set_workloads([Workload("w", "s", "train", "process")], [WorkloadUse("w", "GPU-1", "process")], BEGIN + 1)
-    node.note(Absence("source", "clock", "*", "suspended", "It slept."), BEGIN + 2)
+    node = writer.for_node(NODE, T0)
+    node.set_gpus(GPUS, T0)
+    node.set_absences([writer.fault], T0)
+    node.set_workloads([Workload("w", "s", "train", "process")], [WorkloadUse("w", "GPU-1", "process")], T0 + 1)
+    node.note(Absence("source", "clock", "*", "suspended", "It slept."), T0 + 2)
     for second in range(1, 31):
-        disk.seconds = float(second)
-        node.add_tick(lone_tick(second))
-    assert (disk.tried, writer.waiting_ticks, opened) == (1 + 3, 30, [])
+        node.add_tick(tick(T0 + second, power_watts=100.0 + second))
+    assert (disk.tried, writer.waiting_ticks, opened, writer.is_open) == (1 + 6, 30, [], False)
     disk.error = None
-    disk.seconds = 40.0
-    node.add_tick(lone_tick(31))
+    node.add_tick(tick(T0 + 31, power_watts=131.0))
     assert writer.is_open and writer.fault is None and opened == [True]
-    node.set_absences([], BEGIN + 31)
-    node.add_tick(lone_tick(32))
+    node.set_absences([], T0 + 31)
     writer.close()
-    assert rows(disk.path, "SELECT count(*), min(power_watts), max(power_watts) FROM gpu_samples") == [(32, 101, 132)]
-    assert rows(disk.path, f"SELECT reason, since - {BEGIN}, until - {BEGIN} FROM absences ORDER BY since") == [
+    assert rows(disk.path, "SELECT count(*), min(power_watts), max(power_watts) FROM gpu_samples") == [(62, 101, 131)]
+    assert rows(disk.path, f"SELECT reason, since - {T0}, until - {T0} FROM absences ORDER BY since") == [
         ("disk-full", 0, 31), ("suspended", 2, 2)
     ]  # fmt: skip
     assert rows(disk.path, "SELECT count(*) FROM workload_gpus") == [(1,)]
     assert writer.lost_ticks == 0
 
 
-def test_what_waits_is_bounded_and_the_gap_is_recorded(disk: Disk, begin: Callable[..., PatientWriter]) -> None:
-    writer = begin(hold_ticks=50)
-    node = writer.for_node(LONE_NODE, BEGIN)
-    node.set_gpus([Gpu("GPU-1", 0, "H100")], BEGIN)
+def test_what_waits_is_bounded_and_the_gap_is_recorded(disk: Disk) -> None:
+    writer = Writer(disk.path, before_opening=disk.look, hold_ticks=50)
+    node = writer.for_node(NODE, T0)
+    node.set_gpus(GPUS, T0)
+    jobs = [Workload(f"w{number}", "s", "train", "process") for number in range(3000)]
+    node.set_workloads(jobs, [WorkloadUse("w7", "GPU-1", "process")], T0)
     for second in range(1, 2001):
-        node.add_tick(lone_tick(second))
+        if second % 100 == 0:
+            node.note(Absence("gpu", "GPU-0", "*", "counter-reset"), T0 + second)
+            node.set_workloads(jobs[second:][:1000], [], T0 + second)
+        node.add_tick(tick(T0 + second, sm_active=0.5))
     assert (writer.waiting_ticks, writer.lost_ticks) == (50, 1950)
     disk.error = None
     writer.close()
-    assert rows(disk.path, f"SELECT count(*), min(ts) - {BEGIN} FROM gpu_samples") == [(50, 1951)]
-    assert rows(disk.path, f"SELECT reason, since - {BEGIN}, until - {BEGIN} FROM absences") == [
-        ("ticks-lost", 0, 1950)
-    ]
+    assert rows(disk.path, f"SELECT count(*), min(ts) - {T0} FROM gpu_samples") == [(100, 1951)]
+    lost = "SELECT since, until FROM absences WHERE reason = 'ticks-lost'"
+    assert rows(disk.path, lost) == [(T0, T0 + 1950)]
+    # Of the rest the newest 20,000 waited, and the last word of each, however old.
+    assert rows(disk.path, "SELECT count(*) FROM absences") == [(20,)]
+    assert rows(disk.path, "SELECT min(last_seen), count(*) FROM workloads") == [(T0 + 200, 2800)]
+    assert rows(disk.path, "SELECT count(*) FROM gpus") == [(2,)]
 
 
 def _sqlite(code: int) -> sqlite3.OperationalError:
@@ -356,6 +336,6 @@ def _sqlite(code: int) -> sqlite3.OperationalError:
 def test_what_passes_is_told_from_wrong_usage(
     tmp_path: Path, error: OSError | sqlite3.Error, reason: str | None
 ) -> None:
-    told = opening_error(tmp_path / "node.db", error)
+    told = disk_error(tmp_path / "node.db", error)
     assert (told.reason if isinstance(told, PassingError) else None) == reason
     assert told.remedy
