@@ -23,17 +23,7 @@ from importlib import resources
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
-from .disk_errors import (
-    MARK_SUFFIX,
-    PassingError,
-    disk_error,
-    is_damage,
-    is_refused,
-    look_over,
-    marked,
-    refused_error,
-    said_by,
-)
+from .disk_errors import MARK_SUFFIX, disk_error, is_damage, look_over, marked, said_by
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
@@ -106,20 +96,16 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def other_version(version: int) -> str | None:
-    """Why a file of this version cannot be used, after "it "; None: it can."""
+def version_error(path: Path, version: int) -> StoreError | None:
+    """Why a file of this version cannot be used; None: it can."""
     if SCHEMA_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
         return None
-    which = "a newer" if version > SCHEMA_VERSION else "another"
+    newer = version > SCHEMA_VERSION
     told, known = (f"{one // 1000}.{one % 1000}" for one in (version, SCHEMA_VERSION))
-    return f"was written by {which} skuwise (schema {told}, this one knows {known})"
-
-
-def version_error(path: Path, version: int) -> StoreError | None:
-    """Why a file of this version is refused; None: it is not."""
-    why = other_version(version)
-    remedy = "Update skuwise here." if version > SCHEMA_VERSION else "Start its agent, which begins a new file."
-    return StoreError(f"{path} {why}.", remedy) if why is not None else None
+    return StoreError(
+        f"{path} was written by {'a newer' if newer else 'another'} skuwise (schema {told}, this one knows {known}).",
+        "Update skuwise here." if newer else "Start its agent, which begins a new file.",
+    )
 
 
 def foreign_error(path: Path, header: Header) -> StoreError:
@@ -135,10 +121,8 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
     """
     stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     kept = path.with_name(f"{path.name}.{label}-{stamp}")
-    number = 1
     while kept.exists():
-        number += 1
-        kept = path.with_name(f"{path.name}.{label}-{stamp}-{number}")
+        kept = kept.with_name(f"{kept.name}-2")
     # The write-ahead log before the database: were we killed in between, it alone under its old name would lose it.
     # The mark of damage before both: left behind, it would speak of the new file.
     try:
@@ -147,17 +131,12 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
             if side.exists():
                 side.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
-        if isinstance(known := disk_error(path, error), PassingError):
-            raise known from error
-        raise StoreError(
-            f"{path} must be set aside ({why}), but it cannot be renamed: {error.strerror}.",
-            "Move it away by hand, or name another file with --db.",
-        ) from error
+        raise disk_error(path, error) from error
     return SetAside(kept, why)
 
 
-def open_for_writing(path: Path, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
-    """Open or create a database.
+def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
+    """Open or create a database, and note who holds the right to write it: `token`.
 
     A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
     A database of a version that is not ours, or one that is damaged, is set aside and a new one begun. Returns the
@@ -167,9 +146,12 @@ def open_for_writing(path: Path, now: Callable[[], float]) -> tuple[sqlite3.Conn
         aside = _set_aside_unusable(path, now)
         if not path.exists() or path.stat().st_size == 0:
             _give_birth(path)
-        return _connect(path), aside
+        connection = _connect(path, _BUSY_SECONDS, _WRITER_CHECKPOINT_PAGES)
+        connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (token,))
+        return connection, aside
     except (OSError, sqlite3.Error) as error:
-        raise (refused_error if is_refused(path) else disk_error)(path, error) from error
+        raise disk_error(path, error) from error
 
 
 def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None:
@@ -187,10 +169,12 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
             raise foreign_error(path, header)
         damage = "its header is gone"
     if damage is None:
+        os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # SQLite says "read-only" also to a user who may not write
         try:
-            with closing(_connect(path)) as connection:
+            with closing(_connect(path, _BUSY_SECONDS, 0)) as connection:
                 version = schema_version(connection)
-                if (why := other_version(version)) is None:
+                refused = version_error(path, version)
+                if refused is None:
                     look_over(connection)
                     return None
         except sqlite3.Error as error:
@@ -199,7 +183,7 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
             damage = said_by(error)
         else:
             which = "newer" if version > SCHEMA_VERSION else "older"
-            aside = set_database_aside(path, f"it {why}", f"{which}-{version}", now())
+            aside = set_database_aside(path, refused.message.rstrip("."), f"{which}-{version}", now())
             return replace(aside, reason=f"{which}-database-set-aside")
     return replace(
         set_database_aside(path, f"it is damaged ({damage})", "damaged", now()),
@@ -208,15 +192,13 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
     )
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL").fetchone()
-        _set_up(connection, _WRITER_CHECKPOINT_PAGES)
-        schema_version(connection)
-    except BaseException:
-        connection.close()
-        raise
+def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
+    """A connection that writes to a file that is there. `checkpoint_pages`: when it checkpoints by itself; 0: never."""
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
     return connection
 
 
@@ -259,30 +241,21 @@ def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 204
     Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
     process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
     """
-    uri = f"{path.absolute().as_uri()}?mode=rw"
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise foreign_error(path, Header(False, False, 0))
-        with closing(sqlite3.connect(uri, uri=True, timeout=_BESIDE_SECONDS, isolation_level=None)) as connection:
+        with closing(_connect(path, _BESIDE_SECONDS, checkpoint_pages)) as connection:
             application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
             if application_id != APPLICATION_ID:
                 raise foreign_error(path, Header(False, True, application_id))
             if (refused := version_error(path, schema_version(connection))) is not None:
                 raise refused
-            _set_up(connection, checkpoint_pages)
             connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
             yield connection
     except FileNotFoundError as error:
         raise StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.") from error
     except (OSError, sqlite3.Error) as error:
         raise disk_error(path, error) from error
-
-
-def _set_up(connection: sqlite3.Connection, checkpoint_pages: int) -> None:
-    """Log settings of a connection that writes."""
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
 
 
 @contextmanager
@@ -319,8 +292,7 @@ def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> bool:
 
     Raises sqlite3.Error where the database cannot be opened.
     """
-    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
-        _set_up(connection, 0)
+    with closing(_connect(path, 0.0, 0)) as connection:
         busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         held = bool(busy) or copied < in_log
         if not held and log_bytes(path) > kept_bytes:

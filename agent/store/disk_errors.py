@@ -1,8 +1,8 @@
 """What can be wrong with the disk under the database, and with the file itself.
 
-What may pass (a full disk, a read-only file system, an exceeded quota, a disk that errs, a lock that another holds) is
-waited for with the samples in memory. The rest (a folder that is not there, no permission, a stranger's file) stays
-wrong until somebody changes something, and is said at once.
+What may pass (a full or read-only disk, a quota, a disk that errs, a lock that another holds) is waited for with the
+samples in memory. The rest (no folder, no permission, a stranger's file) stays wrong until somebody changes something,
+and is said at once.
 
 A look at the whole file takes seconds, so an opening reads only what it will write into; the daily look runs in a
 process of its own and leaves a mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
@@ -10,12 +10,11 @@ process of its own and leaves a mark beside the file. Whoever opens a marked or 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
@@ -29,23 +28,16 @@ BUSY = ("store-busy", "Another process holds the database locked: end it.")
 ERRS = ("disk-error", "Check the disk that holds the database: writes to it fail.")
 UNREACHABLE = ("store-unreachable", "Make sure that the folder of the database is still there and writable.")
 
-# What may pass: primary result codes of SQLite, and the operating system's.
+# What may pass: primary result codes of SQLite, and the operating system's (ESTALE: a network file system whose server
+# lost the file).
 _RESULTS = {
-    sqlite3.SQLITE_FULL: FULL,
-    sqlite3.SQLITE_READONLY: READ_ONLY,
-    sqlite3.SQLITE_BUSY: BUSY,
-    sqlite3.SQLITE_LOCKED: BUSY,
-    sqlite3.SQLITE_IOERR: ERRS,
-    sqlite3.SQLITE_CANTOPEN: UNREACHABLE,
-}
+    sqlite3.SQLITE_FULL: FULL, sqlite3.SQLITE_READONLY: READ_ONLY, sqlite3.SQLITE_BUSY: BUSY,
+    sqlite3.SQLITE_LOCKED: BUSY, sqlite3.SQLITE_IOERR: ERRS, sqlite3.SQLITE_CANTOPEN: UNREACHABLE,
+}  # fmt: skip
 _ERRORS = {
-    errno.ENOSPC: FULL,
-    errno.EDQUOT: FULL,
-    errno.EROFS: READ_ONLY,
-    errno.EIO: ERRS,
-    errno.ESTALE: UNREACHABLE,  # a network file system whose server lost the file
+    errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EROFS: READ_ONLY, errno.EIO: ERRS, errno.ESTALE: UNREACHABLE,
     errno.ETIMEDOUT: UNREACHABLE,
-}
+}  # fmt: skip
 _ROOM_BYTES = 64 << 10  # the log's index alone takes 32 KiB
 
 MARK_SUFFIX = "-damaged"
@@ -61,14 +53,31 @@ _LOOKED_AT = (
     "SELECT * FROM workload_use ORDER BY ts_end DESC LIMIT 50",
 )
 
-_FORGETS = {"tmpfs", "ramfs", "rootfs", "devtmpfs"}
-_LAYERS = {"overlay", "aufs"}
-_LOCAL_FUSE = {"fuseblk", "fuse.ntfs-3g"}  # other FUSE may be anything
 # WAL needs memory that all who open the file share: it does not reach over a network (https://www.sqlite.org/wal.html).
-_NETWORK = {
-    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "9p", "ceph", "lustre", "gpfs", "beegfs", "orangefs",
-    "pvfs2", "glusterfs", "ocfs2", "gfs2", "wekafs", "virtiofs",
-}  # fmt: skip
+_NETWORK = (
+    "nfs nfs4 cifs smb3 smbfs ncpfs afs 9p ceph lustre gpfs beegfs orangefs pvfs2 glusterfs ocfs2 gfs2 wekafs virtiofs"
+)
+# File systems that are no place for a database: the reason, why, and what to do instead. FUSE may be anything.
+_BAD_PLACES = (
+    (
+        "tmpfs ramfs rootfs devtmpfs",
+        "memory-file-system",
+        "all that was sampled is gone after a reboot, and takes memory until then",
+        "Name a file on a disk with db = PATH.",
+    ),
+    (
+        f"{_NETWORK} fuse",
+        "network-file-system",
+        "a log shared over a network breaks databases, and a server that hangs stops the agent",
+        "Name a file on a local disk with db = PATH, and send snapshots to the shared folder.",
+    ),
+    (
+        "overlay aufs",
+        "container-layer",
+        "it is a container's own layer, and gone with the container",
+        "Mount a folder of the host there, or name a file on one with db = PATH.",
+    ),
+)
 
 
 class PassingError(StoreError):
@@ -94,27 +103,12 @@ def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
         known = FULL
     if known is not None:
         return PassingError(path, known[0], why, known[1])
-    return damaged_error(path, error) if is_damage(error) else refused_error(path, error)
-
-
-def refused_error(path: Path, error: Exception) -> StoreError:
-    """Why a database cannot be written by this user, or at this place."""
+    if is_damage(error):
+        return damaged_error(path, error)
     return StoreError(
-        f"{path} cannot be opened for writing: {said_by(error)}.",
+        f"{path} cannot be opened for writing: {why}.",
         "Check that its folder exists and that this user may write there, or name another file with --db.",
     )
-
-
-def is_refused(path: Path) -> bool:
-    """Whether it is this user who may not write there, and not the file system that takes nothing: SQLite says
-    "read-only" and "unable to open" of both."""
-    folder = path.absolute().parent
-    try:
-        if os.statvfs(folder).f_flag & os.ST_RDONLY:
-            return False
-    except OSError:
-        return False
-    return not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK))
 
 
 def _has_no_room(path: Path) -> bool:
@@ -161,7 +155,7 @@ def mark_of(path: Path) -> Path:
 
 def mark_damaged(path: Path, said: str) -> None:
     """Let whoever opens the database next know, even where that look would not find it."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         mark_of(path).write_text(said, encoding="utf-8")
 
 
@@ -203,30 +197,13 @@ def file_system(path: Path, mounts: str) -> str:
 
 
 def place_line(db: Path, procfs: Path) -> Capability:
-    """Doctor's line about where the database lies: a file system that forgets, or one that another machine can write
-    to, is said."""
+    """Doctor's line about where the database lies."""
     try:
         kind = file_system(db, (procfs / "mounts").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         kind = ""
     objection = None
-    if kind in _FORGETS:
-        objection = store_absence(
-            "memory-file-system",
-            f"{db} lies on {kind}: all that was sampled is gone after a reboot, and takes memory until then.",
-            "Name a file on a disk with db = PATH.",
-        )
-    elif kind in _NETWORK or (kind.startswith("fuse") and kind not in _LOCAL_FUSE):
-        objection = store_absence(
-            "network-file-system",
-            f"{db} lies on {kind}: a log shared over a network breaks databases, and a server that hangs stops the "
-            "agent.",
-            "Name a file on a local disk with db = PATH, and send snapshots to the shared folder.",
-        )
-    elif kind in _LAYERS:
-        objection = store_absence(
-            "container-layer",
-            f"{db} lies in a container's own layer ({kind}): it is gone with the container.",
-            "Mount a folder of the host there, or name a file on one with db = PATH.",
-        )
+    for kinds, reason, why, remedy in _BAD_PLACES:
+        if (kind if kind == "fuse.ntfs-3g" else kind.split(".")[0]) in kinds.split():
+            objection = store_absence(reason, f"{db} lies on {kind}: {why}.", remedy)
     return Capability("store", "source", "store", "*", f"{db} on {kind}" if kind else str(db), objection)

@@ -1,7 +1,6 @@
 """Writes one node's devices, ticks, workloads and absences.
 
-What is marked ``@_waits`` waits in the `Writer` when it is called, and runs later, within a transaction. What is known
-of the file is kept in memory only until a transaction fails (`forget`).
+What is marked ``@_waits`` waits in the `Writer` when it is called, and runs later, within a transaction.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
-from ..statistics.latency_bins import MEASURES, added, encode
+from ..statistics.latency_bins import MEASURES, Counts, added, encode
 from .burst_rows import minute_row
 from .codec import (
     DEVICES,
@@ -49,31 +48,17 @@ _P = ParamSpec("_P")
 _Method = Callable[Concatenate["NodeWriter", _P], None]
 
 
-def _waits(*, until_said_anew: bool = False) -> Callable[[_Method[_P]], _Method[_P]]:
-    """A method whose call waits in the writer. `until_said_anew`: so long holds what it says, so that the last word
-    is never let go."""
+def _waits(write: _Method[_P]) -> _Method[_P]:
+    """A method whose call waits in the writer. What a ``set_`` says holds until it is said anew."""
 
-    def decorate(write: _Method[_P]) -> _Method[_P]:
-        @wraps(write)
-        def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-            fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
-            size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
-            state = write.__name__ if until_said_anew else ""
-            self.writer.tell(self, partial(write, self, *fixed, **kwargs), size=size, state=state)
+    @wraps(write)
+    def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
+        size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
+        state = write.__name__ if write.__name__.startswith("set_") else ""
+        self.writer.tell(self, partial(write, self, *fixed, **kwargs), size, state)
 
-        return tell
-
-    return decorate
-
-
-@dataclasses.dataclass(slots=True)
-class _Hour:
-    """A row of ``serving_hour`` while it grows: how long a server's requests waited, for the work that held it."""
-
-    id: int
-    begun: int  # in hours since 1970
-    seconds: float = 0.0
-    counts: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+    return tell
 
 
 class NodeWriter:
@@ -89,30 +74,28 @@ class NodeWriter:
         self.forget()
 
     def forget(self) -> None:
-        """What the file holds is asked anew: a transaction failed. An event or an hour goes on in a new row."""
+        """What the file holds is asked anew: a transaction failed. An hour of servers goes on in a new row."""
         self._id = 0
         self._devices: dict[_DeviceTable, dict[str, int]] = {}
         self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
-        self._hours: dict[tuple[int, int | None], _Hour] = {}
-        self._events: dict[tuple[str | None, str, int | None], tuple[int, Event]] = {}  # the newest row of each key
-        self._event_hour, self._events_begun = 0, 0
+        self._hours: dict[tuple[int, int | None, int], tuple[int, float, dict[str, Counts]]] = {}
 
-    @_waits(until_said_anew=True)
+    @_waits
     def set_node(self, node: Node, ts: float) -> None:
         """What the node is now; the last word counts."""
         self._put_node(node, ts)
 
-    @_waits(until_said_anew=True)
+    @_waits
     def set_gpus(self, gpus: Iterable[Gpu], ts: float) -> None:
         """The GPUs that are here from `ts` on. A changed GPU gets a new row, a GPU not named any more is closed."""
         self._set_devices("gpu", {gpu.uuid: gpu for gpu in gpus}, ts)
 
-    @_waits(until_said_anew=True)
+    @_waits
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
         """The fabric ports that are here from `ts` on, as `set_gpus`."""
         self._set_devices("port", {port.key: port for port in ports}, ts)
 
-    @_waits(until_said_anew=True)
+    @_waits
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
         wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in absences}
@@ -127,12 +110,12 @@ class NodeWriter:
             if key not in self._absences:
                 self._absences[key] = (self.put_absence(absence, ts, None), ts)
 
-    @_waits()
+    @_waits
     def note(self, absence: Absence, ts: float) -> None:
         """Record something that happened at `ts` and is over."""
         self.put_absence(absence, ts, ts)
 
-    @_waits(until_said_anew=True)
+    @_waits
     def set_workloads(
         self,
         workloads: Iterable[Workload],
@@ -184,7 +167,7 @@ class NodeWriter:
             row = (number, ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
             self._put("workload_use", row)
 
-    @_waits()
+    @_waits
     def put_workload_use(  # noqa: PLR0917
         self,
         workload: Workload,
@@ -202,43 +185,43 @@ class NodeWriter:
 
     def add_tick(self, tick: Tick) -> None:
         """Keep one tick. It is written within a second, or with the next tick where those are slower."""
-        self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+        self.writer.tell_tick(self, partial(self._put_tick, tick), tick)
         self.writer.flush(tick)
 
-    @_waits()
+    @_waits
     def add_agent_stats(self, stats: AgentStats) -> None:
         """Keep what watching cost."""
         self._put("agent_stat", (*kept(stats), self._number))
 
-    @_waits()
+    @_waits
     def add_event(self, event: Event) -> None:
         """Keep what the driver told of its own accord: each on its own while they are few, counted in a storm."""
-        if (hour := int(event.ts // 3600)) != self._event_hour:
-            self._event_hour, self._events_begun = hour, 0
-            recent = self._events.items()
-            self._events = {key: row for key, row in recent if 0 <= event.ts - row[1].last_ts < _AGAIN_SECONDS}
-        found, full = self._events.get(event.key), self._events_begun >= MOST_ROWS_AN_HOUR
+        columns, hour = ", ".join(TABLES["event"]), event.ts // 3600
+        sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
+        known = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
+        full = sum(one.ts // 3600 == hour for _, one in known) >= MOST_ROWS_AN_HOUR
+        counted = [
+            (number, one)
+            for number, one in known
+            if 0 <= event.ts - one.last_ts < _AGAIN_SECONDS or (full and one.ts // 3600 == hour)
+        ]
+        found = next((row for row in counted if row[1].key == event.key), None)
         if full and found is None:
             event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
-            found = self._events.get(event.key)
-        if found is not None and (full or 0 <= event.ts - found[1].last_ts < _AGAIN_SECONDS):
-            number, before = found
-            last = max(before.last_ts, event.last_ts)
-            event = dataclasses.replace(before, count=before.count + event.count, last_ts=last)
-        else:
-            number = self._next_id("event")
-            self._events_begun += 1
-        self._events[event.key] = (number, event)
-        self._put("event", (number, self._number, *kept(event)))
+            found = next((row for row in counted if row[1].key == event.key), None)
+        if found is not None:
+            last = max(found[1].last_ts, event.last_ts)
+            event = dataclasses.replace(found[1], count=found[1].count + event.count, last_ts=last)
+        self._put("event", (found[0] if found else self._next_id("event"), self._number, *kept(event)))
 
-    @_waits()
+    @_waits
     def add_burst(self, burst: Burst) -> None:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
         device = self._devices_here("gpu").get(burst.gpu_uuid)
         if device is not None:
             self._put("gpu_burst", minute_row(burst, device))
 
-    @_waits()
+    @_waits
     def add_serving(self, sample: ServingSample) -> None:
         """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
         sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
@@ -253,15 +236,17 @@ class NodeWriter:
         if not sample.latency:
             return
         # One row an hour for each server and each work that held it; after a restart in a row of its own.
-        begun = int(sample.ts // 3600)
-        hour = self._hours.get((server, ref))
-        if hour is None or hour.begun != begun:
-            hour = self._hours[server, ref] = _Hour(self._next_id("serving_hour"), begun)
-        hour.seconds += sample.interval_seconds
-        for measure, counts in sample.latency.items():
-            hour.counts[measure] = added([hour.counts[measure], counts]) or counts if measure in hour.counts else counts
-        bins = [encode(hour.counts[measure]) if measure in hour.counts else None for measure in MEASURES]
-        self._put("serving_hour", (hour.id, server, ref, sample.ts, round(hour.seconds * 1000), *bins))
+        key = (server, ref, int(sample.ts // 3600))
+        number, seconds, counts = self._hours.get(key) or (self._next_id("serving_hour"), 0.0, {})
+        seconds += sample.interval_seconds
+        counts = counts | {
+            measure: added([counts[measure], more]) or more if measure in counts else more
+            for measure, more in sample.latency.items()
+        }
+        self._hours = {old: row for old, row in self._hours.items() if old[2] == key[2]}
+        self._hours[key] = (number, seconds, counts)
+        bins = [encode(counts[measure]) if measure in counts else None for measure in MEASURES]
+        self._put("serving_hour", (number, server, ref, sample.ts, round(seconds * 1000), *bins))
 
     # The bulk roads, for simulators and importers: written at once.
 
@@ -270,7 +255,7 @@ class NodeWriter:
         source = iter(ticks)
         while batch := list(islice(source, _TICK_BATCH)):
             for tick in batch:
-                self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+                self.writer.tell_tick(self, partial(self._put_tick, tick), tick)
             self.writer.commit_or_raise()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -288,7 +273,14 @@ class NodeWriter:
         device_at = columns.index("device") if kind != "host" else -1
         encoder = row_encoder(table, named)
         self.writer.commit_or_raise()
-        history = {"": [(0.0, self._number)]} if kind == "host" else self._history("gpu" if kind == "gpu" else "port")
+        # Of each device ever named, from when which row held, in order.
+        history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
+        if kind != "host":
+            devices: _DeviceTable = "gpu" if kind == "gpu" else "port"
+            columns = f"{_DEVICE_KEYS[devices]}, valid_from, id"
+            sql = f"SELECT {columns} FROM {devices} WHERE node_id = ? ORDER BY valid_from, id"  # noqa: S608
+            for key, valid_from, number in self._run(sql, self._number):
+                history.setdefault(key, []).append((valid_from, number))
 
         def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
             for row in rows:
@@ -299,9 +291,13 @@ class NodeWriter:
                 number = next((number for since, number in reversed(held) if since < ts), held[0][1])
                 yield ts, number, encoder([row[place] for place in places])
 
+        def write(batch: Sequence[tuple[float, int, list[Cell]]]) -> None:
+            write_rollups(self.writer.connection, table, batch)
+            self._see(max(ts for ts, _, _ in batch))
+
         source = iter(encoded())
         while batch := list(islice(source, _ROLLUP_BATCH)):
-            self.writer.put_now(partial(self._put_rollups, table, batch))
+            self.writer.put_now(partial(write, batch))
 
     # What is written, within a transaction.
 
@@ -333,10 +329,6 @@ class NodeWriter:
         found = self._run("SELECT id, first_seen, last_seen FROM node WHERE node = ?", node.node)
         self._id, first, last = found[0] if found else (self._next_id("node"), ts, ts)
         self._put("node", (self._id, *kept(node), first, max(last, ts)))
-
-    def _put_rollups(self, table: RollupTable, batch: Sequence[tuple[float, int, Sequence[Cell]]]) -> None:
-        write_rollups(self.writer.connection, table, batch)
-        self._see(max(ts for ts, _, _ in batch))
 
     def _see(self, ts: float) -> None:
         self._run("UPDATE node SET last_seen = max(last_seen, ?) WHERE id = ?", ts, self._number)
@@ -372,18 +364,9 @@ class NodeWriter:
 
     def _free_id(self, table: _DeviceTable) -> int | None:
         """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
-        if (number := self._next_id(table)) >= DEVICES:
-            free = f"SELECT min(id) + 1 FROM {table} d WHERE NOT EXISTS (SELECT 1 FROM {table} WHERE id = d.id + 1)"  # noqa: S608
-            number = self._run(free)[0][0]
-        return number if number < DEVICES else None
-
-    def _history(self, table: _DeviceTable) -> dict[str, list[tuple[float, int]]]:
-        """Of each device ever named, from when which row held, in order."""
-        found: dict[str, list[tuple[float, int]]] = {}
-        sql = f"SELECT {_DEVICE_KEYS[table]}, valid_from, id FROM {table} WHERE node_id = ? ORDER BY valid_from, id"  # noqa: S608
-        for key, valid_from, number in self._run(sql, self._number):
-            found.setdefault(key, []).append((valid_from, number))
-        return found
+        used = {number for (number,) in self._run(f"SELECT id FROM {table}")}  # noqa: S608
+        number = max(used, default=0) + 1
+        return number if number < DEVICES else next((one for one in range(1, DEVICES) if one not in used), None)
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
         """The ids of the devices that are here, by key."""

@@ -11,48 +11,47 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from itertools import islice
 from math import inf
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..model import Absence, Node, Tick
 from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, log_path, open_for_writing, transaction
-from .disk_errors import UNREACHABLE, PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
+from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
 from .node_writer import NodeWriter
 
-# How many ticks wait at most, and how many other things (a workload, a use, an absence, an event, ...): some 300 bytes
-# each, so at most some 6 MB.
+# How many ticks wait at most, and how many other things (a workload, a use, an absence, an event): some 6 MB.
 HOLD_TICKS = 600
 MOST_OTHERS = 20_000
 # By the ticks' time: how often what waits is written, and how often that is tried again where it failed.
-FLUSH_SECONDS = 1.0
-RETRY_SECONDS = 5.0
+_FLUSH_SECONDS = 1.0
+_RETRY_SECONDS = 5.0
 # So much is written at once: where it fails, little work is lost.
 _AT_ONCE = 100
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class _Told:
     """What a node was told. `size`: how many things of `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it
     holds until it is said anew, so that the last word of each is never let go."""
 
     node: NodeWriter
     write: Callable[[], None]
-    size: int
-    tick: Tick | None
-    state: str
+    size: int = 0
+    tick: Tick | None = None
+    state: str = ""
 
 
 class Writer:
     """Writes one database file, for one node or many: `for_node` gives the writer of a node. Not for several threads.
 
     Where the disk takes nothing, at the start too, `fault` says why (``disk-full``, ``store-busy``, ...; None: all is
-    well), and what it is told waits: up to `hold_ticks` ticks, of which the oldest are then let go, and an absence
-    names the gap. A killed process loses what was told since the last tick that was written, a second at most.
+    well), and what it is told waits: up to `hold_ticks` ticks, of which the oldest are then let go (`lost_ticks`), and
+    an absence names the gap. A killed process loses what was told since the last write, a second at most.
 
     Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops. (A lock would
     stay held by a process that a broken GPU keeps from dying.)
@@ -73,24 +72,18 @@ class Writer:
         written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait too.
         """
         self.path = path
-        self.hold_ticks = hold_ticks
         self.fault: Absence | None = None
         self.set_aside: SetAside | None = None
-        self.waiting_ticks = 0
+        self.is_open = False
         self.lost_ticks = 0
-        self._before_opening = before_opening
-        self._max_log_bytes = max_log_bytes
-        self._now = now
+        self._before_opening, self._now = before_opening, now
+        self._hold_ticks, self._max_log_bytes = hold_ticks, max_log_bytes
         self._token = secrets.token_hex(8)
         self._connection: sqlite3.Connection | None = None
-        self._closed = False
-        self._files: list[tuple[int, int] | None] = []  # the database and its log, as they were opened
+        self._files: list[tuple[int, int] | None] = []
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
-        self._waiting: dict[int, _Told] = {}
-        self._count = 0
-        self._others = 0
-        self._last_words: dict[tuple[NodeWriter, str], _Told] = {}
+        self._waiting: list[_Told] = []
         # Of each node, when the first tick that was let go began, and when the last one ended.
         self._gaps: dict[NodeWriter, tuple[float, float]] = {}
         self._tried_at = -inf
@@ -100,23 +93,16 @@ class Writer:
             self._hold(error)
 
     @classmethod
-    def open(
-        cls,
-        path: Path,
-        *,
-        hold_ticks: int = HOLD_TICKS,
-        max_log_bytes: int = Limits().log_bytes,
-        now: Callable[[], float] = time.time,
-    ) -> Writer:
+    def open(cls, path: Path, **options: Any) -> Writer:  # noqa: ANN401 - those of `Writer`
         """A writer of a file that can be opened at once. Raises StoreError, a PassingError where that may pass."""
-        writer = cls(path, hold_ticks=hold_ticks, max_log_bytes=max_log_bytes, now=now)
+        writer = cls(path, **options)
         if not writer.is_open:
             writer._open()
         return writer
 
     @property
-    def is_open(self) -> bool:
-        return self._connection is not None
+    def waiting_ticks(self) -> int:
+        return sum(told.tick is not None for told in self._waiting)
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -141,26 +127,20 @@ class Writer:
         writer.set_node(node, ts)
         return writer
 
-    def tell(
-        self, node: NodeWriter, write: Callable[[], None], *, size: int = 1, tick: Tick | None = None, state: str = ""
-    ) -> None:
+    def tell(self, node: NodeWriter, write: Callable[[], None], size: int, state: str) -> None:
         """Let what a node was told wait; `write` puts it into the file, within a transaction."""
-        told = _Told(node, write, size if tick is None else 0, tick, state)
-        self._count += 1
-        self._waiting[self._count] = told
-        self._others += told.size
-        self.waiting_ticks += tick is not None
-        if state:
-            self._last_words[node, state] = told
+        self._waiting.append(_Told(node, write, size, state=state))
+
+    def tell_tick(self, node: NodeWriter, write: Callable[[], None], tick: Tick) -> None:
+        """As `tell`."""
+        self._waiting.append(_Told(node, write, tick=tick))
 
     def flush(self, tick: Tick) -> None:
         """Write what waits where that is due with this tick."""
-        wait = FLUSH_SECONDS if self.fault is None else RETRY_SECONDS
+        wait = _FLUSH_SECONDS if self.fault is None else _RETRY_SECONDS
         if abs(tick.ts - self._tried_at) + tick.interval_seconds / 2 >= wait:
             self._tried_at = tick.ts
             self.commit()
-        elif self.fault is not None:
-            self._let_go()
 
     def commit(self) -> bool:
         """Write what waits. False: it could not be written now, still waits, and `fault` says why.
@@ -180,30 +160,24 @@ class Writer:
     def put_now(self, write: Callable[[], object]) -> None:
         """Commit what waits, then run `write` in a transaction of its own. Raises StoreError where it fails."""
         self.commit_or_raise()
-        try:
-            self._transact(write)
-        except sqlite3.Error as error:
-            raise disk_error(self.path, error) from error
+        self._transact(write)
 
     def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """What a simulated workload really is: (workload_id, kind, bottleneck, waste), in the table ``truth``, which no
         agent writes."""
         columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
-
-        def write() -> None:
-            self.connection.execute(f"CREATE TABLE IF NOT EXISTS truth ({columns})")
-            self.connection.executemany("INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows)
-
-        self.put_now(write)
+        self.put_now(lambda: self.connection.execute(f"CREATE TABLE IF NOT EXISTS truth ({columns})"))
+        insert = "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)"
+        self.put_now(lambda: self.connection.executemany(insert, rows))
 
     def close(self) -> None:
         """Commit and let go of the file. Idempotent. Raises StoreError where something could not be written."""
-        if self._closed:
+        if self._tried_at == inf:
             return
+        self._tried_at = inf
         try:
             written = self.commit()
         finally:
-            self._closed = True
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
@@ -216,32 +190,20 @@ class Writer:
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # What went wrong first is what a person must see.
+        with nullcontext() if error is None else suppress(StoreError):
             self.close()
-        except StoreError:
-            if error is None:  # what went wrong first is what a person must see
-                raise
 
     def _open(self) -> None:
-        if self._closed:
-            raise StoreError(f"{self.path} is closed.")
         self._before_opening()
-        connection, self.set_aside = open_for_writing(self.path, self._now)
-        try:
-            connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (self._token,))
-        except sqlite3.Error as error:
-            connection.close()
-            raise disk_error(self.path, error) from error
-        self._connection = connection
-        self._files = [_identity(self.path), _identity(log_path(self.path))]
+        self._connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
+        self._files = self._identities()
+        self.is_open = True
         for node in self._nodes.values():
             self._note_aside(node)
         for call in self._when_open:
             call()
-        self._when_open.clear()
 
     def _note_aside(self, node: NodeWriter) -> None:
         if (aside := self.set_aside) is not None:
@@ -251,101 +213,88 @@ class Writer:
     def _write_some(self) -> bool:
         """Write the oldest of what waits, in one transaction."""
         try:
-            if self._connection is None:
+            if not self.is_open:
                 self._open()
-            part = dict(islice(self._waiting.items(), _AT_ONCE))
-            self._transact(lambda: self._write(part.values()))
-        except (PassingError, sqlite3.Error) as error:
+            part = self._waiting[:_AT_ONCE]
+            self._transact(lambda: self._write(part))
+        except PassingError as error:
             for node in self._nodes.values():
                 node.forget()
-            if is_damage(error):
-                mark_damaged(self.path, str(error))
-            known = error if isinstance(error, StoreError) else disk_error(self.path, error)
-            if not isinstance(known, PassingError):
-                raise known from error
-            self._hold(known)
+            self._hold(error)
             return False
         self.fault = None
         self._gaps.clear()
-        for number, told in part.items():
-            self._forget(number, told)
+        del self._waiting[: len(part)]
         return True
 
     def _write(self, part: Iterable[_Told]) -> None:
         for node, (since, until) in self._gaps.items():
             why = self.fault.reason if self.fault else "not written"
-            detail = f"The database could not be written ({why}) for longer than {self.hold_ticks} ticks."
+            detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
             node.put_absence(store_absence("ticks-lost", detail, "See the reason reported before it."), since, until)
         for told in part:
             told.write()
 
     def _transact(self, write: Callable[[], object]) -> None:
+        """Raises StoreError, a PassingError where that may pass."""
         if (said := marked(self.path)) is not None:
-            raise StoreError(
-                f"{self.path} is damaged ({said}).",
-                "Start the agent again: it sets the file aside and begins a new one.",
-            )
-        if [_identity(self.path), _identity(log_path(self.path))] != self._files:
-            # Written on, an unlinked file would take every sample and show none.
-            raise StoreError(
-                f"{self.path} or its log was removed or replaced while it was being written, so the agent stops.",
-                "Start it again; to clear a database, stop the agent first.",
-            )
-        if log_bytes(self.path) > self._max_log_bytes:
-            # The jobs bring the log home each minute; a writer without them does it here.
-            checkpoint(self.path, min(LOG_KEPT_BYTES, self._max_log_bytes // 2))
+            remedy = "Start the agent again: it sets the file aside and begins a new one."
+            raise StoreError(f"{self.path} is damaged ({said}).", remedy)
+        try:
+            if self._identities() != self._files:
+                # Written on, an unlinked file would take every sample and show none.
+                why = f"{self.path} or its log was removed or replaced while it was being written, so the agent stops."
+                raise StoreError(why, "Start it again; to clear a database, stop the agent first.")
+            if log_bytes(self.path) > self._max_log_bytes:
+                # The jobs bring the log home each minute; a writer without them does it here.
+                checkpoint(self.path, min(LOG_KEPT_BYTES, self._max_log_bytes // 2))
             if (size := log_bytes(self.path)) > self._max_log_bytes:
-                raise PassingError(
-                    self.path,
-                    "log-held",
-                    f"a reader has held its log of {size / 1e6:.0f} MB in one long transaction",
-                    f"End the program that reads {self.path.name} (fuser names it), or let it read a snapshot.",
-                )
-        with transaction(self.connection):
-            holder = self.connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
-            if holder is None or holder[0] != self._token:
-                raise StoreError(
-                    f"Another process has opened {self.path} for writing, so this one stops.",
-                    "Run one agent per database.",
-                )
-            write()
+                why = f"a reader has held its log of {size / 1e6:.0f} MB in one long transaction"
+                remedy = f"End the program that reads {self.path.name} (fuser names it), or let it read a snapshot."
+                raise PassingError(self.path, "log-held", why, remedy)
+            with transaction(self.connection):
+                holder = self.connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
+                if holder != (self._token,):
+                    why = f"Another process has opened {self.path} for writing, so this one stops."
+                    raise StoreError(why, "Run one agent per database.")
+                write()
+        except (OSError, sqlite3.Error) as error:
+            if is_damage(error):
+                mark_damaged(self.path, str(error))
+            raise disk_error(self.path, error) from error
+
+    def _identities(self) -> list[tuple[int, int] | None]:
+        """Which files the database and its log are; None: there is none. Raises OSError."""
+        found: list[tuple[int, int] | None] = [None, None]
+        for place, path in enumerate((self.path, log_path(self.path))):
+            with suppress(FileNotFoundError):
+                about = path.stat()
+                found[place] = (about.st_dev, about.st_ino)
+        return found
 
     def _hold(self, error: PassingError) -> None:
         """Say why nothing is written, and keep no more than may wait."""
         if self.fault is None or self.fault.reason != error.reason:
-            why = (
-                f"{error.path.name} cannot be written ({error.why}); up to {self.hold_ticks} ticks are held in memory."
-            )
-            self.fault = store_absence(error.reason, why, error.remedy)
+            what = f"{error.path.name} cannot be written ({error.why})"
+            detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."
+            self.fault = store_absence(error.reason, detail, error.remedy)
         self._let_go()
 
     def _let_go(self) -> None:
         """Drop the oldest ticks, and of the rest the oldest that does not hold any more, beyond what may wait."""
-        if self.waiting_ticks <= self.hold_ticks and self._others <= MOST_OTHERS:
-            return
-        for number, told in list(self._waiting.items()):
-            if told.tick is not None:
-                if self.waiting_ticks > self.hold_ticks:
-                    self._forget(number, told)
-                    self.lost_ticks += 1
-                    began, end = told.tick.ts - told.tick.interval_seconds, told.tick.ts
-                    since, until = self._gaps.get(told.node, (began, end))
-                    self._gaps[told.node] = (min(since, began), max(until, end))
-            elif self._others > MOST_OTHERS and self._last_words.get((told.node, told.state)) is not told:
-                self._forget(number, told)
-
-    def _forget(self, number: int, told: _Told) -> None:
-        del self._waiting[number]
-        self._others -= told.size
-        self.waiting_ticks -= told.tick is not None
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file stands under this name; None where there is none. Raises PassingError where nobody can tell."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise PassingError(path, UNREACHABLE[0], error.strerror or str(error), UNREACHABLE[1]) from error
-    return found.st_dev, found.st_ino
+        ticks = self.waiting_ticks - self._hold_ticks
+        others = sum(told.size for told in self._waiting) - MOST_OTHERS
+        last_words = {(told.node, told.state): told for told in self._waiting if told.state}
+        kept: list[_Told] = []
+        for told in self._waiting:
+            if told.tick is not None and ticks > 0:
+                ticks -= 1
+                self.lost_ticks += 1
+                began, end = told.tick.ts - told.tick.interval_seconds, told.tick.ts
+                since, until = self._gaps.get(told.node, (began, end))
+                self._gaps[told.node] = (min(since, began), max(until, end))
+            elif told.tick is None and others > 0 and last_words.get((told.node, told.state)) is not told:
+                others -= told.size
+            else:
+                kept.append(told)
+        self._waiting = kept

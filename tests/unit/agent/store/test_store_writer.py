@@ -295,17 +295,17 @@ def test_what_waits_is_bounded_and_the_gap_is_recorded(disk: Disk) -> None:
     node.set_gpus(GPUS, T0)
     jobs = [Workload(f"w{number}", "s", "train", "process") for number in range(3000)]
     node.set_workloads(jobs, [WorkloadUse("w7", "GPU-1", "process")], T0)
-    for second in range(1, 2001):
+    for second in range(1, 2002):
         if second % 100 == 0:
             node.note(Absence("gpu", "GPU-0", "*", "counter-reset"), T0 + second)
             node.set_workloads(jobs[second:][:1000], [], T0 + second)
         node.add_tick(tick(T0 + second, sm_active=0.5))
-    assert (writer.waiting_ticks, writer.lost_ticks) == (50, 1950)
+    assert (writer.waiting_ticks, writer.lost_ticks) == (50, 1951)
     disk.error = None
     writer.close()
-    assert rows(disk.path, f"SELECT count(*), min(ts) - {T0} FROM gpu_samples") == [(100, 1951)]
+    assert rows(disk.path, f"SELECT count(*), min(ts) - {T0} FROM gpu_samples") == [(100, 1952)]
     lost = "SELECT since, until FROM absences WHERE reason = 'ticks-lost'"
-    assert rows(disk.path, lost) == [(T0, T0 + 1950)]
+    assert rows(disk.path, lost) == [(T0, T0 + 1951)]
     # Of the rest the newest 20,000 waited, and the last word of each, however old.
     assert rows(disk.path, "SELECT count(*) FROM absences") == [(20,)]
     assert rows(disk.path, "SELECT min(last_seen), count(*) FROM workloads") == [(T0 + 200, 2800)]
