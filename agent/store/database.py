@@ -162,7 +162,7 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
     header = read_header(path) if path.exists() else Header(True, False, 0)
     if header.empty:
         return None
-    damage = marked(path)
+    damage, version = marked(path), SCHEMA_VERSION
     if damage is None and not header.ours:
         # A file without SQLite's header is a database that lost it where a log still lies beside it.
         if header.sqlite or not log_path(path).exists():
@@ -173,23 +173,20 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
         try:
             with closing(_connect(path, _BUSY_SECONDS, 0)) as connection:
                 version = schema_version(connection)
-                refused = version_error(path, version)
-                if refused is None:
+                if version_error(path, version) is None:
                     look_over(connection)
                     return None
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise
             damage = said_by(error)
-        else:
-            which = "newer" if version > SCHEMA_VERSION else "older"
-            aside = set_database_aside(path, refused.message.rstrip("."), f"{which}-{version}", now())
-            return replace(aside, reason=f"{which}-database-set-aside")
-    return replace(
-        set_database_aside(path, f"it is damaged ({damage})", "damaged", now()),
-        reason="damaged-database-set-aside",
-        remedy="Save what is left of the kept file with: sqlite3 FILE .recover; check the disk.",
-    )
+    if damage is not None:
+        remedy = "Save what is left of the kept file with: sqlite3 FILE .recover; check the disk."
+        aside = set_database_aside(path, f"it is damaged ({damage})", "damaged", now())
+        return replace(aside, reason="damaged-database-set-aside", remedy=remedy)
+    which, told = "newer" if version > SCHEMA_VERSION else "older", f"{version // 1000}.{version % 1000}"
+    aside = set_database_aside(path, f"it has schema {told}", f"{which}-{version}", now())
+    return replace(aside, reason=f"{which}-database-set-aside")
 
 
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:

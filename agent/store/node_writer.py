@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
@@ -39,10 +40,15 @@ _AGAIN_SECONDS = 60.0
 MOST_ROWS_AN_HOUR = 60
 _REST = Event(0.0, None, "other", None, "more events than are kept one by one")
 
+_SEEN_SECONDS = 20.0  # a use goes on that was seen less than two scans ago
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
 _DeviceTable = Literal["gpu", "port"]
-_DEVICE_KEYS = {"gpu": "gpu_uuid", "port": "device || '/' || port"}
+# Each row of a node's devices: what names the device, its id, and from when it holds.
+_DEVICES_OF: Mapping[_DeviceTable, str] = {
+    "gpu": "SELECT gpu_uuid, id, valid_from FROM gpu WHERE node_id = ?",
+    "port": "SELECT device || '/' || port, id, valid_from FROM port WHERE node_id = ?",
+}
 _USE_KEY = "workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
 _P = ParamSpec("_P")
 _Method = Callable[Concatenate["NodeWriter", _P], None]
@@ -56,7 +62,7 @@ def _waits(write: _Method[_P]) -> _Method[_P]:
         fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
         size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
         state = write.__name__ if write.__name__.startswith("set_") else ""
-        self.writer.tell(self, partial(write, self, *fixed, **kwargs), size, state)
+        self.writer.tell(self, partial(write, self, *fixed, **kwargs), size=size, state=state)
 
     return tell
 
@@ -78,7 +84,7 @@ class NodeWriter:
         self._id = 0
         self._devices: dict[_DeviceTable, dict[str, int]] = {}
         self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
-        self._hours: dict[tuple[int, int | None, int], tuple[int, float, dict[str, Counts]]] = {}
+        self._hours: dict[tuple[int, int | None], tuple[int, float, float, dict[str, Counts]]] = {}
 
     @_waits
     def set_node(self, node: Node, ts: float) -> None:
@@ -116,14 +122,7 @@ class NodeWriter:
         self.put_absence(absence, ts, ts)
 
     @_waits
-    def set_workloads(
-        self,
-        workloads: Iterable[Workload],
-        uses: Iterable[WorkloadUse],
-        ts: float,
-        *,
-        scan_interval_seconds: float = 10.0,
-    ) -> None:
+    def set_workloads(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse], ts: float) -> None:
         """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
 
         Where a scheduler told them, a use begins at `since`, but not before an earlier one of the same ended, and ends
@@ -136,23 +135,18 @@ class NodeWriter:
             first, last = spans.get(use.workload_id, (ts, 0.0))
             spans[use.workload_id] = (min(first, end if use.since is None else min(use.since, end)), max(last, end))
         refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
-        columns = ", ".join(TABLES["workload_use"])
+        columns = "id, ts_start, ts_end, mem_used_bytes, workload_ref, node_id, gpu_uuid, basis, shared"
         # A clock that was put back begins a new use, so that none ends before it began.
         sql = f"SELECT {columns} FROM workload_use WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"  # noqa: S608
-        going_on = {
-            (ref, uuid, basis, shared): (number, start, seen, memory)
-            for number, ref, _, uuid, start, seen, basis, shared, memory in self._run(
-                sql, self._number, ts - 2 * scan_interval_seconds, ts
-            )
-        }
+        found = self._run(sql, self._number, ts - _SEEN_SECONDS, ts)
+        going_on = {(ref, uuid, basis, shared): row for *row, ref, _, uuid, basis, shared in found}
         for use in uses:
-            ref = refs.get(use.workload_id) or self._workload_ref(use.workload_id)
-            if ref is None:
+            if (ref := refs.get(use.workload_id) or self._workload(use.workload_id)[0]) is None:
                 continue
             key = (ref, use.gpu_uuid, use.basis, int(use.shared))
             end = ts if use.until is None else min(use.until, ts)
-            number, start, seen, memory = going_on.get(key, (0, end, end, None))
-            if not number or (use.since is not None and use.since > seen):
+            number, start, seen, memory = going_on.get(key, [0, end, end, None])
+            if not number or (use.since is not None and seen < use.since <= ts):
                 if use.since is not None:
                     # Not before the last use of the same ended: the agent was restarted under it.
                     sql = f"SELECT max(ts_end) FROM workload_use WHERE {_USE_KEY} AND ts_end > ?"  # noqa: S608
@@ -161,11 +155,11 @@ class NodeWriter:
                 if use.until is not None and start >= end:
                     continue  # it is written already
                 number, memory = self._next_id("workload_use"), None
-            most = max((m for m in (memory, use.mem_used_bytes) if m is not None), default=None)
+            most = max((size for size in (memory, use.mem_used_bytes) if size is not None), default=None)
             end = max(end, start)
-            going_on[key] = (number, start, end, most)
-            row = (number, ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
-            self._put("workload_use", row)
+            going_on[key] = [number, start, end, most]
+            about = (ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
+            self._put("workload_use", (number, *about))
 
     @_waits
     def put_workload_use(  # noqa: PLR0917
@@ -180,12 +174,12 @@ class NodeWriter:
     ) -> None:
         """One use that is already over, with the workload it belongs to."""
         ref = self._put_workload(workload, ts_start, ts_end)
-        row = (ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
-        self._put("workload_use", (self._next_id("workload_use"), *row))
+        about = (ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
+        self._put("workload_use", (self._next_id("workload_use"), *about))
 
     def add_tick(self, tick: Tick) -> None:
         """Keep one tick. It is written within a second, or with the next tick where those are slower."""
-        self.writer.tell_tick(self, partial(self._put_tick, tick), tick)
+        self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
         self.writer.flush(tick)
 
     @_waits
@@ -200,19 +194,18 @@ class NodeWriter:
         sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
         known = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
         full = sum(one.ts // 3600 == hour for _, one in known) >= MOST_ROWS_AN_HOUR
-        counted = [
-            (number, one)
-            for number, one in known
+        counting = {  # the newest of each
+            one.key: (number, one)
+            for number, one in reversed(known)
             if 0 <= event.ts - one.last_ts < _AGAIN_SECONDS or (full and one.ts // 3600 == hour)
-        ]
-        found = next((row for row in counted if row[1].key == event.key), None)
-        if full and found is None:
+        }
+        if full and event.key not in counting:
             event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
-            found = next((row for row in counted if row[1].key == event.key), None)
-        if found is not None:
-            last = max(found[1].last_ts, event.last_ts)
-            event = dataclasses.replace(found[1], count=found[1].count + event.count, last_ts=last)
-        self._put("event", (found[0] if found else self._next_id("event"), self._number, *kept(event)))
+        number, before = counting.get(event.key) or (self._next_id("event"), None)
+        if before is not None:
+            last = max(before.last_ts, event.last_ts)
+            event = dataclasses.replace(before, count=before.count + event.count, last_ts=last)
+        self._put("event", (number, self._number, *kept(event)))
 
     @_waits
     def add_burst(self, burst: Burst) -> None:
@@ -229,22 +222,21 @@ class NodeWriter:
         server = found[0][0] if found else self._next_id("server")
         if not found:
             self._put("server", (server, self._number, sample.engine, sample.endpoint))
-        ref = None if sample.workload_id is None else self._workload_ref(sample.workload_id)
+        ref = self._workload(sample.workload_id)[0]
         values = encode_values(sample.values.get, SERVING_STEPS)
         number = self._next_id("serving_sample")
         self._put("serving_sample", (number, server, ref, sample.ts, round(sample.interval_seconds * 1000), *values))
         if not sample.latency:
             return
         # One row an hour for each server and each work that held it; after a restart in a row of its own.
-        key = (server, ref, int(sample.ts // 3600))
-        number, seconds, counts = self._hours.get(key) or (self._next_id("serving_hour"), 0.0, {})
+        hour = sample.ts // 3600
+        number, begun, seconds, counts = self._hours.get((server, ref), (0, 0.0, 0.0, {}))
+        if begun != hour:
+            number, seconds, counts = self._next_id("serving_hour"), 0.0, {}
         seconds += sample.interval_seconds
-        counts = counts | {
-            measure: added([counts[measure], more]) or more if measure in counts else more
-            for measure, more in sample.latency.items()
-        }
-        self._hours = {old: row for old, row in self._hours.items() if old[2] == key[2]}
-        self._hours[key] = (number, seconds, counts)
+        for measure, more in sample.latency.items():
+            counts[measure] = added([counts[measure], more]) or more if measure in counts else more
+        self._hours[server, ref] = (number, hour, seconds, counts)
         bins = [encode(counts[measure]) if measure in counts else None for measure in MEASURES]
         self._put("serving_hour", (number, server, ref, sample.ts, round(seconds * 1000), *bins))
 
@@ -255,8 +247,8 @@ class NodeWriter:
         source = iter(ticks)
         while batch := list(islice(source, _TICK_BATCH)):
             for tick in batch:
-                self.writer.tell_tick(self, partial(self._put_tick, tick), tick)
-            self.writer.commit_or_raise()
+                self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+            self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
@@ -272,14 +264,12 @@ class NodeWriter:
         places, ts_at = [columns.index(name) for name in named], columns.index("ts")
         device_at = columns.index("device") if kind != "host" else -1
         encoder = row_encoder(table, named)
-        self.writer.commit_or_raise()
+        self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
         history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
         if kind != "host":
-            devices: _DeviceTable = "gpu" if kind == "gpu" else "port"
-            columns = f"{_DEVICE_KEYS[devices]}, valid_from, id"
-            sql = f"SELECT {columns} FROM {devices} WHERE node_id = ? ORDER BY valid_from, id"  # noqa: S608
-            for key, valid_from, number in self._run(sql, self._number):
+            what = _DEVICES_OF["gpu" if kind == "gpu" else "port"]
+            for key, number, valid_from in self._run(f"{what} ORDER BY valid_from, id", self._number):
                 history.setdefault(key, []).append((valid_from, number))
 
         def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
@@ -335,28 +325,28 @@ class NodeWriter:
 
     def _put_workload(self, workload: Workload, first: float, last: float) -> int:
         """Write a workload's row, and give its id."""
-        sql = "SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?"
-        found = self._run(sql, workload.workload_id)
-        number, begun, seen = found[0] if found else (self._next_id("workload"), first, last)
+        known, begun, seen = self._workload(workload.workload_id)
+        number = known or self._next_id("workload")
         self._put("workload", (number, *kept(workload), min(first, begun), max(last, seen)))
         return number
 
-    def _workload_ref(self, workload_id: str) -> int | None:
-        found = self._run("SELECT id FROM workload WHERE workload_id = ?", workload_id)
-        return found[0][0] if found else None
+    def _workload(self, workload_id: str | None) -> tuple[int | None, float, float]:
+        """A workload's id, and when it was first and last seen; None: nobody named it."""
+        found = self._run("SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?", workload_id)
+        return found[0] if found else (None, inf, -inf)
 
     def _set_devices(self, table: _DeviceTable, wanted: Mapping[str, Gpu | FabricPort], ts: float) -> None:
         left = {key: storable(kept(device)) for key, device in wanted.items()}
-        columns = ", ".join(TABLES[table])
-        sql = f"SELECT {_DEVICE_KEYS[table]}, {columns} FROM {table} WHERE node_id = ? AND valid_to IS NULL"  # noqa: S608
-        for key, number, node_id, *about, valid_from, _ in self._run(sql, self._number):
-            if left.get(key) == tuple(about):
+        columns = ", ".join(TABLES[table][2:-2])
+        for key, number, valid_from in self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL", self._number):
+            (about,) = self._run(f"SELECT {columns} FROM {table} WHERE id = ?", number)  # noqa: S608
+            if left.get(key) == about:
                 del left[key]
             elif key in left and self._free_id(table) is None:
                 # No id is free for another row: the change is kept, its history is not.
-                self._put(table, (number, node_id, *left.pop(key), valid_from, None))
+                self._put(table, (number, self._number, *left.pop(key), valid_from, None))
             else:
-                self._put(table, (number, node_id, *about, valid_from, max(ts, valid_from)))
+                self._put(table, (number, self._number, *about, valid_from, max(ts, valid_from)))
         for about in left.values():
             if (number := self._free_id(table)) is not None:
                 self._put(table, (number, self._number, *about, ts, None))
@@ -371,27 +361,26 @@ class NodeWriter:
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
         """The ids of the devices that are here, by key."""
         if table not in self._devices:
-            sql = f"SELECT {_DEVICE_KEYS[table]}, id FROM {table} WHERE node_id = ? AND valid_to IS NULL ORDER BY id"  # noqa: S608
-            self._devices[table] = dict(self._run(sql, self._number))
+            found = self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL ORDER BY id", self._number)
+            self._devices[table] = {key: number for key, number, _ in found}
         return self._devices[table]
 
     def _put_tick(self, tick: Tick) -> None:
         number = self._next_id("tick")
         base, gpus, ports = number * DEVICES, self._devices_here("gpu"), self._devices_here("port")
         host = encode_values(tick.host.get, HOST_STEPS)
-        self._insert("tick", [(number, self._number, tick.ts, round(tick.interval_seconds * 1000), *host)])
-        read = [(base + gpu, values) for uuid, gpu in gpus.items() if (values := tick.gpus.get(uuid))]
-        self._insert("gpu_sample", [(row_id, *encode_values(values.get, GPU_STEPS)) for row_id, values in read])
-        rows: list[Sequence[Cell]] = []
+        rows: dict[str, list[Sequence[Cell]]] = {"gpu_sample": [], "fabric_sample": []}
+        rows["tick"] = [(number, self._number, tick.ts, round(tick.interval_seconds * 1000), *host)]
+        for uuid, gpu in gpus.items():
+            if values := tick.gpus.get(uuid):
+                rows["gpu_sample"].append((base + gpu, *encode_values(values.get, GPU_STEPS)))
         for key, port in ports.items():
             if key in tick.port_states or key in tick.fabric:
                 state = tick.port_states.get(key)
                 active = None if state is None else int(state == "ACTIVE")
                 values = encode_values(tick.fabric.get(key, {}).get, FABRIC_STEPS)
                 # The usual word is not kept with every sample.
-                rows.append((base + port, active, None if active else state, *values))
-        self._insert("fabric_sample", rows)
+                rows["fabric_sample"].append((base + port, active, None if active else state, *values))
+        for table, of_table in rows.items():
+            self.writer.connection.executemany(INSERTS[table], map(storable, of_table))
         self._see(tick.ts)
-
-    def _insert(self, table: str, rows: Iterable[Sequence[Cell]]) -> None:
-        self.writer.connection.executemany(INSERTS[table], map(storable, rows))

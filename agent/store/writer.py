@@ -20,7 +20,7 @@ from typing import Any
 from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..model import Absence, Node, Tick
-from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, log_path, open_for_writing, transaction
+from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
 from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
 from .node_writer import NodeWriter
 
@@ -41,9 +41,9 @@ class _Told:
 
     node: NodeWriter
     write: Callable[[], None]
-    size: int = 0
-    tick: Tick | None = None
-    state: str = ""
+    size: int
+    tick: Tick | None
+    state: str
 
 
 class Writer:
@@ -80,7 +80,7 @@ class Writer:
         self._hold_ticks, self._max_log_bytes = hold_ticks, max_log_bytes
         self._token = secrets.token_hex(8)
         self._connection: sqlite3.Connection | None = None
-        self._files: list[tuple[int, int] | None] = []
+        self._file: tuple[int, int] | None = None
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
         self._waiting: list[_Told] = []
@@ -127,13 +127,11 @@ class Writer:
         writer.set_node(node, ts)
         return writer
 
-    def tell(self, node: NodeWriter, write: Callable[[], None], size: int, state: str) -> None:
-        """Let what a node was told wait; `write` puts it into the file, within a transaction."""
-        self._waiting.append(_Told(node, write, size, state=state))
-
-    def tell_tick(self, node: NodeWriter, write: Callable[[], None], tick: Tick) -> None:
-        """As `tell`."""
-        self._waiting.append(_Told(node, write, tick=tick))
+    def tell(
+        self, node: NodeWriter, write: Callable[[], None], *, size: int = 0, tick: Tick | None = None, state: str = ""
+    ) -> None:
+        """Let what a node was told wait; `write` puts it into the file, within a transaction. See `_Told`."""
+        self._waiting.append(_Told(node, write, size, tick, state))
 
     def flush(self, tick: Tick) -> None:
         """Write what waits where that is due with this tick."""
@@ -152,14 +150,11 @@ class Writer:
                 return True
         return False
 
-    def commit_or_raise(self) -> None:
-        """For bulk work, where nobody waits for the disk to recover."""
+    def put_now(self, write: Callable[[], object] = lambda: None) -> None:
+        """Commit what waits, then run `write` in a transaction of its own: for bulk work, where nobody waits for the
+        disk to recover. Raises StoreError where it fails."""
         if not self.commit() and self.fault is not None:
             raise StoreError(self.fault.detail, self.fault.remedy)
-
-    def put_now(self, write: Callable[[], object]) -> None:
-        """Commit what waits, then run `write` in a transaction of its own. Raises StoreError where it fails."""
-        self.commit_or_raise()
         self._transact(write)
 
     def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
@@ -198,7 +193,7 @@ class Writer:
     def _open(self) -> None:
         self._before_opening()
         self._connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
-        self._files = self._identities()
+        self._file = self._identity()
         self.is_open = True
         for node in self._nodes.values():
             self._note_aside(node)
@@ -241,9 +236,9 @@ class Writer:
             remedy = "Start the agent again: it sets the file aside and begins a new one."
             raise StoreError(f"{self.path} is damaged ({said}).", remedy)
         try:
-            if self._identities() != self._files:
+            if self._identity() != self._file:
                 # Written on, an unlinked file would take every sample and show none.
-                why = f"{self.path} or its log was removed or replaced while it was being written, so the agent stops."
+                why = f"{self.path} was removed or replaced while it was being written, so the agent stops."
                 raise StoreError(why, "Start it again; to clear a database, stop the agent first.")
             if log_bytes(self.path) > self._max_log_bytes:
                 # The jobs bring the log home each minute; a writer without them does it here.
@@ -263,14 +258,12 @@ class Writer:
                 mark_damaged(self.path, str(error))
             raise disk_error(self.path, error) from error
 
-    def _identities(self) -> list[tuple[int, int] | None]:
-        """Which files the database and its log are; None: there is none. Raises OSError."""
-        found: list[tuple[int, int] | None] = [None, None]
-        for place, path in enumerate((self.path, log_path(self.path))):
-            with suppress(FileNotFoundError):
-                about = path.stat()
-                found[place] = (about.st_dev, about.st_ino)
-        return found
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file stands under the database's name; None: there is none. Raises OSError."""
+        with suppress(FileNotFoundError):
+            found = self.path.stat()
+            return found.st_dev, found.st_ino
+        return None
 
     def _hold(self, error: PassingError) -> None:
         """Say why nothing is written, and keep no more than may wait."""
