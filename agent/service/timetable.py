@@ -20,7 +20,7 @@ from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..base.self_command import child_command
 from ..store.database import checkpoint
-from ..store.prune_main import arguments_for
+from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
 from .bursts import Bursts
 
@@ -182,7 +182,7 @@ def check(db: Path, say: Callable[[str], None]) -> None:
 
 
 def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
-    command = child_command("skuwise.agent.store.prune_main", *arguments)
+    command = child_command("skuwise.agent.store.retention", *arguments)
     try:
         done = subprocess.run(  # noqa: S603 - our own command
             command, capture_output=True, text=True, check=False, timeout=_CHILD_SECONDS

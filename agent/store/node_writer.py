@@ -15,21 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
 from ..statistics.latency_bins import MEASURES, Counts, added, encode
-from .burst_rows import minute_row
-from .codec import (
-    DEVICES,
-    FABRIC_STEPS,
-    GPU_STEPS,
-    HOST_STEPS,
-    SERVING_STEPS,
-    Cell,
-    RollupTable,
-    encode_values,
-    rollup_kind,
-    row_encoder,
-    storable,
-)
-from .tables import INSERTS, TABLES, kept, upsert, write_rollups
+from . import codec
+from .codec import Cell, RollupTable
 
 if TYPE_CHECKING:
     from .writer import Writer
@@ -127,7 +114,7 @@ class NodeWriter:
 
         Where a scheduler told them, a use begins at `since`, but not before an earlier one of the same ended, and ends
         at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
-        A use of a workload that nobody named is not kept.
+        A use of a workload that nobody named is not codec.kept.
         """
         spans: dict[str, tuple[float, float]] = {}
         for use in uses:
@@ -185,12 +172,12 @@ class NodeWriter:
     @_waits
     def add_agent_stats(self, stats: AgentStats) -> None:
         """Keep what watching cost."""
-        self._put("agent_stat", (*kept(stats), self._number))
+        self._put("agent_stat", (*codec.kept(stats), self._number))
 
     @_waits
     def add_event(self, event: Event) -> None:
         """Keep what the driver told of its own accord: each on its own while they are few, counted in a storm."""
-        columns, hour = ", ".join(TABLES["event"]), event.ts // 3600
+        columns, hour = ", ".join(codec.TABLES["event"]), event.ts // 3600
         sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
         known = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
         full = sum(one.ts // 3600 == hour for _, one in known) >= MOST_ROWS_AN_HOUR
@@ -205,14 +192,14 @@ class NodeWriter:
         if before is not None:
             last = max(before.last_ts, event.last_ts)
             event = dataclasses.replace(before, count=before.count + event.count, last_ts=last)
-        self._put("event", (number, self._number, *kept(event)))
+        self._put("event", (number, self._number, *codec.kept(event)))
 
     @_waits
     def add_burst(self, burst: Burst) -> None:
-        """Keep what a burst told. That of a GPU nobody named is not kept."""
+        """Keep what a burst told. That of a GPU nobody named is not codec.kept."""
         device = self._devices_here("gpu").get(burst.gpu_uuid)
         if device is not None:
-            self._put("gpu_burst", minute_row(burst, device))
+            self._put("gpu_burst", codec.minute_row(burst, device))
 
     @_waits
     def add_serving(self, sample: ServingSample) -> None:
@@ -223,7 +210,7 @@ class NodeWriter:
         if not found:
             self._put("server", (server, self._number, sample.engine, sample.endpoint))
         ref = self._workload(sample.workload_id)[0]
-        values = encode_values(sample.values.get, SERVING_STEPS)
+        values = codec.encode_values(sample.values.get, codec.SERVING_STEPS)
         number = self._next_id("serving_sample")
         self._put("serving_sample", (number, server, ref, sample.ts, round(sample.interval_seconds * 1000), *values))
         if not sample.latency:
@@ -257,13 +244,13 @@ class NodeWriter:
         for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
         A row of the same period and device is replaced.
         """
-        kind = rollup_kind(table)
+        kind = codec.rollup_kind(table)
         named = [name for name in columns if name not in ("ts", "device")]
         if "observed_seconds" not in named:
             raise ValueError(f"{table} needs observed_seconds")
         places, ts_at = [columns.index(name) for name in named], columns.index("ts")
         device_at = columns.index("device") if kind != "host" else -1
-        encoder = row_encoder(table, named)
+        encoder = codec.row_encoder(table, named)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
         history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
@@ -282,7 +269,7 @@ class NodeWriter:
                 yield ts, number, encoder([row[place] for place in places])
 
         def write(batch: Sequence[tuple[float, int, list[Cell]]]) -> None:
-            write_rollups(self.writer.connection, table, batch)
+            codec.write_rollups(self.writer.connection, table, batch)
             self._see(max(ts for ts, _, _ in batch))
 
         source = iter(encoded())
@@ -294,15 +281,15 @@ class NodeWriter:
     def put_absence(self, absence: Absence, since: float, until: float | None) -> int:
         """Write a row of an absence, and give its id; `until` None: it holds on."""
         number = self._next_id("absence")
-        self._put("absence", (number, self._number, *kept(absence), since, until))
+        self._put("absence", (number, self._number, *codec.kept(absence), since, until))
         return number
 
     def _run(self, sql: str, *values: Cell) -> list[tuple[Any, ...]]:
-        return self.writer.connection.execute(sql, storable(values)).fetchall()
+        return self.writer.connection.execute(sql, codec.storable(values)).fetchall()
 
     def _put(self, table: str, row: Sequence[Cell]) -> None:
         """Write a row of a small table; it takes the place of one with the same key."""
-        self.writer.connection.execute(upsert(table), storable(row))
+        self.writer.connection.execute(codec.upsert(table), codec.storable(row))
 
     def _next_id(self, table: str) -> int:
         """Ids below zero are those of retention's own notes."""
@@ -318,7 +305,7 @@ class NodeWriter:
     def _put_node(self, node: Node, ts: float) -> None:
         found = self._run("SELECT id, first_seen, last_seen FROM node WHERE node = ?", node.node)
         self._id, first, last = found[0] if found else (self._next_id("node"), ts, ts)
-        self._put("node", (self._id, *kept(node), first, max(last, ts)))
+        self._put("node", (self._id, *codec.kept(node), first, max(last, ts)))
 
     def _see(self, ts: float) -> None:
         self._run("UPDATE node SET last_seen = max(last_seen, ?) WHERE id = ?", ts, self._number)
@@ -327,7 +314,7 @@ class NodeWriter:
         """Write a workload's row, and give its id."""
         known, begun, seen = self._workload(workload.workload_id)
         number = known or self._next_id("workload")
-        self._put("workload", (number, *kept(workload), min(first, begun), max(last, seen)))
+        self._put("workload", (number, *codec.kept(workload), min(first, begun), max(last, seen)))
         return number
 
     def _workload(self, workload_id: str | None) -> tuple[int | None, float, float]:
@@ -336,14 +323,14 @@ class NodeWriter:
         return found[0] if found else (None, inf, -inf)
 
     def _set_devices(self, table: _DeviceTable, wanted: Mapping[str, Gpu | FabricPort], ts: float) -> None:
-        left = {key: storable(kept(device)) for key, device in wanted.items()}
-        columns = ", ".join(TABLES[table][2:-2])
+        left = {key: codec.storable(codec.kept(device)) for key, device in wanted.items()}
+        columns = ", ".join(codec.TABLES[table][2:-2])
         for key, number, valid_from in self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL", self._number):
             (about,) = self._run(f"SELECT {columns} FROM {table} WHERE id = ?", number)  # noqa: S608
             if left.get(key) == about:
                 del left[key]
             elif key in left and self._free_id(table) is None:
-                # No id is free for another row: the change is kept, its history is not.
+                # No id is free for another row: the change is codec.kept, its history is not.
                 self._put(table, (number, self._number, *left.pop(key), valid_from, None))
             else:
                 self._put(table, (number, self._number, *about, valid_from, max(ts, valid_from)))
@@ -356,7 +343,11 @@ class NodeWriter:
         """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
         used = {number for (number,) in self._run(f"SELECT id FROM {table}")}  # noqa: S608
         number = max(used, default=0) + 1
-        return number if number < DEVICES else next((one for one in range(1, DEVICES) if one not in used), None)
+        return (
+            number
+            if number < codec.DEVICES
+            else next((one for one in range(1, codec.DEVICES) if one not in used), None)
+        )
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
         """The ids of the devices that are here, by key."""
@@ -367,20 +358,20 @@ class NodeWriter:
 
     def _put_tick(self, tick: Tick) -> None:
         number = self._next_id("tick")
-        base, gpus, ports = number * DEVICES, self._devices_here("gpu"), self._devices_here("port")
-        host = encode_values(tick.host.get, HOST_STEPS)
+        base, gpus, ports = number * codec.DEVICES, self._devices_here("gpu"), self._devices_here("port")
+        host = codec.encode_values(tick.host.get, codec.HOST_STEPS)
         rows: dict[str, list[Sequence[Cell]]] = {"gpu_sample": [], "fabric_sample": []}
         rows["tick"] = [(number, self._number, tick.ts, round(tick.interval_seconds * 1000), *host)]
         for uuid, gpu in gpus.items():
             if values := tick.gpus.get(uuid):
-                rows["gpu_sample"].append((base + gpu, *encode_values(values.get, GPU_STEPS)))
+                rows["gpu_sample"].append((base + gpu, *codec.encode_values(values.get, codec.GPU_STEPS)))
         for key, port in ports.items():
             if key in tick.port_states or key in tick.fabric:
                 state = tick.port_states.get(key)
                 active = None if state is None else int(state == "ACTIVE")
-                values = encode_values(tick.fabric.get(key, {}).get, FABRIC_STEPS)
-                # The usual word is not kept with every sample.
+                values = codec.encode_values(tick.fabric.get(key, {}).get, codec.FABRIC_STEPS)
+                # The usual word is not codec.kept with every sample.
                 rows["fabric_sample"].append((base + port, active, None if active else state, *values))
         for table, of_table in rows.items():
-            self.writer.connection.executemany(INSERTS[table], map(storable, of_table))
+            self.writer.connection.executemany(codec.INSERTS[table], map(codec.storable, of_table))
         self._see(tick.ts)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.bounds import Meter, bounds_of
 from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, read_header, set_database_aside
 from skuwise.agent.store.disk_errors import check_whole, mark_of, place_line
-from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.reader import Meter, bounds_of, open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
