@@ -1,11 +1,10 @@
 """The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
-``PRAGMA user_version`` is major x 1000 + minor. A newer minor version only adds, so its files are used as they are.
-Those of any other version are refused by readers, and set aside by the agent.
+A newer minor version only adds, so its files are used as they are. Those of any other version are refused by readers,
+and set aside by the agent.
 
-Committed pages wait in the log until a checkpoint copies them home; a reader that stays in one transaction keeps the
-log from beginning anew, so that it grows with each commit. The agent's own thread never checkpoints (its fsync would
-cost a tick): the jobs do, and the writer stops at a limit.
+Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
+that stays in one transaction keeps the log from beginning anew, so the writer stops at a limit.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ import datetime
 import os
 import sqlite3
 import stat
-import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
 from ...rules.base.errors import StoreError
 from .disk_errors import MARK_SUFFIX, disk_error, is_damage, look_over, marked, said_by
@@ -30,7 +29,7 @@ APPLICATION_ID = 0x736B7577
 
 SCHEMA_VERSION = 1007
 
-_MAGIC = b"SQLite format 3\x00"
+Kind = Literal["ours", "empty", "sqlite", "other"]
 # How long a statement waits for another's lock: the writer's own, within one tick at 5 Hz (the jobs' transactions take
 # some milliseconds), and one of a job beside it.
 _BUSY_SECONDS, _BESIDE_SECONDS = 0.1, 5.0
@@ -42,19 +41,6 @@ LOG_KEPT_BYTES = 4_000_000
 # a long time.
 JOB_CHECKPOINT_PAGES = 256
 _WRITER_CHECKPOINT_PAGES = 4000
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What a file's first 100 bytes say, read without touching it. `empty`: the file has no bytes."""
-
-    empty: bool
-    sqlite: bool
-    application_id: int
-
-    @property
-    def ours(self) -> bool:
-        return self.sqlite and self.application_id == APPLICATION_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +62,18 @@ def schema_sql() -> str:
     return resources.files("skuwise.agent.store").joinpath("schema.sql").read_text(encoding="utf-8")
 
 
-def read_header(path: Path) -> Header:
-    """Look at a file without SQLite, which would create side files or wait for locks. Raises OSError.
+def kind_of(path: Path) -> Kind:
+    """What a file is, by its first 100 bytes: ours, empty, another's SQLite database, or something else (a pipe, which
+    is not waited for, too). Raises OSError.
 
-    What is no ordinary file (a pipe, a device) is not ours; it is not waited for either. Not for a process that has
-    the database open already: see `opened_beside`.
+    Without SQLite, which would create side files or wait for locks. Not for a process that has the database open
+    already: see `opened_beside`.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            return Header(False, False, 0)
-        head = file.read(100)
-    if len(head) < 100 or not head.startswith(_MAGIC):
-        return Header(not head, False, 0)
-    return Header(False, True, struct.unpack(">I", head[68:72])[0])
+        head = file.read(100) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b"no file"
+    if len(head) < 100 or not head.startswith(b"SQLite format 3\x00"):
+        return "other" if head else "empty"
+    return "ours" if head[68:72] == APPLICATION_ID.to_bytes(4) else "sqlite"
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
@@ -108,9 +93,9 @@ def version_error(path: Path, version: int) -> StoreError | None:
     )
 
 
-def foreign_error(path: Path, header: Header) -> StoreError:
+def foreign_error(path: Path, kind: Kind) -> StoreError:
     """Why a file that is not ours is refused."""
-    what = "is an SQLite database, but not one of skuwise's" if header.sqlite else "is not an SQLite database"
+    what = "is an SQLite database, but not one of skuwise's" if kind == "sqlite" else "is not an SQLite database"
     return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
 
 
@@ -159,14 +144,13 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
 
     Raises StoreError for what is not ours.
     """
-    header = read_header(path) if path.exists() else Header(True, False, 0)
-    if header.empty:
+    if not path.exists() or (kind := kind_of(path)) == "empty":
         return None
     damage, version = marked(path), SCHEMA_VERSION
-    if damage is None and not header.ours:
+    if damage is None and kind != "ours":
         # A file without SQLite's header is a database that lost it where a log still lies beside it.
-        if header.sqlite or not log_path(path).exists():
-            raise foreign_error(path, header)
+        if kind == "sqlite" or not log_path(path).exists():
+            raise foreign_error(path, kind)
         damage = "its header is gone"
     if damage is None:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # SQLite says "read-only" also to a user who may not write
@@ -212,11 +196,10 @@ def _give_birth(path: Path) -> None:
         image = connection.serialize()
     mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else _MODE  # a file that is there keeps its own
     unborn = place.with_name(f".{place.name}.new-{os.getpid()}")
-    # Only a file that we make is ours: one that is there already may be another user's, who could then read it all.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     unborn.unlink(missing_ok=True)  # of a process of the same number that was killed
     try:
-        with os.fdopen(os.open(unborn, flags, mode), "wb") as file:
+        # Only a file that we make ("x") is ours: one that is there may be another user's, who could then read it all.
+        with open(unborn, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(image)
             file.flush()
             os.fsync(file.fileno())
@@ -240,11 +223,10 @@ def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 204
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise foreign_error(path, Header(False, False, 0))
+            raise foreign_error(path, "other")
         with closing(_connect(path, _BESIDE_SECONDS, checkpoint_pages)) as connection:
-            application_id = int(connection.execute("PRAGMA application_id").fetchone()[0])
-            if application_id != APPLICATION_ID:
-                raise foreign_error(path, Header(False, True, application_id))
+            if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+                raise foreign_error(path, "sqlite")
             if (refused := version_error(path, schema_version(connection))) is not None:
                 raise refused
             connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
@@ -277,10 +259,9 @@ def log_path(path: Path) -> Path:
 
 def log_bytes(path: Path) -> int:
     """The size of a database's write-ahead log in bytes; 0 where it has none."""
-    try:
+    with suppress(OSError):
         return log_path(path).stat().st_size
-    except OSError:
-        return 0
+    return 0
 
 
 def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> bool:

@@ -1,11 +1,10 @@
 """What can be wrong with the disk under the database, and with the file itself.
 
-What may pass (a full or read-only disk, a quota, a disk that errs, a lock that another holds) is waited for with the
-samples in memory. The rest (no folder, no permission, a stranger's file) stays wrong until somebody changes something,
-and is said at once.
+What may pass (a full or read-only disk, a disk that errs, a lock that another holds) is waited for with the samples in
+memory. The rest (no folder, no permission, a stranger's file) is said at once.
 
-A look at the whole file takes seconds, so an opening reads only what it will write into; the daily look runs in a
-process of its own and leaves a mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
+A look at the whole file takes seconds, so an opening reads only the newest of it; the daily look runs in a process of
+its own and leaves a mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
 """
 
 from __future__ import annotations
@@ -57,27 +56,12 @@ _LOOKED_AT = (
 _NETWORK = (
     "nfs nfs4 cifs smb3 smbfs ncpfs afs 9p ceph lustre gpfs beegfs orangefs pvfs2 glusterfs ocfs2 gfs2 wekafs virtiofs"
 )
-# File systems that are no place for a database: the reason, why, and what to do instead. FUSE may be anything.
-_BAD_PLACES = (
-    (
-        "tmpfs ramfs rootfs devtmpfs",
-        "memory-file-system",
-        "all that was sampled is gone after a reboot, and takes memory until then",
-        "Name a file on a disk with db = PATH.",
-    ),
-    (
-        f"{_NETWORK} fuse",
-        "network-file-system",
-        "a log shared over a network breaks databases, and a server that hangs stops the agent",
-        "Name a file on a local disk with db = PATH, and send snapshots to the shared folder.",
-    ),
-    (
-        "overlay aufs",
-        "container-layer",
-        "it is a container's own layer, and gone with the container",
-        "Mount a folder of the host there, or name a file on one with db = PATH.",
-    ),
-)
+# Which are no place for a database, why, and what to do instead. FUSE may be anything.
+_BAD_PLACES = {
+    "memory-file-system": ("tmpfs ramfs rootfs devtmpfs", "all is gone after a reboot", "Name a file on a disk (db)."),
+    "network-file-system": (f"{_NETWORK} fuse", "its log breaks over a network", "Name a file on a local disk (db)."),
+    "container-layer": ("overlay aufs", "it is gone with the container", "Mount a folder of the host there."),
+}
 
 
 class PassingError(StoreError):
@@ -112,11 +96,10 @@ def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
 
 
 def _has_no_room(path: Path) -> bool:
-    try:
+    with suppress(OSError):
         disk = os.statvfs(path.absolute().parent)
-    except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < _ROOM_BYTES and not disk.f_flag & os.ST_RDONLY
+        return disk.f_bavail * disk.f_frsize < _ROOM_BYTES and not disk.f_flag & os.ST_RDONLY
+    return False
 
 
 def said_by(error: Exception) -> str:
@@ -161,10 +144,9 @@ def mark_damaged(path: Path, said: str) -> None:
 
 def marked(path: Path) -> str | None:
     """What was found wrong with a database; None where it is not marked."""
-    try:
+    with suppress(OSError):
         return clean(mark_of(path).read_text(encoding="utf-8", errors="replace"))[:_MOST_SAID] or "damage was found"
-    except OSError:
-        return None
+    return None
 
 
 def check_whole(path: Path) -> None:
@@ -198,12 +180,10 @@ def file_system(path: Path, mounts: str) -> str:
 
 def place_line(db: Path, procfs: Path) -> Capability:
     """Doctor's line about where the database lies."""
-    try:
+    kind, objection = "", None
+    with suppress(OSError):
         kind = file_system(db, (procfs / "mounts").read_text(encoding="utf-8", errors="replace"))
-    except OSError:
-        kind = ""
-    objection = None
-    for kinds, reason, why, remedy in _BAD_PLACES:
+    for reason, (kinds, why, remedy) in _BAD_PLACES.items():
         if (kind if kind == "fuse.ntfs-3g" else kind.split(".")[0]) in kinds.split():
             objection = store_absence(reason, f"{db} lies on {kind}: {why}.", remedy)
     return Capability("store", "source", "store", "*", f"{db} on {kind}" if kind else str(db), objection)

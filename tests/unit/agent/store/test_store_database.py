@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, read_header, set_database_aside
+from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, kind_of, set_database_aside
 from skuwise.agent.store.disk_errors import check_whole, mark_of, place_line
 from skuwise.agent.store.reader import Meter, bounds_of, open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
@@ -47,7 +47,7 @@ def test_a_new_or_empty_file_becomes_a_database(path: Path, empty_file: bool) ->
     assert [pragma(path, name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")] == [
         APPLICATION_ID, SCHEMA_VERSION, "wal", 2
     ]  # fmt: skip
-    assert read_header(path).ours
+    assert kind_of(path) == "ours"
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "foreign"])
