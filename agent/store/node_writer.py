@@ -69,6 +69,7 @@ class NodeWriter:
     def forget(self) -> None:
         """What the file holds is asked anew: a transaction failed. An hour of servers goes on in a new row."""
         self._id = 0
+        self._ended: set[int] = set()  # rows of uses that do not go on, though they were seen a moment ago
         self._devices: dict[_DeviceTable, dict[str, int]] = {}
         self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
         self._hours: dict[tuple[int, int | None], tuple[int, float, float, dict[str, Counts]]] = {}
@@ -114,7 +115,7 @@ class NodeWriter:
 
         Where a scheduler told them, a use begins at `since`, but not before an earlier one of the same ended, and ends
         at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
-        A use of a workload that nobody named is not codec.kept.
+        A use of a workload that nobody named is not kept.
         """
         spans: dict[str, tuple[float, float]] = {}
         for use in uses:
@@ -122,18 +123,20 @@ class NodeWriter:
             first, last = spans.get(use.workload_id, (ts, 0.0))
             spans[use.workload_id] = (min(first, end if use.since is None else min(use.since, end)), max(last, end))
         refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
-        columns = "id, ts_start, ts_end, mem_used_bytes, workload_ref, node_id, gpu_uuid, basis, shared"
+        columns = "id, ts_start, mem_used_bytes, workload_ref, gpu_uuid, basis, shared"
         # A clock that was put back begins a new use, so that none ends before it began.
         sql = f"SELECT {columns} FROM workload_use WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"  # noqa: S608
         found = self._run(sql, self._number, ts - _SEEN_SECONDS, ts)
-        going_on = {(ref, uuid, basis, shared): row for *row, ref, _, uuid, basis, shared in found}
+        going_on = {(ref, uuid, basis, shared): row for *row, ref, uuid, basis, shared in found}
+        self._ended &= {number for number, *_ in found}
         for use in uses:
             if (ref := refs.get(use.workload_id) or self._workload(use.workload_id)[0]) is None:
                 continue
             key = (ref, use.gpu_uuid, use.basis, int(use.shared))
             end = ts if use.until is None else min(use.until, ts)
-            number, start, seen, memory = going_on.get(key, [0, end, end, None])
-            if not number or (use.since is not None and seen < use.since <= ts):
+            number, start, memory = going_on.get(key, [0, end, None])
+            if not number or number in self._ended:
+                start = end
                 if use.since is not None:
                     # Not before the last use of the same ended: the agent was restarted under it.
                     sql = f"SELECT max(ts_end) FROM workload_use WHERE {_USE_KEY} AND ts_end > ?"  # noqa: S608
@@ -144,9 +147,11 @@ class NodeWriter:
                 number, memory = self._next_id("workload_use"), None
             most = max((size for size in (memory, use.mem_used_bytes) if size is not None), default=None)
             end = max(end, start)
-            going_on[key] = [number, start, end, most]
+            going_on[key] = [number, start, most]
             about = (ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
             self._put("workload_use", (number, *about))
+            if use.until is not None:
+                self._ended.add(number)
 
     @_waits
     def put_workload_use(  # noqa: PLR0917
@@ -196,7 +201,7 @@ class NodeWriter:
 
     @_waits
     def add_burst(self, burst: Burst) -> None:
-        """Keep what a burst told. That of a GPU nobody named is not codec.kept."""
+        """Keep what a burst told. That of a GPU nobody named is not kept."""
         device = self._devices_here("gpu").get(burst.gpu_uuid)
         if device is not None:
             self._put("gpu_burst", codec.minute_row(burst, device))
@@ -249,7 +254,6 @@ class NodeWriter:
         if "observed_seconds" not in named:
             raise ValueError(f"{table} needs observed_seconds")
         places, ts_at = [columns.index(name) for name in named], columns.index("ts")
-        device_at = columns.index("device") if kind != "host" else -1
         encoder = codec.row_encoder(table, named)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
@@ -258,23 +262,17 @@ class NodeWriter:
             what = _DEVICES_OF["gpu" if kind == "gpu" else "port"]
             for key, number, valid_from in self._run(f"{what} ORDER BY valid_from, id", self._number):
                 history.setdefault(key, []).append((valid_from, number))
-
-        def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
-            for row in rows:
-                ts, device = round(float(row[ts_at])), "" if kind == "host" else str(row[device_at])
+        source = iter(rows)
+        while batch := list(islice(source, _ROLLUP_BATCH)):
+            encoded: list[tuple[float, int, list[Cell]]] = []
+            for row in batch:
+                ts, device = round(float(row[ts_at])), "" if kind == "host" else str(row[columns.index("device")])
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
-                held = history[device]
-                number = next((number for since, number in reversed(held) if since < ts), held[0][1])
-                yield ts, number, encoder([row[place] for place in places])
-
-        def write(batch: Sequence[tuple[float, int, list[Cell]]]) -> None:
-            codec.write_rollups(self.writer.connection, table, batch)
-            self._see(max(ts for ts, _, _ in batch))
-
-        source = iter(encoded())
-        while batch := list(islice(source, _ROLLUP_BATCH)):
-            self.writer.put_now(partial(write, batch))
+                number = next((one for since, one in reversed(history[device]) if since < ts), history[device][0][1])
+                encoded.append((ts, number, encoder([row[place] for place in places])))
+            self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
+            self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))
 
     # What is written, within a transaction.
 
@@ -370,7 +368,7 @@ class NodeWriter:
                 state = tick.port_states.get(key)
                 active = None if state is None else int(state == "ACTIVE")
                 values = codec.encode_values(tick.fabric.get(key, {}).get, codec.FABRIC_STEPS)
-                # The usual word is not codec.kept with every sample.
+                # The usual word is not kept with every sample.
                 rows["fabric_sample"].append((base + port, active, None if active else state, *values))
         for table, of_table in rows.items():
             self.writer.connection.executemany(codec.INSERTS[table], map(codec.storable, of_table))

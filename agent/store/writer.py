@@ -1,8 +1,7 @@
 """The one who writes: what it is told waits in memory, is written once a second, and waits on where the disk fails.
 
-What waits is what was told (a tick, the GPUs that are here, ...), not rows: ids are given within the transaction that
-writes. So it makes no difference whether the file could be opened yet, and a transaction that fails leaves nothing
-behind but the reason.
+What waits is what was told (a tick, the GPUs that are here, ...): rows get their ids in the transaction that writes. So
+it makes no difference whether the file could be opened yet, and one that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ class Writer:
     well), and what it is told waits: up to `hold_ticks` ticks, of which the oldest are then let go (`lost_ticks`), and
     an absence names the gap. A killed process loses what was told since the last write, a second at most.
 
-    Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops. (A lock would
-    stay held by a process that a broken GPU keeps from dying.)
+    Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops.
     """
 
     def __init__(
@@ -177,10 +175,8 @@ class Writer:
                 self._connection.close()
                 self._connection = None
         if not written and self.fault is not None:
-            raise StoreError(
-                f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason}).",
-                self.fault.remedy,
-            )
+            why = f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason})."
+            raise StoreError(why, self.fault.remedy)
 
     def __enter__(self) -> Writer:
         return self
