@@ -328,7 +328,7 @@ class NodeWriter:
             if left.get(key) == about:
                 del left[key]
             elif key in left and self._free_id(table) is None:
-                # No id is free for another row: the change is codec.kept, its history is not.
+                # No id is free for another row: the change is kept, its history is not.
                 self._put(table, (number, self._number, *left.pop(key), valid_from, None))
             else:
                 self._put(table, (number, self._number, *about, valid_from, max(ts, valid_from)))
