@@ -6,12 +6,12 @@ import dataclasses
 import errno
 import random
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
+from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.store.disk_errors import PassingError, disk_error
 from skuwise.agent.store.node_writer import NodeWriter
@@ -47,45 +47,35 @@ def tick(ts: float, **values: float) -> Tick:
 
 
 def test_every_metric_comes_back_within_its_quantum(
-    path: Path, writer: Writer, node: NodeWriter, seed_of: Callable[[int], int]
+    path: Path, node: NodeWriter, seed_of: Callable[[int], int]
 ) -> None:
     rng = random.Random(seed_of(1))
     scale = {"ratio": 1.0, "bytes": 8e10, "bytes per second": 4e11, "hertz": 2e9, "bitmask": 511, "celsius": 90}
-
-    def values(metrics: Iterable[Metric]) -> dict[str, float]:
-        return {metric.name: rng.random() * scale.get(metric.unit, 700) for metric in metrics}
-
-    sent = [
-        Tick(
-            T0 + second, 1.0003, {gpu.uuid: values(GPU_METRICS) for gpu in GPUS}, {PORT.key: values(FABRIC_METRICS)},
-            {PORT.key: "ACTIVE"}, values(HOST_METRICS) | {"mem_total_bytes": 2e12},
+    ticks: list[Tick] = []
+    for second in range(1, 21):
+        gpu, port, host = (
+            {metric.name: rng.random() * scale.get(metric.unit, 700) for metric in metrics}
+            for metrics in (GPU_METRICS, FABRIC_METRICS, HOST_METRICS)
         )
-        for second in range(1, 21)
-    ]  # fmt: skip
-    node.put_ticks(sent)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        for tick in sent:
-            for view, of_device, kept, metrics in (
-                ("gpu_samples", " AND gpu_uuid = 'GPU-1'", tick.gpus["GPU-1"], GPU_METRICS),
-                ("fabric_samples", "", tick.fabric[PORT.key], FABRIC_METRICS),
-                ("host_samples", "", tick.host, HOST_METRICS),
-            ):
-                (row,) = connection.execute(f"SELECT * FROM {view} WHERE ts = ?{of_device}", (tick.ts,)).fetchall()
-                for metric in metrics:
-                    assert row[metric.name] == pytest.approx(kept[metric.name], rel=0, abs=0.501 * metric.quantum)
-                assert row["interval_seconds"] == pytest.approx(1.0003, abs=0.0005)
+        ticks.append(Tick(T0 + second, 1.0003, {"GPU-1": gpu}, {PORT.key: port}, {PORT.key: "ACTIVE"}, host))
+    node.put_ticks(ticks)
+    for view, metrics, sent in (
+        ("gpu_samples", GPU_METRICS, [tick.gpus["GPU-1"] for tick in ticks]),
+        ("fabric_samples", FABRIC_METRICS, [tick.fabric[PORT.key] for tick in ticks]),
+        ("host_samples", HOST_METRICS, [tick.host for tick in ticks]),
+    ):
+        names = ", ".join(metric.name for metric in metrics)
+        found = rows(path, f"SELECT ts, interval_seconds, {names} FROM {view} ORDER BY ts")
+        for tick, values, (ts, seconds, *kept) in zip(ticks, sent, found, strict=True):
+            assert ts == tick.ts and seconds == pytest.approx(1.0003, abs=0.0005)
+            for metric, value in zip(metrics, kept, strict=True):
+                assert value == pytest.approx(values[metric.name], rel=0, abs=0.501 * metric.quantum)
     assert rows(path, "SELECT DISTINCT mem_total_bytes FROM gpu_samples") == [(80 << 30,)]
-    assert rows(path, "SELECT DISTINCT state, role, line_rate_bytes_per_second FROM fabric_samples") == [
-        ("ACTIVE", "compute", 50e9)
-    ]
+    assert rows(path, "SELECT DISTINCT role, line_rate_bytes_per_second FROM fabric_samples") == [("compute", 50e9)]
 
 
-def test_what_is_missing_is_null_and_a_port_that_is_down_is_absent_not_silent(
-    path: Path, writer: Writer, node: NodeWriter
-) -> None:
-    node.add_tick(Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.0}}, {}, {PORT.key: "DOWN"}, {}))
-    writer.commit()
+def test_what_is_missing_is_null_and_a_port_that_is_down_is_absent_not_silent(path: Path, node: NodeWriter) -> None:
+    node.put_ticks([Tick(T0 + 1, 1.0, {"GPU-0": {"sm_active": 0.0}}, {}, {PORT.key: "DOWN"}, {})])
     assert rows(path, "SELECT gpu_uuid, sm_active, tensor_active FROM gpu_samples") == [("GPU-0", 0.0, None)]
     assert rows(path, "SELECT state, tx_bytes_per_second FROM fabric_samples") == [("DOWN", None)]
     assert rows(path, "SELECT * FROM host_samples") == []
