@@ -36,7 +36,6 @@ _DEVICES_OF: Mapping[_DeviceTable, str] = {
     "gpu": "SELECT gpu_uuid, id, valid_from FROM gpu WHERE node_id = ?",
     "port": "SELECT device || '/' || port, id, valid_from FROM port WHERE node_id = ?",
 }
-_USE_KEY = "workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
 _P = ParamSpec("_P")
 _Method = Callable[Concatenate["NodeWriter", _P], None]
 
@@ -139,7 +138,8 @@ class NodeWriter:
                 start = end
                 if use.since is not None:
                     # Not before the last use of the same ended: the agent was restarted under it.
-                    sql = f"SELECT max(ts_end) FROM workload_use WHERE {_USE_KEY} AND ts_end > ?"  # noqa: S608
+                    of_same = "workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ? AND ts_end > ?"
+                    sql = f"SELECT max(ts_end) FROM workload_use WHERE {of_same}"  # noqa: S608
                     (before,) = self._run(sql, ref, self._number, use.gpu_uuid, use.basis, use.since)[0]
                     start = min(max(use.since, before or 0.0), end)
                 if use.until is not None and start >= end:
