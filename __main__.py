@@ -18,7 +18,7 @@ _CLI = "skuwise.advisor.cli"
 # Every command, in the order of the help. A new one is its own file and one line here.
 COMMANDS: Mapping[str, Command] = {
     "agent": Command(
-        "skuwise.agent.commands", "sample the GPUs, links and host of this node into SQLite", runs_long=True
+        "skuwise.agent.cli", "sample the GPUs, links and host of this node into SQLite", runs_long=True, is_click=True
     ),
     "advise": Command(f"{_CLI}.advise", "report what each workload is, what is wasted and what to change", "advisor"),
     "plan": Command(f"{_CLI}.plan", "plan which nodes to return, when and in which order", "advisor"),
@@ -138,6 +138,8 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     command = commands[name]
     try:
         with nullcontext() if command.runs_long else no_garbage_collection():
+            if command.is_click:
+                return _run_click(name, command, arguments)
             options = command_parser(f"skuwise {name}", command).parse_args(arguments)
             options.typed = [name, *arguments]
             return int(options.run(options))
@@ -151,6 +153,14 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
             f"'skuwise {name}' needs the Python package {error.name}, which is not installed.",
             f"Install it: {install_command(command.extra or 'all')}",
         ) from error
+
+
+def _run_click(name: str, command: Command, arguments: list[str]) -> int:
+    from importlib import import_module  # noqa: PLC0415
+
+    from .agent.base.click_commands import run_click  # noqa: PLC0415
+
+    return run_click(getattr(import_module(command.module), name), f"skuwise {name}", arguments)
 
 
 def _unknown(name: str, commands: Mapping[str, Command]) -> UsageError:

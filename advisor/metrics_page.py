@@ -8,15 +8,11 @@ covers its window; rates are means over that window, so that those of workloads 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar, get_args
 
-from prometheus_client import Metric, exposition
-from prometheus_client.openmetrics import exposition as openmetrics
-
-from ..agent.base.openmetrics import ExpositionFormat
-from ..agent.base.safe_text import clean_text
+from ..agent.service.page_server import Page, cleaned
 from .core.advice_types import Advice, Finding, Reconciliation, Severity
 from .core.incident_types import Incident, IncidentKind
 from .core.verdict_types import Owner, WorkloadVerdict
@@ -63,11 +59,9 @@ class PageLimits:
     stale_seconds: float = 86400.0
 
 
-def render_page(
-    state: SiteState, limits: PageLimits, now: float, form: ExpositionFormat, ended: Mapping[str, int]
-) -> str:
+def make_page(state: SiteState, limits: PageLimits, now: float, ended: Mapping[str, int]) -> Page:
     """The whole page. `now`: Unix time; `ended`: how connections to the page have ended."""
-    page = _Page()
+    page = Page({})
     page.add("advice_readable", "1: the advice could be read, 0: it could not.", state.advice_readable)
     if state.advice is not None:
         _add_advice(page, state.advice, limits, now)
@@ -82,40 +76,11 @@ def render_page(
         page.add("watch_last_pass_duration", "Duration of the newest pass.", watch.duration_seconds, "seconds")
     outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
     page.add("serve_connections", "Connections to this page by how they ended.", outcomes, kind="counter")
-    write = openmetrics.generate_latest if form.is_openmetrics else exposition.generate_latest
-    return write(page).decode("utf-8")
-
-
-class _Page:
-    """Families in their order, for prometheus_client to write."""
-
-    def __init__(self) -> None:
-        self._families: list[Metric] = []
-
-    def collect(self) -> Iterator[Metric]:
-        return iter(self._families)
-
-    def add(
-        self, name: str, text: str, samples: float | Iterable[tuple[Labels, float | None]] | None, unit: str = "",
-        kind: str = "gauge",
-    ) -> None:  # fmt: skip
-        """One family of ours, whose name `unit` ends. Values of None, and families without values, are left out."""
-        family = Metric(f"skuwise_{name}", text, kind, unit)
-        series = family.name + {"counter": "_total", "info": "_info"}.get(kind, "")
-        for labels, value in samples if isinstance(samples, Iterable) else [({}, samples)]:
-            if value is not None:
-                family.add_sample(series, cleaned(labels), value)
-        if family.samples:
-            self._families.append(family)
-
-
-def cleaned(labels: Labels) -> dict[str, str]:
-    """Labels from outside: one line, printable, cut. What is None or empty is left out."""
-    return {name: text for name, value in labels.items() if value and (text := clean_text(value, _LABEL_MAX))}
+    return page
 
 
 def _add_each(
-    page: _Page, things: Sequence[T], limit: int, *, worst: Callable[[T], tuple[float, ...]],
+    page: Page, things: Sequence[T], limit: int, *, worst: Callable[[T], tuple[float, ...]],
     labels: Callable[[T], Labels], measures: Sequence[tuple[str, str, str, Callable[[T], float | None], bool]],
     info: tuple[str, str, Callable[[T], Labels]] | None = None,
 ) -> None:  # fmt: skip
@@ -128,17 +93,17 @@ def _add_each(
     shown: dict[tuple[tuple[str, str], ...], T] = {}
     rest: list[T] = []
     for thing in sorted(things, key=worst, reverse=True):
-        key = tuple(cleaned(labels(thing)).items())
+        key = tuple(cleaned(labels(thing), _LABEL_MAX).items())
         # Two of the same labels would make the whole page invalid.
         if len(shown) < limit and key not in shown:
             shown[key] = thing
         else:
             rest.append(thing)
     if info is not None:
-        series = dict.fromkeys(tuple(cleaned(info[2](thing)).items()) for thing in shown.values())
+        series = dict.fromkeys(tuple(cleaned(info[2](thing), _LABEL_MAX).items()) for thing in shown.values())
         page.add(info[0], info[1], [(dict(one), 1) for one in series], kind="info")
     for name, unit, text, value, sums in measures:
-        samples: list[tuple[Labels, float | None]] = [(dict(key), value(thing)) for key, thing in shown.items()]
+        samples: list[tuple[dict[str, str], float | None]] = [(dict(key), value(thing)) for key, thing in shown.items()]
         known = [amount for thing in rest if (amount := value(thing)) is not None]
         if known and sums:
             samples.append(({next(iter(labels(things[0]))): OTHER}, sum(known)))
@@ -147,7 +112,7 @@ def _add_each(
         page.add(f"{info[0]}_truncated", f"{info[0].capitalize()}s without a series of their own.", len(rest))
 
 
-def _add_incidents(page: _Page, incidents: Sequence[Incident], limits: PageLimits, now: float) -> None:
+def _add_incidents(page: Page, incidents: Sequence[Incident], limits: PageLimits, now: float) -> None:
     """Incidents that are not over. The counts are complete and 0 where there is none, so that alerts on them end."""
     going = [one for one in incidents if one.state != "resolved"]
     counts = Counter((one.sighting.kind, one.sighting.severity, one.state) for one in going)
@@ -198,7 +163,7 @@ def _add_incidents(page: _Page, incidents: Sequence[Incident], limits: PageLimit
     _add_each(page, idle, limits.series_max, worst=lambda i: (seconds(i),), labels=holder, measures=measures)
 
 
-def _add_advice(page: _Page, advice: Advice, limits: PageLimits, now: float) -> None:
+def _add_advice(page: Page, advice: Advice, limits: PageLimits, now: float) -> None:
     age = now - advice.generated_at
     stale = not -_AHEAD_SECONDS <= age <= limits.stale_seconds
     page.add("advice_generated_timestamp", "When the newest advice was made.", advice.generated_at, "seconds")

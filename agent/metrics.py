@@ -162,6 +162,51 @@ SERVING_METRICS: tuple[Metric, ...] = (
     ),
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Integral:
+    """How the metrics page has one metric: its integral over time, in `unit` (`total`), the seconds behind it
+    (`observed`), and what it is now, in `gauge_unit` (`gauge`; both empty: its counter's rate tells the same).
+
+    Names are those of the series, as PromQL has them.
+    """
+
+    metric: str
+    meaning: str
+    total: str
+    unit: str
+    observed: str
+    gauge: str
+    gauge_unit: str
+
+
+# Of a metric in a unit: the ending that is dropped, the unit of its integral over time, the unit of its gauge.
+_INTEGRALS: Mapping[str, tuple[str, str, str]] = {
+    "ratio": ("", "seconds", "ratio"),
+    "bytes": ("_bytes", "byte_seconds", "bytes"),
+    "watts": ("_watts", "joules", "watts"),
+    "hertz": ("_hertz", "cycles", "hertz"),
+    "celsius": ("_celsius", "celsius_seconds", "celsius"),
+    "bytes per second": ("_bytes_per_second", "bytes", ""),
+    "ticks per second": ("_per_second", "ticks", ""),
+}
+
+
+def _integrals(scope: str, metrics: tuple[Metric, ...]) -> tuple[Integral, ...]:
+    found: list[Integral] = []
+    for metric in metrics:
+        if metric.unit in _INTEGRALS:
+            dropped, unit, gauge = _INTEGRALS[metric.unit]
+            stem = f"skuwise_{scope}_{metric.name.removesuffix(dropped).removeprefix(f'{scope}_')}"
+            names = f"{stem}_{unit}_total", unit, f"{stem}_observed_seconds_total", f"{stem}_{gauge}" if gauge else ""
+            found.append(Integral(metric.name, metric.meaning, *names, gauge))
+    return tuple(found)
+
+
+GPU_INTEGRALS = _integrals("gpu", GPU_METRICS)
+FABRIC_INTEGRALS = _integrals("fabric", FABRIC_METRICS)
+HOST_INTEGRALS = _integrals("host", HOST_METRICS)
+
 # Lower edges of the fixed bins in which the hours count seconds per ratio; the last bin is [1, inf).
 # Fine near zero, where the silence of a link is judged; 5 % steps above.
 _NEAR_ZERO = (0.0, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ...agent.base.setting_values import Reader, path_value, seconds_value
-from ...agent.settings_reader import read_section
+from msgspec import Meta
+
+from ...agent.config import load_section
 from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.quantities import YEAR_10000
 from ..core.card_types import Card
@@ -51,13 +52,7 @@ class CardSettings:
     """Section ``[cards]``. `store`: the file (None: the default); `retention_seconds`: how long cards are kept."""
 
     store: Path | None = None
-    retention_seconds: float = RETENTION_SECONDS
-
-
-_READERS: Mapping[str, Reader] = {
-    "store": path_value, "retention_seconds": seconds_value(_DAY_SECONDS, 50 * 366 * _DAY_SECONDS, "1 day to 50 years"),
-}  # fmt: skip
-_KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS[f.name]) for f in fields(CardSettings)}
+    retention_seconds: Annotated[float, Meta(ge=_DAY_SECONDS, le=50 * 366 * _DAY_SECONDS)] = RETENTION_SECONDS
 
 
 class CardStore:
@@ -188,7 +183,7 @@ class CardStore:
 def card_store(named: Path | None, environ: Mapping[str, str]) -> CardStore:
     """The store that an option names, else section ``[cards]``, else ``$XDG_STATE_HOME/skuwise/cards.db``, beside the
     ledgers. Raises UsageError where there is no home folder, and for unknown settings."""
-    settings = CardSettings(**read_section("cards", _KEYS, environ))
+    settings = load_section(CardSettings, "cards", environ)
     path = named or settings.store
     if path is None:
         # As `ledger.file.paths.default_ledgers`, which takes a fifth of a second to load.

@@ -13,22 +13,48 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...agent.config import SYSTEM_FILE
-from ...agent.settings_reader import read_section
+from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
 from ...rules.catalog.hour_prices import GPU_FLAG, GPU_HOUR, NODE_HOUR, StatedPrice, StatedPrices, parse_flags
-from ...rules.catalog.site_energy import NAMES, SiteEnergy, stated_energy
+from ...rules.catalog.site_energy import NAMES, SiteEnergy, SiteFigure, stated_energy
 from ...rules.catalog.site_energy import SECTION as ENERGY
 
 if TYPE_CHECKING:
     from ..rulebook import Rulebook
 
 SECTION = "prices"
+
+
+def _said(value: object, what: str) -> tuple[StatedPrice, ...]:
+    if isinstance(value, str):
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
+            raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
+        return tuple(StatedPrice(name.strip(), usd.strip(), what) for name, _, usd in pairs)
+    if not isinstance(value, dict):
+        raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
+    return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    gpu: Sequence[StatedPrice] = field(default=(), metadata={"key": GPU_HOUR, "parse": _said})
+    node: Sequence[StatedPrice] = field(default=(), metadata={"key": NODE_HOUR, "parse": _said})
+
+
+@dataclass(frozen=True, slots=True)
+class _Energy:
+    usd_per_kwh: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "usd_per_kwh")})
+    pue: SiteFigure | None = field(default=None, metadata={"parse": partial(stated_energy, "pue")})
+    co2_grams_per_kwh: SiteFigure | None = field(
+        default=None, metadata={"parse": partial(stated_energy, "co2_grams_per_kwh")}
+    )
 
 
 def add_prices(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +77,10 @@ def said_prices(
     config_home: Path | None = None,
 ) -> StatedPrices:
     """What the settings and `options` say. Raises UsageError for an unknown setting, or what is no price at all."""
-    keys = {GPU_HOUR: ("gpu", _said), NODE_HOUR: ("node", _said)}
-    given = read_section(SECTION, keys, environ, system_file=system_file, config_home=config_home)
-    energy = {name: (name, partial(stated_energy, name)) for name in NAMES}
-    site = read_section(ENERGY, energy, environ, system_file=system_file, config_home=config_home)
-    return StatedPrices(**given, gpu_flags=parse_flags(options.gpu_hour_usd), energy=SiteEnergy(**site))
+    given = load_section(_Prices, SECTION, environ, system_file=system_file, config_home=config_home)
+    site = load_section(_Energy, ENERGY, environ, system_file=system_file, config_home=config_home)
+    energy = SiteEnergy(**{name: getattr(site, name) for name in NAMES})
+    return StatedPrices(given.gpu, given.node, parse_flags(options.gpu_hour_usd), energy)
 
 
 def rulebook_of(options: argparse.Namespace, now: float) -> Rulebook:
@@ -63,14 +88,3 @@ def rulebook_of(options: argparse.Namespace, now: float) -> Rulebook:
     from ..advise import load_rulebook  # noqa: PLC0415
 
     return load_rulebook(options.rules, options.prices, now, said_prices(options, os.environ))
-
-
-def _said(value: object, what: str) -> tuple[StatedPrice, ...]:
-    if isinstance(value, str):
-        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
-        if not pairs or not all(equals and name.strip() for name, equals, _ in pairs):
-            raise UsageError(f"{what} is not a list of SKU=PRICE.", 'Write "H100-SXM5=2.10".')
-        return tuple(StatedPrice(name.strip(), usd.strip(), what) for name, _, usd in pairs)
-    if not isinstance(value, dict):
-        raise UsageError(f"{what} is not a table of prices.", 'Write { "H100-SXM5" = 2.10 }.')
-    return tuple(StatedPrice(str(name), usd, what) for name, usd in value.items())

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Annotated, Literal
 
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import BaseScheduler
@@ -25,15 +26,14 @@ from apscheduler.triggers.base import BaseTrigger
 from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 from apscheduler.util import undefined
+from msgspec import Meta
 
-from ...agent.base.address import Address, parse_listen
+from ...agent.base.address import Address
 from ...agent.base.clock import SystemClock
 from ...agent.base.self_command import child_command
-from ...agent.base.setting_values import Reader, among, parse_flag, path_value, seconds_value, whole_value
 from ...agent.base.signal_pipe import StopSignals
-from ...agent.config import SYSTEM_FILE
+from ...agent.config import SYSTEM_FILE, load_section
 from ...agent.model import Instant
-from ...agent.settings_reader import read_section
 from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ...rules.base.output import say
@@ -44,11 +44,14 @@ from ..metrics_page import PageLimits
 from .serve_page import ServedPage, WatchLog
 
 SECTION = "serve"
-DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_SECONDS = 86400.0
 _SET_SECONDS = 60.0
 _LOOK_SECONDS = 60.0  # between two looks at the clocks
 _STOP_SECONDS = 20.0  # containers are killed 30 s after they were asked to stop (Kubernetes' default)
+
+
+# How often something runs: each minute to each week.
+_Every = Annotated[float, Meta(ge=60, le=7 * _DAY_SECONDS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,36 +65,19 @@ class ServeSettings:
     """
 
     report: bool = True
-    report_day: str = "mon"
-    report_hour: int = 6
-    spread_seconds: float = 900.0
-    retry_seconds: float = 900.0
+    report_day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] = "mon"
+    report_hour: Annotated[int, Meta(ge=0, le=23)] = 6
+    spread_seconds: Annotated[float, Meta(ge=0, le=_DAY_SECONDS)] = 900.0
+    retry_seconds: _Every = 900.0
     watch: bool = True
     snapshot_db: Path | None = None
     snapshot_folder: Path | None = None
-    snapshot_every_seconds: float = 3600.0
-    cache_every_seconds: float = 6 * 3600.0
+    snapshot_every_seconds: _Every = 3600.0
+    cache_every_seconds: _Every = 6 * 3600.0
     listen: Address | None = None
     advice: Path | None = None
-    series_max: int = 500
-    stale_seconds: float = _DAY_SECONDS
-
-
-def _listen(value: object, what: str) -> Address:
-    if not isinstance(value, str):
-        raise UsageError(f"{what} is not an address to listen on.", 'Write "127.0.0.1:9478".')
-    return parse_listen(value)
-
-
-_EVERY = seconds_value(60, 7 * _DAY_SECONDS, "1 min to a week")
-_READERS: Mapping[str, Reader] = {
-    "report": parse_flag, "report_day": among(*DAYS), "report_hour": whole_value(0, 23),
-    "spread_seconds": seconds_value(0, _DAY_SECONDS, "0 to a day"), "retry_seconds": _EVERY, "watch": parse_flag,
-    "snapshot_db": path_value, "snapshot_folder": path_value, "snapshot_every_seconds": _EVERY,
-    "cache_every_seconds": _EVERY,
-    "listen": _listen, "advice": path_value, "series_max": whole_value(0, 5000), "stale_seconds": _EVERY,
-}  # fmt: skip
-_KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS[f.name]) for f in fields(ServeSettings)}
+    series_max: Annotated[int, Meta(ge=0, le=5000)] = 500
+    stale_seconds: _Every = _DAY_SECONDS
 
 
 @dataclass(frozen=True)
@@ -110,8 +96,7 @@ def load_serve_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> ServeSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    given = read_section(SECTION, _KEYS, environ, system_file=system_file, config_home=config_home)
-    settings = ServeSettings(**given)
+    settings = load_section(ServeSettings, SECTION, environ, system_file=system_file, config_home=config_home)
     if (settings.snapshot_db is None) != (settings.snapshot_folder is None):
         raise UsageError("A snapshot needs both serve.snapshot_db and serve.snapshot_folder.", "Set the other one too.")
     return settings

@@ -13,12 +13,11 @@ from pathlib import Path
 from threading import Lock
 
 from ...agent.base.address import Address
-from ...agent.base.openmetrics import ExpositionFormat
-from ...agent.service.http_server import MetricsServer
+from ...agent.service.page_server import Page, PageServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
 from ..core.advice_json import read_advice
 from ..incidents.store import IncidentStore
-from ..metrics_page import PageLimits, SiteState, WatchStanding, render_page
+from ..metrics_page import PageLimits, SiteState, WatchStanding, make_page
 
 _PATIENCE_SECONDS = 5.0  # of an advice file that is a pipe, which it should not be
 
@@ -62,7 +61,7 @@ class ServedPage:
         self._state = SiteState()
         self._mark: tuple[int, int, int] | None = None
         self._version = 0
-        self.server = MetricsServer(address, page=self._text, version=lambda: self._version, is_healthy=lambda: True)
+        self.server = PageServer(address, self._page, version=lambda: self._version, is_healthy=lambda: True)
 
     def start(self) -> None:
         """Serve, and say where, or why not: an address that is in use is tried again."""
@@ -110,5 +109,5 @@ class ServedPage:
                 self._say(f"metrics: {error}")
             return replace(state, incidents=None, incidents_readable=False)
 
-    def _text(self, form: ExpositionFormat, ended: Mapping[str, int]) -> str:
-        return render_page(self._state, self._limits, self._now(), form, ended)
+    def _page(self, ended: Mapping[str, int]) -> Page:
+        return make_page(self._state, self._limits, self._now(), ended)

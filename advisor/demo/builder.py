@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...agent.jobs.frameworks import framework_of
+from ...agent.jobs.command_line import framework_of
 from ...agent.jobs.ids import series_id, workload_id
 from ...agent.model import Absence, Workload
 from ...rules.catalog.types import GpuSku, NodeSku

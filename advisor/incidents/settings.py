@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
-from ...agent.base.setting_values import Reader, parse_flag, path_value, seconds_value
-from ...agent.config import SYSTEM_FILE
-from ...agent.settings_reader import read_section
+from msgspec import Meta
+
+from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
 from ..core.recent import HolderKind
 
@@ -21,6 +22,30 @@ SECTION = "watch"
 _HOUR, _DAY = 3600.0, 86400.0
 _UTC = ZoneInfo("UTC")
 _HOURS = re.compile(r"([01]?\d|2[0-3])-([01]?\d|2[0-3])", re.ASCII)
+
+
+# How long a holder may leave GPUs unused.
+_Limit = Annotated[float, Meta(ge=600, le=_DAY)]
+
+
+def _quiet(value: object, what: str) -> tuple[int, int]:
+    match = _HOURS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[1] == match[2]:
+        raise UsageError(f"{what} is not a span of hours.", 'Write "22-7", the first and the last hour of the pause.')
+    return int(match[1]), int(match[2])
+
+
+def _address(value: object, what: str) -> str:
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        named = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
+    except ValueError:
+        named = False
+    if not named or not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        raise UsageError(f"{what} is not the address of an Alertmanager.", 'Write "http://127.0.0.1:9093".')
+    return value.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +58,19 @@ class WatchSettings:
     ledger. `alertmanager_url`: of an Alertmanager with API v2; empty: none; `alertmanager_token_file`: the file with a
     bearer token."""
 
-    every_seconds: float = 300.0
-    job_limit_seconds: float = 2 * _HOUR
-    notebook_limit_seconds: float = 4 * _HOUR
-    service_limit_seconds: float = 12 * _HOUR
-    process_limit_seconds: float = 4 * _HOUR
-    allocation_limit_seconds: float = 0.5 * _HOUR
-    remind_every_seconds: float = _DAY
-    resolve_after_seconds: float = 600.0
-    quiet_hours: tuple[int, int] | None = None
+    every_seconds: Annotated[float, Meta(ge=60, le=_HOUR)] = 300.0
+    job_limit_seconds: _Limit = 2 * _HOUR
+    notebook_limit_seconds: _Limit = 4 * _HOUR
+    service_limit_seconds: _Limit = 12 * _HOUR
+    process_limit_seconds: _Limit = 4 * _HOUR
+    allocation_limit_seconds: _Limit = 0.5 * _HOUR
+    remind_every_seconds: Annotated[float, Meta(ge=_HOUR, le=30 * _DAY)] = _DAY
+    resolve_after_seconds: Annotated[float, Meta(ge=60, le=_DAY)] = 600.0
+    quiet_hours: tuple[int, int] | None = field(default=None, metadata={"parse": _quiet})
     time_zone: ZoneInfo = _UTC
     send: bool = False
     state: Path | None = None
-    alertmanager_url: str = ""
+    alertmanager_url: str = field(default="", metadata={"parse": _address})
     alertmanager_token_file: str = ""
 
     def limit_seconds(self, holder: HolderKind) -> float:
@@ -65,50 +90,8 @@ class WatchSettings:
         )  # fmt: skip
 
 
-def _quiet(value: object, what: str) -> tuple[int, int]:
-    match = _HOURS.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match[1] == match[2]:
-        raise UsageError(f"{what} is not a span of hours.", 'Write "22-7", the first and the last hour of the pause.')
-    return int(match[1]), int(match[2])
-
-
-def _zone(value: object, what: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(value) if isinstance(value, str) else ZoneInfo("")
-    except (ValueError, OSError, KeyError) as error:  # ZoneInfoNotFoundError is a KeyError
-        raise UsageError(f"{what} is not a time zone.", 'Write a name such as "Europe/Berlin".') from error
-
-
-def _address(value: object, what: str) -> str:
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
-    try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        named = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
-    except ValueError:
-        named = False
-    if not named or not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        raise UsageError(f"{what} is not the address of an Alertmanager.", 'Write "http://127.0.0.1:9093".')
-    return value.rstrip("/")
-
-
-def _file(value: object, what: str) -> str:
-    return str(path_value(value, what)) if value != "" else ""
-
-
-_LIMIT = seconds_value(600, _DAY, "10 min to a day")
-_READERS: Mapping[str, Reader] = {
-    "every_seconds": seconds_value(60, _HOUR, "1 min to an hour"), "job_limit_seconds": _LIMIT,
-    "notebook_limit_seconds": _LIMIT, "service_limit_seconds": _LIMIT, "process_limit_seconds": _LIMIT,
-    "allocation_limit_seconds": _LIMIT, "remind_every_seconds": seconds_value(_HOUR, 30 * _DAY, "1 h to 30 days"),
-    "resolve_after_seconds": seconds_value(60, _DAY, "1 min to a day"), "quiet_hours": _quiet, "time_zone": _zone,
-    "send": parse_flag, "state": path_value, "alertmanager_url": _address, "alertmanager_token_file": _file,
-}  # fmt: skip
-KEYS = {f.name.removesuffix("_seconds"): (f.name, _READERS[f.name]) for f in fields(WatchSettings)}
-
-
 def load_watch_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> WatchSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    return WatchSettings(**read_section(SECTION, KEYS, environ, system_file=system_file, config_home=config_home))
+    return load_section(WatchSettings, SECTION, environ, system_file=system_file, config_home=config_home)

@@ -7,25 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from email.headerregistry import Address
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from ...agent.base.setting_values import (
-    Reader,
-    among,
-    parse_flag,
-    path_value,
-    paths_value,
-    seconds_value,
-    text_value,
-    texts_value,
-    whole_value,
-)
-from ...agent.config import SYSTEM_FILE
-from ...agent.settings_reader import read_section
+from msgspec import Meta
+
+from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
 from ..core.loopback import is_loopback
 from ..views.document.dashboard import PLACEHOLDERS, url_fault
@@ -40,6 +30,54 @@ _UNSUBSCRIBE = re.compile(r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3
 _COMMAND_MAX = 200
 _COMMAND = re.compile(r"[A-Za-z0-9 _./:=@%+,-]*", re.ASCII)  # nothing in it means anything to a shell
 _HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}", re.ASCII)
+
+
+def _administrators(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
+    if not isinstance(value, list):
+        raise UsageError(f"{what} is not a list of addresses.", 'Write ["ann@example.org"].')
+    return tuple(bare_address(one, what) for one in value)
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{what} must be text.", "Put it in quotes.")
+    return value
+
+
+def _unsubscribe(value: object, what: str) -> str:
+    if not isinstance(value, str) or not _UNSUBSCRIBE.fullmatch(value):
+        raise UsageError(f"{what} is neither mailto: nor https:.", "Write mailto:gpus@example.org or https://...")
+    return value
+
+
+def _host(value: object, what: str) -> str:
+    if not isinstance(value, str) or not _HOST.fullmatch(value):
+        raise UsageError(f"{what} is not a host name.", "Write smtp.example.org; set the port in smtp_port.")
+    return value
+
+
+def _dashboard(value: object, what: str) -> str:
+    url = _text(value, what)
+    fault = url_fault(url) if url else None
+    if fault is not None:
+        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
+        raise UsageError(f"{what} {fault}.", f"Use https://HOST/PATH; allowed placeholders: {names}.")
+    return url
+
+
+def _command(value: object, what: str) -> str:
+    """Words of a shell that start skuwise, in one line."""
+    told = _text(value, what)
+    if len(told) > _COMMAND_MAX or not _COMMAND.fullmatch(told):
+        raise UsageError(
+            f"{what} has characters other than letters, digits, spaces and _./:=@%+,-.",
+            'Use a plain command, as in "kubectl exec deploy/skuwise -- skuwise".',
+        )
+    return told
+
+
+def _command_host(value: object, what: str) -> str:
+    return _host(value, what) if value != "" else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,25 +103,25 @@ class ReportSettings:
     prices: Path | None = None
     ledger: Path | None = None
     send: bool = False
-    administrators: tuple[str, ...] = ()
-    sender: Address | None = None
-    list_unsubscribe: str = ""
+    administrators: tuple[str, ...] = field(default=(), metadata={"parse": _administrators})
+    sender: Address | None = field(default=None, metadata={"key": "from", "parse": sender_address})
+    list_unsubscribe: str = field(default="", metadata={"parse": _unsubscribe})
     no_data: Literal["short", "none"] = "short"
-    cooldown_seconds: float = 28 * _DAY_SECONDS
+    cooldown_seconds: Annotated[float, Meta(ge=0, le=366 * _DAY_SECONDS)] = 28 * _DAY_SECONDS
     outbox: Path | None = None
-    mails_per_minute: int = 60
-    smtp_host: str = ""
-    smtp_port: int | None = None
+    mails_per_minute: Annotated[int, Meta(ge=1, le=6000)] = 60
+    smtp_host: str = field(default="", metadata={"parse": _host})
+    smtp_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     smtp_security: Security = "starttls"
     smtp_username: str = ""
     smtp_password_file: str = ""
     smtp_ca_file: str = ""
-    smtp_timeout_seconds: float = 60.0
+    smtp_timeout_seconds: Annotated[float, Meta(ge=1, le=600)] = 60.0
     webhook_url_file: str = ""
     webhook_proxy: str = ""
-    dashboard_url: str = ""
-    command: str = ""
-    command_host: str = ""
+    dashboard_url: str = field(default="", metadata={"parse": _dashboard})
+    command: str = field(default="", metadata={"parse": _command})
+    command_host: str = field(default="", metadata={"parse": _command_host})
 
     @property
     def port(self) -> int:
@@ -94,8 +132,7 @@ def load_mail_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> ReportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    given = read_section(SECTION, KEYS, environ, system_file=system_file, config_home=config_home)
-    settings = ReportSettings(**given)
+    settings = load_section(ReportSettings, SECTION, environ, system_file=system_file, config_home=config_home)
     if settings.smtp_host and settings.smtp_security == "none" and not is_loopback(settings.smtp_host):
         raise UsageError(
             f"report.smtp_security is none, and {settings.smtp_host} is another machine.",
@@ -118,59 +155,3 @@ def check_webhook(url: str, what: str) -> str:
     if parts.scheme == "http" and not is_loopback(parts.hostname):
         raise UsageError(f"The webhook of {what} is not encrypted.", "Use an https address.")
     return url
-
-
-def _administrators(value: object, what: str) -> tuple[str, ...]:
-    return tuple(bare_address(one, what) for one in texts_value(value, what))
-
-
-def _unsubscribe(value: object, what: str) -> str:
-    if not isinstance(value, str) or not _UNSUBSCRIBE.fullmatch(value):
-        raise UsageError(f"{what} is neither mailto: nor https:.", "Write mailto:gpus@example.org or https://...")
-    return value
-
-
-def _host(value: object, what: str) -> str:
-    if not isinstance(value, str) or not _HOST.fullmatch(value):
-        raise UsageError(f"{what} is not a host name.", "Write smtp.example.org; set the port in smtp_port.")
-    return value
-
-
-def _dashboard(value: object, what: str) -> str:
-    url = text_value(value, what)
-    fault = url_fault(url) if url else None
-    if fault is not None:
-        names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
-        raise UsageError(f"{what} {fault}.", f"Use https://HOST/PATH; allowed placeholders: {names}.")
-    return url
-
-
-def _command(value: object, what: str) -> str:
-    """Words of a shell that start skuwise, in one line."""
-    told = text_value(value, what)
-    if len(told) > _COMMAND_MAX or not _COMMAND.fullmatch(told):
-        raise UsageError(
-            f"{what} has characters other than letters, digits, spaces and _./:=@%+,-.",
-            'Use a plain command, as in "kubectl exec deploy/skuwise -- skuwise".',
-        )
-    return told
-
-
-def _command_host(value: object, what: str) -> str:
-    return _host(value, what) if value != "" else ""
-
-
-_READERS: Mapping[str, Reader] = {
-    "db": paths_value, "match": texts_value, "teams": path_value, "rules": path_value, "prices": path_value,
-    "ledger": path_value, "send": parse_flag,
-    "administrators": _administrators, "sender": sender_address, "list_unsubscribe": _unsubscribe,
-    "no_data": among("short", "none"), "cooldown_seconds": seconds_value(0, 366 * _DAY_SECONDS, "0 to a year"),
-    "outbox": path_value, "mails_per_minute": whole_value(1, 6000), "smtp_host": _host,
-    "smtp_port": whole_value(1, 65535),
-    "smtp_security": among("starttls", "tls", "none"), "smtp_timeout_seconds": seconds_value(1, 600, "1 s to 10 min"),
-    "dashboard_url": _dashboard, "command": _command, "command_host": _command_host,
-}  # fmt: skip
-KEYS = {
-    {"sender": "from"}.get(f.name, f.name.removesuffix("_seconds")): (f.name, _READERS.get(f.name, text_value))
-    for f in fields(ReportSettings)
-}

@@ -2,55 +2,24 @@
 
 Where no road answers, allocation is absent (`allocation-unknown`) with its reason, and nothing is made up from the
 processes that run: those are another basis.
-
-Whether this node is out of service: a marker file that an operator or a health check leaves.
-
-Nothing on a node tells that its scheduler drained it (a Slurm node's state lives with the controller, a Kubernetes
-node's ``unschedulable`` with the API server, and the agent asks neither). So the node is drained where
-``/run/skuwise/drained`` exists: `systemd/slurm/drained.sh` writes and removes it, by hand or from a health check. The
-file's first line is the reason.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu
-from .cgroup_tree import pod_uids
-from .cgroups import Origin
+from .cgroups import Origin, pod_uids
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
-from .scheduler_claims import DeviceClaim, Devices, join_claims
-from .slurm_allocations import SlurmAllocations
+from .scheduler_claims import DeviceClaim, Devices
+from .slurm import SlurmAllocations
 
-REASON = "drained"
-_LIMIT = 4096
-
-
-def drained(marker: Path) -> Absence | None:
-    """The node is out of service, and why; None: no marker. A marker that anybody could have written is none."""
-    try:
-        fd = os.open(marker, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or about.st_mode & 0o002:
-            return None
-        raw = os.read(fd, _LIMIT)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
-    return Absence(
-        "source", "node", "*", REASON, f"The node is out of service: {reason}.", f"Remove {marker} once it is back."
-    )
+_MARKER_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +43,11 @@ class Allocations:
     kubernetes: KubernetesFiles | None = None
     _facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
     _gpus: Sequence[Gpu] = field(default=(), init=False)
-    _devices: Devices = field(default_factory=Devices, init=False)
-    _pods: dict[tuple[str, ...], tuple[DeviceClaim, Origin]] = field(default_factory=dict, init=False)
+    _pods: dict[DeviceClaim, Origin] = field(default_factory=dict, init=False)  # as they were last matched
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
         self._gpus = gpus
-        self._devices = Devices(gpus, self._facts.slices)
-
-    def job_owners(self) -> Mapping[str, int]:
-        """Slurm's jobs that run here -> the number of their user, where the prolog told it."""
-        return self.slurm.owners()
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
         """Claims of every scheduler here, why there are none, and whether the node is drained.
@@ -92,54 +55,48 @@ class Allocations:
         `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
         nobody looked; what ended meanwhile is told at the next call.
         """
-        facts = self.kubernetes.read() if self.kubernetes is not None else self._facts
-        if facts.slices is not self._facts.slices:
-            self._devices = Devices(self._gpus, facts.slices)
-        self._facts = facts
-        by_job = None
-        if seen is not None:
-            by_job = {origin.key: gpus for origin, gpus in seen.items() if origin.scheduler == "slurm"}
-        slurm, kubelet = self.slurm.read(self._devices, by_job), self.kubelet.read(self._devices)
-        absences = slurm.absences | kubelet.absences | facts.absences
+        if self.kubernetes is not None:
+            self._facts = self.kubernetes.read()
+        devices = Devices(self._gpus, self._facts.slices)
+        by_job = {origin.key: gpus for origin, gpus in (seen or {}).items() if origin.scheduler == "slurm"}
+        slurm, kubelet = self.slurm.read(devices, None if seen is None else by_job), self.kubelet.read(devices)
+        absences = slurm.absences | kubelet.absences | self._facts.absences
         if not (slurm.present or kubelet.present):
             absences |= {_NO_SCHEDULER}
-        marker = drained(self.drained_marker)
-        if marker is not None:
-            absences |= {marker}
-        return Granted((*slurm.claims, *kubelet.claims), absences, facts)
+        return Granted((*slurm.claims, *kubelet.claims), absences | _drained(self.drained_marker), self._facts)
 
     def match(
         self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
     ) -> dict[DeviceClaim, Origin]:
         """Which cgroup each claim's processes run in, where that is beyond doubt.
 
-        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id that a process of an
-        origin told, where one did. Slurm's claims name their cgroup. A pod's name is tied to a UID by what runs where
-        (`join_claims`), and stays tied while the pod idles, as long as its claim and its cgroup are there.
+        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id of an origin, where it is
+        known. Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what
+        runs where (`join_claims`); it stays tied while the pod idles, as long as its claim and its cgroup are there and
+        nobody else holds its GPUs.
         """
         matched: dict[DeviceClaim, Origin] = {}
-        slurm = {o.job_id or job_ids.get(o) or o.key: o for o in seen if o.scheduler == "slurm"}
-        slurm |= {o.key: o for o in seen if o.scheduler == "slurm"}
+        slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
         # A run that holds its devices goes before one that ended: a requeued job has both.
         for claim in sorted(claims, key=lambda claim: (claim.until is not None, -(claim.since or 0.0))):
-            if claim.scheduler != "slurm":
-                continue
             origin = slurm.get(claim.job_id or "") or slurm.get(claim.sluid or "")
-            if origin is not None and origin not in matched.values():
+            if claim.scheduler == "slurm" and origin is not None and origin not in matched.values():
                 matched[claim] = origin
-        taken = set(matched.values())
-        for claim, origin in join_claims([c for c in claims if c not in matched and c.until is None], seen).items():
-            named = origin.scheduler == "slurm" and (claim.sluid or origin.job_id or origin in job_ids)
-            if origin not in taken and not named:  # what has a name of its own is not somebody else's
+        pods = [claim for claim in claims if claim.scheduler == "kubernetes"]
+        matched |= join_claims(pods, seen)
+        idle = {c: o for c, o in self._pods.items() if c in pods and c not in matched and o not in seen}
+        living = pod_uids(self.cgroups) if idle else frozenset()
+        for claim, origin in idle.items():
+            is_contested = any(set(one.gpu_uuids) & set(claim.gpu_uuids) for one in pods if one != claim)
+            if origin.key in living and origin not in matched.values() and not is_contested:
                 matched[claim] = origin
-        self._remember(claims, matched, frozenset(seen))
-        for claim in claims:
-            fact = self._facts.by_name.get((claim.namespace or "", claim.pod or ""))
-            if claim.scheduler == "kubernetes" and fact is not None and fact.pod.uid:
-                # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
-                origin = Origin("kubernetes", fact.pod.uid)
-                if origin in seen or claim not in matched:
-                    matched[claim] = origin
+        self._pods = {claim: matched[claim] for claim in pods if claim in matched}
+        # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
+        uids = {(pod.namespace, pod.pod): uid for uid, pod in self._facts.by_uid.items()}
+        for claim in pods:
+            origin = Origin("kubernetes", uids.get((claim.namespace, claim.pod), ""))
+            if origin in seen or (origin.key and claim not in matched):
+                matched[claim] = origin
         return matched
 
     def close(self) -> None:
@@ -148,24 +105,37 @@ class Allocations:
         if self.kubernetes is not None:
             self.kubernetes.close()
 
-    def _remember(
-        self, claims: Sequence[DeviceClaim], matched: dict[DeviceClaim, Origin], seen: frozenset[Origin]
-    ) -> None:
-        pods = {claim.key: claim for claim in claims if claim.scheduler == "kubernetes"}
-        kept = {key: held for key, held in self._pods.items() if pods.get(key) == held[0]}
-        living: frozenset[str] | None = None
-        for claim, origin in kept.values():
-            if claim in matched or origin in matched.values() or origin in seen:
-                continue
-            living = pod_uids(self.cgroups) or frozenset() if living is None else living
-            if origin.key in living and not _contested(claim, pods.values()):
-                matched[claim] = origin
-        self._pods = {c.key: (c, o) for c, o in matched.items() if c.scheduler == "kubernetes"}
+
+def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
+    """Which claim is whose cgroup, for claims that carry no name that a cgroup does (a pod's name is not its UID).
+
+    `seen`: the origins of running processes and the GPUs they are on. A claim is joined only where nothing else fits:
+    no other claim holds any of its devices, exactly one origin of its scheduler runs on them, that origin runs on no
+    device outside the claim.
+    """
+    joined: dict[DeviceClaim, Origin] = {}
+    held = [uuid for claim in claims for uuid in claim.gpu_uuids]
+    for claim in claims:
+        if claim.unresolved or any(held.count(uuid) > 1 for uuid in claim.gpu_uuids):
+            continue
+        devices = set(claim.gpu_uuids)
+        origins = [o for o, gpus in seen.items() if o.scheduler == claim.scheduler and gpus & devices]
+        if len(origins) == 1 and seen[origins[0]] <= devices:
+            joined[claim] = origins[0]
+    return joined
 
 
-def _contested(claim: DeviceClaim, claims: Iterable[DeviceClaim]) -> bool:
-    others = (other for other in claims if other != claim)
-    return any(set(other.gpu_uuids) & set(claim.gpu_uuids) for other in others)
+def _drained(marker: Path) -> frozenset[Absence]:
+    """Whether this node is out of service, and why: a marker file that an operator or a health check leaves
+    (systemd/slurm/drained.sh), with the reason in its first line. Slurm's controller and Kubernetes' API server know
+    it, and the agent asks neither."""
+    try:
+        raw = read_bounded(marker, _MARKER_BYTES, 0.0)
+    except OSError:
+        return frozenset()
+    reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
+    detail, remedy = f"The node is out of service: {reason}.", f"Remove {marker} once it is back."
+    return frozenset({Absence("source", "node", "*", "drained", detail, remedy)})
 
 
 _NO_SCHEDULER = Absence(

@@ -1,33 +1,21 @@
-"""From the processes that the driver reports to workloads: whose work it is, and which processes are one piece of it.
+"""From the processes that the driver reports to workloads: whose work it is, and who holds which GPU.
 
 Where a scheduler or a container runtime left its mark in the process's cgroup, that is the workload: a Slurm job, a
-pod, a container. All else is a plain process, and processes started by one launcher are one workload: the *leader* is
-found by climbing from parent to parent until the next one is not part of the work, that is
-
-* init, a session or service manager, a login, a terminal multiplexer, a container shim, a batch daemon, a notebook
-  server (each kernel is work of its own), or an interactive shell. A shell that runs a script or a command is part;
-* another user's process, or one in another container;
-* younger than its child: the PID was used again.
-
-A process keeps the workload it was first given, also when its launcher ends before it.
+pod, a container. All else is a plain process, and processes started by one launcher are one workload (`processes`). A
+process keeps the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no
+cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from.
 
 Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
 where nothing of it runs, and names pods and jobs better than their processes do.
 
-Where Slurm gives its jobs no cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it descends
-from, or by ``SLURM_JOB_ID`` in its environment where that may be read and the job is its own user's.
-
 Identities (`ids.workload_id`): a Slurm job by its id and its start by the scheduler's clock, so that every node gives
 the same and a recycled id another (`ids.slurm_parts` says what stands in where the start is not known); a pod by its
 UID; a container by its id; a plain process by boot id, PID and start time of its leader.
-
-A Slurm job whose name nobody told is called ``job 42`` and is a series of its own: what its processes are called
-(``slurm_script``, ``python``) would make one series of all jobs of a user.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
@@ -35,39 +23,26 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
 from .allocation import Allocations, Granted
-from .cgroups import PLAIN, Origin, origin_of
-from .command_line import parse_command
-from .frameworks import framework_of
-from .gpu_uses import Holdings, uses
+from .cgroups import PLAIN, Origin
+from .command_line import framework_of, parse_command
 from .ids import series_id, workload_id
 from .kubernetes_files import KubernetesFacts
-from .leaders import MAX_CLIMB, Context, name_of_work
-from .pod_names import controller_of
-from .procfs import Process, read_start_ticks, read_variables
-from .scheduler_claims import OF_JOB, DeviceClaim, fill_facts
-from .slurm_job_files import JobFile
-from .slurm_job_processes import job_of, stepd_job
-from .slurm_run import SlurmRun
-
-# PIDs that are looked at again at one scan: all of them on an ordinary node. A node with more processes on its GPUs is
-# gone through in turn, so that a scan never takes more than some milliseconds.
-_CHECKED_PER_SCAN = 128
-_MOST_SERVERS = 256
+from .pods import controller_of
+from .processes import Lineage, read_lineage, read_start_ticks, read_variables
+from .scheduler_claims import DeviceClaim
+from .slurm_job import JobFile, SlurmRun, job_of, stepd_job
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A process and the workload it was first given. `told`: what its environment says of its Slurm job."""
+    """A process and the workload it was first given. `told`: what its environment says of its Slurm job. `is_mps`: it
+    calls itself MPS, and nothing proves that it is the driver's."""
 
     start_ticks: int
     origin: Origin
     workload: Workload
-    told: JobFile | None = None
-
-    @property
-    def job_id(self) -> str | None:
-        """Its Slurm job, by path or environment."""
-        return self.origin.job_id or (self.told.job_id if self.told is not None else None)
+    told: JobFile | None
+    is_mps: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -91,21 +66,9 @@ class NodeAttribution:
     trusted_uids: frozenset[int] = frozenset({0})
     absences: frozenset[Absence] = field(default=frozenset(), init=False)
     _known: dict[int, _Known] = field(default_factory=dict, init=False)
-    # Processes that hold no GPU and were asked for.
-    _servers: dict[int, _Known] = field(default_factory=dict, init=False)
-    # The first description of what runs; its leader may end before it does.
-    _first: dict[str, Workload] = field(default_factory=dict, init=False)
+    _missing: set[int] = field(default_factory=set, init=False)  # PIDs that were not there at the last call
     _current: dict[str, Workload] = field(default_factory=dict, init=False)
     _named: dict[str, Workload] = field(default_factory=dict, init=False)  # by the id they were first called by
-    _failed: dict[int, int] = field(default_factory=dict, init=False)  # PIDs that were not there, how often running
-    _listed: list[tuple[int, str]] = field(default_factory=list, init=False)  # the driver's last: PID and GPU
-    _pids: list[int] = field(default_factory=list, init=False)
-    _hidden: frozenset[int] = field(default=frozenset(), init=False)
-    _holdings: Holdings = field(default_factory=lambda: Holdings((), {}, frozenset()), init=False)
-    _runs: dict[str, _Known] = field(default_factory=dict, init=False)  # one process of each workload
-    # PID and start -> the run it was seen in.
-    _run_of: dict[tuple[int, int], tuple[str, ...]] = field(default_factory=dict, init=False)
-    _cursor: int = field(default=0, init=False)
     _kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
@@ -132,218 +95,111 @@ class NodeAttribution:
         and whoever is known on its GPU shares it. Memory is None where the driver did not tell it for every process of
         the workload on that GPU.
         """
-        hidden = self._look(processes)
-        seen = self._seen()
+        hidden = self._look({process.pid for process in processes})
+        runs: dict[str, _Known] = {}
+        for held in self._known.values():
+            # Of several processes one that tells of its job speaks for all.
+            key = held.workload.workload_id
+            if key not in runs or (runs[key].told is None and held.told is not None):
+                runs[key] = held
+        memory = self._memory(processes)
+        seen: dict[Origin, frozenset[str]] = {}
+        for gpu, key in memory:
+            if (origin := runs[key].origin) != PLAIN:
+                seen[origin] = seen.get(origin, frozenset()) | {gpu}
         granted = self.allocations.read(seen) if self.allocations is not None else Granted()
-        self._kubernetes = granted.kubernetes
-        named, allocated = self._name(granted.claims, seen)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
-        found = uses(
-            self._holdings.memory(processes),
-            {first: workload.workload_id for first, workload in named.items()},
-            self._holdings.strangers,
-            (
-                WorkloadUse(workload.workload_id, uuid, "allocation", since=claim.since, until=claim.until)
-                for workload, claim in allocated
-                for uuid in claim.gpu_uuids
-            ),
-        )
+        runs = {key: runs[key] for _, key in memory}
+        matched: dict[DeviceClaim, Origin] = {}
+        if granted.claims and self.allocations is not None:
+            told = {held.origin: held.told.job_id for held in runs.values() if held.told is not None}
+            by_path = {origin: origin.job_id for origin in seen if origin.job_id}
+            matched = self.allocations.match(granted.claims, seen, told | by_path)
+        claim_of = {origin: claim for claim, origin in matched.items()}
+        self._kubernetes = granted.kubernetes
+        named = {key: self._name(held, claim_of.get(held.origin), held.origin) for key, held in runs.items()}
+        running: dict[Origin | None, Workload] = {held.origin: named[key] for key, held in runs.items()}
+        given: list[tuple[DeviceClaim, Workload]] = []
+        for claim in granted.claims:
+            origin = matched.get(claim)
+            given.append((claim, running.get(origin) or self._name(None, claim, origin)))
+        strangers = {process.gpu_uuid for process in processes if process.pid in hidden}
+        found = _uses(memory, {key: workload.workload_id for key, workload in named.items()}, strangers, given)
         # A job that was given no GPU and runs on none is none of ours.
-        holding = (workload for workload, claim in allocated if claim.gpu_uuids or claim.unresolved)
-        current = {workload.workload_id: workload for workload in (*holding, *named.values())}
-        self._current = current
+        holding = [workload for claim, workload in given if claim.gpu_uuids or claim.unresolved]
+        self._current = {workload.workload_id: workload for workload in (*holding, *named.values())}
         self._named = named
-        return tuple(current[key] for key in sorted(current)), found
+        return tuple(self._current[key] for key in sorted(self._current)), found
+
+    def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
+        """By GPU and first workload id: PID -> bytes in use; None: not told.
+
+        A user's own MPS server is part of the one other work that he has on its GPU, so that a name hides no work.
+        """
+        found: dict[tuple[str, str], dict[int, int | None]] = {}
+        known = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
+        for held, process in sorted(known, key=lambda one: one[0].is_mps):
+            key = (process.gpu_uuid, held.workload.workload_id)
+            if held.is_mps:
+                users = {other.workload.workload_id: other.workload.user for other, _ in known if not other.is_mps}
+                mine = [one for one in found if one[0] == key[0] and users.get(one[1], "") == held.workload.user]
+                key = mine[0] if len(mine) == 1 else key
+            # The driver lists a process once per kind of context (compute, graphics), each time with all its memory.
+            told = (found.setdefault(key, {}).get(process.pid), process.mem_used_bytes)
+            found[key][process.pid] = max((one for one in told if one is not None), default=None)
+        return found
 
     def holder_of(self, pids: Iterable[int]) -> str | None:
         """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself).
 
         None where they belong to none that `attribute` found last, or to more than one.
         """
-        context = Context(self.procfs)
         found: set[str] = set()
-        for pid in sorted(pids)[:MAX_CLIMB]:
-            held = self._known.get(pid) or self._server(pid, context)
-            workload = self._named.get(held.workload.workload_id) if held is not None else None
-            if workload is not None:
-                found.add(workload.workload_id)
+        for pid in sorted(pids):
+            held = self._known.get(pid)
+            if held is None and (lineage := read_lineage(self.procfs, pid)) is not None:
+                held = self._describe(lineage, {})
+            if held is not None and held.workload.workload_id in self._named:
+                found.add(self._named[held.workload.workload_id].workload_id)
         return found.pop() if len(found) == 1 else None
 
-    def _server(self, pid: int, context: Context) -> _Known | None:
-        held = self._servers.get(pid)
-        if held is not None and read_start_ticks(str(self.procfs), pid) == held.start_ticks:
-            return held
-        process = context.process(pid)
-        if process is None:
-            self._servers.pop(pid, None)
-            return None
-        if len(self._servers) >= _MOST_SERVERS:
-            self._servers.clear()  # those that are still there are looked at again
-        held = self._servers[pid] = self._describe(process, context)
-        return held
-
-    def _look(self, processes: Sequence[GpuProcess]) -> frozenset[int]:
+    def _look(self, pids: set[int]) -> set[int]:
         """Bring `_known` up to date; the PIDs that are hidden from this user."""
-        known, failed = self._known, self._failed
-        listed = [(process.pid, process.gpu_uuid) for process in processes]
-        is_new = listed != self._listed
-        if is_new:
-            self._listed = listed
-            pids = {pid for pid, _ in listed}
-            self._pids = sorted(pids)
-            for gone in known.keys() - pids:
-                del known[gone]
-            for gone in failed.keys() - pids:
-                del failed[gone]
-        due = self._due()
-        procfs = str(self.procfs)
-        for pid in due:
-            held = known.get(pid)
-            if held is not None and read_start_ticks(procfs, pid) != held.start_ticks:
-                del known[pid]
-                is_new = True
-        if is_new or failed:
-            is_new |= self._meet(frozenset(due))
-        hidden = frozenset(pid for pid, times in failed.items() if times > 1)
-        if is_new or hidden != self._hidden:
-            self._hidden = hidden
-            ids = {pid: held.workload.workload_id for pid, held in known.items()}
-            self._holdings = Holdings(processes, ids, hidden)
-            self._runs = {}
-            for held in known.values():
-                # Of several processes one that tells of its job speaks for all.
-                other = self._runs.get(held.workload.workload_id)
-                if other is None or (other.told is None and held.told is not None):
-                    self._runs[held.workload.workload_id] = held
-            self._first = {key: held.workload for key, held in self._runs.items()}
+        # The first description of what runs stays: its leader may end before it does.
+        first = {held.workload.workload_id: held.workload for held in self._known.values()}
+        known: dict[int, _Known] = {}
+        missing: set[int] = set()
+        for pid in sorted(pids):
+            held = self._known.get(pid)
+            if held is None or read_start_ticks(self.procfs, pid) != held.start_ticks:
+                lineage = read_lineage(self.procfs, pid)
+                missing |= {pid} if lineage is None else set()
+                held = self._describe(lineage, first) if lineage is not None and not lineage.is_drivers_own else None
+            if held is not None:
+                known[pid] = held
+        hidden = missing & self._missing
+        self._known, self._missing = known, missing
         return hidden
 
-    def _meet(self, due: frozenset[int]) -> bool:
-        """Describe the processes that are not known; whether there were any."""
-        context = Context(self.procfs)
-        met = False
-        for pid in self._pids:
-            if pid in self._known or (pid in self._failed and pid not in due):
-                continue
-            process = context.process(pid)
-            if process is None:
-                self._failed[pid] = self._failed.get(pid, 0) + 1
-            else:
-                self._failed.pop(pid, None)
-                self._known[pid] = self._describe(process, context)
-                met = True
-        return met
-
-    def _due(self) -> Sequence[int]:
-        if len(self._pids) <= _CHECKED_PER_SCAN:
-            return self._pids
-        self._cursor %= len(self._pids)
-        part = self._pids[self._cursor : self._cursor + _CHECKED_PER_SCAN]
-        self._cursor += _CHECKED_PER_SCAN
-        return part
-
-    def _seen(self) -> dict[Origin, frozenset[str]]:
-        """The jobs, pods and containers whose processes are on GPUs, and on which."""
-        seen: dict[Origin, set[str]] = defaultdict(set)
-        for gpu, key in self._holdings.keys:
-            if self._runs[key].origin.key:
-                seen[self._runs[key].origin].add(gpu)
-        return {origin: frozenset(gpus) for origin, gpus in seen.items()}
-
-    def _name(
-        self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]
-    ) -> tuple[dict[str, Workload], list[tuple[Workload, DeviceClaim]]]:
-        """First workload id -> what it is called with what the schedulers know; and each claim with its workload."""
-        first = self._runs
-        if not claims or self.allocations is None:
-            return {key: self._with_claim(held, None) for key, held in first.items()}, []
-        job_ids = {held.origin: held.job_id for held in first.values() if held.job_id}
-        matched = self.allocations.match(claims, seen, job_ids)
-        over = self._without_processes(matched)
-        claim_of = {origin: claim for claim, origin in matched.items()}
-        named = {
-            key: self._with_claim(held, claim_of.get(held.origin), over.get(held.origin)) for key, held in first.items()
-        }
-        running = {held.origin: named[key] for key, held in first.items()}
-        allocated = []
-        for claim in claims:
-            origin = matched.get(claim)
-            workload = running.get(origin) if origin is not None else None
-            allocated.append((workload or self._claimed(claim, origin), claim))
-        return named, allocated
-
-    def _without_processes(self, matched: dict[DeviceClaim, Origin]) -> dict[Origin, DeviceClaim]:
-        """Take runs that ended out of `matched` unless a process was theirs before: Slurm's epilog comes after a run's
-        last process, so one that is met later is of the next run, whose prolog told nothing. Returns what was taken."""
-        processes: dict[Origin, list[tuple[int, int]]] = defaultdict(list)
-        for pid, held in self._known.items():
-            processes[held.origin].append((pid, held.start_ticks))
-        over: dict[Origin, DeviceClaim] = {}
-        run_of: dict[tuple[int, int], tuple[str, ...]] = {}
-        for claim, origin in list(matched.items()):
-            if claim.scheduler != "slurm":
-                continue
-            mine = [one for one in processes[origin] if claim.until is None or self._run_of.get(one) == claim.key]
-            if claim.until is not None and not mine:
-                over[origin] = claim
-                del matched[claim]
-            run_of |= dict.fromkeys(mine, claim.key)
-        self._run_of = run_of
-        return over
-
-    def _with_claim(self, held: _Known, claim: DeviceClaim | None, before: DeviceClaim | None = None) -> Workload:
-        """`before`: an earlier run of the same job, which tells whose it is, but not which run this is."""
-        workload, origin = held.workload, held.origin
-        if origin.scheduler == "slurm":
-            told = held.told
-            if claim is None and before is not None:
-                told = fill_facts(told or JobFile(before.job_id or "", None), before, OF_JOB)
-            return self._job(workload, claim, origin, told)
-        fact = self._kubernetes.by_uid.get(origin.key) if origin.scheduler == "kubernetes" else None
-        if fact is not None:
-            return fact.describe(workload)
-        return (
-            self._by_pod_name(workload, claim) if origin.scheduler == "kubernetes" and claim is not None else workload
-        )
-
-    def _by_pod_name(self, workload: Workload, claim: DeviceClaim) -> Workload:
-        """A pod's workload, as far as its name shows what it is of."""
-        name = controller_of(claim.pod or "") or workload.name
-        series = series_id(self.cluster, claim.namespace, None, name)
-        return replace(workload, series_id=series, name=name, namespace=claim.namespace, pod=claim.pod)
-
-    def _job(
-        self, workload: Workload | None, claim: DeviceClaim | None, origin: Origin | None, told: JobFile | None
-    ) -> Workload:
-        run = SlurmRun(self.cluster, claim, origin, told, self._name_of)
-        # What ran before it went quiet told more about it.
-        return run.workload(workload, self._current.get(run.workload_id))
-
-    def _claimed(self, claim: DeviceClaim, origin: Origin | None) -> Workload:
-        """What was given devices, but runs nothing on them now."""
-        if claim.scheduler == "slurm":
-            return self._job(None, claim, origin, None)
-        uid = origin.key if origin is not None else ""
-        parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
-        fact = self._kubernetes.by_uid.get(uid) if uid else None
-        key = workload_id(self.cluster, claim.scheduler, *parts) if fact is None else fact.work.workload_id
-        earlier = self._current.get(key)  # what ran before it went quiet told more about it
-        made = earlier or self._by_pod_name(Workload(key, "", "unnamed", claim.scheduler), claim)
-        return fact.describe(made) if fact is not None else made
-
-    def _describe(self, process: Process, context: Context) -> _Known:
-        origin = origin_of(process.cgroup)
-        leader = context.leader(process, origin)
+    def _describe(self, lineage: Lineage, first: dict[str, Workload]) -> _Known:
+        """`first`: the workloads that are described already."""
+        process, leader, origin, name = lineage.process, lineage.leader, lineage.origin, lineage.name
         if origin == PLAIN:
-            origin = self._job_without_cgroup(process, context) or origin
-        user = self._user(leader, origin)
-        name = name_of_work(leader, process)
+            # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
+            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in lineage.ancestors]
+            job = next((job for job in reversed(jobs) if job is not None), None)
+            origin = origin if job is None else Origin("slurm", job, job if job.isdecimal() else None)
+        # Inside pods, and for root inside containers, a uid says nothing about who it is.
+        is_somebody = origin.scheduler != "kubernetes" and (origin.scheduler != "docker" or leader.uid != 0)
+        user = self._name_of(leader.uid) if is_somebody else None
         told = None
         key: tuple[str, ...] = (origin.key,)
         if origin.scheduler == "slurm":
             # Only a process that Slurm itself put into its cgroup is believed about its job.
-            told = job_of(origin.key, self._variables_of(process.stat.pid), with_devices=False)
-        elif origin.scheduler == "process":
+            pid = process.stat.pid
+            variables = self.variables(pid) if self.variables is not None else read_variables(self.procfs, pid)
+            told = job_of(origin.key, variables)
+        elif origin == PLAIN:
             key = (self.boot_id or self.node, str(leader.stat.pid), str(leader.stat.start_ticks))
         workload = Workload(
             workload_id=workload_id(self.cluster, origin.scheduler, *key),
@@ -355,36 +211,69 @@ class NodeAttribution:
             framework=framework_of(leader.argv, process.argv, (process.stat.comm,)),
             command=parse_command(leader.argv).text,
         )
-        workload = self._first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, told)
-
-    def _job_without_cgroup(self, process: Process, context: Context) -> Origin | None:
-        """The Slurm job of a process whose cgroup names none: by its slurmstepd, else by its environment, where that is
-        told and the job is its user's."""
-        jobs = (stepd_job(ancestor, self.trusted_uids) for ancestor in context.ancestors(process))
-        # The outermost is Slurm's own: what looks like one below it was started by the job.
-        for job in reversed([job for job in jobs if job is not None]):
-            return Origin("slurm", job, job if job.isdecimal() else None)
-        owners = self.allocations.job_owners() if self.allocations is not None else {}
-        if owners and process.uid is not None:
-            job = self._variables_of(process.stat.pid).get("SLURM_JOB_ID", "")
-            if owners.get(job) == process.uid:
-                return Origin("slurm", job, job)
-        return None
-
-    def _variables_of(self, pid: int) -> Mapping[str, str]:
-        return self.variables(pid) if self.variables is not None else read_variables(self.procfs, pid)
+        workload = first.setdefault(workload.workload_id, workload)
+        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
-    def _user(self, leader: Process, origin: Origin) -> str | None:
-        """None inside pods, and for root inside containers: there a uid says nothing about who it is."""
-        if leader.uid is None or origin.scheduler == "kubernetes":
-            return None
-        if origin.scheduler == "docker" and leader.uid == 0:
-            return None
-        return self._name_of(leader.uid)
+    def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
+        """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
+        workload = held.workload if held is not None else None
+        scheduler = (claim or origin or PLAIN).scheduler
+        # What ran before it went quiet told more about it: `_current`.
+        if scheduler == "slurm":
+            run = SlurmRun(self.cluster, claim, origin, held.told if held is not None else None, self._name_of)
+            return run.workload(workload, self._current.get(run.workload_id))
+        uid = origin.key if origin is not None else ""
+        fact = self._kubernetes.by_uid.get(uid) if scheduler == "kubernetes" else None
+        if workload is None and claim is not None:
+            parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
+            key = fact.workload_id if fact is not None else workload_id(self.cluster, scheduler, *parts)
+            workload = self._current.get(key) or Workload(key, "", "unnamed", scheduler)
+        assert workload is not None
+        if fact is not None or claim is None:
+            how = {"framework": workload.framework, "command": workload.command}
+            return replace(fact, **how) if fact is not None else workload
+        # As far as a pod's name shows what it is of.
+        name = controller_of(claim.pod or "") or workload.name
+        series = series_id(self.cluster, claim.namespace, None, name)
+        return replace(workload, series_id=series, name=name, namespace=claim.namespace, pod=claim.pod)
+
+
+def _uses(
+    memory: Mapping[tuple[str, str], Mapping[int, int | None]],
+    named: Mapping[str, str],
+    strangers: Iterable[str],
+    given: Iterable[tuple[DeviceClaim, Workload]],
+) -> tuple[WorkloadUse, ...]:
+    """All uses, in a fixed order. `memory`: by GPU and first workload id; `named`: what that is called by now.
+    `strangers`: GPUs of somebody unknown. `given`: also what ended since the last call."""
+    running: dict[tuple[str, str], dict[int, int | None]] = {}
+    for (gpu, first), of_pid in memory.items():
+        running.setdefault((gpu, named[first]), {}).update(of_pid)
+    allocations = [
+        WorkloadUse(workload.workload_id, uuid, "allocation", since=claim.since, until=claim.until)
+        for claim, workload in given
+        for uuid in claim.gpu_uuids
+    ]
+    current = {(one.gpu_uuid, one.workload_id): one for one in allocations if one.until is None}
+    holders: dict[str, set[str]] = {}
+    for gpu, workload in (*((gpu, "") for gpu in strangers), *running, *current):
+        holders.setdefault(gpu, set()).add(workload)
+    found = [replace(one, shared=len(holders[gpu]) > 1) for (gpu, _), one in current.items()]
+    for one in allocations:
+        if one.until is not None:
+            # Without a start nothing is known to be over before it.
+            others = [two for two in allocations if two.gpu_uuid == one.gpu_uuid and two.workload_id != one.workload_id]
+            since, until = one.since or 0.0, one.until
+            met = any((two.until or math.inf) > since and until > (two.since or 0.0) for two in others)
+            found.append(replace(one, shared=met))
+    for (gpu, workload), of_pid in running.items():
+        told = [part for part in of_pid.values() if part is not None]
+        total = sum(told) if len(told) == len(of_pid) else None
+        found.append(WorkloadUse(workload, gpu, "process", len(holders[gpu]) > 1, total))
+    return tuple(sorted(found, key=lambda use: (use.gpu_uuid, use.workload_id, use.basis, use.until or 0.0)))
 
 
 _HIDDEN = Absence(

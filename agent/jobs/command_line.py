@@ -1,4 +1,5 @@
-"""What of a command line may be kept: program, script or module, and the values of an allow-list of flags.
+"""What of a command line may be kept: program, script or module, and the values of an allow-list of flags; and which
+framework it shows.
 
 A command line may hold secrets anywhere, so nothing of it is kept by default. A name is a base name, never a path with
 its folders. A flag's value must have the form of its kind; one that has not is written as ``***``, so that readers know
@@ -12,14 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .plain_names import is_opaque
+from ..base.safe_text import clean_text
 
 MASK = "***"
 _WORDS_MAX = 512
 _PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
 _SHELL = re.compile(r"(?:ba|da|z|k)?sh")
-# Options that take the next word, of Python and of shells.
-_PYTHON_OPTIONS, _SHELL_OPTIONS = "WXQ", "oO"
 # Programs that run another one -> their options that take a value.
 _WRAPPERS = {
     "env": "uC", "nohup": "", "numactl": "imNCpPw", "taskset": "cp", "nice": "n", "ionice": "cn", "setsid": "",
@@ -80,32 +79,44 @@ _FLAGS = {
 }  # fmt: skip
 _FLAG = re.compile(r"--?([A-Za-z][\w-]{1,40}|q)", re.ASCII)
 
+# In programs, scripts and modules, the more telling first: entry points as the projects' documentation names them. Then
+# flags that a script or launcher takes only for the framework they name; last what starts others.
+_ENGINES = {
+    "vllm": r"^vllm(?:$|[.:_-])",
+    "sglang": r"^(?:sglang|sgl)(?:$|[.:_-])",
+    "tensorrt-llm": r"^(?:trtllm|tensorrt[_-]llm)",
+    "triton": r"^tritonserver$|^triton_python_backend",
+    "text-generation-inference": r"^text[-_]generation[-_](?:server|launcher|router|inference)",
+    "deepspeed": r"^deepspeed(?:$|[.])",
+    "megatron": r"^(?:megatron(?:$|[.])|pretrain_(?:gpt|bert|t5|llama|mamba|vlm|vision\w*)(?:\.py)?$)",
+    "jax": r"^(?:jax|maxtext|t5x|paxml)(?:$|[.])",
+}
+_BY_FLAG = {
+    "deepspeed": r"^--(?:use_)?deepspeed(?:_config(?:_file)?)?$",
+    "pytorch-fsdp": r"^--(?:use[_-])?fsdp(?:[_-]\w+)?$|^(?!-)(?:.*[_.-])?fsdp\d?(?:[_.-]|$)",
+}
+_STARTERS = {
+    "accelerate": r"^accelerate(?:$|[.-])",
+    "torchrun": r"^(?:torchrun|torch\.distributed\.(?:run|launch))$",
+    "ray": r"^(?:ray(?:$|[.:])|raylet$)",
+}
+
+_SETTING = re.compile(r"[\d.e+-]{1,12}", re.ASCII)
+_NOT_A_NAME = re.compile(r"://|[@'\"`{}$\\]")
+_RUN = re.compile(r"[A-Za-z0-9]{12,}", re.ASCII)
+_LETTERS = re.compile(r"[A-Z]?[a-z]{3,}")
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """`executed`: the program, and through interpreters and wrappers the module or script that it runs. `launched`: the
-    script that a launcher starts. `task`: a first argument that is a known word. `model`: what is served or trained,
-    ``***`` where its name may not be kept. `flags`: as they are written, with their values."""
+    """`text`: all of it that may be kept, in one line; None: nothing. `program`: what is run, as a person names it,
+    with the model; None: the command says nothing, or it is a shell's. `executed`: the program, and the module or
+    script that it runs through interpreters, wrappers and launchers."""
 
+    text: str | None = None
+    program: str | None = None
     executed: tuple[str, ...] = ()
-    launched: str | None = None
-    task: str | None = None
-    model: str | None = None
-    flags: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str | None:
-        """One line; None: nothing of it may be kept."""
-        words = (*self.executed, self.launched, self.task, *self.flags)
-        return " ".join(word for word in words if word) or None
-
-    @property
-    def program(self) -> str | None:
-        """What is run, as a person names it, with the model; None: the command says nothing, or it is a shell's."""
-        if not self.executed or _SHELL.fullmatch(self.executed[-1]):
-            return None
-        name = self.launched or self.executed[-1]
-        return name if self.model in (None, MASK) else f"{name} {self.model}"
 
 
 def parse_command(argv: Sequence[str]) -> CommandLine:
@@ -113,74 +124,64 @@ def parse_command(argv: Sequence[str]) -> CommandLine:
     executed, rest = _executed([word for word in argv[:_WORDS_MAX] if word])
     if not executed:
         return CommandLine()
-    launched = None
-    if _LAUNCHER.fullmatch(executed[-1]):
+    program = executed[-1]
+    if _LAUNCHER.fullmatch(program):
         scripts = (_base_name(word) for word in rest if word.endswith((".py", ".sh")) and word[0] != "-")
-        launched = next((name for name in scripts if name), None)
-    task = rest[0] if rest and rest[0] in _TASKS else None
-    rest = rest[1:] if task else rest
-    if task == "serve" and rest[:1] == ["api_server"]:  # of lmdeploy
-        task, rest = rest[0], rest[1:]
+        executed += filter(None, [next(filter(None, scripts), None)])
+    # A first argument that is a known word.
+    tasks = rest[:1] if rest and rest[0] in _TASKS else []
+    if rest[:2] == ["serve", "api_server"]:  # of lmdeploy
+        tasks, rest = rest[1:2], rest[1:]
+    rest = rest[len(tasks) :]
     flags = _flags(rest)
-    model = next((value for name, value in flags if _FLAGS[_normal(name)] == "model"), None)
-    written = [name if value is None else f"{name}={value}" for name, value in flags]
-    if model is None and (task or executed[-1]) in _SERVES and rest and rest[0][0] != "-":
-        model = _model(rest[0])
+    model = next((value for name, (_, value) in flags.items() if _FLAGS[name] == "model"), None)
+    written = [flag if value is None else f"{flag}={value}" for flag, value in flags.values()]
+    if model is None and (tasks or [program])[0] in _SERVES and rest and rest[0][0] != "-":
+        model = _checked("model", rest[0])
         written.insert(0, model)
-    return CommandLine(tuple(executed), launched, task, model, tuple(written))
+    title = executed[-1] if model in (None, MASK) else f"{executed[-1]} {model}"
+    is_shells = _SHELL.fullmatch(program) is not None
+    return CommandLine(" ".join((*executed, *tasks, *written)), None if is_shells else title, tuple(executed))
 
 
 def _executed(words: list[str]) -> tuple[list[str], list[str]]:
-    """The names of what is executed, and the arguments behind them."""
+    """The names of what is executed, and the arguments behind them; none where code follows that is not read."""
     executed: list[str] = []
-    while True:
-        while words and _ASSIGNMENT.fullmatch(words[0]):
-            words = words[1:]
-        program = _base_name(words[0]) if words else None
-        if program is None:
-            return executed, []
-        executed.append(program)
-        if len(words[0].split()) > 1:  # a title that the process gave itself
-            return executed, []
-        if _PYTHON.fullmatch(program):
-            words, module = _after_options(words[1:], _PYTHON_OPTIONS, "cm")
-        elif _SHELL.fullmatch(program):
-            words, module = _after_options(words[1:], _SHELL_OPTIONS, "cs")
-        elif program in _WRAPPERS:
-            words, _ = _after_options(words[1:], _WRAPPERS[program], "S", numbers=True)
+    # Of the program before: letters of options that take a value, of those that end the options; whether it runs any.
+    takes, ends, wraps, has_options = "", "", True, False
+    while words:
+        word, words = words[0], words[1:]
+        if has_options and word[0] in "-+" and word != "-":
+            letter = next((one for one in word[1:] if one in takes + ends), "") if word[:2] != "--" else ""
+            value = word.partition(letter)[2] if letter else word
+            if letter and letter in ends:
+                module = value or "".join(words[:1])
+                if letter != "m" or not _MODULE.fullmatch(module) or is_opaque(module):
+                    return executed, []
+                return [*executed, module], words if value else words[1:]
+            has_options = word != "--"
+            words = words[1:] if not value or word in _OPTIONS_WITH_VALUE else words
             continue
+        is_assignment = _ASSIGNMENT.fullmatch(word) is not None
+        if wraps and (is_assignment or (has_options and _NUMBERS.fullmatch(word))):
+            has_options = has_options and not is_assignment
+            continue
+        name = _base_name(word)
+        executed += [name] if name else []
+        if name is None or (wraps and len(word.split()) > 1):  # a title that the process gave itself
+            return executed, []
+        if not wraps:
+            return executed, words
+        has_options = True
+        if _PYTHON.fullmatch(name):
+            takes, ends, wraps = "WXQ", "cm", False
+        elif _SHELL.fullmatch(name):
+            takes, ends, wraps = "oO", "cs", False
+        elif name in _WRAPPERS:
+            takes, ends = _WRAPPERS[name], "S"
         else:
-            return executed, words[1:]
-        if module is None:
-            module, words = (_base_name(words[0]), words[1:]) if words else (None, [])
-        return ([*executed, module], words) if module else (executed, [])
-
-
-def _after_options(
-    words: list[str], with_value: str, ends: str, *, numbers: bool = False
-) -> tuple[list[str], str | None]:
-    """The words behind a program's options, and the module of ``-m``. No words: code follows that is not read.
-
-    `with_value`, `ends`: letters of options that take the next word, and of those that end the options. `numbers` are
-    skipped as well.
-    """
-    while words and (words[0][0] in "-+" or (numbers and _NUMBERS.fullmatch(words[0]))) and words[0] != "-":
-        option, words = words[0], words[1:]
-        if option == "--":
-            break
-        if option.startswith("--"):
-            words = words[1:] if option in _OPTIONS_WITH_VALUE else words
-            continue
-        for at, letter in enumerate(option[1:], start=2):
-            if letter == "m" and letter in ends:
-                module, words = (option[at:], words) if option[at:] else ("".join(words[:1]), words[1:])
-                return (words, module) if _MODULE.fullmatch(module) and not is_opaque(module) else ([], None)
-            if letter in ends:
-                return [], None
-            if letter in with_value:
-                words = words if option[at:] else words[1:]
-                break
-    return words, None
+            return executed, words
+    return executed, []
 
 
 def _base_name(word: str) -> str | None:
@@ -192,45 +193,76 @@ def _base_name(word: str) -> str | None:
     return None if found is None or is_opaque(found[0]) else found[0]
 
 
-def _flags(words: Sequence[str]) -> list[tuple[str, str | None]]:
-    """The flags of the allow-list as they are written, with their values; the first of a name stands."""
+def _flags(words: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+    """Name -> the flags of the allow-list as they are written, with their values; the first of a name stands."""
     found: dict[str, tuple[str, str | None]] = {}
     for word, after in pairwise([*words, "-"]):
         flag, equals, value = word.partition("=")
-        name = _normal(flag)
+        name = flag.lstrip("-").replace("_", "-").lower() if _FLAG.fullmatch(flag) else ""
         form = _FLAGS.get(name)
         if form is None or name in found:
             continue
-        given = value if equals else None if after.startswith("-") else after
+        given = value if equals else "" if after.startswith("-") else after
         if form == "switch":
-            if (given or "").lower() != "false":
+            if given.lower() != "false":
                 found[name] = (flag, None)
         elif given or form == "config":
             found[name] = (flag, _checked(form, given) if given else None)
-    return list(found.values())
-
-
-def _normal(flag: str) -> str:
-    return flag.lstrip("-").replace("_", "-").lower() if _FLAG.fullmatch(flag) else ""
+    return found
 
 
 def _checked(form: str, value: str) -> str:
-    if form == "model":
-        return _model(value)
+    """`value` where it has its form. A model is ``ORGANISATION/NAME`` or a name; of a path its last part, or the part
+    that the cache of Hugging Face names. Of a configuration's path the last part is kept."""
+    separator, parts, pattern = ",", value.split(), _NUMBER if form == "number" else _WORD
     if form == "config":
-        value = value.rsplit("/", 1)[-1]
-        return value if _CONFIG.fullmatch(value) and not is_opaque(value) else MASK
-    pattern = _NUMBER if form == "number" else _WORD
-    return ",".join(value.split()) if value and all(map(pattern.fullmatch, value.split())) else MASK
+        parts, pattern = [value.rsplit("/", 1)[-1]], _CONFIG
+    elif form == "model":
+        separator, parts, pattern = "/", [part for part in value.split("/") if part], _MODEL
+        cached = [part for part in parts if _CACHED_MODEL.fullmatch(part)]
+        if cached or len(parts) != 2 or value[0] in "/.~":
+            parts = cached[:1] or parts[-1:]
+        parts = [] if "://" in value else parts
+    opaque = form in ("config", "model") and any(map(is_opaque, parts))
+    return separator.join(parts) if parts and not opaque and all(map(pattern.fullmatch, parts)) else MASK
 
 
-def _model(value: str) -> str:
-    """``ORGANISATION/NAME`` or a name; of a path its last part, or the part that the cache of Hugging Face names."""
-    parts = [part for part in value.split("/") if part]
-    cached = next((part for part in parts if _CACHED_MODEL.fullmatch(part)), None)
-    if cached is not None:
-        parts = [cached]
-    elif len(parts) != 2 or value[0] in "/.~":
-        parts = parts[-1:]
-    is_name = parts and "://" not in value and all(_MODEL.fullmatch(p) and not is_opaque(p) for p in parts)
-    return "/".join(parts) if is_name else MASK
+def framework_of(*commands: Sequence[str]) -> str | None:
+    """The framework of the first command that shows one, by what is executed, never by mere arguments; None: none is
+    recognised. A mere launcher gives way to what another command shows to be launched."""
+    rounds: list[tuple[dict[str, str], Sequence[str]]] = []
+    for argv in commands:
+        executed = parse_command(argv).executed
+        # Flags stand before the script's arguments, put there by the launcher or its user.
+        flags = [word.split("=")[0] for word in argv[1:] if word.startswith("--")]
+        rounds += [(_ENGINES, executed), (_BY_FLAG, (*executed, *flags))]
+    rounds += [(_STARTERS, words) for table, words in rounds if table is _ENGINES]
+    for table, words in rounds:
+        for name, pattern in table.items():
+            if any(re.search(pattern, word, re.IGNORECASE) for word in words):
+                return name
+    return None
+
+
+def plain_name(text: str) -> str:
+    """A name that a person gave to work, up to where it looks like a command line or a secret; may be empty."""
+    kept: list[str] = []
+    for word in clean_text(text).split():
+        name, equals, value = word.partition("=")
+        is_option = (word.startswith("-") and len(word) > 1) or (equals and not _SETTING.fullmatch(value))
+        if is_option or _NOT_A_NAME.search(word) or is_opaque(name):
+            break
+        kept.append(word)
+    return " ".join(kept)
+
+
+def is_opaque(name: str) -> bool:
+    """Whether a name looks like a key: a UUID, or a long run of letters and digits that are no words."""
+    if _UUID.search(name):
+        return True
+    for run in _RUN.findall(name):
+        kinds = sum(any(map(test, run)) for test in (str.isdigit, str.islower, str.isupper))
+        in_words = sum(map(len, _LETTERS.findall(run)))
+        if in_words <= 0.6 * len(run) and (kinds == 3 or (kinds == 2 and len(run) >= 16)):
+            return True
+    return False

@@ -1,12 +1,9 @@
 """The opt-in helper that reads environments, so that the agent needs no capability; and the agent's side of it.
 
 ``/proc/PID/environ`` of other users takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH together, which is root in all but
-name. They are given to this small process alone (`systemd/skuwise-environ.service`). It answers two questions on a Unix
-socket, only to its own user and root, and only about processes in a Slurm job's cgroup: "PID" with the variables of
-`procfs.ALLOWED_VARIABLES`, and "gpus PID" with the minor numbers of the GPUs that the process holds open.
-
-What it cannot tell: a job that salloc or srun started has no ``SLURM_JOB_GPUS`` in any environment, and a process opens
-every GPU that it may, also such as its job was not given where cgroup.conf does not keep them apart.
+name. They are given to this small process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket
+and answers with the variables of `processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in
+a Slurm job's cgroup.
 """
 
 from __future__ import annotations
@@ -16,38 +13,29 @@ import contextlib
 import json
 import os
 import socket
-import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..base.safe_text import clean_text
 from .cgroups import origin_of
-from .device_cgroup import read_majors
-from .procfs import ALLOWED_VARIABLES, device_number, read_cgroup, read_open_minors, read_variables
+from .processes import ALLOWED_VARIABLES, read_cgroup, read_variables
 
 _QUESTION_LIMIT, _ANSWER_LIMIT = 32, 8192
-_GPUS = b"gpus "
+_CREDENTIALS = struct.Struct("3i")  # PID, UID, GID
 _PATIENCE_SECONDS = 1.0  # a client that says nothing does not keep others waiting
 _ASK_SECONDS, _REST_SECONDS = 0.2, 60.0
 
 
 def answer(procfs: Path, question: bytes) -> bytes:
-    """The allowed variables of a Slurm job's process, or the GPUs it holds open, as one JSON line; ``{}`` for any other
-    question."""
+    """The allowed variables of a Slurm job's process as one JSON line; ``{}`` for any other question."""
     text = question.strip()
-    gpus = text.startswith(_GPUS)
-    text = text.removeprefix(_GPUS)
     pid = int(text) if text.isdigit() and len(text) <= 10 else 0
-    found: Mapping[str, str | list[int]] = {}
+    found = read_variables(procfs, pid) if _is_slurm(procfs, pid) else {}
     # Asked before and after: a PID that was used again in between must not answer for a Slurm process.
-    if pid > 0 and _is_slurm(procfs, pid):
-        found = {"gpus": sorted(_open_gpus(procfs, pid))} if gpus else dict(read_variables(procfs, pid))
-        if not _is_slurm(procfs, pid):
-            found = {}
-    return json.dumps(found).encode()[:_ANSWER_LIMIT] + b"\n"
+    return json.dumps(found if _is_slurm(procfs, pid) else {}).encode()[:_ANSWER_LIMIT] + b"\n"
 
 
 def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -> None:
@@ -59,20 +47,18 @@ def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -
             return
         with client, contextlib.suppress(OSError):
             client.settimeout(_PATIENCE_SECONDS)
-            if _peer_uid(client) in allowed_uids:
+            peer = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            if _CREDENTIALS.unpack(peer)[1] in allowed_uids:
                 client.sendall(answer(procfs, client.recv(_QUESTION_LIMIT)))
 
 
 def listen(path: Path) -> socket.socket:
     """A listening socket at `path` that only its owner can reach; one left over from before is replaced."""
-    if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+    if path.is_socket():
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
+    listener.bind(str(path))
+    path.chmod(0o600)  # nobody can connect before it listens
     listener.listen(8)
     return listener
 
@@ -83,60 +69,29 @@ class HelperVariables:
     Empty where neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent.
     """
 
-    def __init__(self, procfs: Path, path: Path | None, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, procfs: Path, path: Path | None) -> None:
         self._procfs = procfs
         self._path = path
-        self._monotonic = monotonic
         self._rest_until = 0.0
 
     def __call__(self, pid: int) -> Mapping[str, str]:
-        found = read_variables(self._procfs, pid)
-        if found or self._path is None or self._monotonic() < self._rest_until:
-            return found
-        answer = self._answer(self._path, b"%d\n" % pid)
-        return {key: clean_text(str(value)) for key, value in answer.items() if key in ALLOWED_VARIABLES}
-
-    def open_minors(self, pid: int) -> frozenset[int]:
-        """The minor numbers of the GPUs that the process holds open; empty where nobody may look."""
-        found = _open_gpus(self._procfs, pid)
-        if found or self._path is None or self._monotonic() < self._rest_until:
-            return found
-        minors = self._answer(self._path, b"gpus %d\n" % pid).get("gpus", [])
-        return frozenset(one for one in minors if isinstance(one, int)) if isinstance(minors, list) else frozenset()
-
-    def _answer(self, path: Path, question: bytes) -> dict[str, object]:
-        try:
-            return _ask(path, question)
-        except (OSError, ValueError, RecursionError):
-            self._rest_until = self._monotonic() + _REST_SECONDS
-            return {}
-
-
-def _open_gpus(procfs: Path, pid: int) -> frozenset[int]:
-    return read_open_minors(procfs, pid, read_majors(procfs).gpus, device_number)
-
-
-def _ask(path: Path, question: bytes) -> dict[str, object]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_ASK_SECONDS)
-        client.connect(str(path))
-        client.sendall(question)
-        raw = b""
-        while not raw.endswith(b"\n") and len(raw) <= _ANSWER_LIMIT and (data := client.recv(_ANSWER_LIMIT)):
-            raw += data
-    found = json.loads(raw)
-    if not isinstance(found, dict):
-        raise ValueError("not an object")
-    return found
+        found: object = read_variables(self._procfs, pid)
+        if not found and self._path is not None and time.monotonic() >= self._rest_until:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+                    client.settimeout(_ASK_SECONDS)
+                    client.connect(str(self._path))
+                    client.sendall(b"%d\n" % pid)
+                    with client.makefile("rb") as file:
+                        found = json.loads(file.readline(_ANSWER_LIMIT))
+            except (OSError, ValueError, RecursionError):
+                self._rest_until = time.monotonic() + _REST_SECONDS
+        told = found if isinstance(found, dict) else {}
+        return {key: clean_text(str(value)) for key, value in told.items() if key in ALLOWED_VARIABLES}
 
 
 def _is_slurm(procfs: Path, pid: int) -> bool:
     return origin_of(read_cgroup(procfs, pid)).scheduler == "slurm"
-
-
-def _peer_uid(client: socket.socket) -> int:
-    size = struct.calcsize("3i")
-    return struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))[1]
 
 
 def main(arguments: list[str]) -> int:

@@ -6,12 +6,16 @@ Slurm keeps that order, also within brackets: the second name of ``/dev/nvidia[6
 from __future__ import annotations
 
 import re
+from itertools import product
+from math import prod
 
 LIMIT = 4096
 # Slurm's names have a few dimensions at most; a list made to be costly has thousands of brackets.
 MAX_DIMENSIONS = 8
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
 _BRACKETS = re.compile(r"[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*")
+_ITEM = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")  # up to a comma that stands outside brackets
+_INSIDE = re.compile(r"\[([^\]]*)\]")
 
 
 def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
@@ -20,43 +24,26 @@ def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
     if not _BRACKETS.fullmatch(text):
         return None
     names: list[str] = []
-    for item in _items(text):
-        found = _names(item, limit - len(names)) if item.count("[") <= MAX_DIMENSIONS else None
-        if found is None:
+    for item in filter(None, (item.strip() for item in _ITEM.findall(text))):
+        pieces = [[piece] for piece in _INSIDE.split(item)]
+        ranges = [_numbers(inside[0], limit) for inside in pieces[1::2][:MAX_DIMENSIONS]]
+        found = [one for one in ranges if one is not None]
+        if len(found) < len(pieces) // 2 or prod(map(len, found)) > limit - len(names):
             return None
-        names += found
+        pieces[1::2] = found
+        names += map("".join, product(*pieces))
     return tuple(names)
 
 
-def _items(text: str) -> list[str]:
-    """`text` at the commas that stand outside brackets."""
-    items, depth, start = [], 0, 0
-    for place, character in enumerate(text):
-        depth += {"[": 1, "]": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            items.append(text[start:place])
-            start = place + 1
-    items.append(text[start:])
-    return [item.strip() for item in items if item.strip()]
-
-
-def _names(item: str, limit: int) -> list[str] | None:
-    head, opening, rest = item.partition("[")
-    if not opening:
-        return [item] if limit > 0 else None
-    inside, _, tail = rest.partition("]")
-    tails = _names(tail, limit) if tail else [""]
-    if tails is None:
-        return None
-    names: list[str] = []
+def _numbers(inside: str, limit: int) -> list[str] | None:
+    """``01-03,7`` as 01, 02, 03, 7."""
+    numbers: list[str] = []
     for part in inside.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
             return None
-        first, last = match.group(1), match.group(2) or match.group(1)
-        count = int(last) - int(first) + 1
-        if not 0 < count <= (limit - len(names)) // max(1, len(tails)):
+        first, last = match[1], match[2] or match[1]
+        if not 0 <= int(last) - int(first) < limit - len(numbers):
             return None
-        width = len(first)
-        names += [f"{head}{number:0{width}d}{end}" for number in range(int(first), int(last) + 1) for end in tails]
-    return names
+        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    return numbers

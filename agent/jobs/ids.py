@@ -29,11 +29,9 @@ def slurm_parts(
 ) -> tuple[str, ...]:
     """What names a run of a Slurm job, so that a recycled id and a requeued run are others.
 
-    `start_seconds` is the scheduler's own start, the same on every node (a start read from processes would differ by
-    node). Where it is not known, the SLUID or the job id, the restart count where there was one, and `stamp_seconds`,
-    the time of the prolog, by 32 days: an id comes back later than that, while the prologs of one job run within
-    minutes. Where they fall on two sides of a border the job has two names: of jobs whose prologs are a minute apart,
-    one in 46,000.
+    `start_seconds` is the scheduler's own start, the same on every node. Where it is not known, the SLUID or the job
+    id, the restart count where there was one, and `stamp_seconds`, the time of the prolog, by 32 days: an id comes back
+    later than that. Of jobs whose prologs are a minute apart, one in 46,000 has two names.
     """
     if job_id and start_seconds is not None:
         return (job_id, str(start_seconds))

@@ -1,201 +1,234 @@
 """What Kubernetes' API says, from files that ``kubectl get ... -o json`` wrote: the agent itself asks no API server.
 
 ``[kubernetes] pods_file`` tells owners, UIDs, images and labels of pods, ``resource_slices_file`` the devices behind
-the names that dynamic resource allocation (DRA) gives. A file is read by a child process when it has changed; until the
-child is done, and where it fails, what was known before holds.
+the names that dynamic resource allocation (DRA) gives. Such a file may take ten times its size in memory: a process of
+its own (`main`) reads it when it has changed, and prints what the agent needs of it. Until that is done, and where it
+fails, what was known before holds. What has another shape than Kubernetes' API counts as not told.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, TypeVar
 
+from ...rules.base.files import read_bounded
 from ..base.safe_text import clean_text
-from ..base.self_command import child_command
+from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence, Workload
-from .dra import SliceDevice
-from .pods import Objects, Pod, PodOwner, PodWork, team_of_pod, works_of
+from .pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, team_of_pod, works_of
+from .scheduler_claims import DRA_DRIVER, SliceDevice, is_gpu_resource
 
-_PATIENCE_SECONDS = 60.0
-_ANSWER_LIMIT = 32 * 1024 * 1024
-_MODULE = "skuwise.agent.jobs.kubernetes_child"
-
-
-@dataclass(frozen=True, slots=True)
-class PodFact:
-    """A pod as the file tells it. `team`: by the labels that the site named."""
-
-    pod: Pod
-    work: PodWork
-    team: str | None
-
-    def describe(self, workload: Workload) -> Workload:
-        """The pod's workload with what the API server says of it. Of a gang each node names the pod that it has."""
-        work, pod = self.work, self.pod
-        return replace(
-            workload, workload_id=work.workload_id, series_id=work.series_id, name=work.name, namespace=pod.namespace,
-            pod=pod.name, controller_kind=work.kind, image=pod.image, team=self.team,
-        )  # fmt: skip
+SIZE_LIMIT = 64 * 1024 * 1024
+_TEXT = 256
+_Object = Mapping[str, Any]
+_Kind = TypeVar("_Kind", str, int, dict[str, Any], list[dict[str, Any]])
 
 
 @dataclass(frozen=True)
-class KubernetesFacts:
-    """`by_uid`, `by_name`: pods; a name has several where one that ended is still listed: the newest. `slices`: devices
-    by ``POOL/NAME``."""
+class KubernetesFacts(Answer):
+    """What is known, and what the child says of one file. `by_uid`: pods and what they are work of, the oldest first;
+    `slices`: devices by ``POOL/NAME``."""
 
-    by_uid: Mapping[str, PodFact] = field(default_factory=dict)
-    by_name: Mapping[tuple[str, str], PodFact] = field(default_factory=dict)
+    by_uid: Mapping[str, Workload] = field(default_factory=dict)
     slices: Mapping[str, SliceDevice] = field(default_factory=dict)
     absences: frozenset[Absence] = frozenset()
 
 
 class KubernetesFiles:
-    """Looks at the files at each scan; never waits. None: there is no such file. `command` gives the child's command
-    for its arguments. `close` ends what runs."""
+    """Looks at the files at each scan; never waits. None: there is no such file. `close` ends what runs."""
 
     def __init__(
-        self,
-        cluster: str,
-        node: str,
-        pods_file: Path | None,
-        resource_slices_file: Path | None,
-        team_labels: Sequence[str] = (),
-        *,
-        command: Callable[..., Sequence[str]] = child_command,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, cluster: str, node: str, pods: Path | None, slices: Path | None, team_labels: Sequence[str] = ()
     ) -> None:
-        self._cluster, self._team_labels = cluster, tuple(team_labels)
-
-        def watched(what: str, path: Path | None, *labels: str) -> _Watched | None:
-            return _Watched(path, command(_MODULE, what, str(path), node, *labels), monotonic) if path else None
-
-        self._pods = watched("pods", pods_file, *team_labels)
-        self._slices = watched("slices", resource_slices_file)
+        self._pods = _Watched(pods, "pods", node, cluster, *team_labels)
+        self._slices = _Watched(slices, "slices", node)
         self._facts = KubernetesFacts()
 
     def read(self) -> KubernetesFacts:
         """What is known now."""
-        facts = self._facts
-        if self._pods is not None and (answer := self._pods.look()) is not None:
-            facts = self._with_pods(facts, answer)
-        if self._slices is not None and (answer := self._slices.look()) is not None:
-            facts = replace(facts, slices=_devices(answer))
-        absences = frozenset(
-            Absence("source", "allocation", "kubernetes", "kubernetes-file", f"{own.path} is not used: {own.fault}.",
-                    f"Write it with kubectl get {what} -o json, as a new file that is then renamed.")
-            for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices"))
-            if own is not None and own.fault is not None
-        )  # fmt: skip
-        if absences != facts.absences:
-            facts = replace(facts, absences=absences)
-        self._facts = facts
-        return facts
+        if (answer := self._pods.look()) is not None:
+            self._facts = replace(self._facts, by_uid=answer.by_uid)
+        if (answer := self._slices.look()) is not None:
+            self._facts = replace(self._facts, slices=answer.slices)
+        absences: set[Absence] = set()
+        for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
+            detail = f"{own.path} is not used: {own.fault}."
+            remedy = f"Write it with kubectl get {what} -o json, as a new file that is then renamed."
+            if own.fault:
+                absences.add(Absence("source", "allocation", "kubernetes", "kubernetes-file", detail, remedy))
+        self._facts = replace(self._facts, absences=frozenset(absences))
+        return self._facts
 
     def close(self) -> None:
-        for own in (self._pods, self._slices):
-            if own is not None:
-                own.close()
-
-    def _with_pods(self, facts: KubernetesFacts, answer: Mapping[str, Any]) -> KubernetesFacts:
-        pods, objects = _objects(answer)
-        works = works_of(self._cluster, pods, objects)
-        by_uid: dict[str, PodFact] = {}
-        by_name: dict[tuple[str, str], PodFact] = {}
-        for pod, work in sorted(zip(pods, works, strict=True), key=lambda one: one[0].created_seconds or 0.0):
-            fact = PodFact(pod, work, team_of_pod(pod, objects, self._team_labels))
-            by_name[pod.namespace, pod.name] = fact
-            if pod.uid:
-                by_uid[pod.uid] = fact
-        return replace(facts, by_uid=by_uid, by_name=by_name)
+        """End the children."""
+        self._pods.child.close()
+        self._slices.child.close()
 
 
 class _Watched:
     """A file, and the child that reads it when it has changed. `fault`: why what it says now is not used."""
 
-    def __init__(self, path: Path, command: Sequence[str], monotonic: Callable[[], float]) -> None:
-        self.path = path
-        self.fault: str | None = None
-        self._command, self._monotonic = command, monotonic
+    def __init__(self, path: Path | None, what: str, *arguments: str) -> None:
+        self.path, self.fault = path, ""
+        self.child = Child(child_command("skuwise.agent.jobs.kubernetes_files", what, str(path), *arguments))
         self._seen: tuple[int, ...] | None = None
-        self._child: subprocess.Popen[bytes] | None = None
-        self._answer: IO[bytes] | None = None
-        self._until = 0.0
 
-    def look(self) -> Mapping[str, Any] | None:
+    def look(self) -> KubernetesFacts | None:
         """A new answer, if one has come."""
-        found = self._finished() if self._child is not None else None
-        if self._child is None:
-            self._start_if_changed()
-        return found
-
-    def close(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-            child.wait()
-        if self._answer is not None:
-            self._answer.close()
-            self._answer = None
-
-    def _start_if_changed(self) -> None:
+        if self.path is None:
+            return None
         try:
+            answer = self.child.answer(KubernetesFacts)
+            if answer is not None:
+                self.fault = ""
+                self.child.close()
+                return answer
             about = self.path.stat()
+            seen = (about.st_mtime_ns, about.st_size, about.st_ino)
+            if seen != self._seen and self.child.ask():
+                self._seen = seen
+        except ChildError as error:
+            self.fault = str(error)
+            self.child.close()
         except OSError as error:
             self.fault, self._seen = f"it cannot be read ({error.strerror})", None
-            return
-        seen = (about.st_mtime_ns, about.st_size, about.st_ino)
-        if seen == self._seen:
-            return
-        try:
-            self._answer = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the child is done
-            self._child = subprocess.Popen(  # noqa: S603 - our own command
-                self._command, stdin=subprocess.DEVNULL, stdout=self._answer, stderr=subprocess.DEVNULL
-            )
-        except OSError as error:
-            self.fault = f"the child process that reads it cannot be started ({error.strerror})"
-            self.close()
-            return
-        self._seen, self._until = seen, self._monotonic() + _PATIENCE_SECONDS
-
-    def _finished(self) -> Mapping[str, Any] | None:
-        child, file = self._child, self._answer
-        if child is None or file is None:
-            return None
-        if child.poll() is None:
-            if self._monotonic() > self._until:
-                self.fault = "reading it takes too long"
-                self.close()
-            return None
-        file.seek(0)
-        raw = file.read(_ANSWER_LIMIT + 1)
-        self.close()
-        try:
-            answer = json.loads(raw) if len(raw) <= _ANSWER_LIMIT else {"error": "it names too many objects"}
-        except ValueError:
-            answer = {"error": "the child process that reads it ended"}
-        if not isinstance(answer, dict) or "error" in answer:
-            self.fault = clean_text(str(answer.get("error"))) if isinstance(answer, dict) else "no answer"
-            return None
-        self.fault = None
-        return answer
+        return None
 
 
-def _objects(answer: Mapping[str, Any]) -> tuple[list[Pod], Objects]:
-    """The child's own words: of known shape, and cleaned."""
+def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> dict[str, Workload]:
+    """The pods of the node, of all nodes where none is its, the oldest first. A gang is all of its pods that ask for
+    GPUs or own others, wherever they run."""
+    wanted = (*OPERATOR_LABELS, *labels)
+    objects = {(_at(str, one, "kind"), *_name(one)): one for one in items if one.get("kind") != "Pod"}
     pods = [
-        Pod(**{**row, "owner": row["owner"] and PodOwner(*row["owner"]), "containers": frozenset(row["containers"])})
-        for row in answer["pods"]
-    ]
-    owners = {(kind, space, name): owner and PodOwner(*owner) for kind, space, name, owner in answer["owners"]}
-    parallelism = {(space, job): count for space, job, count in answer["parallelism"]}
-    return pods, Objects(owners, parallelism, answer["namespaces"])
+        (_pod(one, wanted), _at(str, one, "spec", "nodeName"))
+        for one in items if one.get("kind") == "Pod" and _name(one)[1]
+    ]  # fmt: skip
+    # The leader of a LeaderWorkerSet's group has the name of the StatefulSet of its workers.
+    owning = {(pod.namespace, pod.owner.name) for pod, _ in pods if pod.owner and pod.has_gpus}
+    pods = [one for one in pods if one[0].has_gpus or one[1] == node or (one[0].namespace, one[0].name) in owning]
+    pods.sort(key=lambda one: one[0].created_seconds or 0.0)
+    owners: dict[tuple[str, str, str], PodOwner | None] = {}
+    for pod, _ in pods:
+        near = pod.owner
+        while near and (key := (near.kind, pod.namespace, near.name)) in objects and key not in owners:
+            near = owners[key] = _owner(objects[key])
+    jobs = {key[1:]: _at(dict, objects[key], "spec") for key in owners if key[0] == "Job"}
+    parallelism = {key: _at(int, {"parallelism": 1, **spec}, "parallelism") for key, spec in jobs.items()}
+    spaces = {name: _labels(one, wanted) for (kind, _, name), one in objects.items() if kind == "Namespace"}
+    told = Objects(owners, parallelism, spaces)
+    found: dict[str, Workload] = {}
+    here: dict[str, Workload] = {}
+    for (pod, where), work in zip(pods, works_of(cluster, [pod for pod, _ in pods], told), strict=True):
+        if pod.uid:
+            (here if where == node else found)[pod.uid] = Workload(
+                work.workload_id, work.series_id, work.name, "kubernetes", namespace=pod.namespace, pod=pod.name,
+                controller_kind=work.kind, image=pod.image, team=team_of_pod(pod, told, labels),
+            )  # fmt: skip
+    return here or found
 
 
-def _devices(answer: Mapping[str, Any]) -> dict[str, SliceDevice]:
-    return {f"{one.pop('pool')}/{one.pop('name')}": SliceDevice(**one) for one in answer["devices"]}
+def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]:
+    """Devices of NVIDIA's driver by ``POOL/NAME``; the newest generation of a pool counts."""
+    specs = [_at(dict, one, "spec") for one in items if one.get("kind") == "ResourceSlice"]
+    found = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
+    own = [spec for spec in found if spec.get("nodeName") == node] or found
+    own.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
+    return {
+        f"{_at(str, spec, 'pool', 'name')}/{name}": _slice_device(device)
+        for spec in own for device in _at(list, spec, "devices") if (name := _at(str, device, "name"))
+    }  # fmt: skip
+
+
+def _slice_device(device: _Object) -> SliceDevice:
+    # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
+    attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
+    told = {name.rpartition("/")[2].lower(): _at(str, one, "string") or None for name, one in attributes.items()}
+    bus_id = told.get("pciebusid") or told.get("pcibusid")
+    return SliceDevice(told.get("uuid"), bus_id, told.get("parentuuid"), told.get("profile"))
+
+
+def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
+    containers = _at(list, item, "spec", "containers")
+    asking = [one for one in containers if _asks(one)]
+    images = {_at(str, one, "image") for one in asking or containers}
+    created, started = _moment(item, "metadata", "creationTimestamp"), _moment(item, "status", "startTime")
+    ended = math.inf
+    if _at(str, item, "status", "phase") in ("Succeeded", "Failed"):
+        statuses = _at(list, item, "status", "containerStatuses")
+        times = [at for one in statuses if (at := _moment(one, "state", "terminated", "finishedAt")) is not None]
+        ended = max(times, default=started or math.inf)
+    return Pod(
+        *_name(item), _at(str, item, "metadata", "uid") or None, _owner(item), created_seconds=created,
+        ended_seconds=ended, image=images.pop() or None if len(images) == 1 else None,
+        containers=frozenset(_at(str, one, "name") for one in containers), labels=_labels(item, wanted),
+        has_gpus=bool(asking) or any(map(_asks, _at(list, item, "spec", "initContainers"))),
+    )  # fmt: skip
+
+
+def _asks(container: _Object) -> bool:
+    """Whether a container asks for a GPU, by a device plugin or by a claim (DRA)."""
+    asked = [name for part in ("requests", "limits") for name in _at(dict, container, "resources", part)]
+    return bool(_at(list, container, "resources", "claims")) or any(map(is_gpu_resource, asked))
+
+
+def _owner(item: _Object) -> PodOwner | None:
+    """The controller, else the only owner there is."""
+    owners = _at(list, item, "metadata", "ownerReferences")
+    own = [one for one in owners if one.get("controller") is True] or (owners if len(owners) == 1 else [])
+    told = sorted((_at(str, one, "kind"), _at(str, one, "name")) for one in own)
+    return PodOwner(*told[0]) if told and all(told[0]) else None
+
+
+def _labels(item: _Object, wanted: Iterable[str]) -> dict[str, str]:
+    return {spelled(name): value for name in wanted if (value := _at(str, item, "metadata", "labels", name))}
+
+
+def _name(item: _Object) -> tuple[str, str]:
+    return _at(str, item, "metadata", "namespace"), _at(str, item, "metadata", "name")
+
+
+def _moment(item: _Object, *names: str) -> float | None:
+    try:
+        return datetime.fromisoformat(_at(str, item, *names)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
+    """A part of an object, empty where that is not there or of another kind; a text made fit to keep, of a list the
+    objects in it."""
+    for name in names:
+        item = item.get(name) if isinstance(item, dict) else None
+    if isinstance(item, str):
+        item = clean_text(item[:_TEXT])
+    elif isinstance(item, list):
+        item = [one for one in item if isinstance(one, dict)]
+    return item if isinstance(item, type(kind())) else kind()
+
+
+def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> int:
+    """Print one line: ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
+    try:
+        document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
+        items = [one for one in document.get("items", [document]) if isinstance(one, dict)]
+        if what == "pods":
+            answer = KubernetesFacts(by_uid=works_by_uid(items, node, cluster, labels))
+        else:
+            answer = KubernetesFacts(slices=slice_devices(items, node))
+    except OSError as error:
+        answer = KubernetesFacts(f"it cannot be read ({error.strerror})")
+    except (ValueError, TypeError, AttributeError, RecursionError, MemoryError):
+        answer = KubernetesFacts("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
+    say(answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

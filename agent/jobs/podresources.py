@@ -1,226 +1,200 @@
 """The kubelet's pod-resources, asked through a child process that never holds up the agent.
 
 At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
-pods by namespace and name, not by UID: `scheduler_claims.join_claims` ties them to cgroups where only one fits.
+pods by namespace and name, not by UID: `allocation.join_claims` ties them to cgroups where only one fits.
+
+The child (`main`) answers a line on stdin with one on stdout, until stdin ends. grpcio takes some 20 MB of memory: it
+stays in there. The messages of ``v1.PodResourcesLister/List`` are small enough to be read by hand, so nothing is
+generated; their texts are cleaned where they are read.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import stat
-import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from ..base.self_command import child_command
+from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence
-from .scheduler_claims import DeviceClaim, Devices, SchedulerState
+from .scheduler_claims import DRA_DRIVER, DeviceClaim, Devices, SchedulerState, is_gpu_resource
 
-# A child that has not answered for a minute is ended; the next is started two minutes later.
-_PATIENCE_SECONDS, _RESTART_SECONDS = 60.0, 120.0
+METHOD = "/v1.PodResourcesLister/List"
+_TIMEOUT_SECONDS = 5.0
+_ANSWER_BYTES = 16 * 1024 * 1024
 # An answer older than this is not believed any more.
 _FRESH_SECONDS = 90.0
-_LINE_LIMIT = 4 * 1024 * 1024
-_CHUNK = 65536
-_DEVICES_LIMIT = 256
+_REMEDY = (
+    "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted (it only reads), and with grpcio; "
+    "check that the kubelet serves pod-resources v1 (Kubernetes 1.20 and newer)."
+)
+_BY_UUID = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
+_SLICES = (
+    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
+    "resource_slices_file."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PodDevices:
-    """A pod and the device ids it was given, as the kubelet writes them."""
+    """A pod and the devices it was given, each with its resource, as the kubelet writes them; ``dra:POOL/NAME`` with
+    its driver where a claim gave it."""
 
     namespace: str
-    pod: str
-    devices: tuple[str, ...]
+    name: str
+    devices: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class KubeletAnswer(Answer):
+    """What the child says of pods that were given devices."""
+
+    pods: tuple[PodDevices, ...] = ()
 
 
 class PodResources:
     """Asks the kubelet behind `socket` by way of a child. `close` ends the child; it ends by itself with the agent."""
 
-    def __init__(
-        self, socket: Path, command: Sequence[str] | None = None, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, socket: Path, command: Sequence[str] | None = None) -> None:
         self._socket = socket
-        self._command = command or child_command("skuwise.agent.jobs.podresources_child", str(socket))
-        self._child: subprocess.Popen[bytes] | None = None
-        self._pending = b""
-        self._monotonic = monotonic
-        self._asked_at: float | None = None  # None: no question is open
-        self._rest_until = 0.0
+        self._child = Child(command or child_command("skuwise.agent.jobs.podresources", str(socket)))
         self._pods: tuple[PodDevices, ...] | None = None
-        self._told_at = monotonic()
-        self._fault: str | None = None
+        self._told_at = time.monotonic()
+        self._fault = ""
 
     def read(self, devices: Devices) -> SchedulerState:
         """What holds now; never waits. The kubelet is present where there is a socket of its pod-resources."""
-        there = _socket_state(self._socket)
-        if there is None:
+        try:
+            is_there = stat.S_ISSOCK(self._socket.stat().st_mode)
+        except OSError as error:
+            is_there = isinstance(error, PermissionError)
+        if not is_there or not os.access(self._socket, os.R_OK | os.W_OK):
             self.close()
-            return SchedulerState(present=False)
-        if there:
-            self.close()
-            return SchedulerState(True, absences=frozenset({_unknown(there, _PERMISSION_REMEDY)}))
-        now = self._monotonic()
-        self._take_answer(now)
-        self._ask(now)
+            return _unknown(f"{self._socket} may not be opened by this user") if is_there else SchedulerState(False)
+        now = time.monotonic()
+        try:
+            answer = self._child.answer(KubeletAnswer)
+            if answer is not None:
+                self._pods, self._fault, self._told_at = answer.pods, "", now
+            self._child.ask()
+        except ChildError as error:
+            self._fault = str(error)
         is_fresh = now - self._told_at <= _FRESH_SECONDS
-        if self._pods is None or not is_fresh:
-            if self._fault is None and is_fresh:
-                return SchedulerState(True)  # the first question is on its way
-            remedy = _GRPC_REMEDY if self._fault == _NO_GRPC else _ANSWER_REMEDY
-            return SchedulerState(True, absences=frozenset({_unknown(self._fault or "it does not answer", remedy)}))
-        claims = tuple(_claim(pod, devices) for pod in self._pods)
-        return SchedulerState(True, claims, _unresolved(claims, devices))
+        if self._pods is not None and is_fresh:
+            claims = tuple(claim for pod in self._pods if (claim := claim_of(pod, devices)) is not None)
+            return SchedulerState(True, claims, _unresolved(claims))
+        if is_fresh and not self._fault:
+            return SchedulerState(True)  # the first question is on its way
+        return _unknown(self._fault or "it does not answer")
 
     def close(self) -> None:
         """End the child."""
-        child, self._child = self._child, None
-        self._pending, self._asked_at = b"", None
-        if child is None:
-            return
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-        child.kill()
-        child.wait()
-
-    def _ask(self, now: float) -> None:
-        if self._child is None:
-            if now < self._rest_until:
-                return
-            self._start(now)
-        if self._child is None or self._child.stdin is None:
-            return
-        if self._asked_at is not None:
-            if now - self._asked_at > _PATIENCE_SECONDS:
-                self._give_up("it does not answer", now)
-            return
-        try:
-            os.write(self._child.stdin.fileno(), b"\n")
-            self._asked_at = now
-        except OSError:
-            self._give_up("the child process that asks it ended", now)
-
-    def _start(self, now: float) -> None:
-        try:
-            self._child = subprocess.Popen(  # noqa: S603 - our own command
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
-        except OSError as error:
-            self._give_up(f"the child process that asks it cannot be started ({error.strerror})", now)
-            return
-        if self._child.stdout is not None:
-            os.set_blocking(self._child.stdout.fileno(), False)
-
-    def _take_answer(self, now: float) -> None:
-        if self._child is None or self._child.stdout is None or self._asked_at is None:
-            return
-        try:
-            while len(self._pending) <= _LINE_LIMIT:
-                data = os.read(self._child.stdout.fileno(), _CHUNK)
-                if not data:
-                    self._give_up("the child process that asks it ended", now)
-                    return
-                self._pending += data
-        except BlockingIOError:
-            pass
-        if len(self._pending) > _LINE_LIMIT:
-            self._give_up("its answer is too long", now)
-            return
-        line, newline, _ = self._pending.partition(b"\n")
-        if newline:
-            self._pending, self._asked_at = b"", None
-            self._keep(line, now)
-
-    def _keep(self, line: bytes, now: float) -> None:
-        answer = _parse(line)
-        if isinstance(answer, str):
-            self._fault = answer
-        else:
-            self._pods, self._fault, self._told_at = answer, None, now
-
-    def _give_up(self, why: str, now: float) -> None:
-        self.close()
-        self._fault, self._rest_until = why, now + _RESTART_SECONDS
+        self._child.close()
 
 
-def _parse(line: bytes) -> tuple[PodDevices, ...] | str:
-    """The child's answer, or why there is none."""
-    try:
-        answer = json.loads(line)
-        if "error" in answer:
-            return _NO_GRPC if answer["error"] == "no-grpcio" else clean_text(str(answer.get("detail", "")))
-        return tuple(
-            PodDevices(
-                clean_text(pod["namespace"]),
-                clean_text(pod["name"]),
-                tuple(clean_text(name, 128) for name in pod["devices"][:_DEVICES_LIMIT]),
-            )
-            for pod in answer["pods"]
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return "the child process gave an answer that is none"
+def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
+    """The pod's GPUs: what the plugin's resource, DRA's driver or NVML calls one. Its NICs have NVIDIA's prefix too."""
+    names = [
+        name for resource, name in pod.devices
+        if resource == DRA_DRIVER or is_gpu_resource(resource) or devices.has(name)
+    ]  # fmt: skip
+    return DeviceClaim("kubernetes", *devices.resolve(names), namespace=pod.namespace, pod=pod.name) if names else None
 
 
-def _socket_state(path: Path) -> str | None:
-    """Empty: it can be asked; a sentence: why not; None: there is no kubelet here."""
-    try:
-        about = path.stat()
-    except PermissionError:
-        return f"{path} may not be reached by this user"
-    except OSError:
-        return None
-    if not stat.S_ISSOCK(about.st_mode):
-        return f"{path} is not a socket"
-    return "" if os.access(path, os.R_OK | os.W_OK) else f"{path} may not be opened by this user"
+def _unresolved(claims: Sequence[DeviceClaim]) -> frozenset[Absence]:
+    """What fits no device here, of plugins and of DRA."""
+    told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
+    absences: set[Absence] = set()
+    for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
+        names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        detail = f"{what} gave devices that match no GPU of the driver ({', '.join(names[:3])}{more})."
+        if names:
+            absences.add(Absence("source", "allocation", subject, "allocation-unresolved", detail, remedy))
+    return frozenset(absences)
 
 
-def _claim(pod: PodDevices, devices: Devices) -> DeviceClaim:
-    found, unknown = devices.resolve(pod.devices)
-    return DeviceClaim("kubernetes", found, unknown, namespace=pod.namespace, pod=pod.pod)
-
-
-def _unresolved(claims: Sequence[DeviceClaim], devices: Devices) -> frozenset[Absence]:
-    """What fits no device here: names that the driver does not know, and names of DRA that fit none or several."""
-    found: dict[bool, list[str]] = {}
-    for claim in claims:
-        for name in claim.unresolved:
-            doubt = devices.doubt(name)
-            told = f"{claim.namespace}/{claim.pod}: {name}"
-            found.setdefault(bool(doubt), []).append(f"{told} ({doubt})" if doubt else told)
-    return frozenset(
-        Absence(
-            "source", "allocation", "kubernetes-dra" if is_dra else "kubernetes", "allocation-unresolved",
-            f"{_DRA_UNKNOWN if is_dra else _DEVICE_UNKNOWN} ({', '.join(names[:3])}{_more(names)}).",
-            _DRA_REMEDY if is_dra else _DEVICE_REMEDY,
-        )
-        for is_dra, names in found.items()
-    )  # fmt: skip
-
-
-def _more(names: Sequence[str]) -> str:
-    return f" and {len(names) - 3} more" if len(names) > 3 else ""
-
-
-def _unknown(why: str, remedy: str) -> Absence:
+def _unknown(why: str) -> SchedulerState:
     detail = f"GPU allocations of pods are unknown: {why}."
-    return Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, remedy)
+    absence = Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, _REMEDY)
+    return SchedulerState(True, absences=frozenset({absence}))
 
 
-_NO_GRPC = "grpcio is not installed"
-_GRPC_REMEDY = "Install it in the agent's environment: pip install grpcio."
-_ANSWER_REMEDY = "Check the kubelet, and that its pod-resources v1 is enabled (Kubernetes 1.20 and newer)."
-_PERMISSION_REMEDY = "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted; it only reads."
-_DEVICE_REMEDY = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
-_DEVICE_UNKNOWN = "The kubelet gave devices that the driver does not name"
-_DRA_UNKNOWN = "Dynamic resource allocation gave devices that match no GPU"
-_DRA_REMEDY = (
-    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
-    "resource_slices_file."
-)
+class WireError(ValueError):
+    """The bytes are no protobuf message."""
+
+
+def decode_pods(data: bytes) -> tuple[PodDevices, ...]:
+    """The pods of a ListPodResourcesResponse that were given devices. Raises WireError."""
+    pods = [
+        PodDevices(_text(pod, 2), _text(pod, 1), tuple(d for one in _messages(pod, 3) for d in _devices(one)))
+        for pod in _messages(data, 1)
+    ]
+    return tuple(pod for pod in pods if pod.devices)
+
+
+def _devices(container: bytes) -> Iterator[tuple[str, str]]:
+    for devices in _messages(container, 2):
+        resource = _text(devices, 1)
+        yield from ((resource, clean_text(name, 128)) for name in _messages(devices, 2))
+    for dynamic in _messages(container, 5):
+        for claimed in _messages(dynamic, 4):
+            yield _text(claimed, 2), f"dra:{_text(claimed, 3)}/{_text(claimed, 4)}"
+
+
+def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
+    """The texts or messages in a protobuf message under this number."""
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
+        kind, length = key & 7, {1: 8, 5: 4}.get(key & 7, 0)
+        if kind in (0, 2):
+            length, position = _varint(data, position)
+        if kind not in (0, 1, 2, 5) or (kind != 0 and position + length > len(data)):
+            raise WireError(f"type {kind}, {length} bytes")
+        if kind == 2 and key >> 3 == wanted:
+            yield data[position : position + length]
+        position += length if kind != 0 else 0
+
+
+def _text(data: bytes, wanted: int) -> str:
+    return next((clean_text(value) for value in _messages(data, wanted)), "")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """A number, and where what follows it begins."""
+    value = 0
+    for n, byte in enumerate(data[position : position + 10]):
+        value |= (byte & 0x7F) << (7 * n)
+        if byte < 0x80:
+            return value, position + n + 1
+    raise WireError("a number without an end")
+
+
+def main(socket_path: str) -> int:
+    """Answer every line on stdin until it ends."""
+    try:
+        import grpc  # noqa: PLC0415 - without it the answer says so
+    except ImportError:
+        for _ in sys.stdin:
+            say(KubeletAnswer("grpcio is not installed"))
+        return 0
+    options = [("grpc.max_receive_message_length", _ANSWER_BYTES), ("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
+        call = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
+        for _ in sys.stdin:
+            try:
+                say(KubeletAnswer(pods=decode_pods(call(b"", timeout=_TIMEOUT_SECONDS))))
+            except grpc.RpcError as error:
+                say(KubeletAnswer(clean_text(f"{error.code().name}: {error.details()}")))
+            except WireError as error:
+                say(KubeletAnswer(f"not the answer of pod-resources v1 ({error})"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -11,14 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from ..model import Absence, Workload
-from .cgroups import Origin
-from .dra import DraDevices
+from ..model import Absence, Gpu, Workload
 
-_REPLICA = re.compile(r"(.+)::\d{1,4}")  # the NVIDIA device plugin's time-slicing and MPS replicas
-_MINOR = re.compile(r"(?:nvidia)?(\d{1,4})")
-# GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
-_MINOR_PART = re.compile(r"(nvidia\d{1,4})/(gi|vgpu)(\d{1,4})")
+# The device plugins' names of NVIDIA's GPUs and MIG instances. Its NICs have the same prefix (nvidia.com/hostdev).
+_GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
+_REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
+# By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
+_PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
+# Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
+# NVML's index) gpu-N-mig-NAME-PROFILE-START; its numbers of profile and placement are told to root alone.
+_DRA_NAME = re.compile(r"gpu-(\d{1,4})(?:-mig-(?:(?P<profile>\d{1,2}g\d{1,4}gb(?:-[a-z]+)*)|\d{1,4})(?:-\d{1,4}){2})?")
+DRA_DRIVER = "gpu.nvidia.com"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,15 +74,6 @@ class DeviceClaim(JobFacts):
     namespace: str | None = None
     pod: str | None = None
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What tells this claim from every other one of its scheduler."""
-        return (
-            (self.job_id or self.sluid or "", str(self.since))
-            if self.scheduler == "slurm"
-            else (self.namespace or "", self.pod or "")
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class SchedulerState:
@@ -90,63 +84,87 @@ class SchedulerState:
     absences: frozenset[Absence] = frozenset()
 
 
-class Devices(DraDevices):
-    """The devices of this node, by every name that a scheduler may give them."""
+@dataclass(frozen=True, slots=True)
+class SliceDevice:
+    """A device of a ResourceSlice (DRA); None: it does not tell. `profile`: of a MIG instance, as in ``1g.10gb``."""
+
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    parent_uuid: str | None = None
+    profile: str | None = None
+
+
+def is_gpu_resource(resource: str) -> bool:
+    """Whether a resource of Kubernetes stands for NVIDIA's GPUs by its name alone."""
+    return _GPU_RESOURCE.fullmatch(resource) is not None
+
+
+class Devices:
+    """The devices of this node, by every name that a scheduler may give them. `slices`: DRA's, by ``POOL/NAME``."""
+
+    def __init__(self, gpus: Sequence[Gpu] = (), slices: Mapping[str, SliceDevice] | None = None) -> None:
+        self._gpus, self._slices = tuple(gpus), slices or {}
+        self.uuids = tuple(gpu.uuid for gpu in gpus)
+        self.whole = tuple(gpu for gpu in gpus if gpu.kind == "gpu")
+
+    def parts(self, uuid: str) -> tuple[Gpu, ...]:
+        """The MIG instances of a GPU."""
+        return tuple(gpu for gpu in self._gpus if gpu.kind == "mig" and gpu.parent_uuid == uuid)
 
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
-        found: dict[str, None] = {}
-        unknown: dict[str, None] = {}
-        for name in names:
-            uuid = self._uuid(name)
-            if uuid is None:
-                unknown[name] = None
-            else:
-                found[uuid] = None
-        return tuple(found), tuple(unknown)
+        found = {name: self._find(name) for name in names}
+        known = dict.fromkeys(uuid for uuid in found.values() if uuid is not None)
+        return tuple(known), tuple(name for name, uuid in found.items() if uuid is None)
 
-    def doubt(self, name: str) -> str:
-        """Why a name that DRA gave fits no device; empty for any other."""
-        return self.find(name.removeprefix("dra:"))[1] if name.startswith("dra:") else ""
+    def has(self, name: str) -> bool:
+        """Whether the driver has a device of this UUID, or of the one that this is a share of."""
+        return _REPLICA.sub("", name) in self.uuids
 
-    def _uuid(self, name: str) -> str | None:
+    def _find(self, name: str) -> str | None:
         if name.startswith("dra:"):
-            return self.find(name.removeprefix("dra:"))[0]
-        if (replica := _REPLICA.fullmatch(name)) is not None:
-            name = replica.group(1)
-        if name in self._uuids:
-            return name
-        if (minor := _MINOR.fullmatch(name)) is not None:
-            return self._minors.get(int(minor.group(1)))
-        if (part := _MINOR_PART.fullmatch(name)) is not None:
-            parent = self._uuid(part.group(1))
-            if part.group(2) == "vgpu" or parent is None:
-                return parent
-            number, instances = int(part.group(3)), self.parts(parent)
-            if any(one.gpu_instance is not None for one in instances):
-                instances = tuple(one for one in instances if one.gpu_instance == number)
-            # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
-            return instances[0].uuid if len(instances) == 1 else None
-        return None
+            return self._of_claim(name.removeprefix("dra:"))
+        name = _REPLICA.sub("", name)
+        match = _PLUGIN_NAME.fullmatch(name)
+        if match is None:
+            return name if name in self.uuids else None
+        parent = next((gpu.uuid for gpu in self.whole if gpu.minor == int(match[1])), None)
+        if parent is None or match[2] != "gi":
+            return parent
+        instances = self.parts(parent)
+        if any(one.gpu_instance is not None for one in instances):
+            instances = tuple(one for one in instances if one.gpu_instance == int(match[3]))
+        # Of several compute instances in it, or several whose number nobody told, none is beyond doubt.
+        return instances[0].uuid if len(instances) == 1 else None
+
+    def _of_claim(self, name: str) -> str | None:
+        """The device of a DRA claim. Which release of the driver named it is not told: without a ResourceSlice a name
+        counts where minor number and index give the same GPU."""
+        match, told = _DRA_NAME.fullmatch(name.rpartition("/")[2]), self._slices.get(name)
+        if told is not None and told.uuid is not None:
+            return told.uuid if told.uuid in self.uuids else None
+        if told is not None:
+            # An instance that is made when it is claimed has a parent and a profile, no UUID.
+            at, profile = _address(told.pci_bus_id), told.profile
+            parents = [g for g in self.whole if g.uuid == told.parent_uuid or (at and at == _address(g.pci_bus_id))]
+        elif match is not None:
+            number, profile = int(match[1]), match["profile"]
+            parents = [gpu for gpu in self.whole if number in (gpu.minor, gpu.index)]
+        else:
+            return None
+        if len(parents) != 1 or (told is None and parents[0].minor != parents[0].index):
+            return None
+        if not (profile or "-mig-" in name):
+            return parents[0].uuid
+        parts = self.parts(parents[0].uuid)
+        fitting = [one.uuid for one in parts if not profile or _plain(one.mig_profile) == _plain(profile)]
+        return fitting[0] if len(fitting) == 1 else None
 
 
-def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
-    """Which claim is whose cgroup, for claims that carry no name that a cgroup does (a pod's name is not its UID).
+def _plain(profile: str | None) -> str:
+    return re.sub(r"[^a-z0-9]", "", (profile or "").lower())
 
-    `seen`: the origins of running processes and the GPUs they are on. A claim is joined only where nothing else fits:
-    no other claim holds any of its devices, exactly one origin of its scheduler runs on them, that origin runs on no
-    device outside the claim.
-    """
-    holders: dict[str, int] = {}
-    for claim in claims:
-        for uuid in claim.gpu_uuids:
-            holders[uuid] = holders.get(uuid, 0) + 1
-    joined: dict[DeviceClaim, Origin] = {}
-    for claim in claims:
-        if not claim.gpu_uuids or claim.unresolved or any(holders[uuid] > 1 for uuid in claim.gpu_uuids):
-            continue
-        devices = set(claim.gpu_uuids)
-        origins = [o for o, gpus in seen.items() if o.scheduler == claim.scheduler and gpus & devices]
-        if len(origins) == 1 and seen[origins[0]] <= devices:
-            joined[claim] = origins[0]
-    return joined
+
+def _address(bus_id: str | None) -> str:
+    """The PCI address; NVML writes its domain with eight digits, Kubernetes with four."""
+    return (bus_id or "").lower().lstrip("0")

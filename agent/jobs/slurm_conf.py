@@ -1,275 +1,232 @@
-"""Slurm's settings on this node, as far as they say which device a gres index means.
+"""Which GPU a gres index means, by Slurm's settings on this node and the driver.
 
-``SLURM_JOB_GPUS`` and ``scontrol show job -d`` count the node's GPUs from 0 in an order of Slurm's own. From Slurm's
-source (``gres.c``, ``gres_common.c``, ``gres_gpu.c``) and a real 22.05: slurmd goes through the types of the node's
-``Gres=`` in slurm.conf, and for each through the lines of gres.conf in their order, and the files of a line in theirs.
-With AutoDetect it sorts them by the driver's order, which `Gres.is_sorted` tells. What these two files do not decide is
-not known: `Gres.why` says so.
+``SLURM_JOB_GPUS`` counts the node's GPUs from 0 in an order of Slurm's own. From Slurm's source (``gres.c``,
+``gres_common.c``, ``gres_gpu.c``) and a real 22.05: slurmd goes through the types of the node's ``Gres=`` in
+slurm.conf, and for each through the lines of gres.conf in their order, and the files of a line in theirs. With
+AutoDetect it sorts them by the driver's order. What these two files do not decide is not known, and it is said why.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...rules.base.files import read_bounded
+from .cgroups import read_ascii
 from .hostlist import expand
+from .scheduler_claims import Devices
 
-# Where slurmd finds its settings: as packages build it, and where a configless slurmd keeps what it fetched.
-FOLDERS = tuple(
-    Path(folder)
-    for folder in (
-        "/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd/conf-cache",
-        "/var/spool/slurm/conf-cache", "/var/spool/slurm/d/conf-cache", "/usr/local/etc", "/opt/slurm/etc",
-    )
-)  # fmt: skip
-_FILES = ("slurm.conf", "gres.conf", "cgroup.conf")
+# Where slurmd finds its settings, in its order: as packages build it, and where a configless one keeps what it fetched.
+FOLDERS = tuple(map(Path, (
+    "/etc/slurm", "/etc/slurm-llnl", "/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurm/conf-cache",
+    "/var/spool/slurm/d/conf-cache", "/usr/local/etc", "/opt/slurm/etc",
+)))  # fmt: skip
+_FILES = ("slurm.conf", "gres.conf")
 _SIZE_LIMIT = 4 * 2**20
-_LINES_LIMIT = 100_000
 # A key begins where a word does: else each place within a long word would be tried as the beginning of one.
 _PAIR = re.compile(r'(?<![A-Za-z0-9_.])([A-Za-z0-9_.]{1,64})\s*[-+*/]?=\s*(?:"([^"]*)"|(\S+))')
+# ``gpu``, ``gpu:8``, ``gpu:h100``, ``gpu:h100:8``.
+_GRES = re.compile(r"gpu(?::(?!\d+(?::|$)|no_consume)(?P<kind>[^:,]+))?(?::no_consume)?(?::(?P<count>\d{1,6}))?")
 _MAX_GPUS = 1024
-_WITHOUT_DETECTION = frozenset({"", "off"})
+_DEVICE = re.compile(r"/dev/(?:nvidia(\d{1,4})|nvidia-caps/nvidia-cap(\d{1,5}))")
+_ACCESS = re.compile(r"gpu(\d{1,4})/gi(\d{1,4})/access (\d{1,5})")
+
 
 Line = dict[str, str]
+Unit = tuple[str, ...]
+Wanted = dict[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Gres:
-    """The node's GPUs in Slurm's count.
+    """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
+    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: slurmd sorts them by the driver's order.
+    `count`: how many slurm.conf says there are; None: not told."""
 
-    `units`: by index, the device files of each (several for a MIG instance); None: `why` says what does not decide it.
-    `files`: every device file that is Slurm's here, whatever the order; None: not known. `is_sorted`: slurmd sorts the
-    units by the driver's order. `count`: how many slurm.conf says there are. `is_constrained`: whether a job is kept
-    from the GPUs that it was not given (cgroup.conf); None: not told.
-    """
-
-    units: tuple[tuple[str, ...], ...] | None = None
-    files: frozenset[str] | None = None
+    units: tuple[Unit, ...] | None = None
     is_sorted: bool = False
     count: int | None = None
-    is_constrained: bool | None = None
     why: str = ""
     folder: Path | None = None
 
 
 class SlurmConfReader:
-    """Reads the settings again when a file of theirs changed. `folder`: as configured; None: it is looked for."""
+    """Finds the settings anew at each question. `folder`: as configured; None: it is looked for in `folders`."""
 
     def __init__(self, folder: Path | None = None, folders: Sequence[Path] = FOLDERS, host: str | None = None) -> None:
-        self._folder = folder
-        self._folders = folders
+        self._configured = folder.parent if folder is not None and folder.name == "slurm.conf" else folder
+        self._folders = folders if self._configured is None else (self._configured,)
         self._host = host if host is not None else os.uname().nodename
-        self._known: dict[tuple[Path, str], tuple[tuple[object, ...], Gres]] = {}
 
     @property
     def is_present(self) -> bool:
         """Whether this node has settings of Slurm's."""
-        return bool(self._candidates(None))
+        return self.gres().folder is not None
 
     def gres(self, told_conf: str | None = None, told_node: str | None = None) -> Gres:
-        """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME``."""
-        node = told_node or self._host.partition(".")[0]
-        found = [self._read(folder, node) for folder in self._candidates(told_conf)]
-        if not found:
-            return Gres(why="slurm.conf and gres.conf are not found on this node")
-        first = found[0]
-        if any((one.units, one.files, one.is_sorted) != (first.units, first.files, first.is_sorted) for one in found):
-            named = ", ".join(str(one.folder) for one in found)
-            return Gres(why=f"the settings in {named} differ, and slurmd may read any of them")
-        return first
-
-    def _candidates(self, told_conf: str | None) -> list[Path]:
-        if self._folder is not None:
-            folder = self._folder.parent if self._folder.name == "slurm.conf" else self._folder
-            return [folder] if _has_settings(folder) else []
-        if told_conf and told_conf.startswith("/"):
-            folder = Path(told_conf).parent
-            if _has_settings(folder):
-                return [folder]
-        found: dict[Path, None] = {}
-        for folder in self._folders:
-            if _has_settings(folder):
-                found[folder.resolve()] = None  # a configless slurmd links one to the other
-        return list(found)
-
-    def _read(self, folder: Path, node: str) -> Gres:
-        mark = tuple(_mark(folder / name) for name in _FILES)
-        known = self._known.get((folder, node))
-        if known is None or known[0] != mark:
-            if len(self._known) > 16:
-                self._known.clear()
-            known = self._known[folder, node] = (mark, read_gres(folder, node))
-        return known[1]
+        """What holds for a job whose prolog named these: ``SLURM_CONF`` and ``SLURMD_NODENAME`` (several slurmd may run
+        on a machine)."""
+        told = [Path(told_conf).parent] if told_conf and self._configured is None else []
+        for folder in (*told, *self._folders):
+            if any((folder / name).is_file() for name in _FILES):
+                return read_gres(folder, told_node or self._host.partition(".")[0])
+        return Gres(why="slurm.conf and gres.conf are not found on this node")
 
 
 def read_gres(folder: Path, node: str) -> Gres:
     """The settings in `folder` for the node of that name."""
-    slurm, cgroup = read_settings(folder / "slurm.conf"), read_settings(folder / "cgroup.conf")
-    wanted = _wanted(slurm, node) if slurm is not None else None
-    count = sum(number for _, number in wanted) if wanted is not None else None
-    base = Gres(count=count, is_constrained=_is_constrained(slurm, cgroup), folder=folder)
-    lines = read_settings(folder / "gres.conf")
-    path = folder / "gres.conf"
-    if lines is None:
-        return replace(base, why=f"{path} is not there or cannot be read")
-    if any("include" in line for line in lines):
-        return replace(base, why=f"{path} includes another file")
-    mine = [line for line in lines if _is_for(line, node)]
-    if any(_is_for(line, node) is None for line in lines):
-        return replace(base, why=f"{path} has a NodeName that is no list of names")
-    detects = _detection(mine) not in _WITHOUT_DETECTION
-    gpus = [line for line in mine if line.get("name", "").lower() == "gpu"]
-    if not gpus and not detects:
-        elsewhere = any(line.get("name", "").lower() == "gpu" for line in lines)
-        return replace(base, why=f"{path} has {'only other nodes' if elsewhere else 'no'} GPUs (this node is {node})")
-    records: list[tuple[str, tuple[tuple[str, ...], ...]]] = []
+    slurm, lines = (read_settings(folder / name) for name in _FILES)
+    wanted = _wanted(slurm or [], node)
+    count = None if wanted is None else sum(wanted.values())
+    try:
+        units, is_sorted = _units(lines, node, wanted)
+    except ValueError as error:
+        return Gres(count=count, why=f"{folder}/gres.conf {error}", folder=folder)
+    return Gres(units, is_sorted, count, folder=folder)
+
+
+def _units(lines: list[Line] | None, node: str, wanted: Wanted) -> tuple[tuple[Unit, ...] | None, bool]:
+    """The node's units (None: AutoDetect alone finds them), and whether slurmd sorts them. Raises ValueError for what
+    does not decide it."""
+    if lines is None or not all(lines):
+        raise ValueError("cannot be read" if lines is None else "has a line that is no setting (Include)")
+    names = {line["nodename"]: expand(line["nodename"]) for line in lines if "nodename" in line}
+    if None in names.values():
+        raise ValueError("has a NodeName that is no list of names")
+    mine = [line for line in lines if "nodename" not in line or node in (names[line["nodename"]] or ())]
+    gpus = [line for line in mine if line.get("name", "gpu").lower() == "gpu"]
+    # What is said for this node in particular goes over what is said for all.
+    detection = [line.get("autodetect") for line in sorted(gpus, key=lambda line: "nodename" in line)]
+    is_sorted = ([one.lower() for one in detection if one is not None] or ["off"])[-1] != "off"
+    records: list[tuple[str, list[Unit]]] = []
     for line in gpus:
-        units = _units(line)
-        if units is None:
-            return replace(base, why=f"a line of {path} has a File that is no list of devices")
-        if units:
+        files = expand(line.get("multiplefiles", line.get("file", "")), _MAX_GPUS)
+        units = [(file,) for file in files or ()] if "file" in line else [files or ()]
+        if files is None or ("file" in line and line.get("count", str(len(units))) != str(len(units))):
+            raise ValueError("has a File that is no list of devices")
+        if files:
             records.append((line.get("type", "").lower(), units))
-        elif not detects:
-            return replace(base, why=f"{path} names no device files (File=)")
-    if detects and not records:
-        return replace(base, is_sorted=True)
-    order = _ordered(records, wanted)
-    everything = tuple(unit for _, units in records for unit in units)
-    files = frozenset(file for unit in (order if order is not None else everything) for file in unit)
-    if len({file for unit in everything for file in unit[:1]}) != len(everything) and all(
-        len(unit) == 1 for unit in everything
-    ):
-        return replace(base, why=f"{path} names a device twice")
-    if order is None and not detects:
-        why = f"{path} has several types, and the Gres of {node} in slurm.conf, which orders them, cannot be read"
-        return replace(base, files=files, why=why)
-    return replace(base, units=order if order is not None else everything, files=files, is_sorted=detects)
+        elif "name" in line and not is_sorted:
+            raise ValueError("names no device files (File=)")
+    everything = [unit for _, units in records for unit in units]
+    if not everything and is_sorted:
+        return None, True
+    if not everything or len(set(everything)) < len(everything):
+        raise ValueError("names a device twice" if everything else f"names no GPUs of this node ({node})")
+    if wanted is None and len({kind for kind, _ in records}) > 1 and not is_sorted:
+        raise ValueError(f"has several types, and the Gres of {node} in slurm.conf, which orders them, cannot be read")
+    if wanted is not None:
+        # For each type of slurm.conf the lines of that type, cut to its count.
+        of_kind = {kind: [unit for own, units in records if kind in ("", own) for unit in units] for kind in wanted}
+        everything = [unit for kind, number in wanted.items() for unit in of_kind[kind][:number]]
+    return tuple(everything), is_sorted
 
 
-def _ordered(
-    records: Sequence[tuple[str, tuple[tuple[str, ...], ...]]], wanted: Sequence[tuple[str, int]] | None
-) -> tuple[tuple[str, ...], ...] | None:
-    """The units in slurmd's order: for each type of slurm.conf the records of that type, cut to its count."""
-    if wanted is None:
-        if len({kind for kind, _ in records}) > 1:
-            return None
-        return tuple(unit for _, units in records for unit in units)
-    left = list(records)
-    order: list[tuple[str, ...]] = []
-    for kind, number in wanted:
-        missing = number
-        rest: list[tuple[str, tuple[tuple[str, ...], ...]]] = []
-        for record in left:
-            if missing <= 0 or (kind and record[0] != kind):
-                rest.append(record)
-                continue
-            taken = record[1][:missing]
-            order += taken
-            missing -= len(taken)
-        left = rest
-    return tuple(order)
-
-
-def _units(line: Line) -> tuple[tuple[str, ...], ...] | None:
-    """The devices of one line; empty: it names none; None: what it names is no list."""
-    if "multiplefiles" in line:
-        files = expand(line["multiplefiles"], _MAX_GPUS)
-        return (files,) if files else None
-    if "file" not in line:
-        return ()
-    files = expand(line["file"], _MAX_GPUS)
-    if not files or ("count" in line and line["count"] != str(len(files))):
-        return None
-    return tuple((file,) for file in files)
-
-
-def _detection(lines: Iterable[Line]) -> str:
-    """AutoDetect for this node: what is said for it in particular goes over what is said for all."""
-    found, particular = "", False
-    for line in lines:
-        if "autodetect" not in line or line.get("name", "gpu").lower() != "gpu":
-            continue
-        own = "nodename" in line
-        if own or not particular:
-            found, particular = line["autodetect"].lower(), own
-    return found
-
-
-def _is_for(line: Line, node: str) -> bool | None:
-    if "nodename" not in line:
-        return True
-    names = expand(line["nodename"])
-    return None if names is None else node in names
-
-
-def _wanted(lines: Sequence[Line], node: str) -> tuple[tuple[str, int], ...] | None:
-    """The GPUs of the node's ``Gres=``: type (empty: none) and count, each type once; None: not told here."""
+def _wanted(lines: Sequence[Line], node: str) -> Wanted:
+    """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
+    None: not told here."""
     default, found = None, None
     for line in lines:
-        if "nodename" not in line:
-            continue
-        gres = line.get("gres")
-        if line["nodename"].upper() == "DEFAULT":
-            default = gres if gres is not None else default
-            continue
-        if node in (expand(line["nodename"]) or ()):
-            found = gres if gres is not None else default
-    return None if found is None else _gpus_of(found)
-
-
-def _gpus_of(gres: str) -> tuple[tuple[str, int], ...] | None:
-    """``gpu:h100:4(S:0),gpu:a100:4,shard:8`` -> h100 4, a100 4."""
+        if line.get("nodename", "").upper() == "DEFAULT":
+            default = line.get("gres", default)
+        elif "nodename" in line and node in (expand(line["nodename"]) or ()):
+            found = line.get("gres", default)
     kinds: dict[str, int] = {}
-    for item in re.sub(r"\([^()]*\)", "", gres).split(","):
-        words = [word for word in item.strip().lower().split(":") if word != "no_consume"]
-        if words[0] != "gpu":
-            continue
-        number = words.pop() if len(words) > 1 and words[-1].isdecimal() else "1"
-        if len(words) > 2 or len(number) > 6:
+    for item in re.sub(r"\([^()]*\)", "", found or "").lower().split(","):
+        match = _GRES.fullmatch(item.strip())
+        if match is not None:
+            kinds[match["kind"] or ""] = kinds.get(match["kind"] or "", 0) + int(match["count"] or 1)
+        elif item.strip().startswith("gpu"):
             return None
-        kind = words[1] if len(words) == 2 else ""
-        kinds[kind] = kinds.get(kind, 0) + int(number)
-    return None if "" in kinds and len(kinds) > 1 else tuple(kinds.items())
-
-
-def _is_constrained(slurm: Sequence[Line] | None, cgroup: Sequence[Line] | None) -> bool | None:
-    if slurm is None or cgroup is None or any("include" in line for line in (*slurm, *cgroup)):
-        return None
-    plugin = next((line["taskplugin"] for line in reversed(slurm) if "taskplugin" in line), "")
-    devices = next((line["constraindevices"] for line in reversed(cgroup) if "constraindevices" in line), "no")
-    return "cgroup" in plugin.lower() and devices.lower() in ("yes", "true", "1", "up")
+    return None if found is None or ("" in kinds and len(kinds) > 1) else kinds
 
 
 def read_settings(path: Path) -> list[Line] | None:
-    """The settings of a file, one mapping a line, keys in lower case; None: it cannot be read."""
+    """The settings of a file, one mapping a line, keys in lower case (empty: the line is no setting); None: it cannot
+    be read."""
     try:
         raw = read_bounded(path, _SIZE_LIMIT, 0.0)
     except OSError:
         return None
-    found: list[Line] = []
     text = re.sub(r"\\[ \t]*\r?\n", " ", raw.decode("utf-8", "replace"))
-    for line in text.splitlines()[:_LINES_LIMIT]:
-        words = re.split(r"(?<!\\)#", line, maxsplit=1)[0].strip()
-        if not words:
-            continue
-        if re.match(r"include\s", words, re.IGNORECASE):
-            found.append({"include": words.split(None, 1)[1]})
-            continue
-        found.append({key.lower(): quoted or plain for key, quoted, plain in _PAIR.findall(words)})
-    return found
+    lines = (re.split(r"(?<!\\)#", line, maxsplit=1)[0].strip() for line in text.splitlines())
+    return [{key.lower(): quoted or plain for key, quoted, plain in _PAIR.findall(line)} for line in lines if line]
 
 
-def _has_settings(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _FILES[:2])
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """`gpu_uuids` are proven. `unknown`: what Slurm gave and nothing names, with `why`. `contradiction`: what does not
+    agree; then `gpu_uuids` are empty."""
+
+    gpu_uuids: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    why: str = ""
+    contradiction: str = ""
 
 
-def _mark(path: Path) -> object:
-    try:
-        about = path.stat()
-    except OSError:
+def resolve(given: Sequence[str], gres: Gres, devices: Devices, procfs: Path) -> Resolution:
+    """`given`: what ``SLURM_JOB_GPUS`` holds, indices or UUIDs."""
+    units, why = _named(gres, devices, procfs)
+    if why and len(set(given)) == gres.count == len(devices.uuids):
+        # Whoever was given as many as there are was given them all, whatever the order.
+        units = dict(zip(given, devices.uuids, strict=True))
+    named = {name: name if name in devices.uuids else units.get(name) for name in given}
+    if unknown := tuple(name for name, uuid in named.items() if uuid is None):
+        return Resolution(unknown=unknown, why=why or "gres.conf or the driver has no GPU of that name")
+    return Resolution(tuple(uuid for uuid in devices.uuids if uuid in named.values()))
+
+
+def without_contradiction(found: Resolution, devices: Devices, works_on: Collection[str]) -> Resolution:
+    """`found`, unless the job's processes work on GPUs that it was not given. A GPU stands for its instances."""
+    mine = {part.uuid for uuid in found.gpu_uuids for part in devices.parts(uuid)} | set(found.gpu_uuids)
+    outside = set(works_on) - mine
+    if not found.gpu_uuids or not outside:
+        return found
+    names = {one.uuid: str(gpu.index) for gpu in devices.whole for one in (gpu, *devices.parts(gpu.uuid))}
+    given, used = (", ".join(sorted({names.get(uuid, uuid) for uuid in some})) for some in (mine, outside))
+    return Resolution(contradiction=f"GPU {given} by Slurm's settings, but it works on GPU {used}")
+
+
+def _named(gres: Gres, devices: Devices, procfs: Path) -> tuple[Mapping[str, str], str]:
+    """The device of each index; or none, and why they are not known."""
+    gpus = {gpu.uuid: gpu for gpu in devices.whole}
+    uuids = list(gpus)  # as AutoDetect finds them
+    if not gpus:
+        return {}, "the driver does not list the GPUs here (see nvml in skuwise agent doctor)"
+    if gres.why or (gres.units is None and gres.count != len(devices.uuids)):
+        return {}, gres.why or "gres.conf has AutoDetect without device files (File=), which leaves the order open"
+    if gres.units is not None:
+        by_files = {files: _unit(files, devices, procfs) for files in gres.units}
+        uuids = [uuid for uuid in by_files.values() if uuid is not None]
+        if len(uuids) < len(by_files):
+            # slurmd passes over a file that is not there, and all that follow have another index.
+            missing = next(files for files, uuid in by_files.items() if uuid is None)
+            return {}, f"gres.conf names {', '.join(missing)}, which is no GPU of this node"
+    if gres.is_sorted:
+        # AutoDetect sorts by the driver's order or by that of the device files, as it tells links or not.
+        uuids.sort(key=lambda uuid: gpus[uuid].index if uuid in gpus else -1)
+        minors = [gpus[uuid].minor if uuid in gpus else None for uuid in uuids]
+        if None in minors or minors != sorted(minors, key=lambda minor: minor or 0):
+            return {}, "gres.conf has AutoDetect, and the order of the driver is not that of the device files"
+    return {str(index): uuid for index, uuid in enumerate(uuids)}, ""
+
+
+def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
+    """The device of one index: a GPU, or the one MIG instance whose capabilities are among the files."""
+    named = [_DEVICE.fullmatch(file) for file in files]
+    minors = {int(one[1]) for one in named if one is not None and one[1]}
+    gpu = next((gpu for gpu in devices.whole if minors == {gpu.minor}), None)
+    if gpu is None or None in named:
         return None
-    return (about.st_mtime_ns, about.st_size, about.st_ino)
+    parts = devices.parts(gpu.uuid)
+    if not parts:
+        return gpu.uuid
+    # The minor of an instance's access capability -> the GPU's minor and the instance's id.
+    lines = read_ascii(procfs / "driver/nvidia-caps/mig-minors").splitlines()
+    places = {one[3]: (int(one[1]), int(one[2])) for line in lines if (one := _ACCESS.fullmatch(line.strip()))}
+    mine = {places.get(one[2]) for one in named if one is not None}
+    instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in mine]
+    return instances[0] if len(instances) == 1 else None

@@ -18,7 +18,7 @@ from ..jobs.identity import identify
 from ..jobs.kubernetes_files import KubernetesFiles
 from ..jobs.listening_sockets import Listeners
 from ..jobs.podresources import PodResources
-from ..jobs.slurm_allocations import SlurmAllocations
+from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Instant, Node
 from ..sampler import Sampler, Survey
@@ -132,10 +132,8 @@ def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
         config.allocations,
         config.procfs,
         cgroups,
-        variables,
         trusted,
         settings=SlurmConfReader(config.slurm_conf),
-        open_minors=variables.open_minors,
     )
     kubernetes = KubernetesFiles(
         node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels

@@ -26,8 +26,8 @@ from .supervisor import MAX_PAUSE_SECONDS, Supervisor
 from .timetable import roll_all, start_jobs
 
 if TYPE_CHECKING:
-    from .accumulators import Totals
-    from .exporter_service import MetricsPage
+    from .metrics_page import MetricsPage
+    from .totals import Totals
 
 _Ending = Literal["stop", "reload", "restart"]
 
@@ -217,8 +217,8 @@ class _Life:
         config = self.config
         if config.listen is None:
             return None
-        from .accumulators import Totals  # noqa: PLC0415
-        from .exporter_service import MetricsPage  # noqa: PLC0415 - most agents serve no page
+        from .metrics_page import MetricsPage  # noqa: PLC0415 - most agents serve no page
+        from .totals import Totals  # noqa: PLC0415
 
         if self.totals is None or not self.totals.go_on(agent.node, config.interval_seconds):
             self.totals = Totals(agent.node, config.interval_seconds)

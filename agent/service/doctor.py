@@ -58,7 +58,6 @@ def examine(
         *not_configured(config, survey),
         *look_at_slurm(config, survey.gpus),
         *service_lines(Path("/")),
-        *service_lines(Path("/")),
         place_line(config.db, config.procfs),
     )
     rows: list[dict[str, object]] = [
@@ -135,8 +134,8 @@ def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:
 
 
 def _table(lines: Sequence[Capability]) -> str:
-    """What is read, then what is not, each with its reason and remedy. Lines that say the same are
-    one: eight GPUs that lack the same counters are one line to read, not one hundred."""
+    """What is read, then what is not, each with its reason and remedy. Lines that say the same are one: eight GPUs that
+    lack the same counters are one line to read, not one hundred."""
     groups: dict[tuple[str, ...], list[Capability]] = {}
     for line in lines:
         if line.absence is None:

@@ -126,18 +126,14 @@ def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) 
             about = path.lstat()
         except OSError as error:
             raise SkuwiseError(f"{path} cannot be checked: {error.strerror}.", "Run as root.") from error
-        mode, why = about.st_mode, ""
-        if about.st_uid not in owners:
-            why = f"belongs to user {about.st_uid}"
-        elif stat.S_ISLNK(mode):
-            continue  # a link's own mode says nothing; what it leads to is looked at
-        elif mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
-            why = "can be written by everyone"
-        elif mode & stat.S_IWGRP and about.st_gid != 0:
-            why = f"can be written by group {about.st_gid}"
-        if why:
+        mode = about.st_mode
+        # A link's own mode says nothing (what it leads to is looked at); in a sticky folder nobody replaces another's.
+        by_all = mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
+        is_open = not stat.S_ISLNK(mode) and (by_all or (mode & stat.S_IWGRP and about.st_gid != 0))
+        if is_open or about.st_uid not in owners:
             raise SkuwiseError(
-                f"{path} {why}, so others decide what {decided}.",
+                f"{path} can be written by others than root (user {about.st_uid}, group {about.st_gid}, mode "
+                f"{mode & 0o7777:04o}), who would decide what {decided}.",
                 "Give it to root and close it (chown -R root:root, chmod -R go-w), and all folders above it.",
             )
 

@@ -13,7 +13,7 @@ from ..store.writer import Writer
 from .bursts import Bursts
 
 if TYPE_CHECKING:
-    from .exporter_service import MetricsPage
+    from .metrics_page import MetricsPage
 
 # Processes are listed every 10 s; where none come for this long the driver is silent, but the node can be drained.
 _WITHOUT_PROCESSES_SECONDS = 15.0

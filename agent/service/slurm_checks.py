@@ -14,9 +14,8 @@ from ...rules.base.files import open_stream
 from ..base.safe_text import clean_text
 from ..config import AgentConfig
 from ..jobs.scheduler_claims import Devices
-from ..jobs.slurm_absences import INSTALL_PROLOG
-from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings
-from ..jobs.slurm_devices import ProcessEvidence, Resolver
+from ..jobs.slurm import INSTALL_PROLOG
+from ..jobs.slurm_conf import FOLDERS, SlurmConfReader, read_settings, resolve
 from ..model import Absence, Capability, Gpu
 
 _PATIENCE_SECONDS = 3.0  # scontrol waits much longer for a controller that is not there
@@ -37,7 +36,7 @@ def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
         return []
     lines = config_lines(*settings) if settings is not None else []
     lines.append(folder_line(config.allocations))
-    return lines + devices_lines(reader, gpus, config.procfs, config.sysfs / "fs/cgroup")
+    return lines + devices_lines(reader, gpus, config.procfs)
 
 
 def ask_scontrol() -> str:
@@ -125,15 +124,14 @@ def folder_line(folder: Path, root_uids: Collection[int] = (0,)) -> Capability:
     return _line("folder", str(folder))
 
 
-def devices_lines(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path, cgroups: Path) -> list[Capability]:
+def devices_lines(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path) -> list[Capability]:
     """What each of Slurm's indices means. Without GPUs nothing is said: what is wrong there stands with nvml."""
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole:
         return []
     gres = settings.gres()
-    resolver = Resolver(Devices(gpus), procfs, cgroups)
     number = len(gres.units) if gres.units is not None else gres.count or len(whole)
-    found = [resolver.resolve("", (str(index),), gres, ProcessEvidence()) for index in range(number)]
+    found = [resolve((str(index),), gres, Devices(gpus), procfs) for index in range(number)]
     if not found or any(one.unknown for one in found):
         why = next((one.why for one in found if one.why), gres.why) or "no GPUs are configured"
         detail = f"Slurm's GPU indices match no GPU: {why}."

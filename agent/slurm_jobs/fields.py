@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..base.safe_text import clean_text
-from ..jobs.plain_names import plain_name
+from ..jobs.command_line import plain_name
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
 # .batch, .extern, .interactive or a step's number behind it.

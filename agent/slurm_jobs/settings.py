@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from msgspec import Meta
 
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
-from ..base.setting_values import Reader, parse_flag, path_value, seconds_value
-from ..config import SYSTEM_FILE
-from ..settings_reader import read_section
+from ..config import SYSTEM_FILE, load_section
 
 SECTION = "slurm"
-_VERSION = re.compile(r"v0\.0\.\d{1,3}", re.ASCII)
+_DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,50 +34,26 @@ class SlurmImportSettings:
     slurmrestd: str = ""
     slurmrestd_token_file: Path | None = None
     slurmrestd_user: str = ""
-    slurmrestd_version: str | None = None
+    slurmrestd_version: Annotated[str, Meta(pattern=r"^v0\.0\.\d{1,3}$")] | None = None
     cluster: str | None = None
     time_zone: ZoneInfo | None = None
     scheduled: bool = False
-    every_seconds: float = 600.0
-    keep_seconds: float = field(default=90 * 86400.0)
+    every_seconds: Annotated[float, Meta(ge=60, le=_DAY)] = 600.0
+    keep_seconds: Annotated[float, Meta(ge=_DAY, le=730 * _DAY)] = 90 * _DAY
 
 
 def load_slurm_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> SlurmImportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    return SlurmImportSettings(
-        **read_section(SECTION, _READERS, environ, system_file=system_file, config_home=config_home)
-    )
+    return load_section(SlurmImportSettings, SECTION, environ, system_file=system_file, config_home=config_home)
 
 
 def parse_zone(value: object, what: str) -> ZoneInfo:
     """A time zone by its name. Raises UsageError for what is none."""
     try:
-        return ZoneInfo(_text(value, what))
+        return ZoneInfo(value if isinstance(value, str) else "")
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise UsageError(
             f"Invalid time zone {clean(value)[:80]!r} ({what}).", "Use a name as in Europe/Berlin, or UTC."
         ) from None
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise UsageError(f"{what} must be text.", "Put it in quotes.")
-    return value
-
-
-def _version(value: object, what: str) -> str:
-    if not _VERSION.fullmatch(_text(value, what)):
-        raise UsageError(f"Invalid data version {clean(value)[:40]!r} ({what}).", "Use one as in v0.0.40.")
-    return str(value)
-
-
-_READERS: Mapping[str, tuple[str, Reader]] = {
-    "jobs": ("jobs", path_value), "sacct": ("sacct", _text), "slurmrestd": ("slurmrestd", _text),
-    "slurmrestd_token_file": ("slurmrestd_token_file", path_value), "slurmrestd_user": ("slurmrestd_user", _text),
-    "slurmrestd_version": ("slurmrestd_version", _version), "time_zone": ("time_zone", parse_zone),
-    "cluster": ("cluster", _text),
-    "scheduled": ("scheduled", parse_flag), "every": ("every_seconds", seconds_value(60, 86400, "1 min to a day")),
-    "keep": ("keep_seconds", seconds_value(86400, 730 * 86400, "1 to 730 days")),
-}  # fmt: skip

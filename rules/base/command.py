@@ -10,10 +10,12 @@ class Command(NamedTuple):
 
     The module has `configure`, which gives a parser its options, and `run`, which takes them and returns the exit
     status; the module of a group has `COMMANDS` instead, by the names of its subcommands. `EXAMPLES` of the module
-    are commands to paste, for the end of its help. What does not run long leaves its garbage to its end.
+    are commands to paste, for the end of its help. What does not run long leaves its garbage to its end. The module of
+    a click command (`is_click`) has its group instead, by the command's name.
     """
 
     module: str
     text: str
     extra: str = ""
     runs_long: bool = False
+    is_click: bool = False

@@ -13,9 +13,7 @@ import pandas as pd
 
 from ...advisor.core.frame import Frame
 from ...advisor.core.histogram_array import BinsArray
-from ...agent.base.openmetrics import format_number
-from ...agent.metrics import BIN_EDGES
-from ...agent.service.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
+from ...agent.metrics import BIN_EDGES, FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from .prometheus_series import Floats, Series, known_only
 
 HOUR = 3600.0
@@ -93,12 +91,12 @@ Devices = Sequence[tuple[Mapping[str, object], pd.DataFrame]]
 
 def _integrals(integrals: Iterable[Integral], devices: Devices, ticks: Floats) -> Iterator[Series]:
     for one in integrals:
-        for family, of in ((one.total, True), (one.observed, False)):
+        for name, of in ((one.total, True), (one.observed, False)):
             for labels, own in devices:
                 column = f"{one.metric}_mean"
                 if column in own and own[column].notna().any():
                     seconds = own["observed_seconds"].where(own[column].notna(), 0.0)
-                    yield _counter(family.series, labels, own, seconds * own[column] if of else seconds, ticks)
+                    yield _counter(name, labels, own, seconds * own[column] if of else seconds, ticks)
 
 
 def _gpu_counters(devices: Devices, ticks: Floats) -> Iterator[Series]:
@@ -139,7 +137,7 @@ def _moments(tensor: pd.Series, correlation: pd.Series) -> dict[str, pd.Series]:
 
 
 def _histogram(name: str, measure: str, devices: Devices, ticks: Floats) -> Iterator[Series]:
-    bounds = [*(format_number(float(edge)) for edge in BIN_EDGES[1:]), "+Inf"]
+    bounds = [*(repr(edge) for edge in BIN_EDGES[1:]), "+Inf"]
     for labels, own in devices:
         matrix = _seconds_in_bins(own, measure)
         if not matrix.any():

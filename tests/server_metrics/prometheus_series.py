@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-
-from ...agent.base.openmetrics import format_number, label_text
+from prometheus_client.utils import floatToGoString
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,9 +32,11 @@ def known_only(series: Series) -> Series:
 def openmetrics(series: Iterable[Series]) -> Iterator[str]:
     """Lines of OpenMetrics text, for promtool; `series` must come by name."""
     for one in series:
-        labels = label_text(one.labels)
+        labels = ",".join(
+            f"{k}={json.dumps(str(v), ensure_ascii=False)}" for k, v in one.labels.items() if v not in (None, "")
+        )
         for at, value in zip(one.ts.tolist(), one.values.tolist(), strict=True):
-            yield f"{one.name}{{{labels}}} {format_number(value)} {at:.3f}\n"
+            yield f"{one.name}{{{labels}}} {floatToGoString(value)} {at:.3f}\n"
     yield "# EOF\n"
 
 

@@ -26,8 +26,8 @@ def test_the_page_of_commands_has_every_command_and_option() -> None:
     text = (FOLDER / "commands.md").read_text()
     for command in every_parser(COMMANDS):
         assert f"## skuwise {' '.join(command.words)}\n" in text
-        for option in command.parser._option_string_actions:
-            assert option in text or option in ("-h", "--help"), option
+        for name in (name for option in command.options for name in option.names):
+            assert name in text or name in ("-h", "--help"), name
 
 
 def test_the_page_of_views_has_the_views_that_are_promised() -> None:

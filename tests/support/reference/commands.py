@@ -3,7 +3,7 @@
 from collections import Counter
 
 from skuwise.__main__ import COMMANDS
-from skuwise.tests.support.reference.parsers import Option, ParsedCommand, every_parser, options_of
+from skuwise.tests.support.reference.parsers import Option, ParsedCommand, every_parser
 
 HEAD = """# Commands
 
@@ -45,7 +45,7 @@ def _section(command: ParsedCommand, groups: set[str], shared: set[str]) -> str:
 
 
 def _options(command: ParsedCommand) -> list[Option]:
-    return [one for one in options_of(command.parser) if "--help" not in one.names]
+    return [one for one in command.options if "--help" not in one.names]
 
 
 def _row(option: Option) -> str:

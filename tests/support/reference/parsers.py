@@ -1,32 +1,15 @@
 """Every command of the command line with its parser, as values."""
 
 import argparse
+import importlib
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import click
 from skuwise.rules.base.command import Command
 from skuwise.rules.base.command_registry import argument_name, command_parser, configure_command
-
-
-class ParsedCommand(NamedTuple):
-    """One command: its words (``("ledger", "list")``), its line of help, and its parser with all options."""
-
-    words: tuple[str, ...]
-    text: str
-    parser: argparse.ArgumentParser
-
-
-def every_parser(commands: Mapping[str, Command]) -> Iterator[ParsedCommand]:
-    """Every command, and after a group its subcommands, in the order of the help."""
-    for name, command in commands.items():
-        parser = command_parser(f"skuwise {name}", command)
-        yield ParsedCommand((name,), command.text, parser)
-        for group in (action for action in parser._actions if isinstance(action, argparse._SubParsersAction)):
-            texts = {one.dest: one.help or "" for one in group._choices_actions}
-            for word, own in group.choices.items():
-                configure_command(own, own.command)
-                yield ParsedCommand((name, word), texts[word], own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +26,50 @@ class Option:
     choices: tuple[str, ...] = ()
     required: bool = False
     repeats: bool = False
+
+
+class ParsedCommand(NamedTuple):
+    """One command: its words (``("ledger", "list")``), its line of help, its whole help, and its options."""
+
+    words: tuple[str, ...]
+    text: str
+    help: str
+    options: tuple[Option, ...]
+
+
+def every_parser(commands: Mapping[str, Command]) -> Iterator[ParsedCommand]:
+    """Every command, and after a group its subcommands, in the order of the help."""
+    for name, command in commands.items():
+        if command.is_click:
+            yield from _clicked(name, command)
+            continue
+        parser = command_parser(f"skuwise {name}", command)
+        yield ParsedCommand((name,), command.text, parser.format_help(), options_of(parser))
+        for group in (action for action in parser._actions if isinstance(action, argparse._SubParsersAction)):
+            texts = {one.dest: one.help or "" for one in group._choices_actions}
+            for word, own in group.choices.items():
+                configure_command(own, own.command)
+                yield ParsedCommand((name, word), texts[word], own.format_help(), options_of(own))
+
+
+def _clicked(name: str, command: Command) -> Iterator[ParsedCommand]:
+    group = getattr(importlib.import_module(command.module), name)
+    for words, one in ((name,), group), *(((name, word), own) for word, own in group.commands.items()):
+        context = click.Context(one, info_name=f"skuwise {' '.join(words)}")
+        options = tuple(_clicked_option(param, one.help or "") for param in one.get_params(context))
+        yield ParsedCommand(words, (one.help or "").partition("\n")[0], one.get_help(context), options)
+
+
+def _clicked_option(param: click.Parameter, about: str) -> Option:
+    choices = tuple(param.type.choices) if isinstance(param.type, click.Choice) else ()
+    if isinstance(param, click.Argument):
+        name = (param.name or "").upper()
+        told = re.search(rf"^{name}: (.*)\.$", about, re.MULTILINE)  # click has no help of arguments
+        return Option((), name, told[1] if told else "", required=param.required)
+    assert isinstance(param, click.Option)
+    value = param.metavar or ("|".join(choices) if choices else (param.name or "").upper())
+    switch = param.is_flag or "--help" in param.opts
+    return Option(tuple(sorted(param.opts, key=len)), None if switch else value, param.help or "", choices)
 
 
 def options_of(parser: argparse.ArgumentParser) -> tuple[Option, ...]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import PageLimits, SiteState, render_page
-from skuwise.agent.base.openmetrics import PLAIN
+from skuwise.advisor.metrics_page import PageLimits, SiteState, make_page
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, sighting
 
 
@@ -16,7 +16,7 @@ def incident(name: str, number: int = 0) -> Incident:
 
 def page(*incidents: Incident, limit: int = 500) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Series -> labels and values, read back from the page."""
-    text = render_page(SiteState(incidents=incidents), PageLimits(limit), NOW, PLAIN, {})
+    text = generate_latest(make_page(SiteState(incidents=incidents), PageLimits(limit), NOW, {})).decode()
     assert "\x1b" not in text and max(map(len, text.splitlines())) < 1000
     return {
         family.name: [(one.labels, one.value) for one in family.samples]
@@ -50,5 +50,5 @@ def test_idle_seconds_and_counts() -> None:
 
 
 def test_unknown_incidents_are_not_none() -> None:
-    text = render_page(SiteState(incidents_readable=False), PageLimits(), NOW, PLAIN, {})
+    text = generate_latest(make_page(SiteState(incidents_readable=False), PageLimits(), NOW, {})).decode()
     assert "skuwise_incident_open" not in text and "skuwise_incident_file_readable 0.0\n" in text

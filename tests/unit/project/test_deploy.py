@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import tomllib
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from skuwise.__main__ import COMMANDS
 from skuwise.advisor.incidents.settings import load_watch_settings
 from skuwise.advisor.mail.settings import load_mail_settings
+from skuwise.agent.cli import agent as agent_group
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
-from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.containerfile import every, stages
 
 ROOT = Path(__file__).parents[3]
@@ -27,10 +25,9 @@ POD_IP = "10.0.3.7"
 Manifest = dict[str, Any]
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    configure_command(parser, COMMANDS["agent"])
-    return parser.parse_args(arguments)
+def parse(arguments: list[str]) -> dict[str, object]:
+    command, *flags = arguments
+    return agent_group.commands[command].make_context(command, flags).params
 
 
 def manifests() -> dict[str, Manifest]:
@@ -57,8 +54,7 @@ def settings(agent: Manifest) -> AgentConfig:
     """What the agent in the pod makes of the ConfigMap and its environment, by its own loader."""
     values = {one["name"]: one.get("value", "").replace("$(POD_IP)", POD_IP) for one in agent["env"]}
     options = parse(agent["args"])
-    flags = {name: value for name, value in vars(options).items() if name != "run"}
-    return load_config(flags, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
+    return load_config(options, values, system_file=KUBERNETES / SYSTEM_FILE.name, config_home=Path("/nonexistent"))
 
 
 @pytest.mark.parametrize("path", CONTAINERFILES, ids=lambda path: f"{path.parent.name}-{path.stem}")

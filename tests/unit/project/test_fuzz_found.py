@@ -14,12 +14,9 @@ from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import load_config
-from skuwise.agent.jobs.device_cgroup import parse_devices_list, read_majors
-from skuwise.agent.jobs.dra import SliceDevice
 from skuwise.agent.jobs.hostlist import MAX_DIMENSIONS, expand
-from skuwise.agent.jobs.kubernetes_child import slice_devices
-from skuwise.agent.jobs.kubernetes_files import _devices
-from skuwise.agent.jobs.podresources import _parse
+from skuwise.agent.jobs.kubernetes_files import slice_devices
+from skuwise.agent.jobs.scheduler_claims import SliceDevice
 from skuwise.agent.jobs.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.choice import expand_node_list
@@ -100,8 +97,8 @@ def test_texts_hold_no_control_characters_and_no_line_ends(tmp_path: Path) -> No
     told = {"uuid": "GPU-\x1b0", "pciBusID": "", "parentUUID": "\x00", "profile": "1g\x07.10gb"}
     device = {"name": "gpu-\x1b0", "attributes": {name: {"string": text} for name, text in told.items()}}
     spec = {"driver": "gpu.nvidia.com", "pool": {"name": "p\x07"}, "devices": [device]}
-    (known,) = _devices({"devices": slice_devices([{"kind": "ResourceSlice", "spec": spec}], "n1")}).items()
-    assert known == ("p/gpu-0", SliceDevice("GPU-0", None, None, "1g.10gb"))
+    found = slice_devices([{"kind": "ResourceSlice", "spec": spec}], "n1")
+    assert found == {"p/gpu-0": SliceDevice("GPU-0", None, None, "1g.10gb")}
 
 
 def test_one_long_word_in_slurm_conf_is_read_at_once(tmp_path: Path) -> None:
@@ -118,14 +115,10 @@ def test_a_list_of_many_brackets_is_none() -> None:
     assert expand("a[1]" + "b[3-4]" * 5000) is None
     assert expand("a" + "[1-2]" * (MAX_DIMENSIONS + 1)) is None
     assert expand_node_list("a" + "[1-2]" * 9) is None
-    assert isinstance(_parse(b"[" * 5000 + b"]" * 5000), str)
 
 
 def test_numbers_that_no_kernel_writes_are_none(tmp_path: Path) -> None:
     digits = "9" * 400
-    (tmp_path / "devices").write_text(f"Character devices:\n{'9' * 5000} nvidia\n195 nvidia\n")
-    assert read_majors(tmp_path).gpus == {195}
-    assert parse_devices_list(f"c {'9' * 5000}:0 rwm\n") is None
     (tmp_path / "meminfo").write_text(f"MemTotal: {digits} kB\nMemAvailable: 1 kB\n")
     (tmp_path / "diskstats").write_text(f"   8 0 {'d' * 3000} 1 0 {digits} 5 6 0 7 8 0 9 10\n")
     source = HostSource(tmp_path, tmp_path, 10.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ import jsonschema
 import pytest
 import yaml
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import PageLimits, SiteState, WatchStanding, render_page
+from skuwise.advisor.metrics_page import PageLimits, SiteState, WatchStanding, make_page
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
-from skuwise.agent.base.openmetrics import PLAIN, MetricFamily, MetricsText
-from skuwise.agent.model import Node
-from skuwise.agent.service.accumulators import Totals
-from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.service.metrics_page import make_page as make_agents_page
 from skuwise.tests.support.incident_builders import NOW, sighting
 from skuwise.tests.support.moves_builders import advice_of, founding
+from skuwise.tests.unit.agent.service.test_totals import full
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -39,24 +36,19 @@ def rules(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def exported(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def exported() -> set[str]:
     """The names of the series on both of our pages, dcgm-exporter's and node_exporter's."""
     names = {"up", *NODE_EXPORTER, *(name for gauge in DCGM_GAUGES for name in gauge.names)}
-
-    def add(_: MetricsText, family: MetricFamily, samples: Iterable[object]) -> None:
-        assert list(samples) is not None
-        names.add(family.series)
-
-    monkeypatch.setattr(MetricsText, "add", add)
-    render_metrics(Totals(Node("n", "c"), 1.0, monotonic=lambda: 0.0).read(), ProcessCost(0, 0, 0, 0), {}, PLAIN)
     advice = advice_of(founding())
     held = sighting("w", since=NOW - 3600)
     state = SiteState(
         advice, True, [Incident("i-1", held, "open", NOW, held.since, NOW, NOW, 1.0, 2.0)], True,
         WatchStanding(1, 0, NOW, 2.0),
     )  # fmt: skip
-    page = render_page(state, PageLimits(stale_seconds=1e9), advice.generated_at, PLAIN, {"closed": 1})
-    return names | set(re.findall(r"^skuwise_\w+", page, re.MULTILINE))
+    served = make_page(state, PageLimits(stale_seconds=1e9), advice.generated_at, {"closed": 1})
+    for page in (served, make_agents_page(full(), {"scraped": 1})):
+        names |= {sample.name for family in page.families for sample in family.samples}
+    return names
 
 
 @pytest.mark.parametrize("path", BOARDS, ids=lambda path: path.stem)

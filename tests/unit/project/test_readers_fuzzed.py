@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -26,13 +26,12 @@ from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.config import load_config
-from skuwise.agent.jobs import device_cgroup, kubernetes_child, procfs
+from skuwise.agent.jobs import kubernetes_files, processes
 from skuwise.agent.jobs.cgroups import origin_of
 from skuwise.agent.jobs.hostlist import expand
-from skuwise.agent.jobs.podresources import _parse
-from skuwise.agent.jobs.podresources_child import WireError, decode_pods
+from skuwise.agent.jobs.podresources import WireError, decode_pods
 from skuwise.agent.jobs.slurm_conf import read_gres
-from skuwise.agent.jobs.slurm_job_files import parse_job_file
+from skuwise.agent.jobs.slurm_job import parse_job_file
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.settings import parse_zone
 from skuwise.agent.slurm_jobs.table_file import read_job_table
@@ -195,9 +194,7 @@ def _kubelet(_: Path) -> bytes:
 
 
 def _read_kubelet(_: Path, data: bytes) -> object:
-    answer = _parse(json.dumps({"pods": decode_pods(data)}).encode())
-    assert not isinstance(answer, str)
-    return answer
+    return [asdict(pod) for pod in decode_pods(data)]
 
 
 def _pods(_: Path) -> bytes:
@@ -215,9 +212,8 @@ def _pods(_: Path) -> bytes:
 def _read_pods(folder: Path, data: bytes) -> object:
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        kubernetes_child.main("pods", str(_written(folder, "pods.json", data)), "n1", "team")
-    # What still runs ends at no time that JSON has.
-    return json.loads(said.getvalue(), parse_constant=lambda _: 0.0)
+        kubernetes_files.main("pods", str(_written(folder, "pods.json", data)), "n1", "c", "team")
+    return json.loads(said.getvalue())
 
 
 def _read_host(name: str) -> Callable[[Path, bytes], object]:
@@ -364,11 +360,9 @@ READERS = (
     Reader("job file", _text(_JOB), lambda _, d: parse_job_file(d, "22"), (b"gpus=0-9999", b"complete=1\n")),
     Reader("host list", _text("gpu[01-04,07],login1,a[1-2]b[3-4]"), lambda _, d: expand(d.decode("utf-8", "replace")),
            (b"[1-2]", b"n[1-65536]", b"n[9-1]"), texts=False),
-    Reader("proc stat", lambda _: _STAT, lambda _, d: procfs.parse_stat(d), texts=False),
+    Reader("proc stat", lambda _: _STAT, lambda _, d: processes.parse_stat(d), texts=False),
     Reader("cgroup", _text("0::/system.slice/slurmstepd.scope/job_22/step_0/user/task_0\n"),
            lambda _, d: origin_of(d.decode("ascii", "replace")), (b"kubepods-burstable-pod1b8a_1.slice",), texts=False),
-    Reader("devices.list", _text("c 195:0 rwm\nc 195:255 rw\nb 8:* r\n"),
-           lambda _, d: device_cgroup.parse_devices_list(d.decode("ascii", "replace")), (b"a *:* rwm", b"c 195:0 rwm")),
     Reader("cpu", _text("cpu  100 2 300 4000 50 6 7 8 0 0\n"), _read_host("proc/stat")),
     Reader("meminfo", _text("MemTotal: 1056432 kB\nMemAvailable: 756432 kB\n"), _read_host("proc/meminfo")),
     Reader("diskstats", _text("   8 0 sda 100 0 2000 5 60 0 7000 8 0 9 10\n"), _read_host("proc/diskstats")),

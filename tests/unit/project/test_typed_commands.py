@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from skuwise.__main__ import COMMANDS, main
-from skuwise.tests.support.reference.parsers import every_parser, options_of
+from skuwise.tests.support.reference.parsers import every_parser
 
 EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
 
@@ -58,13 +58,13 @@ def test_what_a_terminal_would_act_on_is_shown_escaped(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize("words", EVERY)
 def test_every_option_of_every_command_has_a_help_text(words: str) -> None:
-    missing = [one.names or one.value for one in options_of(EVERY[words].parser) if not one.help]
+    missing = [one.names or one.value for one in EVERY[words].options if one.names and not one.help]
     assert missing == []
 
 
 @pytest.mark.parametrize("words", EVERY)
 def test_every_command_shows_an_example_of_its_own(words: str) -> None:
-    shown = EVERY[words].parser.format_help()
+    shown = EVERY[words].help
     if "COMMAND ..." in shown:
         assert f"Run 'skuwise {words} COMMAND --help' for details." in shown
     else:

@@ -265,8 +265,8 @@ def test_each_key_has_its_line(tmp_path: Path, path: tuple[str, ...], line: int 
         ('node = "a"\nnodee = "b"', "Unknown setting 'nodee' in {file}:2."),
         ('\nkeep_raw = "soon"', "keep_raw in {file}:2: 'soon' is not a span of time."),
         ('\n\nlisten = ":1"', "listen in {file}:3: ':1' is not an address to listen on."),
-        ("interval = 0.01", "interval in {file}:1 is outside 0.1 s to 60 s."),
-        ("[kubernetes]\nteam_labels = 3", "kubernetes_team_labels in {file}:2 must be labels of Kubernetes."),
+        ("interval = 0.01", "Invalid interval in {file}:1: expected a number of seconds >= 0.1."),
+        ("[kubernetes]\nteam_labels = 3", "kubernetes_team_labels in {file} must be labels of Kubernetes."),
         ("\nnode = \n", "The configuration file {file} is not valid TOML: Invalid value (at line 2, column 8)."),
     ],
 )

@@ -346,7 +346,7 @@ def test_a_figure_that_cannot_be_is_refused_in_one_sentence_with_a_remedy(tmp_pa
         ("pue = { value = 1.3, source = 'x' }", "'as_of' is missing"),
         ("pue = { value = 1.3, source = 'x', as_of = 'May' }", "'as_of' must be a date"),
         ("pue = { value = nan, source = 'x', as_of = '2026-11-01' }", "is not a number"),
-        ("carbon = 3", "Unknown setting 'carbon' of energy"),
+        ("carbon = 3", "Unknown setting 'energy.carbon'"),
     ],
 )
 def test_settings_without_a_source_a_date_or_a_name_are_refused(tmp_path, text, said):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from .....agent.service.metric_families import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
+from .....agent.metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..client.range_planner import Ask
 from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, PORT_LABELS
 from .promql import AGENT_ANCHOR, AGENT_SERIES, asks_of
@@ -74,8 +74,8 @@ _GPU_QUERIES = {
 
 
 def _means(integrals: Iterable[Integral], present: Collection[str]) -> dict[str, str]:
-    known = (one for one in integrals if one.total.series in present)
-    return {f"{one.metric}_mean": _share(one.total.series, one.observed.series) for one in known}
+    known = (one for one in integrals if one.total in present)
+    return {f"{one.metric}_mean": _share(one.total, one.observed) for one in known}
 
 
 def agent_gpu_asks(present: Collection[str], matches: Sequence[str], step: float) -> list[Ask]:

@@ -16,8 +16,7 @@ import numpy as np
 import pandas as pd
 
 from .....agent.jobs.ids import series_id, slurm_parts, workload_id
-from .....agent.jobs.pod_names import controller_of
-from .....agent.jobs.pods import RESERVATION_NAMESPACES, RESERVED
+from .....agent.jobs.pods import RESERVATION_NAMESPACES, RESERVED, controller_of
 from ....core.frame import Window
 from ....core.scalars import records, text
 from ... import queries as store

@@ -152,7 +152,7 @@ def test_a_login_without_credentials_is_an_error_with_a_remedy(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with behind(lambda _: True).running() as server:
-        client = Client(server.url, PrometheusSettings(login=login, aws_region="us-east-1"), {})
+        client = Client(server.url, PrometheusSettings(login=login, aws_region="us-east-1"), {})  # type: ignore[arg-type]
         with pytest.raises(UnreachableError, match="Login to") as caught:
             client.scalar("up", 0.0)
     assert "Check" in caught.value.remedy and not server.requests

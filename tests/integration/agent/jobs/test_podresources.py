@@ -1,4 +1,4 @@
-"""Pods and their GPUs, from a real gRPC server on a Unix socket, through the child process."""
+"""Pods and their GPUs through the child processes: from a real gRPC server on a Unix socket, and kubectl's files."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.podresources_child import METHOD
+from skuwise.agent.jobs.ids import series_id, workload_id
+from skuwise.agent.jobs.kubernetes_files import KubernetesFiles
+from skuwise.agent.jobs.podresources import METHOD, PodResources
 from skuwise.agent.jobs.scheduler_claims import Devices, SchedulerState
-from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
-from skuwise.agent.model import Gpu, GpuProcess
+from skuwise.agent.jobs.slurm import SlurmAllocations
+from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
 from skuwise.tests.unit.agent.jobs.test_allocation import message
-from skuwise.tests.unit.agent.jobs.test_pods import UID
+from skuwise.tests.unit.agent.jobs.test_pods import UID, item, written
+from skuwise.tests.unit.agent.jobs.test_pods import pod_files as pod
 
 grpc = pytest.importorskip("grpc")
 
+Found = TypeVar("Found")
 GPUS = [Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(4)]
 
 
@@ -39,8 +44,11 @@ class KubeletServer:
         self._server.start()
 
     def pods(self, *pods: tuple[str, tuple[str, ...]]) -> None:
+        """Pods of namespace ml and their devices, of nvidia.com/gpu where they are not ``RESOURCE DEVICE``."""
+
         def container(devices: tuple[str, ...]) -> bytes:
-            return message((1, "main"), (2, message((1, "nvidia.com/gpu"), *((2, d) for d in devices))))
+            parts = [device.rpartition(" ") for device in devices]
+            return message((1, "main"), *((2, message((1, r or "nvidia.com/gpu"), (2, d))) for r, _, d in parts))
 
         raw = message(*((1, message((1, name), (2, "ml"), (3, container(gpus)))) for name, gpus in pods))
         self.answer = lambda: raw
@@ -56,103 +64,120 @@ def kubelet(tmp_path: Path) -> Iterator[KubeletServer]:
     server.stop()
 
 
-@pytest.fixture
-def resources(tmp_path: Path) -> Iterator[PodResources]:
-    made = PodResources(tmp_path / "kubelet.sock")
-    yield made
-    made.close()
+@contextmanager
+def node(tmp_path: Path, **about: Any) -> Iterator[NodeAttribution]:
+    """A node with the kubelet's socket, a procfs and cgroups in the folder, and perhaps files of kubectl's."""
+    procfs, cgroups = Procfs(tmp_path / "proc").root, tmp_path / "cgroup"
+    slurm = SlurmAllocations(tmp_path / "none", procfs, cgroups, frozenset({0}))
+    kubelet = PodResources(tmp_path / "kubelet.sock")
+    allocations = Allocations(slurm, kubelet, cgroups, tmp_path / "drained", **about)
+    agent = NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
+    agent.set_gpus(GPUS)
+    yield agent
+    agent.close()
 
 
-def until(resources: PodResources, wanted: Callable[[SchedulerState], bool]) -> SchedulerState:
+def until(read: Callable[[], Found], wanted: Callable[[Found], object]) -> Found:
     """Scan until the child has answered so; the agent itself never waits."""
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        found = resources.read(Devices(GPUS))
-        if wanted(found):
-            return found
+    while not wanted(found := read()):
+        assert time.monotonic() < deadline
         time.sleep(0.02)
-    raise AssertionError("the kubelet's answer did not come")
+    return found
 
 
-def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer, resources: PodResources) -> None:
-    kubelet.pods(("llama-7d4b9c6f5-x2x9q", ("GPU-0", "GPU-1::2")), ("mig", ("nvidia2",)), ("odd", ("nvidia9",)))
+def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer) -> None:
+    resources = PodResources(kubelet.path)
     assert resources.read(Devices(GPUS)) == SchedulerState(True)
-    found = until(resources, lambda k: bool(k.claims))
+    kubelet.pods(("llama", ("GPU-0", "GPU-1::2")), ("mig", ("nvidia2",)), ("odd", ("nvidia9",)))
+    found = until(lambda: resources.read(Devices(GPUS)), lambda state: state.claims)
     assert [(c.namespace, c.pod, c.gpu_uuids, c.unresolved) for c in found.claims] == [
-        ("ml", "llama-7d4b9c6f5-x2x9q", ("GPU-0", "GPU-1"), ()), ("ml", "mig", ("GPU-2",), ()),
-        ("ml", "odd", (), ("nvidia9",)),
+        ("ml", "llama", ("GPU-0", "GPU-1"), ()), ("ml", "mig", ("GPU-2",), ()), ("ml", "odd", (), ("nvidia9",)),
     ]  # fmt: skip
     (absence,) = found.absences
     assert (absence.reason, "ml/odd: nvidia9" in absence.detail) == ("allocation-unresolved", True)
-    kubelet.pods(("mig", ("nvidia2",)))
-    assert len(until(resources, lambda k: len(k.claims) == 1).claims) == 1
-
-
-def test_no_socket_is_no_kubelet_and_a_plain_file_is_a_reason(tmp_path: Path, resources: PodResources) -> None:
+    kubelet.path.unlink()
+    kubelet.path.write_text("")
     assert resources.read(Devices()) == SchedulerState(present=False)
-    (tmp_path / "kubelet.sock").write_text("")
-    (absence,) = resources.read(Devices()).absences
-    assert "is not a socket" in absence.detail
 
 
 @pytest.mark.parametrize(
     ("program", "says"),
     [
-        ('import sys; sys.stdin.readline(); print(\'{"error": "no-grpcio"}\', flush=True); sys.stdin.read()', "grpcio"),
-        ("import sys; sys.stdin.readline(); print('[1', flush=True); sys.stdin.read()", "answer that is none"),
-        ("import sys; sys.stdin.readline(); print('{\"pods\": [{}]}', flush=True); sys.stdin.read()", "that is none"),
-        ("import sys; sys.stdin.readline(); sys.exit(3)", "ended"),
-        ("import sys; sys.stdin.readline(); sys.stdout.write('x' * 5000000); sys.stdin.read()", "too long"),
+        ('print(\'{"error": "grpcio is not installed"}\', flush=True)', "grpcio"),
+        ("print('[1', flush=True)", "that is none"),
+        ("print('[' * 9999, flush=True)", "that is none"),
+        ("print('{\"pods\": [{}]}', flush=True)", "that is none"),
+        ("sys.exit(3)", "ended"),
     ],
 )
 def test_a_child_that_fails_is_a_reason_and_not_a_fault_of_the_agent(
     kubelet: KubeletServer, program: str, says: str
 ) -> None:
-    resources = PodResources(kubelet.path, (sys.executable, "-c", program))
-    try:
-        (absence,) = until(resources, lambda k: bool(k.absences)).absences
-    finally:
-        resources.close()
-    assert says in absence.detail
-
-
-def scan(agent: NodeAttribution, done: Callable[[], bool], *processes: GpuProcess) -> tuple[list[object], list[object]]:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        workloads, uses = agent.attribute(processes)
-        if any(use.basis == "allocation" for use in uses) and done():
-            return list(workloads), list(uses)
-        time.sleep(0.02)
-    raise AssertionError("no allocation came")
+    command = (sys.executable, "-c", f"import sys; sys.stdin.readline(); {program}; sys.stdin.read()")
+    resources = PodResources(kubelet.path, command)
+    (absence,) = until(lambda: resources.read(Devices()), lambda state: state.absences).absences
+    resources.close()
+    assert absence.reason == "allocation-unknown" and says in absence.detail
 
 
 def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: KubeletServer, tmp_path: Path) -> None:
-    kubelet.pods(("llama-7d4b9c6f5-x2x9q", ("GPU-0", "GPU-1")))
-    proc, cgroups = Procfs(tmp_path / "proc"), tmp_path / "cgroup"
+    # A NIC has the prefix of NVIDIA's resources as well: it makes no GPU, by address or by number.
+    nics = ("nvidia.com/hostdev 0000:18:00.0", "nvidia.com/hostdev 3", "rdma/hca 2")
+    kubelet.pods(("llama-7d4b9c6f5-x2x9q", ("GPU-0", "GPU-1", *nics)), ("nic", nics))
     slice_ = f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice"
-    (cgroups / slice_).mkdir(parents=True)
-    proc.process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=f"0::/{slice_}/cri-containerd-{'ab' * 32}.scope")
-    slurm = SlurmAllocations(tmp_path / "none", proc.root, cgroups, lambda pid: {}, frozenset({0}))
-    allocations = Allocations(slurm, PodResources(kubelet.path), cgroups, tmp_path / "drained")
-    agent = NodeAttribution(proc.root, BOOT_ID, "hal", lambda uid: None, allocations=allocations)
-    agent.set_gpus(GPUS)
+    (tmp_path / "cgroup" / slice_).mkdir(parents=True)
+    path = f"0::/{slice_}/cri-containerd-{'ab' * 32}.scope"
+    Procfs(tmp_path / "proc").process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=path)
     on = GpuProcess("GPU-0", 700, 5)
-    try:
+    with node(tmp_path) as agent:
+
+        def given(found: tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]) -> bool:
+            return any(use.basis == "allocation" for use in found[1])
+
         unnamed = agent.attribute([on])[0][0]
-        (running,), uses = scan(agent, lambda: True, on)
-        (idle,), idle_uses = scan(agent, lambda: True)
-        (cgroups / slice_).rmdir()
-        (gone,), _ = scan(agent, lambda: True)
+        (running,), uses = until(lambda: agent.attribute([on]), given)
+        assert "allocation-unresolved" not in {one.reason for one in agent.absences}
+        (idle,), idle_uses = agent.attribute([])
+        (tmp_path / "cgroup" / slice_).rmdir()
+        (gone,), _ = agent.attribute([])
         kubelet.pods(("llama-7d4b9c6f5-x2x9q", ("GPU-0",)), ("other", ("GPU-0",)))
-        scan(agent, lambda: len(agent.attribute([on])[0]) == 3, on)
-        _, contested = agent.attribute([on])
-    finally:
-        agent.close()
-    assert (running.namespace, running.pod, running.name) == ("ml", "llama-7d4b9c6f5-x2x9q", "llama")  # type: ignore[attr-defined]
-    assert running.workload_id == unnamed.workload_id == idle.workload_id != gone.workload_id  # type: ignore[attr-defined]
+        _, contested = until(lambda: agent.attribute([on]), lambda found: len(found[0]) == 3)
+    assert (running.namespace, running.pod, running.name) == ("ml", "llama-7d4b9c6f5-x2x9q", "llama")
+    assert running.workload_id == unnamed.workload_id == idle.workload_id != gone.workload_id
     assert idle == running
-    assert [(u.gpu_uuid, u.basis, u.shared) for u in uses] == [  # type: ignore[attr-defined]
+    assert [(u.gpu_uuid, u.basis, u.shared) for u in uses] == [
         ("GPU-0", "allocation", False), ("GPU-0", "process", False), ("GPU-1", "allocation", False),
     ]  # fmt: skip
-    assert [u.basis for u in idle_uses] == ["allocation", "allocation"]  # type: ignore[attr-defined]
+    assert [u.basis for u in idle_uses] == ["allocation", "allocation"]
     assert len(contested) == 3 and all(use.shared for use in contested)
+
+
+def test_a_pod_is_named_by_its_uid_as_kube_state_metrics_would_name_it(tmp_path: Path) -> None:
+    name, image = "chat-7d4b9c6f5d-x2k4m", "vllm/vllm-openai:v0.6"
+    written(
+        tmp_path / "pods.json", pod(name, ("ReplicaSet", "chat-7d4b9c6f5d"), image, uid=UID),
+        item("ReplicaSet", "chat-7d4b9c6f5d", ("Deployment", "chat")),
+        item("Namespace", "ml", labels={"team": "search"}),
+    )  # fmt: skip
+    path = f"0::/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice/x"
+    Procfs(tmp_path / "proc").process(700, argv=["python", "train.py"], cgroup=path)
+    files = KubernetesFiles("c", "n1", tmp_path / "pods.json", None, ["team"])
+    with node(tmp_path, kubernetes=files) as agent:
+        (found,), _ = until(lambda: agent.attribute([GpuProcess("GPU-0", 700)]), lambda found: found[0][0].pod)
+    assert found.workload_id == workload_id("c", "kubernetes", UID)
+    assert found.series_id == series_id("c", "ml", None, "chat")
+    assert (found.name, found.controller_kind, found.namespace, found.pod) == ("chat", "Deployment", "ml", name)
+    assert (found.image, found.team) == (image, "search")
+
+
+def test_a_file_that_changes_is_read_anew_and_a_broken_one_leaves_what_was_known(tmp_path: Path) -> None:
+    files = KubernetesFiles("c", "n1", tmp_path / "pods.json", tmp_path / "slices.json")
+    assert {one.reason for one in files.read().absences} == {"kubernetes-file"}
+    for name in ("a", "b"):
+        written(tmp_path / "pods.json", pod(name, None))
+        assert until(files.read, lambda facts, name=name: f"u-{name}" in facts.by_uid).absences
+    (tmp_path / "pods.json").write_text('{"items": [')
+    facts = until(files.read, lambda facts: any("not JSON" in one.detail for one in facts.absences))
+    assert set(facts.by_uid) == {"u-b"}
+    files.close()

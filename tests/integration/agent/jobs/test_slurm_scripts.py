@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.slurm_job_files import JobFile, read_job_files
+from skuwise.agent.jobs.slurm_job import JobFile, read_job_files
 
 SCRIPTS = Path(__file__).parents[4] / "systemd/slurm"
 TRUSTED = frozenset({0, os.getuid()})
@@ -132,7 +132,7 @@ def test_a_prolog_without_a_job_id_writes_nothing(tmp_path: Path, job_id: str) -
 
 def test_names_chosen_by_users_do_not_reach_past_their_line(tmp_path: Path) -> None:
     run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_GPUS": "0,$(id)", "SLURM_JOB_ACCOUNT": "../../etc"})
-    assert read_job_files(tmp_path, TRUSTED).refused == (("42-0.job", "an invalid list of GPUs"),)
+    assert read_job_files(tmp_path, TRUSTED).refused == (("42-0.job", "a line that the prolog does not write: gpus"),)
     hostile = "\x1b[31m`id`$(id)%s%n\\n" + "x" * 5000 + "\ngpus=0-7\ncomplete=1"
     run("prolog.sh", tmp_path, JOB | {"SLURM_JOB_ACCOUNT": hostile, "SLURM_JOB_PARTITION": "\ngpus=0-7"})
     (job,) = read_job_files(tmp_path, TRUSTED).jobs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import signal
 import socket
 import time
@@ -17,47 +16,40 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.base.address import Address
-from skuwise.agent.base.openmetrics import ExpositionFormat
-from skuwise.agent.service import http_server as module
-from skuwise.agent.service.http_server import MetricsServer
+from skuwise.agent.service.page_server import MAX_CONNECTIONS, Page, PageServer
 from skuwise.tests.support.running_agent import RunningAgent
 
-NEW = count().__next__  # there is always something new to tell
 ANY = Address("127.0.0.1", 0)
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def page(form: ExpositionFormat, ended: Mapping[str, int]) -> str:
-    return f"# {form.content_type} {json.dumps(ended)}\n" + "x" * 100_000 + "\n"
+def page(ended: Mapping[str, int]) -> Page:
+    made = Page({"node": "n"})
+    made.add("x", "Something.", [({"number": str(number)}, number) for number in range(3000)])
+    made.add("ended", "Connections.", [({"outcome": name}, amount) for name, amount in ended.items()])
+    return made
 
 
 @contextlib.contextmanager
 def serving(
-    address: Address = ANY,
-    page: Callable[[ExpositionFormat, Mapping[str, int]], str] = page,
-    is_healthy: Callable[[], bool] = lambda: True,
-    monotonic: Callable[[], float] = time.monotonic,
-    bind_again_seconds: float = module.BIND_AGAIN_SECONDS,
-) -> Iterator[MetricsServer]:
+    address: Address = ANY, page: Callable[[Mapping[str, int]], Page] = page, *, healthy: bool = True, **limits: float
+) -> Iterator[PageServer]:
     """One that has something new to tell each time."""
-    exporter = MetricsServer(
-        address, page=page, version=NEW, is_healthy=is_healthy, monotonic=monotonic,
-        bind_again_seconds=bind_again_seconds,
-    )  # fmt: skip
-    exporter.start()
+    server = PageServer(address, page, version=count().__next__, is_healthy=lambda: healthy, **limits)
+    server.start()
     try:
-        yield exporter
+        yield server
     finally:
-        exporter.stop()
+        server.stop()
 
 
 @pytest.fixture
-def served() -> Iterator[MetricsServer]:
+def served() -> Iterator[PageServer]:
     with serving() as exporter:
         yield exporter
 
 
-def ask(exporter: MetricsServer, request: str) -> tuple[int, dict[str, str], bytes]:
+def ask(exporter: PageServer, request: str) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and body of one request."""
     with socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as sock:
         sock.sendall(request.encode())
@@ -69,18 +61,13 @@ def ask(exporter: MetricsServer, request: str) -> tuple[int, dict[str, str], byt
     return int(first.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
 
 
-def test_the_page_comes_in_the_format_that_was_asked_for(served: MetricsServer) -> None:
+def test_the_page_comes_plain_and_compressed(served: PageServer) -> None:
     status, headers, body = ask(served, ALIVE)
-    assert status == 200
-    assert headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert int(headers["content-length"]) == len(body) and headers["connection"] == "close"
-    accept = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\nAccept-Encoding: gzip\r\n"
-    status, headers, body = ask(served, f"GET /metrics?x=1 HTTP/1.1\r\n{accept}\r\n")
-    assert status == 200
-    assert headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    assert headers["content-encoding"] == "gzip" and len(body) < 5000
-    assert b"openmetrics" in gzip.decompress(body)
-    assert ask(served, "GET /metrics HTTP/1.1\r\nAccept-Encoding: gzip;q=0\r\n\r\n")[1].get("content-encoding") is None
+    assert status == 200 and headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert int(headers["content-length"]) == len(body) and b'skuwise_x{node="n",number="7"} 7.0\n' in body
+    status, headers, body = ask(served, "GET /metrics?x=1 HTTP/1.1\r\nAccept-Encoding: deflate, gzip\r\n\r\n")
+    assert status == 200 and headers["content-encoding"] == "gzip"
+    assert b'skuwise_ended{node="n",outcome="scraped"} 1.0\n' in gzip.decompress(body)
 
 
 @pytest.mark.parametrize(
@@ -89,43 +76,62 @@ def test_the_page_comes_in_the_format_that_was_asked_for(served: MetricsServer) 
         ("GET /healthz HTTP/1.1", 200),
         ("GET / HTTP/1.1", 404),
         ("GET /metrics/../../etc/passwd HTTP/1.1", 404),
-        ("GET //metrics HTTP/1.1", 404),
-        ("POST /metrics HTTP/1.1", 405),
-        ("HEAD /metrics HTTP/1.1", 405),
-        ("DELETE /healthz HTTP/1.0", 405),
-        ("GET /metrics HTTP/2.0", 400),
-        ("GET http://other/metrics HTTP/1.1", 400),
-        ("GET /metrics", 400),
-        ("nonsense", 400),
-        ("GET /metrics HTTP/1.1\r\nno colon", 400),
-        ("GET /metrics HTTP/1.1\r\n folded: x", 400),
-        ("", 400),
-        ("\x16\x03\x01\x02", 400),
+        ("POST /metrics HTTP/1.1", 501),
+        ("HEAD /metrics HTTP/1.1", 501),
+        ("GET http://other/metrics HTTP/1.1", 404),
     ],
 )
-def test_only_get_of_two_paths_is_answered(served: MetricsServer, request_line: str, status: int) -> None:
+def test_only_get_of_two_paths_is_answered(served: PageServer, request_line: str, status: int) -> None:
     assert ask(served, f"{request_line}\r\n\r\n")[0] == status
 
 
-def test_time_is_up_for_who_dawdles() -> None:
-    now = [100.0]
-    with (
-        serving(monotonic=lambda: now[0]) as exporter,
-        socket.create_connection((exporter.address.host, exporter.address.port), timeout=60) as dawdling,
-    ):
-        dawdling.sendall(b"GET /met")
-        assert ask(exporter, ALIVE)[0] == 200
-        now[0] += module.REQUEST_SECONDS + 1
-        assert ask(exporter, ALIVE)[0] == 200
-        assert dawdling.recv(10) == b""
-        assert b'"timed_out": 1' in ask(exporter, ALIVE)[2]
+def test_what_is_no_request_is_refused(served: PageServer) -> None:
+    for line in ("nonsense of words here", "GET /metrics HTTP/9.9", "\x16\x03\x01\x02"):
+        with socket.create_connection((served.address.host, served.address.port), timeout=60) as sock:
+            sock.sendall(f"{line}\r\n\r\n".encode())
+            assert b"Error code: 4" in (answer := sock.recv(65536)) or b"Error code: 505" in answer
+
+
+def test_who_dawdles_makes_room_and_who_is_too_many_is_refused() -> None:
+    with serving(request_seconds=2.0) as exporter, contextlib.ExitStack() as stack:
+        where = exporter.address.host, exporter.address.port
+        dawdling = [stack.enter_context(socket.create_connection(where, timeout=60)) for _ in range(MAX_CONNECTIONS)]
+        for one in dawdling:
+            one.sendall(b"GET /met")
+        wait_for(lambda: ask_or_nothing(exporter) == 200)
+        assert exporter.ended["timed_out"] == MAX_CONNECTIONS and exporter.ended["scraped"] == 1
+        assert {one.recv(10) for one in dawdling} == {b""}
+
+
+def ask_or_nothing(exporter: PageServer) -> int:
+    try:
+        return ask(exporter, ALIVE)[0]
+    except (OSError, IndexError):  # refused
+        return 0
+
+
+def test_a_page_is_made_once_a_tick_however_often_it_is_asked_for() -> None:
+    made: list[int] = []
+
+    def counting(ended: Mapping[str, int]) -> Page:
+        made.append(1)
+        return page(ended)
+
+    version = [1]
+    server = PageServer(ANY, counting, version=lambda: version[0], is_healthy=lambda: True)
+    answers = {server.answer(compressed=False) for _ in range(9)}
+    assert len(answers) == len(made) == 1
+    assert gzip.decompress(server.answer(compressed=True)) == answers.pop() and len(made) == 1
+    version[0] += 1
+    server.answer(compressed=False)
+    assert len(made) == 2
 
 
 def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None:
-    def broken(form: ExpositionFormat, ended: Mapping[str, int]) -> str:
+    def broken(ended: Mapping[str, int]) -> Page:
         raise RuntimeError("secret detail")
 
-    with serving(page=broken, is_healthy=lambda: False) as exporter:
+    with serving(page=broken, healthy=False) as exporter:
         status, _, body = ask(exporter, ALIVE)
         assert status == 500 and b"RuntimeError" in body and b"secret" not in body
         assert ask(exporter, "GET /healthz HTTP/1.1\r\n\r\n")[0] == 503

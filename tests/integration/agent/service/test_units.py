@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
+from skuwise.agent.cli import agent
 from skuwise.agent.service.notify import Notifier
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.prometheus_engines import needed
@@ -64,6 +65,10 @@ def test_every_unit_starts_a_command_that_there_is(unit: Path) -> None:
         assert words[:2] == ["-m", "skuwise.agent.jobs.environ_helper"]
         return
     pytest.importorskip(COMMANDS[words[0]].module)
+    if COMMANDS[words[0]].is_click:
+        command = agent.commands[words[1]]
+        assert command.make_context(words[1], words[2:]).command is command
+        return
     parser = argparse.ArgumentParser()
     configure_command(parser, COMMANDS[words[0]])
     assert callable(parser.parse_args(words[1:]).run)

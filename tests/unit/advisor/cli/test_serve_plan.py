@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
+from prometheus_client.exposition import generate_latest
 from skuwise.advisor.cli.serve import CommandSchedule, ScheduledCommand, ServeSettings, scheduled_commands
 from skuwise.advisor.cli.serve_page import ServedPage, WatchLog
 from skuwise.advisor.incidents.settings import WatchSettings
@@ -14,7 +15,6 @@ from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.metrics_page import PageLimits
 from skuwise.advisor.render import render
 from skuwise.agent.base.address import Address
-from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.tests.support.incident_builders import NOW, opened, sighting
 from skuwise.tests.support.report_fixtures import fleet
@@ -108,7 +108,7 @@ def page(tmp_path: Path, said: list[str]) -> Callable[[], str]:
 
     def look() -> str:
         told.look()
-        return told._text(PLAIN, {})
+        return generate_latest(told._page({})).decode()
 
     return look
 

@@ -146,13 +146,13 @@ def test_settings_of_a_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("sned = true", "Unknown setting 'sned'"), ("send = 'maybe'", "neither true nor false"),
-        ("smtp_password = 'hunter2'", "Unknown setting 'smtp_password'"),
+        ("sned = true", "Unknown setting 'report.sned'"), ("send = 'maybe'", "expected true or false"),
+        ("smtp_password = 'hunter2'", "Unknown setting 'report.smtp_password'"),
         ("smtp_security = 'none'\nsmtp_host = 'smtp.example.org'", "is another machine"),
         ("smtp_host = 'smtp.example.org\\n'", "not a host name"), ("smtp_username = 'u'", "has no password"),
         ("from = 'gpus@example.org\\r\\nBcc: x@example.org'", "no mail address"),
         ("list_unsubscribe = 'javascript:x'", "neither mailto: nor https:"),
-        ("smtp_timeout = '2h'", "outside 1 s to 10 min"), ("mails_per_minute = 0", "not a number from 1"),
+        ("smtp_timeout = '2h'", "a number of seconds <= 600"), ("mails_per_minute = 0", "a whole number >= 1"),
     ],
 )  # fmt: skip
 def test_settings_that_cannot_be_are_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -278,5 +278,5 @@ def test_a_login_whose_extra_is_not_installed_names_it(login: str, monkeypatch: 
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(UsageError, match="not installed") as caught:
-        Client("http://localhost:1", PrometheusSettings(login=login), {})
+        Client("http://localhost:1", PrometheusSettings(login=login), {})  # type: ignore[arg-type]
     assert caught.value.remedy == f"Run pip install 'skuwise[{login}]'."

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from prometheus_client.exposition import generate_latest
 from skuwise.__main__ import main
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
@@ -17,12 +18,11 @@ from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_fram
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.watch.reading import read_recent
-from skuwise.agent.base.openmetrics import PLAIN
 from skuwise.agent.metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.sampler import Survey
-from skuwise.agent.service.accumulators import Totals
-from skuwise.agent.service.exporter_service import ProcessCost, render_metrics
+from skuwise.agent.service.metrics_page import make_page
+from skuwise.agent.service.totals import Totals
 from skuwise.rules.base.errors import NothingToDo, SourceError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.fake_prometheus import (
@@ -233,7 +233,7 @@ def agent_page() -> Series:
         totals.add_tick(
             Tick(float(second), 1.0, {"GPU-agent": values}, {"mlx5_0/1": fabric}, {"mlx5_0/1": "ACTIVE"}, host)
         )
-    text = render_metrics(totals.read(), ProcessCost(0.0, 0.0, 0, 0.0), {}, PLAIN)
+    text = generate_latest(make_page(totals, {})).decode()
     return of_page(text, 600.0, instance="agent-1:9409", job="skuwise")
 
 

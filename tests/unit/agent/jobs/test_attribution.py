@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from skuwise.agent.jobs.attribution import NodeAttribution
@@ -14,6 +15,8 @@ USERS = {0: "root", 1000: "ada", 1001: "grace"}
 POD_UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
 CONTAINER = "c0ffee" * 10 + "abcd"
 POD_SLICE = f"kubepods-besteffort-pod{POD_UID.replace('-', '_')}.slice"
+SLUID = "s8FXKTA79XAR00"
+STEPD = "0::/system.slice/slurmstepd.scope"
 
 
 @pytest.fixture
@@ -37,42 +40,37 @@ def only(proc: Procfs, *processes: GpuProcess) -> Workload:
     return workload
 
 
+# Plain processes: where the work begins.
+
+
 def test_eight_workers_of_one_launcher_are_one_workload(proc: Procfs) -> None:
     proc.process(700, ppid=600, argv=["/usr/bin/python3", "/opt/bin/torchrun", "--nproc_per_node=8", "train.py"])
     for rank in range(8):
         proc.process(701 + rank, ppid=700, argv=["/usr/bin/python3", "-u", "train.py"], start=1001)
-    workloads, uses = attribution(proc).attribute([on(rank, 701 + rank, rank * 1024) for rank in range(8)])
-    assert len(workloads) == 1
-    (found,) = workloads
+    (found,), uses = attribution(proc).attribute([on(rank, 701 + rank, rank * 1024) for rank in range(8)])
     assert (found.name, found.framework, found.user, found.scheduler) == ("train.py", "torchrun", "ada", "process")
     assert [(u.gpu_uuid, u.mem_used_bytes, u.shared, u.basis) for u in uses] == [
         (f"GPU-{i}", i * 1024, False, "process") for i in range(8)
     ]
 
 
-def test_a_script_is_part_of_the_work_and_a_login_shell_is_not(proc: Procfs) -> None:
-    proc.process(700, comm="bash", ppid=600, argv=["bash", "run_all.sh"])
+@pytest.mark.parametrize(
+    ("parent", "workloads"),
+    [
+        ({"comm": "bash", "argv": ["bash", "run_all.sh"]}, 1),  # a script is part of the work
+        ({"comm": "bash", "argv": ["-bash"]}, 2),  # a login shell is not
+        ({"argv": ["batchd"], "uid": 0}, 2),  # nor another user's process
+        ({"argv": ["younger"], "start": 9000}, 2),  # nor one that got the PID of the parent
+        *(({"comm": comm}, 2) for comm in ("jupyter-lab", "tmux: server", "containerd-shim", "slurmstepd")),
+    ],
+)
+def test_where_the_work_begins(proc: Procfs, parent: dict[str, Any], workloads: int) -> None:
+    proc.process(700, ppid=1, **parent)
     for i in range(2):
         proc.process(701 + i, ppid=700, argv=["python", f"job{i}.py"])
-    assert only(proc, on(0, 701), on(1, 702)).name == "run_all.sh"
-
-
-@pytest.mark.parametrize("comm", ["jupyter-lab", "tmux: server", "containerd-shim", "supervisord", "slurmstepd"])
-def test_work_ends_at_what_only_holds_it(proc: Procfs, comm: str) -> None:
-    proc.process(700, comm=comm, ppid=1, argv=[comm])
-    for i in range(2):
-        proc.process(701 + i, ppid=700, argv=["python", "-m", "ipykernel_launcher"])
-    workloads, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
-    assert len(workloads) == 2
-
-
-def test_work_ends_at_another_user_and_at_a_reused_pid(proc: Procfs) -> None:
-    proc.process(700, ppid=1, uid=0, argv=["batchd"])
-    proc.process(701, ppid=700, argv=["python", "a.py"])
-    assert only(proc, on(0, 701)).name == "a.py"
-    proc.process(710, ppid=1, argv=["younger"], start=9000)
-    proc.process(711, ppid=710, argv=["python", "b.py"], start=10)
-    assert only(proc, on(0, 711)).name == "b.py"
+    found, _ = attribution(proc).attribute([on(0, 701), on(1, 702)])
+    assert len(found) == workloads
+    assert workloads == 2 or found[0].name == "run_all.sh"
 
 
 def test_identity_is_the_same_for_another_agent_and_differs_by_boot_cluster_and_start(proc: Procfs) -> None:
@@ -96,110 +94,89 @@ def test_workers_stay_together_when_the_launcher_ends(proc: Procfs) -> None:
     shutil.rmtree(proc.root / "700")
     for i in range(2):
         proc.process(701 + i, ppid=1, argv=["python", "w.py"])
-    after, _ = found.attribute([on(0, 701), on(1, 702)])
-    assert after == before
+    assert found.attribute([on(0, 701), on(1, 702)])[0] == before
+
+
+# Jobs, pods and containers by their cgroups.
 
 
 @pytest.mark.parametrize(
-    "cgroup",
+    ("cgroup", "scheduler", "key"),
     [
-        "0::/system.slice/slurmstepd.scope/job_3385/step_0/user/task_0",
-        "0::/system.slice/node7_slurmstepd.scope/job_3385/step_extern/user",
-        "5:devices:/slurm/uid_1000/job_3385/step_batch/task_0\n0::/",
-        "9:memory:/slurm_node7/uid_1000/job_3385/step_0",
+        (f"{STEPD}/job_3385/step_0/user/task_0", "slurm", "3385"),
+        ("0::/system.slice/node7_slurmstepd.scope/job_3385/step_extern/user", "slurm", "3385"),
+        ("5:devices:/slurm/uid_1000/job_3385/step_batch/task_0\n0::/", "slurm", "3385"),
+        ("9:memory:/slurm_node7/uid_1000/job_3385/step_0", "slurm", "3385"),
+        (f"{STEPD}/{SLUID}/step_batch", "slurm", SLUID),
+        (f"0::/kubepods.slice/{POD_SLICE}/cri-containerd-{CONTAINER}.scope", "kubernetes", POD_UID),
+        (f"0::/kubepods/besteffort/pod{POD_UID}/{CONTAINER}", "kubernetes", POD_UID),
+        (f"0::/../../pod{POD_UID}/{CONTAINER}", "kubernetes", POD_UID),
+        (f"0::/kubepods.slice/{POD_SLICE}/crio-{CONTAINER}.scope/container", "kubernetes", POD_UID),
+        (f"0::/system.slice/containerd.service/{POD_SLICE}:cri-containerd:{CONTAINER}", "kubernetes", POD_UID),
+        (f"0::/kubelet/kubepods/burstable/pod{POD_UID}/{CONTAINER}", "kubernetes", POD_UID),
+        (f"11:cpu:/kubepods/pod{POD_UID}/{CONTAINER}\n0::/", "kubernetes", POD_UID),
+        (f"0::/system.slice/docker-{CONTAINER}.scope", "docker", CONTAINER),
+        (f"4:cpu:/docker/{CONTAINER}", "docker", CONTAINER),
+        (f"0::/mygroup/{CONTAINER}", "docker", CONTAINER),  # --cgroup-parent (case 10)
+        (f"9:cpu:/mygroup/below/{CONTAINER}\n0::/", "docker", CONTAINER),
+        (f"0::/machine.slice/libpod-{CONTAINER}.scope/container", "docker", CONTAINER),
+        (f"0::/user.slice/user@1000.service/user.slice/libpod-{CONTAINER}.scope", "docker", CONTAINER),
+        (f"7:memory:/libpod_parent/libpod-{CONTAINER}", "docker", CONTAINER),
+        (f"0::/system.slice/nerdctl-{CONTAINER}.scope", "docker", CONTAINER),
+        (f"0::/default/{CONTAINER}", "docker", CONTAINER),
+        (f"0::/system.slice/cri-containerd-{CONTAINER}.scope", "docker", CONTAINER),
+        (f"0::/system.slice/crio-{CONTAINER}.scope", "docker", CONTAINER),
+        # No user names himself into another's job: not below a task of his own, nor in his own slice.
+        (f"{STEPD}/job_24/step_batch/user/task_0/slurmstepd.scope/job_99", "slurm", "24"),
+        (f"{STEPD}/{SLUID}/step_0/user/task_0/slurmstepd.scope/job_99", "slurm", SLUID),
+        ("0::/user.slice/user@1000.service/app.slice/slurmstepd.scope/job_99/step_0", "process", ""),
+        (f"0::/user.slice/user-1000.slice/user@1000.service/pod{POD_UID}", "process", ""),
+        (f"0::/mygroup/{CONTAINER[:63]}", "process", ""),
     ],
 )
-def test_a_slurm_job_is_the_same_on_every_node_and_step(proc: Procfs, cgroup: str) -> None:
-    proc.process(700, ppid=1, argv=["python", "train.py"], cgroup=cgroup, start=31337)
-    found = only(proc, on(0, 700))
-    proc.process(
-        900, ppid=1, argv=["python", "train.py"], cgroup="0::/system.slice/slurmstepd.scope/job_3385/step_9/user"
-    )
-    assert (found.scheduler, found.job_id, found.name) == ("slurm", "3385", "job 3385")
-    assert only(proc, on(0, 900)).workload_id == found.workload_id
+def test_whose_a_cgroup_is(proc: Procfs, cgroup: str, scheduler: str, key: str) -> None:
+    proc.process(699, comm="tini", ppid=1, uid=0, argv=["tini", "--"], cgroup=cgroup)
+    for i in range(2):
+        proc.process(700 + i, ppid=699, uid=0, argv=["vllm", "serve", "org/m"], cgroup=cgroup, start=1000 + i)
+    found, _ = attribution(proc).attribute([on(0, 700), on(1, 701)])
+    assert {one.scheduler for one in found} == {scheduler}
+    if scheduler == "process":
+        assert len(found) == 2
+        return
+    (one,) = found
+    assert one.framework == "vllm"
+    assert one.user == ("root" if scheduler == "slurm" else None)
+    assert (one.job_id, one.name) == ((key, f"job {key}") if scheduler == "slurm" else (None, "vllm org/m"))
 
 
-def test_a_user_does_not_name_himself_into_another_job(proc: Procfs) -> None:
-    task = "0::/system.slice/n1_slurmstepd.scope/job_24/step_batch/user/task_0"
-    proc.process(700, argv=["python", "t.py"], cgroup=f"{task}/slurmstepd.scope/job_99")
-    assert only(proc, on(0, 700)).job_id == "24"
-    own = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/slurmstepd.scope"
-    for pid, name in ((701, "job_99"), (702, "s8FXKTA79XAR00")):
-        proc.process(pid, argv=["python", "t.py"], cgroup=f"{own}/{name}/step_0")
-        assert only(proc, on(0, pid)).scheduler == "process"
-    task = "0::/system.slice/slurmstepd.scope/s8FXKTA79XAR00/step_0/user/task_0"
-    proc.process(703, argv=["python", "t.py"], cgroup=f"{task}/slurmstepd.scope/job_99")
-    assert only(proc, on(0, 703)).job_id == "s8FXKTA79XAR00"
-    pod = "0::/user.slice/user-1000.slice/user@1000.service/pod0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f"
-    proc.process(704, argv=["python", "t.py"], cgroup=pod)
-    assert only(proc, on(0, 704)).scheduler == "process"
+def test_a_job_is_the_same_on_every_node_and_step(proc: Procfs) -> None:
+    proc.process(700, argv=["python", "train.py"], cgroup=f"{STEPD}/job_3385/step_0", start=31337)
+    proc.process(900, ppid=600, argv=["bash", "x.sh"], cgroup=f"{STEPD}/job_3385/step_9/user")
+    assert only(proc, on(0, 700)).workload_id == only(proc, on(0, 900)).workload_id
 
 
 def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Procfs) -> None:
     variables = {
         "SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "llama-7b\x1b[31m", "SLURM_JOB_ACCOUNT": "nlp", "HF_TOKEN": "hf_secret",
     }  # fmt: skip
-    cgroup = "0::/slurmstepd.scope/s8FXKTA79XAR00/step_batch"
-    proc.process(700, argv=["python", "t.py"], cgroup=cgroup, environ=variables)
+    proc.process(700, argv=["python", "t.py"], cgroup=f"{STEPD}/{SLUID}/step_batch", environ=variables)
     found = only(proc, on(0, 700))
     assert (found.job_id, found.name, found.account) == ("42", "llama-7b[31m", "nlp")
     assert "hf_secret" not in repr(found)
-    proc.process(701, argv=["python", "t.py"], cgroup=cgroup)
+    proc.process(701, argv=["python", "t.py"], cgroup=f"{STEPD}/{SLUID}/step_batch")
     bare = only(proc, on(0, 701))
-    assert bare.job_id == "s8FXKTA79XAR00"
-    assert bare.workload_id == found.workload_id
+    assert (bare.job_id, bare.workload_id) == (SLUID, found.workload_id)
 
 
-@pytest.mark.parametrize(
-    "cgroup",
-    [
-        f"0::/kubepods.slice/kubepods-besteffort.slice/{POD_SLICE}/cri-containerd-{CONTAINER}.scope",
-        f"0::/kubepods/besteffort/pod{POD_UID}/{CONTAINER}",
-        f"0::/../../pod{POD_UID}/{CONTAINER}",
-        f"0::/kubepods.slice/{POD_SLICE}/crio-{CONTAINER}.scope/container",
-        f"0::/system.slice/containerd.service/{POD_SLICE}:cri-containerd:{CONTAINER}",
-        f"0::/kubepods.slice/kubepods-besteffort.slice/{POD_SLICE}/docker-{CONTAINER}.scope",
-        f"0::/kubelet/kubepods/burstable/pod{POD_UID}/{CONTAINER}",
-        f"11:cpu:/kubepods/pod{POD_UID}/{CONTAINER}\n0::/",
-    ],
-)
-def test_a_pod_by_both_cgroup_drivers(proc: Procfs, cgroup: str) -> None:
-    proc.process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=cgroup)
-    found = only(proc, on(0, 700))
-    assert (found.scheduler, found.user, found.framework, found.name) == ("kubernetes", None, "vllm", "vllm org/m")
-    plain = NodeAttribution(proc.root, BOOT_ID, "hal", USERS.get)
-    proc.process(701, uid=0, argv=["x"], cgroup=f"0::/kubepods/pod{POD_UID}/other")
-    (same,), _ = plain.attribute([on(0, 701)])
-    assert same.workload_id == found.workload_id
+# Who shares a GPU, and with how much memory.
 
 
-@pytest.mark.parametrize(
-    "cgroup",
-    [
-        f"0::/system.slice/docker-{CONTAINER}.scope",
-        f"4:cpu:/docker/{CONTAINER}",
-        f"0::/machine.slice/libpod-{CONTAINER}.scope/container",
-        f"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{CONTAINER}.scope",
-        f"7:memory:/libpod_parent/libpod-{CONTAINER}",
-        f"0::/system.slice/nerdctl-{CONTAINER}.scope",
-        f"0::/default/{CONTAINER}",
-        f"0::/system.slice/cri-containerd-{CONTAINER}.scope",
-        f"0::/system.slice/crio-{CONTAINER}.scope",
-    ],
-)
-def test_a_container(proc: Procfs, cgroup: str) -> None:
-    proc.process(699, comm="tini", ppid=1, uid=0, argv=["tini", "--"], cgroup=cgroup)
-    for i in range(2):
-        proc.process(700 + i, ppid=699, uid=0, argv=["tritonserver"], cgroup=cgroup)
-    found = only(proc, on(0, 700), on(1, 701))
-    assert (found.scheduler, found.user, found.framework) == ("docker", None, "triton")
-
-
-def test_a_gpu_with_two_workloads_is_shared(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "a.py"])
-    proc.process(701, ppid=600, argv=["python", "b.py"], uid=1001)
-    _, uses = attribution(proc).attribute([on(0, 700), on(0, 701), on(1, 701)])
-    assert {(u.gpu_uuid, u.shared) for u in uses} == {("GPU-0", True), ("GPU-1", False)}
+def test_three_jobs_on_one_gpu_are_three_workloads_and_each_shares_it(proc: Procfs) -> None:
+    for job in range(3):
+        proc.process(700 + job, argv=["python", "t.py"], cgroup=f"{STEPD}/job_{job + 1}/step_0")
+    workloads, uses = attribution(proc).attribute([*(on(0, 700 + job) for job in range(3)), on(1, 702)])
+    assert {one.job_id for one in workloads} == {"1", "2", "3"}
+    assert [(use.gpu_uuid, use.shared) for use in uses] == [("GPU-0", True)] * 3 + [("GPU-1", False)]
 
 
 def test_memory_counts_a_process_once_and_is_unknown_where_a_part_is(proc: Procfs) -> None:
@@ -210,6 +187,59 @@ def test_memory_counts_a_process_once_and_is_unknown_where_a_part_is(proc: Procf
     assert use.mem_used_bytes == 130
     _, (use,) = found.attribute([on(0, 700, 100), on(0, 701, None)])
     assert use.mem_used_bytes is None
+
+
+JOB = f"{STEPD}/job_7/step_0"
+POD = f"0::/kubepods/pod{POD_UID}/{CONTAINER}"
+CONTROL = {"comm": "nvidia-cuda-mps", "argv": ["nvidia-cuda-mps-control", "-d"]}
+SERVER = {"comm": "nvidia-cuda-mps", "argv": ["nvidia-cuda-mps-server"]}
+
+
+@pytest.mark.parametrize(
+    ("parent", "helper", "client", "workloads", "bytes_of_client"),
+    [
+        # Root's own; the server of root's daemon runs as the user whom it serves.
+        ({**CONTROL, "uid": 0}, {**SERVER, "uid": 0}, JOB, 1, 20),
+        ({**CONTROL, "uid": 0}, SERVER, JOB, 1, 20),
+        ({}, {"comm": "nv-hostengine", "uid": 0}, JOB, 1, 20),
+        ({}, {"comm": "nvidia-persiste", "uid": 0}, JOB, 1, 20),
+        # A user's own is part of his job, or of his other work on the GPU.
+        ({**CONTROL, "cgroup": JOB}, {**SERVER, "cgroup": JOB}, JOB, 1, 21),
+        (CONTROL, SERVER, "0::/user.slice", 1, 21),
+        # Nobody hides work by a name: not from others, not in a container, not below sudo that waits for a password.
+        ({}, {**SERVER, "uid": 1001}, JOB, 2, 20),
+        ({}, {"comm": "nv-hostengine"}, "0::/user.slice", 2, 20),
+        ({}, {**SERVER, "uid": 0, "cgroup": POD}, JOB, 2, 20),
+        ({**CONTROL, "uid": 0, "tty": 34816}, {**SERVER, "uid": 1001}, JOB, 2, 20),
+    ],
+)
+def test_the_drivers_own_helpers_are_no_tenants(
+    proc: Procfs, parent: dict[str, Any], helper: dict[str, Any], client: str, workloads: int, bytes_of_client: int
+) -> None:
+    proc.process(800, ppid=1, **parent)
+    proc.process(801, ppid=800, **helper)
+    for pid in (700, 701):
+        proc.process(pid, ppid=600 + pid % 700, argv=["python", "t.py"], cgroup=client)
+    proc.process(601, ppid=1, comm="srun")
+    if client == "0::/user.slice":
+        proc.process(701, ppid=700, argv=["python", "t.py"], cgroup=client)
+    found, uses = attribution(proc).attribute([on(0, 801, 1), on(0, 700, 10), on(0, 701, 10)])
+    assert len(found) == len(uses) == workloads
+    assert {use.shared for use in uses} == {workloads > 1}
+    assert max(use.mem_used_bytes or 0 for use in uses) == bytes_of_client
+
+
+def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs) -> None:
+    proc.process(801, ppid=1, uid=0, comm="nvidia-cuda-mps", argv=["nvidia-cuda-mps-server"])
+    found = attribution(proc)
+    for _ in range(2):
+        assert found.attribute([on(0, 801)]) == ((), ())
+    assert found.absences == frozenset()
+    proc.process(802, ppid=1, comm="nvidia-cuda-mps", argv=["nvidia-cuda-mps-server"])
+    assert only(proc, on(0, 802)).user == "ada"
+
+
+# What cannot be read.
 
 
 def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
@@ -249,9 +279,6 @@ def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> No
     served = next(w.workload_id for w in workloads if "vllm" in (w.command or ""))
     assert found.holder_of([700]) == found.holder_of([701]) == found.holder_of([700, 900, 12345]) == served
     assert found.holder_of([900]) is None
-    assert found.holder_of([]) is None
     assert found.holder_of([700, 800]) is None  # two at one port are nobody's for certain
     proc.process(700, ppid=600, argv=["python", "-m", "http.server"], start=3000)  # its number was given again
-    assert found.holder_of([700]) is None
-    shutil.rmtree(proc.root / "700")
     assert found.holder_of([700]) is None

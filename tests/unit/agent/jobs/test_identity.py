@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from skuwise.agent.jobs.identity import LABELS_FILE, identify
 from skuwise.agent.jobs.listening_sockets import Listeners
-from skuwise.agent.model import FabricPort, Gpu, Node
+from skuwise.agent.model import FabricPort, Gpu, Node, Role
 from skuwise.rules.catalog.types import Fabric, FigureSource, NodeSku
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, Sysfs, azure_like, efa_like, put
+from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, Sysfs, put
 
 
 def sku(
@@ -32,61 +32,49 @@ CATALOG = (
     sku("nebius/gpu-h100", gpu="H100-PCIe", count=1, fabric="none", rate=None),
 )
 GPUS = tuple(Gpu(f"GPU-{i}", i, "NVIDIA H100 80GB HBM3", "H100-SXM5") for i in range(8))
-IB = tuple(FabricPort(f"mlx5_{i}", 1, "compute", "InfiniBand", 50e9) for i in range(8))
 
 
 def node(tmp_path: Path, **given: Any) -> Node:
     arguments: dict[str, Any] = {
         "config_node": "", "config_cluster": "", "config_sku": "", "sysfs": tmp_path / "sys",
-        "procfs": Procfs(tmp_path / "proc").root, "etc": tmp_path / "etc", "environ": {}, "gpus": GPUS, "ports": IB,
-        "node_skus": CATALOG,
+        "procfs": Procfs(tmp_path / "proc").root, "etc": tmp_path / "etc", "environ": {}, "gpus": GPUS,
+        "ports": ports(50e9), "node_skus": CATALOG,
     }  # fmt: skip
     return identify(**(arguments | given))
 
 
-def test_the_name_is_of_the_environment_then_configured_then_the_host(tmp_path: Path) -> None:
+def test_name_machine_and_boot(tmp_path: Path) -> None:
     assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, config_node="c").node == "k8s-7"
     assert node(tmp_path, config_node="c").node == "c"
-    assert node(tmp_path).node == "gpu-node-17"
-
-
-def test_machine_and_boot(tmp_path: Path) -> None:
     put(tmp_path / "etc/machine-id", "0123456789ABCDEF0123456789abcdef")
     found = node(tmp_path)
-    assert (found.machine_id, found.boot_id) == ("0123456789abcdef0123456789abcdef", BOOT_ID)
+    assert (found.node, found.boot_id) == ("gpu-node-17", BOOT_ID)
+    assert found.machine_id == "0123456789abcdef0123456789abcdef"
     put(tmp_path / "etc/machine-id", "uninitialized")
     assert node(tmp_path).machine_id is None
 
 
-def test_aws_names_its_instance_type_in_dmi(tmp_path: Path) -> None:
-    efa_like(tmp_path / "sys")
-    found = node(tmp_path)
-    assert (found.provider, found.instance_type) == ("aws", "p5.48xlarge")
-    assert (found.node_sku, found.node_sku_source) == ("aws/p5.48xlarge", "dmi")
-
-
-def test_azure_is_known_and_its_shape_tells_the_size(tmp_path: Path) -> None:
-    azure_like(tmp_path / "sys")
-    found = node(tmp_path)
-    assert (found.provider, found.node_sku, found.node_sku_source) == (
-        "azure", "azure/Standard_ND96isr_H100_v5", "shape",
-    )  # fmt: skip
-    assert found.instance_type == "Standard_ND96isr_H100_v5"
+AZURE = "7783-7084-3265-9085-8269-3286-77"
 
 
 @pytest.mark.parametrize(
-    ("dmi", "provider"),
+    ("dmi", "provider", "sku", "source"),
     [
-        ({"sys_vendor": "Google", "product_name": "Google Compute Engine"}, "gcp"),
-        ({"chassis_asset_tag": "OracleCloud.com"}, "oci"),
-        ({"sys_vendor": "Microsoft Corporation", "product_name": "Virtual Machine"}, None),
-        ({"sys_vendor": "NVIDIA", "product_name": "DGXH100"}, None),
-        ({"sys_vendor": "Xen", "product_name": "HVM domU"}, None),
+        (("Amazon EC2", "p5.48xlarge", ""), "aws", "aws/p5.48xlarge", "dmi"),
+        (("Microsoft Corporation", "Virtual Machine", AZURE), "azure", "azure/Standard_ND96isr_H100_v5", "shape"),
+        (("Microsoft Corporation", "Virtual Machine", ""), None, None, "ambiguous-shape"),
+        (("Google", "Google Compute Engine", ""), "gcp", None, "unknown-shape"),
+        (("", "", "OracleCloud.com"), "oci", None, "unknown-shape"),
+        (("Xen", "HVM domU", ""), None, None, "ambiguous-shape"),
     ],
 )
-def test_providers_by_their_marks(tmp_path: Path, dmi: dict[str, str], provider: str | None) -> None:
-    Sysfs(tmp_path / "sys").dmi(**dmi)
-    assert node(tmp_path, node_skus=()).provider == provider
+def test_the_firmware_names_a_provider_or_a_type(
+    tmp_path: Path, dmi: tuple[str, str, str], provider: str | None, sku: str | None, source: str
+) -> None:
+    Sysfs(tmp_path / "sys").dmi(sys_vendor=dmi[0], product_name=dmi[1], chassis_asset_tag=dmi[2])
+    found = node(tmp_path)
+    assert (found.provider, found.node_sku, found.node_sku_source) == (provider, sku, source)
+    assert sku is None or found.instance_type == sku.partition("/")[2]
 
 
 def test_labels_name_a_sku_or_a_type(tmp_path: Path) -> None:
@@ -98,26 +86,33 @@ def test_labels_name_a_sku_or_a_type(tmp_path: Path) -> None:
     assert (found.node_sku, found.provider) == ("coreweave/gd-8xh100ib", "coreweave")
 
 
-def test_an_ambiguous_shape_names_no_sku(tmp_path: Path) -> None:
-    found = node(tmp_path)
-    assert (found.node_sku, found.node_sku_source) == (None, "ambiguous-shape")
+def ports(rate: float | None, role: Role = "compute") -> tuple[FabricPort, ...]:
+    return tuple(FabricPort(f"mlx5_{i}", 1, role, "InfiniBand", rate) for i in range(8))
 
 
-def test_firmware_without_a_mark_rules_marked_providers_out(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "sku", "source"),
+    [
+        # Firmware without a mark rules marked providers out.
+        ({"node_skus": [one for one in CATALOG if one.provider != "lambda"]}, "coreweave/gd-8xh100ib", "shape"),
+        ({}, None, "ambiguous-shape"),
+        # The fabric is part of the shape.
+        ({"ports": ()}, "lambda/gpu_8x_h100", "shape"),
+        ({"ports": ports(25e9)}, None, "unknown-shape"),
+        ({"ports": ports(None)}, None, "ambiguous-shape"),
+        ({"ports": ports(50e9, "unknown")}, None, "ambiguous-shape"),
+        # Of GPUs that cannot be read no shape is known.
+        ({"ports": (), "unread_gpus": 1}, None, None),
+        ({"gpus": ()}, None, None),
+    ],
+)
+def test_a_shape_names_a_sku_where_one_alone_fits(
+    tmp_path: Path, given: dict[str, Any], sku: str | None, source: str | None
+) -> None:
     Sysfs(tmp_path / "sys").dmi(sys_vendor="Dell Inc.", product_name="PowerEdge XE9680")
-    without_lambda = [s for s in CATALOG if s.provider != "lambda"]
-    assert node(tmp_path, node_skus=without_lambda).node_sku == "coreweave/gd-8xh100ib"
-
-
-def test_the_fabric_is_part_of_the_shape(tmp_path: Path) -> None:
-    Sysfs(tmp_path / "sys").dmi(sys_vendor="QEMU")
-    assert node(tmp_path, ports=()).node_sku == "lambda/gpu_8x_h100"
-    slow = [FabricPort(p.device, 1, "compute", "InfiniBand", 25e9) for p in IB]
-    assert node(tmp_path, ports=slow).node_sku_source == "unknown-shape"
-    down = [FabricPort(p.device, 1, "compute", "InfiniBand", None) for p in IB]
-    assert node(tmp_path, ports=down).node_sku_source == "ambiguous-shape"
-    untold = [FabricPort("mlx5_0", 1, "unknown")]
-    assert node(tmp_path, ports=untold).node_sku_source == "ambiguous-shape"
+    found = node(tmp_path, **given)
+    assert (found.node_sku, found.node_sku_source) == (sku, source)
+    assert found.gpu_count == len(given.get("gpus", GPUS)) + given.get("unread_gpus", 0)
 
 
 HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -141,12 +136,16 @@ def process(root: Path, pid: int, *, inode: int | None = None, argv: tuple[str, 
 UID = os.getuid()
 
 
-def test_the_holder_of_the_listening_socket(tmp_path: Path) -> None:
+def test_the_holder_of_the_listening_socket_and_that_it_is_found_anew(tmp_path: Path) -> None:
     table(tmp_path, (8000, "0A", UID, 111), (8000, "01", UID, 222), (8001, "0A", UID, 333))
     process(tmp_path, 10, inode=111)
     process(tmp_path, 11, inode=222)
     process(tmp_path, 12, inode=333, argv=("vllm", "serve", "--port", "8000"))
-    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
+    listeners = Listeners(tmp_path)
+    assert listeners.pids(8000, 0.0) == frozenset({10})
+    table(tmp_path, (8000, "0A", UID, 222))
+    assert listeners.pids(8000, 59.0) == frozenset({10})
+    assert listeners.pids(8000, 60.0) == frozenset({11})
 
 
 @pytest.mark.parametrize("argv", [("vllm", "serve", "m", "--port", "8000"), ("sglang", "--port=8000")])

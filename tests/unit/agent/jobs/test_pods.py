@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.agent.jobs.dra import SliceDevice
 from skuwise.agent.jobs.ids import gang_id, series_id, workload_id
-from skuwise.agent.jobs.kubernetes_child import SIZE_LIMIT, main
+from skuwise.agent.jobs.kubernetes_files import SIZE_LIMIT, main
 from skuwise.agent.jobs.pods import Objects, Pod, PodOwner, PodWork, spelled, team_of_pod, works_of
-from skuwise.agent.jobs.scheduler_claims import Devices
+from skuwise.agent.jobs.scheduler_claims import Devices, SliceDevice
 from skuwise.agent.model import Gpu
 
 CREATED = 1_790_000_000.0
@@ -47,21 +47,20 @@ def owners(*links: tuple[str, str, str | None, str]) -> Objects:
         (pod("a", "Job", "set-w-0"), owners(("Job", "set-w-0", "JobSet", "set")), "JobSet", "set", 1),
         (pod("a", "Job", "m-launcher"), owners(("Job", "m-launcher", "MPIJob", "m")), "MPIJob", "m", 1),
         (pod("a", "PyTorchJob", "llm"), Objects(), "PyTorchJob", "llm", 1),
-        (pod("a", "TFJob", "tf"), Objects(), "TFJob", "tf", 1),
         (pod("a", "RayCluster", "tune-raycluster-x4k2b"), Objects(), "RayCluster", "tune", 1),
-        (pod("a", "RayCluster", "shared"), Objects(), "RayCluster", "shared", 1),
         (pod("db-0", "StatefulSet", "db"), Objects(), "StatefulSet", "db", 0),
         (pod("n-0", "StatefulSet", "n", labels={"notebook_name": "n"}), Objects(), "Notebook", "n", 0),
         (pod("n-0", "StatefulSet", "n"), owners(("StatefulSet", "n", "Notebook", "n")), "Notebook", "n", 0),
-        (pod("a", "DaemonSet", "d"), Objects(), "DaemonSet", "d", 0),
         # A pod group of Kueue; StatefulSets have one as well, whose pods are replicas.
         (pod("a", labels=GROUP), Objects(), "PodGroup", "g", 1),
         (pod("a", "Workflow", "w", labels=GROUP), Objects(), "Workflow", "w", 1),
         (pod("db-0", "StatefulSet", "db", labels=GROUP), Objects(), "StatefulSet", "db", 0),
         (pod("a", "Workflow", "w"), Objects(), "Workflow", "w", 0),
-        (pod("bare-7d4b9c6f5d-x2k4m"), Objects(), "Pod", "bare-7d4b9c6f5d-x2k4m", 0),
         (pod("static-node-1", "Node", "node-1"), Objects(), "Pod", "static-node-1", 0),
-        (pod("web-7d4b9c6f5d-x2k4m", is_told=False), Objects(), None, "web", 0),
+        (pod("vllm-70b-7d4b9c6f5d-x2k4m", is_told=False), Objects(), None, "vllm-70b", 0),
+        (pod("trainer-0", is_told=False), Objects(), None, "trainer", 0),
+        (pod("job-3-x2x9q", is_told=False), Objects(), None, "job", 0),
+        (pod("a-b-c", is_told=False), Objects(), None, "a-b-c", 0),
         # What owns several Deployments does not make them one.
         (
             pod("a", "ReplicaSet", "d-1"),
@@ -94,7 +93,7 @@ def test_a_gangs_run_is_named_by_its_oldest_pod_that_asks_for_gpus() -> None:
     key = gang_id("c", "ml", "MPIJob", "m", "u-m-worker-0")
     for order in itertools.permutations([launcher, *workers]):
         assert {one.workload_id for one in works_of("c", order, Objects())} == {key}
-    without = [Pod(one.namespace, one.name, None, one.owner, created_seconds=one.created_seconds) for one in workers]
+    without = [replace(one, uid=None) for one in workers]
     assert work(without[3], *without[:3]).workload_id == gang_id("c", "ml", "MPIJob", "m", f"{CREATED:.0f}")
 
 
@@ -112,15 +111,16 @@ def test_a_worker_that_is_replaced_stays_in_the_run_and_a_gang_that_begins_anew_
 
 def test_a_job_is_a_gang_where_its_pods_run_at_a_time() -> None:
     together = [pod(f"j-{n}", "Job", "j") for n in range(3)]
-    assert all(one.gang for one in works_of("c", together, Objects()))
-    in_turn = [
-        pod(f"j-{n}", "Job", "j", created_seconds=CREATED + 3600 * n, ended_seconds=CREATED + 3600 * n + 3500)
-        for n in range(3)
-    ]
-    assert not any(one.gang for one in works_of("c", in_turn, Objects()))
-    told = Objects(parallelism={("ml", "j"): 2})
-    assert work(in_turn[0], objects=told).gang
-    assert not work(together[0], *together[1:], objects=Objects(parallelism={("ml", "j"): 1})).gang
+    begins = [CREATED + 3600 * n for n in range(3)]
+    in_turn = [pod("j", "Job", "j", created_seconds=at, ended_seconds=at + 3500) for at in begins]
+    for pods, told, is_gang in (
+        (together, None, True),
+        (together, 1, False),
+        (in_turn, None, False),
+        (in_turn, 2, True),
+    ):
+        objects = Objects(parallelism={("ml", "j"): told} if told else {})
+        assert {one.gang for one in works_of("c", pods, objects)} == {is_gang}
 
 
 @pytest.mark.parametrize("told", [False, True])
@@ -138,26 +138,15 @@ def test_a_group_of_a_leader_worker_set_is_one_gang_with_and_without_its_owners(
     assert {(one.name, one.kind) for one in found} == {("big", "LeaderWorkerSet")}
 
 
-def test_a_team_is_the_pods_label_else_its_namespaces() -> None:
+def test_a_team_is_the_pods_label_else_its_namespaces_spelled_as_kube_state_metrics_does() -> None:
     objects = Objects(labels={"ml": {"team": "ml-team", "example_com_cost_center": "42"}})
-    own = pod("a", labels={"team": "search"})
-    assert team_of_pod(own, objects, ["team"]) == "search"
+    doubtful = pod("a", labels={"owner_conflict1": "x", "owner_conflict2": "y"})
+    assert team_of_pod(pod("a", labels={"team": "search"}), objects, ["team"]) == "search"
     assert team_of_pod(pod("a"), objects, ["owner", "team"]) == "ml-team"
     assert team_of_pod(pod("a"), objects, ["example.com/costCenter"]) == "42"
-    assert team_of_pod(pod("a"), objects, []) is None
-    doubtful = pod("a", labels={"owner_conflict1": "x", "owner_conflict2": "y"})
-    assert team_of_pod(doubtful, Objects(), ["owner"]) is None
-
-
-@pytest.mark.parametrize(
-    ("label", "told"),
-    [
-        ("team", "team"), ("app.kubernetes.io/part-of", "app_kubernetes_io_part_of"), ("costCenter", "cost_center"),
-        ("Team", "team"), ("a__b", "a__b"), ("x2Y", "x2_y"),
-    ],
-)  # fmt: skip
-def test_labels_are_spelled_as_kube_state_metrics_does(label: str, told: str) -> None:
-    assert spelled(label) == told
+    assert team_of_pod(pod("a"), objects, []) is team_of_pod(doubtful, Objects(), ["owner"]) is None
+    labels = {"app.kubernetes.io/part-of": "app_kubernetes_io_part_of", "Team": "team", "a__b": "a__b", "x2Y": "x2_y"}
+    assert {one: spelled(one) for one in labels} == labels
 
 
 GPUS = [Gpu(f"GPU-{n}", n, "H100", minor=(0, 1, 3, 2)[n], pci_bus_id=f"00000000:{n}A:00.0") for n in range(4)]
@@ -170,34 +159,25 @@ MIGS = [
 
 
 @pytest.mark.parametrize(
-    ("name", "uuid"),
+    ("name", "told", "uuid"),
     [
-        ("gpu-0", "GPU-0"), ("gpu-1", "GPU-1"), ("gpu-2", None), ("gpu-3", None), ("gpu-9", None),
-        ("gpu-0-mig-1g10gb-15-2", None), ("gpu-0-mig-1g10gb-me-20-2", "MIG-c"), ("gpu-1-mig-9-0-4", "MIG-d"),
-        ("gpu-0-mig-19-0-1", None), ("gpu-1-mig-1g10gb-15-0", None), ("gpu-vfio-0", None), ("gpu-0'", None), ("", None),
+        # Without a ResourceSlice a name counts where minor number and index agree.
+        ("gpu-0", None, "GPU-0"), ("gpu-1", None, "GPU-1"), ("gpu-2", None, None), ("gpu-3", None, None),
+        ("gpu-9", None, None), ("gpu-0-mig-1g10gb-15-2", None, None), ("gpu-0-mig-1g10gb-me-20-2", None, "MIG-c"),
+        ("gpu-1-mig-9-0-4", None, "MIG-d"), ("gpu-0-mig-19-0-1", None, None), ("gpu-1-mig-1g10gb-15-0", None, None),
+        ("gpu-vfio-0", None, None), ("gpu-0'", None, None), ("", None, None),
+        ("gpu-2", SliceDevice("GPU-2"), "GPU-2"),
+        ("gpu-0", SliceDevice("GPU-elsewhere"), None),
+        ("gpu-0-mig-19-0-1", SliceDevice("MIG-b"), "MIG-b"),
+        ("gpu-2", SliceDevice(pci_bus_id="0000:3a:00.0"), "GPU-3"),
+        ("gpu-3-mig-3g40gb-9-0", SliceDevice(parent_uuid="GPU-1", profile="3g.40gb"), "MIG-d"),
+        ("gpu-0-mig-1g10gb-19-0", SliceDevice(parent_uuid="GPU-0", profile="1g.10gb"), None),
+        ("gpu-0", SliceDevice(), None),
     ],
 )  # fmt: skip
-def test_a_name_of_dra_counts_where_minor_and_index_agree(name: str, uuid: str | None) -> None:
-    devices = Devices([*GPUS, *MIGS])
+def test_devices_of_dra_claims(name: str, told: SliceDevice | None, uuid: str | None) -> None:
+    devices = Devices([*GPUS, *MIGS], {f"node/{name}": told} if told else {})
     assert devices.resolve([f"dra:node/{name}"]) == (((uuid,), ()) if uuid else ((), (f"dra:node/{name}",)))
-    assert bool(devices.doubt(f"dra:node/{name}")) == (uuid is None)
-
-
-@pytest.mark.parametrize(
-    ("told", "name", "uuid"),
-    [
-        (SliceDevice("GPU-2"), "gpu-2", "GPU-2"),
-        (SliceDevice("GPU-elsewhere"), "gpu-0", None),
-        (SliceDevice("MIG-b"), "gpu-0-mig-19-0-1", "MIG-b"),
-        (SliceDevice(pci_bus_id="0000:3a:00.0"), "gpu-2", "GPU-3"),
-        (SliceDevice(parent_uuid="GPU-1", profile="3g.40gb"), "gpu-3-mig-3g40gb-9-0", "MIG-d"),
-        (SliceDevice(parent_uuid="GPU-0", profile="1g.10gb"), "gpu-0-mig-1g10gb-19-0", None),
-        (SliceDevice(), "gpu-0", None),
-    ],
-)
-def test_a_resource_slice_tells_which_device_it_is(told: SliceDevice, name: str, uuid: str | None) -> None:
-    devices = Devices([*GPUS, *MIGS], {f"node/{name}": told})
-    assert devices.resolve([f"dra:node/{name}"])[0] == ((uuid,) if uuid else ())
 
 
 UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
@@ -233,39 +213,26 @@ def written(path: Path, *items: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "", "[]", "7", '{"items": 7}', '{"items": [7, null, {"kind": 7}, {"kind": "Pod"}]}', "[" * 100_000,
-        '{"items": [{"kind": "Pod", "metadata": {"name": "x", "ownerReferences": [7, {"kind": 7}], "labels": [1]}}]}',
-        '{"items": [{"kind": "Pod", "metadata": {"name": "x", "creationTimestamp": "never"}, "spec": {"containers":'
-        ' [{"resources": {"limits": 3, "claims": {}}}]}, "status": {"phase": "Failed", "containerStatuses": [1]}}]}',
-        '{"items": [{"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 1e400}}]}',
-    ],
-)  # fmt: skip
-def test_a_file_of_another_shape_gives_nothing_and_never_fails(
-    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_another_shape_give_nothing_and_never_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(what: str) -> dict[str, Any]:
+        assert main(what, str(path), "n1", "c", "team") == 0
+        return json.loads(capsys.readouterr().out)
+
     path = tmp_path / "odd.json"
-    path.write_text(text)
-    for what in ("pods", "slices"):
-        assert main(what, str(path), "n1", "team") == 0
-        answer = json.loads(capsys.readouterr().out)
-        assert "error" in answer or not (answer.get("devices") or answer.get("pods"))
-
-
-def test_a_file_that_is_too_large_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "large.json"
+    pods = {"kind": "Pod", "metadata": {"name": "x", "ownerReferences": [7, {"kind": 7}], "labels": [1]}, "spec": 7}
+    job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"parallelism": 1e400}}
+    for text in ("", "[]", "7", '{"items": 7}', "[" * 100_000, json.dumps({"items": [7, None, pods, job]})):
+        path.write_text(text)
+        for answer in (said("pods"), said("slices")):
+            assert answer["error"] or not (answer["slices"] or answer["by_uid"])
     with path.open("wb") as file:
         file.truncate(SIZE_LIMIT + 1)
-    main("pods", str(path), "n1")
-    assert "larger than 64 MiB" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("phase", [[], {}, None, 1, "x" * 5000])
-def test_a_pod_of_another_shape_does_not_end_the_reading_of_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], phase: object
-) -> None:
-    odd = {**pod_files("odd", None), "status": {"phase": phase}}
-    assert main("pods", str(written(tmp_path / "odd.json", odd, pod_files("well", None))), "n1") == 0
-    assert "well" in {one["name"] for one in json.loads(capsys.readouterr().out)["pods"]}
+    assert "larger than 64 MiB" in said("pods")["error"]
+    # A pod of another shape does not end the reading of others; a NIC's resource has NVIDIA's prefix too.
+    odd = [{**pod_files(f"odd{n}", None), "status": {"phase": phase}} for n, phase in enumerate(([], {}, None, 1))]
+    nic = {"name": "main", "resources": {"limits": {"nvidia.com/hostdev": 1}}}
+    elsewhere = item("Pod", "nic", spec={"nodeName": "n2", "containers": [nic]})
+    written(path, *odd, elsewhere, pod_files("well", ("Job", "\x1bj"), image="a\u202e:1"))
+    found = {one["pod"]: one for one in said("pods")["by_uid"].values()}
+    assert set(found) == {"odd0", "odd1", "odd2", "odd3", "well"}
+    assert (found["well"]["name"], found["well"]["image"]) == ("j", "a:1")

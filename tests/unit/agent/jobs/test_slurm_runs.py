@@ -11,8 +11,8 @@ import pytest
 from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.procfs import read_variables
-from skuwise.agent.jobs.slurm_allocations import SlurmAllocations
+from skuwise.agent.jobs.processes import read_variables
+from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Node, Workload, WorkloadUse
 from skuwise.agent.store.writer import Writer
@@ -47,8 +47,8 @@ class SlurmNode:
             return read_variables(procfs, pid)
 
         slurm = SlurmAllocations(
-            self.folder, procfs, self.root / "cgroup", variables, TRUSTED,
-            settings=SlurmConfReader(self.root / "etc", host="n1"), number_of=lambda _: None, wall=lambda: T0 + 100,
+            self.folder, procfs, self.root / "cgroup", TRUSTED,
+            settings=SlurmConfReader(self.root / "etc", host="n1"), wall=lambda: T0 + 100,
         )  # fmt: skip
         allocations = Allocations(
             slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
@@ -238,16 +238,6 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
         (f"GPU-{gpu}", basis) for gpu in (0, 1) for basis in ("allocation", "process")
     }
     assert not any(use.shared for use in uses)
-
-
-def test_without_cgroups_the_environment_names_the_job_of_its_own_user(node: SlurmNode) -> None:
-    node.prolog(22, "0", T0)
-    node.child(501, 1, uid=1000, environ={"SLURM_JOB_ID": "22"})  # it left its step's session
-    (workload,), _ = node.see((0, 501))
-    assert workload.job_id == "22"
-    node.child(502, 1, uid=1001, environ={"SLURM_JOB_ID": "22"})
-    workloads, _ = node.see((0, 501), (0, 502))
-    assert {workload.scheduler for workload in workloads} == {"slurm", "process"}
 
 
 # What the database says of it.

@@ -1,0 +1,117 @@
+"""Values of settings, as files, variables and flags have them, made into typed fields: each layer over the one before.
+
+A group of settings is a frozen dataclass. A field's type says what its value may be (msgspec converts and checks it);
+its name without ``_seconds`` or ``_bytes`` is the setting's, or ``metadata["key"]``. Spans and sizes may be texts
+(``30s``, ``1GiB``), lists may be texts with commas. What no type can say is read by ``metadata["parse"]``, a function
+of the value and its place that raises UsageError.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from ...rules.base.errors import UsageError
+from ...rules.base.sanitize import clean, quoted
+from ...rules.base.suggestions import suggest
+from ...rules.base.toml import line_of
+from .address import Address, parse_listen
+from .durations import parse_bytes, parse_duration
+
+Layer = tuple[str, Mapping[str, Any]]  # where it stands, as errors name it; values by setting
+_T = TypeVar("_T")
+_NOUNS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list",
+          "object": "a table", "null": "nothing"}  # fmt: skip
+
+
+def keys_of(kind: type) -> Mapping[str, Field[Any]]:
+    """The settings of a group by name."""
+    return {one.metadata.get("key", re.sub("_(seconds|bytes)$", "", one.name)): one for one in fields(kind)}
+
+
+def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T:
+    """The group with the last word of each setting. `prefix` stands before a setting's name in errors.
+
+    Raises `UsageError` for an unknown setting, with the nearest known one, and for a value that cannot be.
+    """
+    known, hints = keys_of(kind), _hints(kind)
+    found: dict[str, Any] = {}
+    for origin, table in layers:
+        for key, value in table.items():
+            where = f"in {origin}{line_of(table, key)}"
+            if key not in known:
+                remedy = suggest(key, known) or f"Known are {', '.join(sorted(known))}."
+                raise UsageError(f"Unknown setting {quoted(prefix + key)} {where}.", remedy)
+            one = known[key]
+            found[one.name] = _converted(one, hints[one.name], value, f"{prefix}{key} {where}")
+    return kind(**found)
+
+
+@cache
+def _hints(kind: type) -> Mapping[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # noqa: ANN401 - a type, and a TOML value
+    texts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
+    if not all(text.isprintable() for text in texts):
+        raise UsageError(f"{what} holds a control character.", "Remove it.")
+    if isinstance(value, str):
+        if one.name.endswith("_seconds") and value.strip() != "0":
+            value = _told_where(parse_duration, value, what)
+        elif one.name.endswith("_bytes"):
+            value = _told_where(parse_bytes, value, what)
+        elif hint is bool:
+            value = {"yes": "true", "no": "false"}.get(value.lower(), value)
+        elif get_origin(hint) is tuple:
+            value = [part.strip() for part in value.split(",") if part.strip()]
+    if "parse" in one.metadata:
+        return one.metadata["parse"](value, what)
+    try:
+        return msgspec.convert(value, hint, strict=False, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        if choices:
+            near = suggest(clean(value), choices) or f"Choose {', '.join(choices)}."
+            raise UsageError(f"Invalid {what}: unknown value {quoted(clean(value))}.", near) from None
+        unit = " of seconds" if one.name.endswith("_seconds") else ""
+        raise UsageError(f"Invalid {what}: {_plain(str(error), unit)}.", "Correct it.") from None
+
+
+def _told_where(parse: Callable[[str], float], value: str, what: str) -> float:
+    try:
+        return parse(value)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error.message}", error.remedy) from None
+
+
+def _decode(kind: type, value: object) -> object:
+    """What msgspec does not know by itself. Raises ValueError, which msgspec tells the place of."""
+    if kind is Path and isinstance(value, (str, Path)) and str(value):
+        return Path(value)
+    if kind is Address:
+        try:
+            return parse_listen(clean(value))
+        except UsageError as error:
+            raise ValueError(str(error).rstrip(".")) from None
+    if kind is ZoneInfo and isinstance(value, str):
+        try:
+            return ZoneInfo(value)
+        except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+            raise ValueError('expected a time zone, such as "Europe/Berlin"') from None
+    raise ValueError("expected the name of a file" if kind is Path else "expected text")
+
+
+def _plain(text: str, unit: str) -> str:
+    """msgspec's sentence in words: ``Expected `float` >= 0.1`` is "expected a number of seconds >= 0.1"."""
+    text = re.sub(r" - at `.*`$", "", text)
+    text = re.sub(r"`([a-z]+)(?: \| null)?`", lambda m: _NOUNS.get(m[1], m[1]), text)
+    text = text.replace("Invalid enum value", "unknown value").replace("a number", f"a number{unit}", 1)
+    return text[:1].lower() + text[1:]

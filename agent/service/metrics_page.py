@@ -1,0 +1,281 @@
+"""The page of metrics of the running agent: which families there are, and how totals become their samples.
+
+Ratios stand as integrals over time (seconds of activity), byte rates as bytes, power as joules; beside each stands the
+time in which it was observed. So a mean over any window is exact however rarely the page is read. Gauges are for
+looking only. Nothing here names a user or a command.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+from prometheus_client import Metric, ProcessCollector
+
+from ..base.address import Address
+from ..metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
+from ..model import Absence, Gpu
+from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
+from ..statistics.signal_stats import autocorrelation_peak, second_grid
+from .page_server import Labels, Page, PageServer, cleaned
+from .totals import EDGES, DeviceTotals, Distribution, GpuTotals, Totals
+
+# nvml.h, nvmlClocksEventReasons.
+THROTTLE_BITS: Mapping[int, str] = {
+    0x1: "gpu_idle",
+    0x2: "applications_clocks_setting",
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x10: "sync_boost",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+    0x100: "display_clock_setting",
+}
+_DISTRIBUTIONS = {
+    "gpu_util": "gpu_util",
+    "sm_active": "sm_active",
+    "tensor_active": "tensor_active",
+    "dram_active": "dram_active",
+    "nvlink": "the larger direction of NVLink traffic over its bandwidth one way",
+    "mem_used": "memory used over memory installed",
+}
+_MOMENTS = (
+    ("seconds", "seconds", "time in which both are known"),
+    ("first", "tensor_seconds", "tensor_active, summed over time"),
+    ("second", "traffic_bytes", "traffic (the larger direction), summed over time"),
+    ("first_squared", "tensor_squared_seconds", "the square of tensor_active, summed over time"),
+    ("second_squared", "traffic_squared_seconds", "the square of the traffic rate, summed over time"),
+    ("product", "product_bytes", "tensor_active times the traffic rate, summed over time"),
+)
+_NOTHING: frozenset[Absence] = frozenset()
+
+
+class MetricsPage:
+    """`totals` is fed by the recorder; between `start` and `stop` the page is served.
+
+    Totals outlive the page: one that is served with other settings goes on with them. The agent counts as healthy while
+    its last tick is at most `max_gap_seconds` old.
+    """
+
+    def __init__(self, address: Address, totals: Totals, max_gap_seconds: float) -> None:
+        self.totals = totals
+        self._server = PageServer(
+            address,
+            lambda ended: make_page(totals, ended),
+            version=lambda: totals.ticks,
+            is_healthy=lambda: totals.seconds_since_tick() <= max_gap_seconds,
+        )
+
+    @property
+    def absences(self) -> frozenset[Absence]:
+        """Why there is no page, while there is none."""
+        fault = self._server.fault
+        return _NOTHING if fault is None else frozenset((fault,))
+
+    def start(self, say: Callable[[str], None]) -> None:
+        """Serve in a thread of its own, and say where, or why not."""
+        self._server.start()
+        fault = self._server.fault
+        say(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{self._server.address}/metrics")
+
+    def stop(self) -> None:
+        """Serve no longer."""
+        self._server.stop()
+
+
+def make_page(totals: Totals, ended: Mapping[str, int]) -> Page:
+    """The whole page. `ended`: how connections to it have ended, by outcome."""
+    page = Page({"node": totals.node.node})
+    with totals.lock:
+        _add_gpus(page, totals)
+        _add_fabric(page, totals)
+        _add_host(page, totals)
+        _add_work(page, totals)
+        _add_cost(page, totals, ended)
+    page.families += ProcessCollector(registry=None).collect()
+    return page
+
+
+def _add_histogram(page: Page, name: str, text: str, samples: Iterable[tuple[Labels, Distribution]]) -> None:
+    """One histogram of ratios, with the upper edges `EDGES`."""
+    family = Metric(f"skuwise_{name}", text, "histogram", "ratio")
+    bounds = [*(repr(edge) for edge in EDGES), "+Inf"]
+    for labels, one in samples:
+        whole, count = page.base | labels, 0
+        for bound, more in zip(bounds, one.counts, strict=True):
+            count += more
+            family.add_sample(f"{family.name}_bucket", {**whole, "le": bound}, count)
+        family.add_sample(f"{family.name}_count", whole, count)
+        family.add_sample(f"{family.name}_sum", whole, one.total)
+    if family.samples:
+        page.families.append(family)
+
+
+def _add_integrals(
+    page: Page, integrals: Iterable[Integral], devices: Sequence[tuple[Labels, DeviceTotals]], now: int
+) -> None:
+    """Each metric's integral, the seconds behind it, and its gauge where the device was read in the tick `now`."""
+    for one in integrals:
+        total, observed = (name.removeprefix("skuwise_").removesuffix("_total") for name in (one.total, one.observed))
+        sums = [(labels, device.integrals.get(one.metric)) for labels, device in devices]
+        page.add(total, f"Summed over time: {one.meaning}.", sums, one.unit, kind="counter")
+        seconds = [(labels, device.seconds.get(one.metric)) for labels, device in devices]
+        page.add(observed, f"Time in which {one.metric} had a value.", seconds, "seconds", kind="counter")
+        if one.gauge:
+            last = [(labels, device.last.get(one.metric)) for labels, device in devices if device.last_tick == now]
+            stem = one.gauge.removeprefix("skuwise_")
+            page.add(stem, f"Now: {one.meaning}.", last, one.gauge_unit)
+
+
+def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
+    """What every series of a GPU carries, beside its node."""
+    about = {} if gpu is None else {"gpu_index": gpu.index, "sku": gpu.sku, "kind": gpu.kind}
+    return cleaned({"gpu_uuid": uuid, **about})
+
+
+def _add_gpus(page: Page, totals: Totals) -> None:
+    known = totals.gpus_known
+    info = ("name", "parent_uuid", "mig_profile", "pci_bus_id", "driver_version")
+    here = [(gpu_labels(one.uuid, one), one) for one in known.values()]
+    infos = [(labels | cleaned({name: getattr(one, name) for name in info}), 1) for labels, one in here]
+    page.add("gpu", "A GPU or MIG instance that is here.", infos, kind="info")
+    for name, unit in (("mem_total", "bytes"), ("power_limit", "watts"), ("nvlink", "bytes_per_second")):
+        field = f"{name}_{unit}"
+        values = [(labels, getattr(one, field)) for labels, one in here]
+        page.add(f"gpu_{name}", f"Reported by the driver: {field}.", values, unit)
+    gpus = [(gpu_labels(uuid, known.get(uuid)), one) for uuid, one in totals.gpus.items()]
+    for name, unit, text, value in (
+        ("gpu_observed", "seconds", "Time in which the GPU was observed.", lambda t: t.observed_seconds),
+        ("gpu_energy", "joules", "Energy by the GPU's own counter.",
+         lambda t: t.energy_joules if t.energy_seconds else None),
+        ("gpu_energy_observed", "seconds", "Time that the energy counter covers.", lambda t: t.energy_seconds or None),
+        ("gpu_busy", "seconds", "Time with sm_active at 5 % or more.",
+         lambda t: t.busy_seconds if "sm_active" in t.seconds else None),
+        ("gpu_sm_active_squared", "seconds", "Square of sm_active, summed over time.",
+         lambda t: t.sm_squared if "sm_active" in t.seconds else None),
+        ("gpu_throttled", "seconds", "Time with a power, thermal or hardware slowdown reason.",
+         lambda t: t.throttled_seconds if "throttle_reasons" in t.seconds else None),
+        ("gpu_throttle_reasons_observed", "seconds", "Time in which the throttle reasons were known.",
+         lambda t: t.seconds.get("throttle_reasons")),
+    ):  # fmt: skip
+        page.add(name, text, [(labels, value(one)) for labels, one in gpus], unit, kind="counter")
+    _add_integrals(page, GPU_INTEGRALS, gpus, totals.ticks)
+    reasons = [
+        (labels | {"reason": THROTTLE_BITS.get(bit, hex(bit))}, seconds)
+        for labels, one in gpus
+        for bit, seconds in sorted(one.throttle_reasons.items())
+    ]
+    page.add("gpu_throttle_reason", "Time with this reason for the GPU's clocks.", reasons, "seconds", kind="counter")
+    for name, meaning in _DISTRIBUTIONS.items():
+        held = [(labels, one.distributions[name]) for labels, one in gpus if name in one.distributions]
+        _add_histogram(page, f"gpu_{name}_distribution", f"Ticks by {meaning}.", held)
+    for pair, other in (("nvlink", "NVLink"), ("fabric", "the node's compute ports")):
+        both = [(labels, m) for labels, one in gpus if (m := getattr(one, f"tensor_{pair}")).seconds]
+        for field, ending, meaning in _MOMENTS:
+            values = [(labels, getattr(moments, field)) for labels, moments in both]
+            page.add(f"gpu_tensor_{pair}_{ending}", f"Of tensor_active and {other}: {meaning}.", values, kind="counter")
+    _add_rhythm(page, [(labels, one) for labels, one in gpus if one.last_tick == totals.ticks])
+    _add_events(page, totals)
+
+
+def _add_rhythm(page: Page, gpus: Sequence[tuple[Labels, GpuTotals]]) -> None:
+    least, most = PERIOD_LAGS["minute"]
+    periods: list[tuple[Labels, float]] = []
+    strengths: list[tuple[Labels, float]] = []
+    for labels, one in gpus:
+        grid = second_grid([value for _, value in one.recent], [ts for ts, _ in one.recent])
+        enough = sum(value is not None for value in grid) >= PERIOD_SAMPLES["minute"]
+        peak = autocorrelation_peak(grid, least, most) if enough else None
+        if peak is not None:
+            periods.append((labels, peak[0]))
+            strengths.append((labels, peak[1]))
+    idle = [(labels, one.idle_run_seconds) for labels, one in gpus if "sm_active" in one.last]
+    page.add("gpu_idle_run", "How long sm_active has been below 5 % by now.", idle, "seconds")
+    page.add("gpu_period", "Period of the last minute's tensor activity.", periods, "seconds")
+    page.add("gpu_period_strength", "Height of its autocorrelation, 0..1.", strengths, "ratio")
+
+
+def _add_events(page: Page, totals: Totals) -> None:
+    """XIDs by number, and events by kind; XID and double-bit ECC from 0 on, so that the first one is an increase."""
+    known = totals.gpus_known
+    whole = [uuid for uuid, gpu in known.items() if gpu.kind == "gpu"]
+    by_kind = {(uuid, kind): 0 for uuid in whole for kind in ("xid", "ecc-double-bit")}
+    xids: list[tuple[Labels, float]] = []
+    for (uuid, kind, code), count in totals.events.items():
+        by_kind[uuid, kind] = by_kind.get((uuid, kind), 0) + count
+        if kind == "xid":
+            xids.append((gpu_labels(uuid, known.get(uuid)) | {"xid": code}, count))
+    kinds = [(gpu_labels(uuid, known.get(uuid)) | {"event": kind}, count) for (uuid, kind), count in by_kind.items()]
+    page.add("gpu_events", "Events that the driver reported, by kind.", kinds, kind="counter")
+    page.add("gpu_xid_events", "XID errors that the driver reported, by number.", xids, kind="counter")
+
+
+def _add_fabric(page: Page, totals: Totals) -> None:
+    labels: dict[str, Labels] = {}
+    for key in (*totals.ports_known, *totals.ports):
+        device, _, port = key.rpartition("/")
+        labels[key] = cleaned({"device": device, "port": port})
+    known = [(labels[key], port) for key, port in totals.ports_known.items()]
+    infos = [(base | cleaned({"role": one.role, "link_layer": one.link_layer}), 1) for base, one in known]
+    page.add("fabric_port", "A port of a NIC, and whom it serves.", infos, kind="info")
+    rates = [(base, one.line_rate_bytes_per_second) for base, one in known]
+    page.add("fabric_line_rate", "The port's line rate, one way.", rates, "bytes_per_second")
+    ports = [(labels[key], one) for key, one in totals.ports.items()]
+    for name, text, field, over in (
+        ("state_observed", "Time in which the port's state was known.", "state_seconds", "state_seconds"),
+        ("active", "Time in which the port was ACTIVE.", "active_seconds", "state_seconds"),
+        ("util_observed", "Time in which traffic and line rate were known.", "util_seconds", "util_seconds"),
+        ("silent", "Time with less than 0.1 % of the line rate.", "silent_seconds", "util_seconds"),
+    ):
+        values = [(base, getattr(one, field) if getattr(one, over) else None) for base, one in ports]
+        page.add(f"fabric_{name}", text, values, "seconds", kind="counter")
+    _add_integrals(page, FABRIC_INTEGRALS, ports, totals.ticks)
+    held = [(base, one.util) for base, one in ports if one.util_seconds]
+    _add_histogram(page, "fabric_util_distribution", "Ticks by traffic over the line rate.", held)
+
+
+def _add_host(page: Page, totals: Totals) -> None:
+    node, host = totals.node, totals.host
+    told = ("cluster", "node_sku", "node_sku_source", "provider", "region", "instance_type", "agent_version")
+    labels = cleaned({name: getattr(node, name) for name in told})
+    page.add("node", "The node that this page is about.", [(labels, 1)], kind="info")
+    page.add("node_gpus", "GPUs that the node should have.", node.gpu_count)
+    seen = host.observed_seconds or None
+    page.add("host_observed", "Time in which the host was observed.", seen, "seconds", kind="counter")
+    _add_integrals(page, HOST_INTEGRALS, [({}, host)], totals.ticks)
+
+
+def _add_work(page: Page, totals: Totals) -> None:
+    now = totals.observed_seconds
+    uses = [(cleaned(asdict(key)), seconds) for key, seconds in totals.uses.all(now).items()]
+    page.add("workload_gpu", "Time in which the workload was on the GPU.", uses, "seconds", kind="counter")
+
+    def labels(key: tuple[str, str, str, str]) -> Labels:
+        return cleaned(dict(zip(("scope", "subject", "metric", "reason"), key, strict=True)))
+
+    current = [(labels(key), 1) for key in totals.absences.current()]
+    page.add("absence", "1 while a value is missing; metric * is all of the subject's.", current)
+    lasting = [(labels(key), seconds) for key, seconds in totals.absences.all(now).items()]
+    page.add("absence", "How long a value was missing for this reason.", lasting, "seconds", kind="counter")
+
+
+def _add_cost(page: Page, totals: Totals, ended: Mapping[str, int]) -> None:
+    children, stats = resource.getrusage(resource.RUSAGE_CHILDREN), totals.stats
+    ended_cpu = children.ru_utime + children.ru_stime
+    page.add(
+        "agent_children_cpu", "CPU time of the agent's ended child processes.", ended_cpu, "seconds", kind="counter"
+    )
+    page.add("agent_ticks", "Ticks kept.", totals.ticks, kind="counter")
+    page.add("agent_observed", "Time that the kept ticks cover.", totals.observed_seconds, "seconds", kind="counter")
+    page.add("agent_missed_ticks", "Ticks that could not be taken.", totals.missed_ticks, kind="counter")
+    last = totals.last_ts if totals.ticks else None
+    page.add("agent_last_tick_timestamp", "When the last tick ended, Unix time.", last, "seconds")
+    longest, latest = (None, None) if stats is None else (stats.tick_seconds, stats.late_seconds)
+    page.add("agent_longest_tick", "Longest tick of the last reported minute.", longest, "seconds")
+    page.add("agent_latest_tick", "How late ticks were at most in that minute.", latest, "seconds")
+    left_out = totals.absences.left_out + totals.uses.left_out
+    page.add("exporter_left_out", "Absences and uses for which there is no room.", left_out)
+    outcomes = [({"outcome": outcome}, count) for outcome, count in sorted(ended.items())]
+    page.add("exporter_connections", "Connections to this page by how they ended.", outcomes, kind="counter")

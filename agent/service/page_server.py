@@ -1,0 +1,237 @@
+"""Serves a page of metrics over HTTP: two paths, a limit of connections, and the page made at most once a tick.
+
+What clients cost beyond that is bounded by CPUQuota of the unit, or by the container's limit.
+"""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import socketserver
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import Metric
+from prometheus_client.exposition import generate_latest
+
+from ..base.address import Address
+from ..base.safe_text import NAME_LIMIT, clean_text
+from ..model import Absence
+
+MAX_CONNECTIONS = 16
+REQUEST_SECONDS = 20.0  # from connection to the last byte; Prometheus itself waits 10 s by default
+BIND_AGAIN_SECONDS = 30.0
+# Every scraper reads it, and writing OpenMetrics costs twice as much.
+_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+
+Labels = dict[str, str]
+
+
+class Page:
+    """Families in their order. `base`: labels of every sample."""
+
+    def __init__(self, base: Mapping[str, object]) -> None:
+        self.families: list[Metric] = []
+        self.base = cleaned(base)
+
+    def add(
+        self,
+        name: str,
+        text: str,
+        samples: Iterable[tuple[Mapping[str, str], float | None]] | float | None,
+        unit: str = "",
+        kind: str = "gauge",
+    ) -> None:
+        """One family, ``skuwise_NAME`` and its unit; labels are clean. Values of None, and families without values, are
+        left out."""
+        family = Metric(f"skuwise_{name}", text, kind, unit)
+        series = family.name + {"counter": "_total", "info": "_info"}.get(kind, "")
+        for labels, value in samples if isinstance(samples, Iterable) else (({}, samples),):
+            if value is not None:
+                family.add_sample(series, {**self.base, **labels}, value)
+        if family.samples:
+            self.families.append(family)
+
+    def collect(self) -> Iterator[Metric]:
+        """As prometheus_client wants a collector."""
+        return iter(self.families)
+
+
+def cleaned(labels: Mapping[str, object], limit: int = NAME_LIMIT) -> Labels:
+    """Labels from outside: one line, printable, cut. What is None or empty is left out."""
+    return {
+        name: text for name, value in labels.items() if value is not None and (text := clean_text(str(value), limit))
+    }
+
+
+class PageServer:
+    """`page` is made, given how connections ended so far, when `version` is another one; `is_healthy` answers
+    /healthz. `fault`: why nobody listens."""
+
+    def __init__(
+        self,
+        address: Address,
+        page: Callable[[Mapping[str, int]], Page],
+        *,
+        version: Callable[[], object],
+        is_healthy: Callable[[], bool],
+        bind_again_seconds: float = BIND_AGAIN_SECONDS,
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self.address = address
+        self.fault: Absence | None = None
+        self.is_healthy = is_healthy
+        self.ended: Counter[str] = Counter()
+        self.request_seconds = request_seconds
+        self._page = page
+        self._version = version
+        self._bind_again = bind_again_seconds
+        self._made_of: object = None
+        self._answers: dict[bool, bytes] = {}
+        self._making = threading.Lock()
+        self._stopped = threading.Event()
+        self._server: _Server | None = None
+        self._thread = threading.Thread(target=self._serve, name="metrics-page", daemon=True)
+
+    def start(self) -> None:
+        """Listen, and serve in a thread of its own. What cannot be listened on is tried again; `fault` says why."""
+        self._bind()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serve no longer. Idempotent."""
+        self._stopped.set()
+        if self._server is not None:
+            self._server.shutdown()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def answer(self, *, compressed: bool) -> bytes:
+        """The page as text, made at most once for each `version`."""
+        with self._making:
+            version = self._version()
+            if version != self._made_of:
+                self._answers.clear()
+                self._made_of = version
+            if False not in self._answers:
+                self._answers[False] = generate_latest(self._page(self.ended))  # type: ignore[arg-type] - it collects
+            if compressed and True not in self._answers:
+                self._answers[True] = gzip.compress(self._answers[False], 1, mtime=0)
+            return self._answers[compressed]
+
+    def _bind(self) -> None:
+        try:
+            self._server = _Server(self)
+        except OSError as error:
+            self.fault = Absence(
+                "source", "exporter", "*", "not-listening",
+                f"The metrics page cannot listen on {self.address}: {error.strerror or error}.",
+                "Give --listen an address of this machine and a free port; it is tried again every 30 s.",
+            )  # fmt: skip
+        else:
+            self.fault = None
+            self.address = Address(self.address.host, self._server.server_port)
+
+    def _serve(self) -> None:
+        while self._server is None:
+            if self._stopped.wait(self._bind_again):
+                return
+            self._bind()
+        with self._server:
+            if not self._stopped.is_set():
+                self._server.serve_forever(poll_interval=1.0)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 32
+
+    def __init__(self, page: PageServer) -> None:
+        self.page = page
+        self._open: dict[socket.socket, float] = {}  # and when its time is up
+        host, port = page.address.host, page.address.port
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        self.address_family = found[0]
+        super().__init__(found[4], _Handler)  # type: ignore[arg-type] - an IPv6 address has four parts
+
+    def server_bind(self) -> None:
+        # HTTPServer's own asks the name server for this machine's name.
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver has it
+        if len(self._open) >= MAX_CONNECTIONS:
+            self.page.ended["refused"] += 1
+            self.shutdown_request(request)
+            return
+        self._open[request] = time.monotonic() + self.page.request_seconds
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
+        self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Once a second: who dawdles makes room."""
+        now = time.monotonic()
+        for request in [one for one, until in list(self._open.items()) if until <= now]:
+            self.page.ended["timed_out"] += 1
+            self._open.pop(request, None)
+            with suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002
+        """A client that went away is counted, not printed."""
+        self.page.ended["cut_off"] += 1
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server_version, sys_version = "skuwise", ""
+
+    @property
+    def _page(self) -> PageServer:
+        assert isinstance(self.server, _Server)
+        return self.server.page
+
+    def do_GET(self) -> None:
+        page, path = self._page, self.path.partition("?")[0]
+        if path == "/healthz":
+            healthy = page.is_healthy()
+            text = b"sampling\n" if healthy else b"no tick was kept of late\n"
+            self._send("health", 200 if healthy else 503, text)
+        elif path != "/metrics":
+            self._send("bad_request", 404, b"There are /metrics and /healthz here.\n")
+        else:
+            accepted = [one.strip() for one in self.headers.get("Accept-Encoding", "").lower().split(",")]
+            compressed = "gzip" in accepted
+            try:
+                body = page.answer(compressed=compressed)
+            except Exception as error:
+                self._send("failed", 500, f"The page could not be made: {type(error).__name__}.\n".encode())
+                return
+            self._send("scraped", 200, body, _PLAIN, {"Content-Encoding": "gzip"} if compressed else {})
+
+    def _send(
+        self,
+        outcome: str,
+        status: int,
+        body: bytes,
+        kind: str = "text/plain; charset=utf-8",
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        self.send_response(status)
+        fixed = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **fixed, **(more or {})}
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+        self._page.ended[outcome] += 1
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are counted on the page, not written to the log."""

@@ -1,0 +1,351 @@
+"""Running totals of all that was sampled, for a page that is read now and then: what a rare look must not lose.
+
+Each tick is added once; a mean over any window is the difference of an integral over the difference of its observed
+seconds. The loop adds and the page's thread reads, each under `Totals.lock`.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from threading import Lock
+from typing import Generic, TypeVar
+
+from ..metrics import BIN_EDGES, THROTTLE_MASK
+from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
+from ..sampler import Survey
+from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
+
+# Upper edges (le) of the distributions: the bins of the database, the last of which is open.
+EDGES: tuple[float, ...] = BIN_EDGES[1:]
+_RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
+# Devices and workloads that went away stay this long, so that their last seconds are scraped, and not for ever.
+FORGET_SECONDS = 3600.0
+MAX_HELD = 1024  # absences, and uses of GPUs by workloads: what is beyond is left out and counted
+RHYTHM_SECONDS = 60.0
+MAX_XIDS = 64  # told apart for each GPU; NVIDIA's catalog has fewer that matter
+
+EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
+AbsenceKey = tuple[str, str, str, str]  # scope, subject, metric, reason
+_K = TypeVar("_K")
+
+
+@dataclass(slots=True)
+class Distribution:
+    """How many ticks lay in each of the bins that `EDGES` part, and the sum of their values."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(EDGES) + 1))
+    total: float = 0.0
+
+    def add(self, ratio: float) -> None:
+        self.counts[bisect_left(EDGES, ratio)] += 1
+        self.total += ratio
+
+
+@dataclass(slots=True)
+class Moments:
+    """Of two signals, over the time in which both are known: what a correlation over any window is made from."""
+
+    seconds: float = 0.0
+    first: float = 0.0
+    second: float = 0.0
+    first_squared: float = 0.0
+    second_squared: float = 0.0
+    product: float = 0.0
+
+    def add(self, first: float, second: float, seconds: float) -> None:
+        self.seconds += seconds
+        self.first += first * seconds
+        self.second += second * seconds
+        self.first_squared += first * first * seconds
+        self.second_squared += second * second * seconds
+        self.product += first * second * seconds
+
+
+@dataclass(slots=True, eq=False)
+class DeviceTotals:
+    """Of one device: each metric's integral over time, and the seconds in which it had a value. `last`: the values of
+    the tick `last_tick`, which ended at `last_ts` (Unix seconds)."""
+
+    observed_seconds: float = 0.0
+    integrals: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    last: Mapping[str, float] = field(default_factory=dict)
+    last_tick: int = -1
+    last_ts: float = 0.0
+
+    def add(self, number: int, tick: Tick, values: Mapping[str, float]) -> None:
+        """Add one tick's values."""
+        seconds = tick.interval_seconds
+        self.observed_seconds += seconds
+        for name, value in values.items():
+            self.integrals[name] = self.integrals.get(name, 0.0) + value * seconds
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+        self.last, self.last_tick, self.last_ts = values, number, tick.ts
+
+
+@dataclass(slots=True, eq=False)
+class GpuTotals(DeviceTotals):
+    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm."""
+
+    recent: deque[tuple[float, float | None]] = field(default_factory=deque)
+    energy_joules: float = 0.0
+    energy_seconds: float = 0.0
+    busy_seconds: float = 0.0
+    sm_squared: float = 0.0
+    idle_run_seconds: float = 0.0
+    tensor_nvlink: Moments = field(default_factory=Moments)
+    tensor_fabric: Moments = field(default_factory=Moments)
+    distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
+    throttled_seconds: float = 0.0
+    throttle_reasons: dict[int, float] = field(default_factory=dict)  # seconds by bit, choices included
+
+    def add_gpu(
+        self, number: int, tick: Tick, values: Mapping[str, float], gpu: Gpu | None, fabric: float | None
+    ) -> None:
+        """`fabric`: bytes per second of the node's compute ports in this tick; None: not known."""
+        seconds, get = tick.interval_seconds, values.get
+        if self.last_tick != number - 1:
+            self.idle_run_seconds = 0.0  # a hole: what was not seen is not counted
+        self.add(number, tick, values)
+        sm, tensor, power = get("sm_active"), get("tensor_active"), get("power_watts")
+        idle = sm is not None and sm < ACTIVE_SM
+        self.idle_run_seconds = self.idle_run_seconds + seconds if idle else 0.0
+        if sm is not None:
+            self.sm_squared += sm * sm * seconds
+            self.busy_seconds += 0.0 if idle else seconds
+        for name in _RATIOS:
+            if (ratio := get(name)) is not None:
+                self.distributions[name].add(ratio)
+        sent, received = get("nvlink_tx_bytes_per_second"), get("nvlink_rx_bytes_per_second")
+        if sent is not None and received is not None:
+            if tensor is not None:
+                self.tensor_nvlink.add(tensor, max(sent, received), seconds)
+            if gpu is not None and gpu.nvlink_bytes_per_second:
+                self.distributions["nvlink"].add(max(sent, received) / gpu.nvlink_bytes_per_second)
+        if tensor is not None and fabric is not None:
+            self.tensor_fabric.add(tensor, fabric, seconds)
+        used = get("mem_used_bytes")
+        if used is not None and gpu is not None and gpu.mem_total_bytes:
+            self.distributions["mem_used"].add(used / gpu.mem_total_bytes)
+        joules = get("energy_joules")
+        if joules is not None:
+            self.energy_joules += joules
+            # The counter may step more rarely than we look; its mean power tells how long this step took.
+            self.energy_seconds += joules / power if power else seconds
+        reasons = int(get("throttle_reasons") or 0)
+        self.throttled_seconds += seconds if reasons & THROTTLE_MASK else 0.0
+        for place in range(reasons.bit_length()):
+            if reasons >> place & 1:
+                self.throttle_reasons[1 << place] = self.throttle_reasons.get(1 << place, 0.0) + seconds
+        self.recent.append((tick.ts, power if tensor is None else tensor))
+
+
+@dataclass(slots=True, eq=False)
+class PortTotals(DeviceTotals):
+    """One port's totals. It was ACTIVE for `active_seconds` of the `state_seconds` in which its state was known."""
+
+    active_seconds: float = 0.0
+    state_seconds: float = 0.0
+    silent_seconds: float = 0.0
+    util_seconds: float = 0.0
+    util: Distribution = field(default_factory=Distribution)
+
+    def add_port(self, number: int, tick: Tick, values: Mapping[str, float], line_rate: float | None) -> float | None:
+        """The larger direction's bytes per second; None where either is missing. `line_rate`: bytes per second."""
+        self.add(number, tick, values)
+        sent, received = values.get("tx_bytes_per_second"), values.get("rx_bytes_per_second")
+        if sent is None or received is None:
+            return None
+        traffic, seconds = max(sent, received), tick.interval_seconds
+        if line_rate:
+            self.util.add(traffic / line_rate)
+            self.util_seconds += seconds
+            self.silent_seconds += seconds if traffic / line_rate < SILENT_LINK else 0.0
+        return traffic
+
+
+class HeldSeconds(Generic[_K]):
+    """How long each of some things held, by key: counted when the set changes, not at each tick."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._since: dict[_K, float] = {}
+        self._ended: dict[_K, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
+
+    def replace(self, keys: Iterable[_K], now: float) -> None:
+        """From `now` on (seconds observed so far) these hold and no others."""
+        wanted = dict.fromkeys(keys)
+        for key in [key for key in self._since if key not in wanted]:
+            seconds = self._seconds(key, now)
+            del self._since[key]
+            self._ended.pop(key, None)
+            self._ended[key] = (seconds, now)
+        for key in wanted:
+            if key not in self._since and len(self._since) < MAX_HELD:
+                self._since[key] = now
+        self.left_out = len(wanted) - len(self._since)
+        for key, (_, ended) in list(self._ended.items()):
+            if len(self._ended) > MAX_HELD or now - ended > FORGET_SECONDS:
+                del self._ended[key]
+
+    def _seconds(self, key: _K, now: float) -> float:
+        before, _ = self._ended.get(key, (0.0, 0.0))
+        return before + (now - self._since[key] if key in self._since else 0.0)
+
+    def all(self, now: float) -> dict[_K, float]:
+        """Seconds of everything that holds, or held within the last hour."""
+        gone = [key for key, (_, ended) in self._ended.items() if now - ended <= FORGET_SECONDS]
+        return {key: self._seconds(key, now) for key in dict.fromkeys((*gone, *self._since))}
+
+    def current(self) -> Sequence[_K]:
+        return tuple(self._since)
+
+
+@dataclass(frozen=True, slots=True)
+class UseKey:
+    """One workload on one GPU. No name, user or command: a page is read by more people than a database."""
+
+    gpu_uuid: str
+    workload_id: str
+    series_id: str
+    scheduler: str
+    job_id: str
+    namespace: str
+    pod: str
+    framework: str
+    basis: str
+    shared: int
+
+
+class Totals:
+    """What was sampled since the process began. Feed it each tick once; read it under `lock`."""
+
+    def __init__(self, node: Node, interval_seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.lock = Lock()
+        self.node = node
+        self.gpus_known: dict[str, Gpu] = {}
+        self.ports_known: dict[str, FabricPort] = {}
+        self.ticks, self.missed_ticks = 0, 0
+        self.observed_seconds, self.last_ts = 0.0, 0.0
+        self.gpus: dict[str, GpuTotals] = {}
+        self.ports: dict[str, PortTotals] = {}
+        self.host = DeviceTotals()
+        self.events: dict[EventKey, int] = {}
+        self.stats: AgentStats | None = None
+        self.absences: HeldSeconds[AbsenceKey] = HeldSeconds()
+        self.uses: HeldSeconds[UseKey] = HeldSeconds()
+        self._monotonic = monotonic
+        self._ticked_at = monotonic()
+        self._interval_seconds = interval_seconds
+
+    def go_on(self, node: Node, interval_seconds: float) -> bool:
+        """After the agent took new settings: the same totals go on, so that nothing is lost between two looks.
+
+        False where this is another node now: its series are others, and begin at 0.
+        """
+        if (node.node, node.cluster) != (self.node.node, self.node.cluster):
+            return False
+        with self.lock:
+            self.node = node
+            self._ticked_at, self._interval_seconds = self._monotonic(), interval_seconds
+            # Nobody looked in between: no run of idleness reaches over it, and what was last seen is no longer now.
+            for one in (*self.gpus.values(), *self.ports.values(), self.host):
+                one.last_tick = -1
+            for gpu in self.gpus.values():
+                gpu.recent = self._recent(gpu.recent)
+            return True
+
+    def set_survey(self, survey: Survey) -> None:
+        """What is here from now on."""
+        with self.lock:
+            self.node = survey.node or self.node
+            self.gpus_known = {gpu.uuid: gpu for gpu in survey.gpus}
+            self.ports_known = {port.key: port for port in survey.ports}
+
+    def set_absences(self, absences: Iterable[Absence]) -> None:
+        """The whole set that holds from now on."""
+        with self.lock:
+            self.absences.replace(((a.scope, a.subject, a.metric, a.reason) for a in absences), self.observed_seconds)
+
+    def set_uses(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse]) -> None:
+        """Whose work is on which GPU from now on."""
+        named = {workload.workload_id: workload for workload in workloads}
+        keys = [_use_key(named[use.workload_id], use) for use in uses if use.workload_id in named]
+        with self.lock:
+            self.uses.replace(keys, self.observed_seconds)
+
+    def add_stats(self, stats: AgentStats) -> None:
+        """What watching cost since the last call."""
+        with self.lock:
+            self.stats = stats
+            self.missed_ticks += stats.missed_ticks
+
+    def add_events(self, events: Iterable[Event]) -> None:
+        """What the driver told. Beyond `MAX_XIDS` of a GPU further XIDs count as ``other``."""
+        with self.lock:
+            for event in events:
+                uuid = event.gpu_uuid or ""
+                code = "" if event.kind != "xid" else str(event.code) if event.code is not None else "other"
+                if code and (uuid, event.kind, code) not in self.events:
+                    told_apart = sum(one[0] == uuid and one[2] != "" for one in self.events)
+                    code = code if told_apart < MAX_XIDS else "other"
+                key = (uuid, event.kind, code)
+                self.events[key] = self.events.get(key, 0) + event.count
+
+    def add_tick(self, tick: Tick) -> None:
+        """One kept tick. Devices that left an hour ago are forgotten."""
+        with self.lock:
+            self._ticked_at = self._monotonic()
+            self.ticks += 1
+            self.observed_seconds += tick.interval_seconds
+            self.last_ts = tick.ts
+            fabric = self._add_fabric(tick)
+            for uuid, values in tick.gpus.items():
+                totals = self.gpus.get(uuid)
+                if totals is None:
+                    totals = self.gpus[uuid] = GpuTotals(recent=self._recent(()))
+                totals.add_gpu(self.ticks, tick, values, self.gpus_known.get(uuid), fabric)
+            if tick.host:
+                self.host.add(self.ticks, tick, tick.host)
+            self._forget(self.gpus_known, self.gpus)
+            self._forget(self.ports_known, self.ports)
+
+    def seconds_since_tick(self) -> float:
+        """How long ago the last tick was added, or the agent began."""
+        return self._monotonic() - self._ticked_at
+
+    def _recent(self, known: Iterable[tuple[float, float | None]]) -> deque[tuple[float, float | None]]:
+        return deque(known, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
+
+    def _add_fabric(self, tick: Tick) -> float | None:
+        """Adds the ports; the compute ports' bytes per second, None where none of them has any."""
+        for key, state in tick.port_states.items():
+            totals = self.ports.setdefault(key, PortTotals())
+            totals.state_seconds += tick.interval_seconds
+            totals.active_seconds += tick.interval_seconds if state == "ACTIVE" else 0.0
+        compute: list[float] = []
+        for key, values in tick.fabric.items():
+            port = self.ports_known.get(key)
+            line_rate = port.line_rate_bytes_per_second if port else None
+            traffic = self.ports.setdefault(key, PortTotals()).add_port(self.ticks, tick, values, line_rate)
+            if traffic is not None and port is not None and port.role == "compute":
+                compute.append(traffic)
+        return sum(compute) if compute else None
+
+    def _forget(self, known: Mapping[str, object], totals: dict[str, GpuTotals] | dict[str, PortTotals]) -> None:
+        for key in [key for key in totals if key not in known]:
+            if totals[key].last_ts < self.last_ts - FORGET_SECONDS:
+                del totals[key]
+                self.events = {event: count for event, count in self.events.items() if event[0] != key}
+
+
+def _use_key(workload: Workload, use: WorkloadUse) -> UseKey:
+    return UseKey(
+        use.gpu_uuid, workload.workload_id, workload.series_id, workload.scheduler, workload.job_id or "",
+        workload.namespace or "", workload.pod or "", workload.framework or "", use.basis, int(use.shared),
+    )  # fmt: skip
