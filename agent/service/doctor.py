@@ -19,7 +19,7 @@ from ..sampler import Sampled, Survey
 from ..sources.base import Fault
 from ..sources.nvml_privileges import explain
 from ..sources.registry import SOURCES
-from ..store.filesystem_check import place_line
+from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 from .slurm_checks import look_at_slurm
 

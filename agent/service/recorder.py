@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..jobs.attribution import NodeAttribution
 from ..model import Absence, AgentStats, Event, Node
 from ..sampler import Sampled, Survey
-from ..store.deferred_writer import PatientWriter
+from ..store.writer import Writer
 from .bursts import Bursts
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Recorder:
 
     def __init__(
         self,
-        writer: PatientWriter,
+        writer: Writer,
         node: Node,
         survey: Survey,
         *,

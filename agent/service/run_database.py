@@ -23,8 +23,7 @@ from pathlib import Path
 from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..store.database import SetAside, set_database_aside
-from ..store.deferred_writer import PatientWriter
-from ..store.disk_errors import opening_error
+from ..store.disk_errors import disk_error
 from ..store.writer import Writer
 
 WAIT_SECONDS = 15.0  # a predecessor that is being stopped writes its last ticks and rollups
@@ -80,7 +79,7 @@ class DatabaseLock:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
-                raise opening_error(path, error) from error
+                raise disk_error(path, error) from error
             if _lock(descriptor) and _is_still(path, descriptor):
                 return cls(path, descriptor, _read(descriptor), aside)
             holder = _read(descriptor)
@@ -228,13 +227,12 @@ class RunDatabase:
 
     def __init__(self, database: Path, limits: Limits, wall: Callable[[], float]) -> None:
         self._database = database
-        self._limits = limits
         self._instance: DatabaseLock | None = None
         self._restarted_at = wall()
         self._paused_until: float | None = None
         self._wait_seconds = WAIT_SECONDS
         try:
-            self.writer = PatientWriter(self._open)
+            self.writer = Writer(database, before_opening=self._take_lock, max_log_bytes=limits.log_bytes)
         except BaseException:
             self.release()
             raise
@@ -284,10 +282,9 @@ class RunDatabase:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _open(self) -> Writer:
+    def _take_lock(self) -> None:
         if self._instance is None:
             wait, self._wait_seconds = self._wait_seconds, 0.0  # the loop cannot wait for another agent
             self._instance = DatabaseLock.take(self._database, wait_seconds=wait)
             if self._paused_until is not None:
                 self._instance.note_pause(self._paused_until)
-        return Writer.open(self._database, max_log_bytes=self._limits.log_bytes)

@@ -19,9 +19,9 @@ from pathlib import Path
 from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..base.self_command import child_command
+from ..store.database import checkpoint
 from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
-from ..store.wal import checkpoint
 from .bursts import Bursts
 
 # How long a wait lasts at most before the wall clock is asked again: it may be set while nobody looks.

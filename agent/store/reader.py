@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Literal
 
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
-from .database import foreign_error, read_header, schema_sql, schema_version, version_error
-from .disk_errors import damaged_error, said_by
-from .integrity import is_damage
+from .database import foreign_error, kind_of, schema_sql, schema_version, version_error
+from .disk_errors import damaged_error, is_damage, said_by
 
 MAX_TEXT = 4096  # the agent's longest text is 1 kB; a longer one is cut where it is read
 _REMEDY = "Take a snapshot of it with 'skuwise agent snapshot' on the node, or leave the file out."
@@ -185,13 +184,13 @@ def open_reader(path: Path) -> Reader:
     if not path.exists():
         raise UsageError(f"{path} does not exist.", "Name a database with --db, or start the agent to make one.")
     try:
-        header = read_header(path)
+        kind = kind_of(path)
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}.", "Name a file that you may read.") from error
-    if header.empty:
+    if kind == "empty":
         raise NothingToDo(f"{path} holds nothing yet.", "Let the agent run for a while, or name another database.")
-    if not header.ours:
-        raise foreign_error(path, header)
+    if kind != "ours":
+        raise foreign_error(path, kind)
     for beside in (f"{os.path.realpath(path)}{suffix}" for suffix in ("-wal", "-shm", "-journal")):
         if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):  # whoever opens it may wait forever
             raise StoreError(f"{path} cannot be read: {beside} is no ordinary file.", "Remove that.")

@@ -19,10 +19,9 @@ from pathlib import Path
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
 from ..model import Period
 from .codec import DEVICES, row_id
-from .database import opened_beside
-from .integrity import check_whole
+from .database import JOB_CHECKPOINT_PAGES, checkpoint, log_bytes, opened_beside, transaction
+from .disk_errors import check_whole
 from .rollups import run_as_child
-from .wal import JOB_CHECKPOINT_PAGES, checkpoint, log_bytes, transaction
 
 # Ages are judged by a clock that has stood for so many hours of data: one that is far ahead for a while (a node that
 # boots without a battery) costs nothing.
@@ -196,7 +195,7 @@ class RetentionJob:
         """One transaction of statements with their rows, then a rest in which others write."""
         began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
-        if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most).held):
+        if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most)):
             raise OutOfTime
         with transaction(self._connection):
             for sql, rows in statements:

@@ -25,8 +25,7 @@ from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from ..model import PERIOD_SECONDS, Period
 from ..statistics.rollup_stats import GpuLimits, Row, Samples, roll_fabric, roll_gpu, roll_host
 from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, rollup_columns, row_encoder, row_id, write_rollups
-from .database import opened_beside
-from .wal import JOB_CHECKPOINT_PAGES, transaction
+from .database import JOB_CHECKPOINT_PAGES, opened_beside, transaction
 
 # A period is complete so long after its end ...
 SETTLE_SECONDS = 5.0

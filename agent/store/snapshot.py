@@ -18,9 +18,8 @@ from pathlib import Path
 
 from ...rules.base.errors import StoreError, UsageError
 from .codec import DEVICES
-from .database import APPLICATION_ID, read_header
-from .disk_errors import damaged_error
-from .integrity import is_damage
+from .database import APPLICATION_ID, kind_of
+from .disk_errors import damaged_error, is_damage
 from .reader import Reader, open_reader
 from .rollups import RollupJob
 
@@ -74,10 +73,10 @@ def _check_target(db: Path, target: Path) -> None:
     if target.samefile(db):
         raise UsageError(f"{target} is the database itself.", "Name another file.")
     try:
-        header = read_header(target)
+        kind = kind_of(target)
     except OSError as error:
         raise StoreError(f"{target} cannot be replaced: {error.strerror}.", "Name another file.") from error
-    if not header.empty and not header.ours:
+    if kind not in ("empty", "ours"):
         raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from skuwise.rules.base.errors import NothingToDo, SourceError
 
 WORKLOADS = Path(__file__).with_name("workloads.py")
-_START_SECONDS = 30.0  # the agent commits every ten ticks or ten seconds
+_START_SECONDS = 30.0
 _EXIT_NOTHING = 3
 # What work tells of itself: known without asking the GPU's counters. Absent: the work has no such figure.
 TRUTH: Mapping[str, str] = {
