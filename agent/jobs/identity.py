@@ -66,13 +66,15 @@ def identify(
     etc: Path,
     environ: Mapping[str, str],
     gpus: Sequence[Gpu],
+    unnamed_gpus: int = 0,
     ports: Sequence[FabricPort] = (),
     node_skus: Sequence[NodeSku] = (),
 ) -> Node:
     """This node. `node_skus` is the catalog; a SKU that it lacks is still named where configuration or DMI name it.
 
     `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
-    ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
+    ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown. `unnamed_gpus`: how many more
+    the driver counts that do not answer; the shape of the rest names no SKU.
     """
     dmi = read_dmi(sysfs)
     labels = read_labels(etc / LABELS_FILE)
@@ -80,7 +82,7 @@ def identify(
         sku, source = clean_text(config_sku), "config"
     else:
         named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
-        sku, source = sku_by_signs(dmi, {**named, **labels}, gpus, ports, node_skus)
+        sku, source = sku_by_signs(dmi, {**named, **labels}, () if unnamed_gpus else gpus, ports, node_skus)
     known = next((s for s in node_skus if s.name == sku), None)
     return Node(
         node=_node_name(config_node, environ, procfs),
@@ -92,7 +94,7 @@ def identify(
         instance_type=dmi.instance_type or label_of(labels, TYPE_LABELS) or (known.instance_type if known else None),
         node_sku=sku,
         node_sku_source=source,
-        gpu_count=sum(gpu.kind == "gpu" for gpu in gpus),
+        gpu_count=sum(gpu.kind == "gpu" for gpu in gpus) + unnamed_gpus,
         agent_version=__version__,
     )
 

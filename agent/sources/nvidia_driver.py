@@ -1,55 +1,63 @@
-"""One session of NVML and all that reads it, as the guard wants a driver (`gpu_backend.GpuDriver`)."""
+"""NVIDIA's driver as the agent knows it: one NVML session and all that reads it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pynvml
 
+from ..metrics import GPU_METRICS
 from ..model import Absence, Capability, Gpu, GpuProcess, Instant, Probe, Reading
+from . import nvml_errors as errors
 from .base import GAPS, Fault, Source, UnreadGpu
+from .counters import CounterRate, NoRate
 from .gpm import GpmSource
-from .mig import instance_slices, mig_profile_in
 from .nvlink import NvlinkSource
-from .nvml_errors import MIG_SHARED, MIG_UTILISATION, NOT_SUPPORTED, text_of
 from .nvml_events import EventSource
-from .nvml_gauges import ORIGINS, Gauges, GpuGauges
-from .nvml_session import GpuReader, NvmlDevice, NvmlSession
+from .nvml_session import MOST_INSTANCES, GpuReader, NvmlDevice, NvmlSession
+from .nvml_table import ENERGY, GAUGES, POWER, UNITS, FieldBlock, GaugeCalls, Row, get, processes_of
+
+PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
+_OF_INSTANCES = tuple(row for row in GAUGES if row.metric == "mem_used_bytes")
+# All else NVML tells of the whole GPU only.
+_OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *UNITS)}]
 
 
 class NvidiaDriver:
-    """`interval_seconds`: at which it is going to be read. No counter is compared over more than `max_gap_seconds`.
-    `now`: the monotonic time; None: a reading takes no time.
+    """The driver, open or not.
+
+    `interval_seconds`: at which it is going to be read. No counter is compared over more than `max_gap_seconds`.
+    `now`: the monotonic time; None: a reading takes no time. `sources` may hang with the driver; the first names the
+    GPUs, and closing all lets go of it. Those `beside` wait on threads of their own and never hang their reader.
     """
 
-    def __init__(
-        self,
-        interval_seconds: float,
-        max_gap_seconds: float,
-        session: NvmlSession | None = None,
-        now: Callable[[], float] | None = None,
-    ) -> None:
-        self._session = session = session or NvmlSession()
+    def __init__(self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] | None = None) -> None:
+        self._session = session = NvmlSession()
         self.sources: tuple[Source, ...] = (
-            NvmlSource(session, max_gap_seconds, now=now),
+            NvmlSource(session, interval_seconds, max_gap_seconds, now),
             GpmSource(session, max_gap_seconds),
-            NvlinkSource(session, max_gap_seconds, interval_seconds),
+            NvlinkSource(session, max_gap_seconds),
         )
         self.beside: tuple[Source, ...] = (EventSource(session),)
 
     @property
     def fault(self) -> Fault | None:
+        """Why nothing can be read; None: it is open."""
         return self._session.fault
 
     @property
     def version(self) -> str | None:
+        """The driver's version as it was when opened; None: not known."""
         return self._session.driver_version
 
     def open(self, instant: Instant) -> None:
+        """Take the GPUs up, or find out why not (`fault`). Does nothing when open."""
         self._session.open(instant)
 
     def burst_reader(self, max_gap_seconds: float, metrics: Collection[str]) -> GpmSource:
+        """A reader of these metrics with samples of its own (`GpmSource.each`)."""
         return GpmSource(self._session, max_gap_seconds, metrics)
 
     def unread_gpus(self) -> list[UnreadGpu]:
@@ -57,72 +65,70 @@ class NvidiaDriver:
         if self._session.fault is not None:
             return []
         return [
-            UnreadGpu(device.uuid, device.parent.uuid, str(device.instance.gpu_instance))
-            if device.parent is not None and device.instance is not None
+            UnreadGpu(device.uuid, device.parent.uuid, str(device.made[0]))
+            if device.parent is not None
             else UnreadGpu(device.uuid, device.uuid)
             for device in self._session.devices
-            if device.no_gpm not in (None, MIG_SHARED) and device.lost is None
+            if device.no_gpm not in (None, errors.MIG_SHARED) and device.lost is None
         ]
 
 
-PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
-_JITTER_SECONDS = 0.05  # a tick that comes a little early still counts as the tenth second
+@dataclass(slots=True)
+class _GpuState:
+    """What is read of one GPU. `energy`, its counter, and `power`, in case that has no rate, are no instance's."""
+
+    rows: tuple[Row, ...]
+    gauges: GaugeCalls
+    power: GaugeCalls
+    energy: FieldBlock | None
+    rate: CounterRate
 
 
 class NvmlSource(GpuReader):
     """The devices themselves and what plain NVML says of them. Closing it closes the session for all its sources."""
 
-    name = "nvml"
+    name, origin = "nvml", "libnvidia-ml.so.1"
 
     def __init__(
         self,
         session: NvmlSession,
+        interval_seconds: float,
         max_gap_seconds: float,
-        processes_every_seconds: float = PROCESSES_EVERY_SECONDS,
         now: Callable[[], float] | None = None,
     ) -> None:
         super().__init__(session)
-        self._made = Gauges(session, max_gap_seconds, now)
-        self._gauges: dict[str, GpuGauges] = {}
-        self._every = processes_every_seconds - _JITTER_SECONDS
+        self._max_gap, self._now = max_gap_seconds, now
+        self._every = PROCESSES_EVERY_SECONDS - interval_seconds / 2  # the nearest tick
+        self._gpus: dict[str, Gpu] = {}
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
-        self._looked_at: float | None = None
+        self._looked_at = -math.inf
         self._processes: list[GpuProcess] | None = None  # of this reading; None: it does not look
         self._no_processes: list[Absence] = []
         self._probed: tuple[NvmlDevice, ...] = ()
 
     @property
     def wants_probe(self) -> bool:
-        """Whether the MIG instances are others than at the last probe."""
+        """Whether there are other devices than at the last probe, or more is known of them."""
         return self._session.fault is None and self._session.devices is not self._probed
 
     def probe(self) -> Probe:
         """The GPUs (sku left to the catalogue), and what of each can be read."""
-        if self._session.fault is not None:
-            return Probe(capabilities=(self._session.fault.line(self.name, "libnvidia-ml.so.1"),))
-        devices = self._probed = self._session.devices
-        here = {device.uuid for device in devices}
-        for gone in self._gauges.keys() - here:
-            del self._gauges[gone]
-        lines = [line for device in devices for line in self._capabilities(device)]
-        lines += [
-            Capability(self.name, one.scope, one.subject, "*", "nvmlDeviceGetHandleByIndex", one)
-            for one in self._session.unnamed
-        ]
-        return Probe(gpus=tuple(self._describe(device) for device in devices), capabilities=tuple(lines))
+        self._processes, self._no_processes = [], []
+        capabilities = super().probe().capabilities
+        self._probed, unnamed = self._session.devices, self._session.unnamed
+        self._gpus = {device.uuid: self._describe(device) for device in self._probed}
+        capabilities += tuple(Capability(self.name, one.scope, one.subject, "*", self.origin, one) for one in unnamed)
+        return Probe(tuple(self._gpus.values()), capabilities=capabilities, unnamed_gpus=len(unnamed))
 
     def read(self, instant: Instant) -> Reading:
-        """One reading of every GPU; processes on the second and then every `processes_every_seconds`."""
-        monotonic = instant.monotonic_seconds
-        due = self._primed and (self._looked_at is None or monotonic - self._looked_at >= self._every)
+        """One reading of every GPU; processes on the second and then every `PROCESSES_EVERY_SECONDS`."""
+        due = self._primed and instant.monotonic_seconds - self._looked_at >= self._every
         self._primed = True
         self._processes = [] if due else None
         if due and self._session.fault is None:
-            self._looked_at, self._no_processes = monotonic, []
-            self._session.look_at_instances(instant)
-        self._absent.extend(self._session.unnamed)
-        if not due:
-            self._absent.extend(self._no_processes)
+            self._looked_at, self._no_processes = instant.monotonic_seconds, []
+            self._session.look_at_instances()
+        self._absent.extend((*self._no_processes, *self._session.unnamed))
         reading = super().read(instant)
         if self._processes is None or self._session.fault is not None:
             return reading
@@ -131,89 +137,92 @@ class NvmlSource(GpuReader):
     def close(self) -> None:
         """Let go of every GPU, for all sources of the session."""
         self._session.close()
-        self._gauges.clear()
-        self._made.forget()
+        self._states.clear()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
-        if device.lost is not None:
-            self._absent.add(device.uuid, "*", device.lost)
-            return None
-        gauges = self._gauges.get(device.uuid)
-        if gauges is None or gauges.epoch != device.epoch:
-            gauges = self._gauges[device.uuid] = self._made.of(device)
-        values, missing = gauges.read(instant.monotonic_seconds)
-        for metric, why in missing:
-            known = _in_mig_mode(device, metric, why)
-            fault = known if isinstance(known, Fault) else self._session.failed(device, known, instant)
-            if device.lost is not None:
-                self._absent.add(device.uuid, "*", device.lost)
-                return None
-            self._absent.add(device.uuid, metric, fault)
+    def _prepare(self, device: NvmlDevice) -> _GpuState:
+        gauges, power = GaugeCalls(GAUGES if device.parent is None else _OF_INSTANCES), GaugeCalls((POWER,))
+        energy = FieldBlock(device.handle, ((ENERGY.ask.number, 0),)) if device.parent is None else None
+        return _GpuState((*gauges.rows, ENERGY, POWER), gauges, power, energy, CounterRate(self._max_gap))
+
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+        state = self._state(device)
+        values = self._values(device, state.gauges.rows, state.gauges.answers(device.handle))
+        if device.lost is not None or self._session.fault is not None:
+            return {}
+        if state.energy is None:
+            for metric in _OF_WHOLE:
+                self._miss(device, metric, errors.MIG_UTILISATION if metric == "gpu_util" else errors.MIG_WHOLE)
+        else:
+            values |= self._values(
+                device, (ENERGY, POWER), self._energy_and_power(state, state.energy, device, instant)
+            )
         # In MIG mode work runs on instances, which list their own.
-        if self._processes is not None and device.instances is None and self._session.fault is None:
-            code, found = gauges.processes()
-            if found is None:
-                refused = self._absent.of(device.uuid, "processes", self._session.meaning(code))
-                self._no_processes.append(refused)
-                self._absent.extend((refused,))
-            else:
-                self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
+        if self._processes is not None and not device.in_mig_mode:
+            why, found = processes_of(device.handle)
+            self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
+            if why != 0:
+                fault = why if isinstance(why, Fault) else errors.fault_of(why)
+                self._no_processes.append(fault.of("gpu", device.uuid, "processes"))
+                self._absent.extend(self._no_processes[-1:])
         return values
 
+    def _energy_and_power(
+        self, state: _GpuState, energy: FieldBlock, device: NvmlDevice, instant: Instant
+    ) -> list[tuple[int | Fault, float]]:
+        """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
+        ((code, millijoules),) = energy.read()
+        # Another thread may have kept this one between the tick's time and this reading.
+        now = instant.monotonic_seconds if self._now is None else self._now()
+        rate, last, elapsed = state.rate, state.rate.last, now - state.rate.at
+        why: int | Fault = code
+        if code == 0 and millijoules == last:
+            why = errors.NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
+        elif code == 0:
+            milliwatts = rate.rate(millijoules, now)
+            if isinstance(milliwatts, NoRate):
+                why = GAPS[milliwatts.reason]
+            elif milliwatts * POWER.step > POWER.most:
+                why = errors.out_of_range(f"{milliwatts * elapsed * ENERGY.step:.6g} J in {elapsed:.3g} s")
+            else:
+                return [(0, milliwatts * elapsed), (0, milliwatts)]
+        return [(why, 0.0), *state.power.answers(device.handle)]
+
+    def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
+        in_mig_mode = metric == "gpu_util" and why == errors.NOT_SUPPORTED and device.in_mig_mode
+        return super()._miss(device, metric, errors.MIG_UTILISATION if in_mig_mode else why)
+
     def _describe(self, device: NvmlDevice) -> Gpu:
-        ask, handle = self._session.ask, device.handle
-        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-        limit = ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle)
-        pci = ask(pynvml.nvmlDeviceGetPciInfo, handle)
-        name = ask(pynvml.nvmlDeviceGetName, handle)
-        if device.instance is not None and device.parent is not None:
-            full_name = text_of(name) if name else "unknown MIG instance"
-            return Gpu(
-                uuid=device.uuid,
-                index=device.index,
-                name=full_name,
-                kind="mig",
-                parent_uuid=device.parent.uuid,
-                slices=instance_slices(handle),
-                mig_profile=mig_profile_in(full_name),
-                mem_total_bytes=int(memory.total) if memory else None,
-                driver_version=self._session.driver_version,
-                gpu_instance=device.instance.gpu_instance,
-            )
-        return Gpu(
+        if device.lost is not None and device.uuid in self._gpus:
+            return self._gpus[device.uuid]
+        ask, number, handle = self._session.ask, self._session.number, device.handle
+        name = ask(pynvml.nvmlDeviceGetName, handle) or "unknown GPU"
+        memory_kind, version = pynvml.c_nvmlMemory_v2_t, pynvml.nvmlMemory_v2
+        memory = ask(get, "nvmlDeviceGetMemoryInfo_v2", memory_kind, handle, version=version)
+        gpu = Gpu(
             uuid=device.uuid,
             index=device.index,
-            name=text_of(name) if name else "unknown GPU",
-            pci_bus_id=text_of(pci.busId) if pci else None,
-            mem_total_bytes=int(memory.total) if memory else None,
+            name=name,
+            mem_total_bytes=memory and int(memory.total),
+            driver_version=self._session.driver_version,
+        )
+        if device.parent is not None:
+            attributes = ask(get, "nvmlDeviceGetAttributes_v2", pynvml.c_nvmlDeviceAttributes, handle)
+            slices = attributes.gpuInstanceSliceCount if attributes else 0
+            return replace(
+                gpu,
+                kind="mig",
+                parent_uuid=device.parent.uuid,
+                slices=slices if 0 < slices <= MOST_INSTANCES else None,
+                mig_profile=name.partition(" MIG ")[2].strip() or None,
+                gpu_instance=device.made[0],
+            )
+        pci = ask(get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
+        limit = number("nvmlDeviceGetEnforcedPowerLimit", handle)
+        return replace(
+            gpu,
+            pci_bus_id=pci and pci.busId,
             power_limit_watts=limit / 1e3 if limit else None,
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
-            driver_version=self._session.driver_version,
-            minor=ask(pynvml.nvmlDeviceGetMinorNumber, handle),
+            minor=number("nvmlDeviceGetMinorNumber", handle),
         )
-
-    def _capabilities(self, device: NvmlDevice) -> list[Capability]:
-        if device.lost is not None:
-            return [self._line(device, "*", device.lost)]
-        gauges = self._made.of(device)
-        _, missing = gauges.read(0.0)
-        why = {metric: self._meaning(_in_mig_mode(device, metric, one)) for metric, one in missing}
-        lines = [self._line(device, metric, why.get(metric)) for metric in ORIGINS]
-        code, _ = gauges.processes()
-        return [*lines, self._line(device, "processes", self._session.meaning(code) if code else None)]
-
-    def _meaning(self, why: int | Fault) -> Fault | None:
-        if why is GAPS["first-reading"]:
-            return None  # a probe has no earlier reading; that says nothing about the counter
-        return why if isinstance(why, Fault) else self._session.meaning(why)
-
-    def _line(self, device: NvmlDevice, metric: str, fault: Fault | None) -> Capability:
-        origin = ORIGINS.get(metric, "nvmlDeviceGetComputeRunningProcesses")
-        absence = fault.of("gpu", device.uuid, metric) if fault else None
-        return Capability(self.name, "gpu", device.uuid, metric, origin, absence)
-
-
-def _in_mig_mode(device: NvmlDevice, metric: str, why: int | Fault) -> int | Fault:
-    """The reason itself where MIG mode is why the driver does not tell a metric."""
-    return MIG_UTILISATION if metric == "gpu_util" and why == NOT_SUPPORTED and device.instances is not None else why

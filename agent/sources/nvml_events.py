@@ -1,13 +1,7 @@
 """What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
 
 Waiting for events blocks, so it happens on a thread of its own, in waits of a second: whoever wants the GPUs let
-go waits no longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else;
-what it had told before is kept.
-
-What XID errors mean, in a few words.
-
-From NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, tables of XID errors, seen in 2025). Only those
-whose meaning that page states in plain words; any other number is kept as a number.
+go waits no longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else.
 """
 
 from __future__ import annotations
@@ -15,17 +9,20 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pynvml
 
-from ..model import Absence, Capability, Event, EventKind, Instant, Probe, Reading
-from .base import NOTHING_READ, STAYS_MISSING, Fault
-from .nvml_errors import FUNCTION_NOT_FOUND, NOT_SUPPORTED, TIMEOUT, code_of
+from ..model import Capability, Event, EventKind, Instant, Probe, Reading
+from . import nvml_errors as errors
+from .base import STAYS_MISSING, Fault
+from .nvml_errors import code_of, fault_of
 from .nvml_session import NvmlDevice, NvmlSession
+from .nvml_table import address_of, function, with_room
 
+# In a few words, from NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, 2025): those whose meaning that
+# page states in plain words. Any other number is kept as a number.
 XID_MEANINGS: Mapping[int, str] = {
     13: "graphics engine exception",
     31: "GPU memory page fault",
@@ -48,18 +45,13 @@ XID_MEANINGS: Mapping[int, str] = {
     120: "GSP error",
 }
 
-
-WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
-# How long a session that closes waits for the thread: a wait ends in a second, unless the driver hangs.
-_LEAVE_SECONDS = 2.0
+_WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
+_LEAVE_SECONDS = 2.0  # how long a session that closes waits for the thread, whose waits end in a second
 _FIRST_LOOK_SECONDS = 1.0
-# A wait that is this late is none that will return soon.
-_LATE_SECONDS = 5.0
+_LATE_SECONDS = 5.0  # a wait that is this late will not return soon
 _RETRY_SECONDS = 30.0
-# Events a second beyond which the thread takes a breath after each: a storm shall not take a core.
-_STORM = 50
-_BREATH_SECONDS = 0.02
-_MOST_WAITING = 100  # kinds of events that the loop has not taken yet; what comes then is only counted
+_BREATH_SECONDS = 0.01  # after each event, so that a storm does not take a core
+_MOST_WAITING = 100  # kinds of events that the loop has not taken yet; others are dropped then
 
 # nvml.h, nvmlEventType*. Changes of P-state, clocks and power source are everyday and not asked for.
 KINDS: Mapping[int, EventKind] = {
@@ -76,6 +68,7 @@ KINDS: Mapping[int, EventKind] = {
     0x8000: "recovery-action",
 }
 _WANTED = sum(KINDS)
+_ORIGIN = "nvmlEventSetWait_v2"
 
 _NO_EVENTS = Fault("not-supported", "This GPU's driver reports none of the events that are asked for.", STAYS_MISSING)
 _HUNG = Fault(
@@ -83,7 +76,6 @@ _HUNG = Fault(
     "Waiting for the driver's events does not return; XID and ECC errors are in the kernel log only.",
     "See the kernel log; the GPU or the node may need a reset.",
 )
-_NO_ABSENCES: frozenset[Absence] = frozenset()
 _STARTING = Fault("not-read-yet", "The driver's events have not been read yet.", "Try again.")
 
 
@@ -91,9 +83,7 @@ def nvml_event(kind: int, data: int, instance: int, uuid: str | None, ts: float)
     """One event of the driver, in our words. What has no name here is ``other``, its number kept in the detail."""
     named = KINDS.get(kind)
     code = data if named == "xid" and 0 < data < 2**31 else None
-    words = []
-    if named is None:
-        words.append(f"event type {kind:#x}")
+    words = [f"event type {kind:#x}" if named is None else ""]
     if named == "xid":
         words.append(XID_MEANINGS.get(data, f"XID {data}" if code is None else ""))
     if instance < 1024:
@@ -105,14 +95,12 @@ def nvml_event(kind: int, data: int, instance: int, uuid: str | None, ts: float)
 class _Watch:
     """One thread's life. It owns its event set; nobody else touches it."""
 
+    alive_until: float  # later, the driver hangs
     stop: threading.Event = field(default_factory=threading.Event)
     looked: threading.Event = field(default_factory=threading.Event)
-    thread: threading.Thread | None = None
     abandoned: bool = False  # the session closed without it: its event set is no longer its to free
-    alive_at: float = 0.0
     fault: Fault | None = _STARTING
-    kinds: Mapping[str, int] = field(default_factory=dict)  # gpu uuid -> types that are asked for
-    refused: Mapping[str, Fault] = field(default_factory=dict)
+    told: Mapping[str, Fault | None] = field(default_factory=dict)  # by GPU why it tells no events; None: it does
 
 
 class EventSource:
@@ -120,182 +108,107 @@ class EventSource:
 
     name = "events"
 
-    def __init__(
-        self,
-        session: NvmlSession,
-        monotonic: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, session: NvmlSession) -> None:
         self._session = session
-        self._monotonic = monotonic
-        self._wall = wall
         self._arrived: dict[tuple[str | None, str, int | None], Event] = {}
         self._lock = threading.Lock()  # of what has arrived
         self._watch: _Watch | None = None
-        self._absences = _NO_ABSENCES
-        session.after_open(self._begin)
-        session.before_close(self._end)
+        self._thread: threading.Thread | None = None
+        session.after_open.append(self._begin)
+        session.before_close.append(self.close)
 
     def probe(self) -> Probe:
         """Which events each GPU tells of."""
         watch = self._watch
         if watch is not None:
             watch.looked.wait(_FIRST_LOOK_SECONDS)
-        fault = self._why_deaf()
-        if watch is None or fault is not None:
-            return Probe(capabilities=((fault or _STARTING).line(self.name, "nvmlEventSetWait"),))
-        lines = []
-        for uuid, types in watch.kinds.items():
-            told = ", ".join(name for bit, name in KINDS.items() if types & bit)
-            lines.append(Capability(self.name, "gpu", uuid, "events", f"nvmlEventSetWait_v2 ({told})"))
-        lines += [
-            Capability(self.name, "gpu", uuid, "events", "nvmlEventSetWait_v2", why.of("gpu", uuid, "events"))
-            for uuid, why in watch.refused.items()
-        ]
-        return Probe(capabilities=tuple(lines))
+        if (fault := self._why_deaf()) is not None or watch is None:
+            return Probe(capabilities=((fault or _STARTING).line(self.name, _ORIGIN),))
+        absences = {uuid: fault and fault.of("gpu", uuid, "events") for uuid, fault in watch.told.items()}
+        return Probe(
+            capabilities=tuple(Capability(self.name, "gpu", uuid, "events", _ORIGIN, a) for uuid, a in absences.items())
+        )
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
         """What arrived since the last reading."""
-        events: tuple[Event, ...] = ()
-        if self._arrived:
-            with self._lock:
-                events, self._arrived = tuple(self._arrived.values()), {}
-        watch = self._watch
-        if not events and watch is not None and not watch.refused and self._why_deaf() is None:
-            self._absences = _NO_ABSENCES
-            return NOTHING_READ
-        now = self._why_not()
-        if now != self._absences:
-            self._absences = now
-        return Reading(events=events, absences=self._absences)
+        with self._lock:
+            events, self._arrived = tuple(self._arrived.values()), {}
+        if (fault := self._why_deaf()) is not None or self._watch is None:
+            return Reading(events=events, absences=frozenset(((fault or _STARTING).of("source", self.name),)))
+        told = self._watch.told.items()
+        return Reading(events=events, absences=frozenset(why.of("gpu", uuid, "events") for uuid, why in told if why))
 
     def close(self) -> None:
         """End the thread. Idempotent."""
-        self._end()
+        watch, self._watch = self._watch, None
+        if watch is not None and self._thread is not None:
+            watch.stop.set()
+            self._thread.join(_LEAVE_SECONDS)
+            watch.abandoned = self._thread.is_alive()
 
-    # On the thread that opens and closes the session.
+    def _why_deaf(self) -> Fault | None:
+        watch = self._watch
+        if self._session.fault is not None or watch is None:
+            return self._session.fault or _STARTING
+        return _HUNG if time.monotonic() > watch.alive_until else watch.fault
 
     def _begin(self) -> None:
-        self._end()
-        watch = self._watch = _Watch(alive_at=self._monotonic())
-        watch.thread = threading.Thread(target=self._run, args=(watch,), name="skuwise-events", daemon=True)
-        watch.thread.start()
-
-    def _end(self) -> None:
-        watch, self._watch = self._watch, None
-        if watch is None or watch.thread is None:
-            return
-        watch.stop.set()
-        watch.thread.join(_LEAVE_SECONDS)
-        watch.abandoned = watch.thread.is_alive()
+        self.close()
+        self._watch = watch = _Watch(time.monotonic() + _LATE_SECONDS)
+        self._thread = threading.Thread(target=self._run, args=(watch,), name="skuwise-events", daemon=True)
+        self._thread.start()
 
     # On the thread that waits.
 
     def _run(self, watch: _Watch) -> None:
         while not watch.stop.is_set():
-            devices = _whole(self._session.devices)
             try:
-                self._listen(watch, devices)
-                continue
+                self._listen(watch, _whole(self._session.devices))
             except pynvml.NVMLError as error:
-                watch.fault = self._session.meaning(code_of(error))
-            except Exception as error:  # what nobody foresaw must not go unsaid
-                said = f"Waiting for events failed with {type(error).__name__}."
-                watch.fault = Fault("source-failed", said, "Report this; it is tried again.")
-            watch.looked.set()
-            self._rest(watch)
-
-    def _listen(self, watch: _Watch, devices: tuple[tuple[NvmlDevice, int], ...]) -> None:
-        """Wait for events of these GPUs until they are others or the watch ends. Raises NVMLError."""
-        events = pynvml.nvmlEventSetCreate()
-        try:
-            uuids = self._register(watch, devices, events)
-            data = pynvml.c_nvmlEventData_t()
-            wait = self._session.function("nvmlEventSetWait_v2")
-            if wait is None:
-                raise pynvml.NVMLError(FUNCTION_NOT_FOUND)
-            second, count, patience = 0.0, 0, 0  # the first wait only shows that it works
-            while not watch.stop.is_set() and _whole(self._session.devices) == devices:
-                watch.alive_at = self._monotonic()
-                code = wait(events, ctypes.byref(data), patience)
-                if code not in (0, TIMEOUT):
-                    raise pynvml.NVMLError(code)
-                watch.fault, patience = None, WAIT_MILLISECONDS
+                watch.fault = fault_of(code_of(error))
+                watch.alive_until = time.monotonic() + _RETRY_SECONDS + _LATE_SECONDS
                 watch.looked.set()
-                if code == TIMEOUT:
-                    continue
-                uuid = uuids.get(_address(data.device))
-                kind, number, instance = int(data.eventType), int(data.eventData), int(data.gpuInstanceId)
-                self._keep(nvml_event(kind, number, instance, uuid, self._wall()))
-                count = count + 1 if watch.alive_at - second < 1.0 else 1
-                second = second if count > 1 else watch.alive_at
-                if count > _STORM:
+                watch.stop.wait(_RETRY_SECONDS)
+
+    def _listen(self, watch: _Watch, devices: Mapping[NvmlDevice, int]) -> None:
+        """Wait for events of these GPUs until they are others or the watch ends. Raises NVMLError."""
+        events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
+        try:
+            watch.told = {device.uuid: device.lost or _register(device, events) for device in devices}
+            uuids = {address_of(device.handle): device.uuid for device in devices}
+            patience = 0  # the first wait only shows that it works
+            while not watch.stop.is_set() and _whole(self._session.devices) == devices:
+                watch.alive_until = time.monotonic() + _LATE_SECONDS
+                code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
+                if code not in (0, errors.TIMEOUT):
+                    raise pynvml.NVMLError(code)
+                watch.fault, patience = None, _WAIT_MILLISECONDS
+                watch.looked.set()
+                if code == 0:
+                    uuid = uuids.get(address_of(data.device))
+                    self._keep(nvml_event(data.eventType, data.eventData, data.gpuInstanceId, uuid, time.time()))
                     watch.stop.wait(_BREATH_SECONDS)
         finally:
             if not watch.abandoned:
                 self._session.ask(pynvml.nvmlEventSetFree, events)
 
-    def _register(
-        self, watch: _Watch, devices: tuple[tuple[NvmlDevice, int], ...], events: object
-    ) -> Mapping[int, str]:
-        """Ask for the events of each GPU; its uuid by what its handle points to."""
-        uuids: dict[int, str] = {}
-        kinds: dict[str, int] = {}
-        refused: dict[str, Fault] = {}
-        for device, _ in devices:
-            uuids[_address(device.handle)] = device.uuid
-            if device.lost is not None:
-                refused[device.uuid] = device.lost
-                continue
-            try:
-                types = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _WANTED
-                if types:
-                    pynvml.nvmlDeviceRegisterEvents(device.handle, types, events)
-                    kinds[device.uuid] = types
-                else:
-                    refused[device.uuid] = _NO_EVENTS
-            except pynvml.NVMLError as error:
-                code = code_of(error)
-                refused[device.uuid] = _NO_EVENTS if code == NOT_SUPPORTED else self._session.meaning(code)
-        watch.kinds, watch.refused = kinds, refused
-        return uuids
-
     def _keep(self, event: Event) -> None:
         with self._lock:
-            if event.key not in self._arrived and len(self._arrived) >= _MOST_WAITING:
-                event = Event(event.ts, None, "other", None, "other kinds of events", 1, event.ts)
             known = self._arrived.get(event.key)
             again = event if known is None else replace(known, count=known.count + 1, last_ts=event.ts)
-            self._arrived[event.key] = again
-
-    def _rest(self, watch: _Watch) -> None:
-        ends = self._monotonic() + _RETRY_SECONDS
-        while not watch.stop.wait(0.5) and self._monotonic() < ends:
-            watch.alive_at = self._monotonic()
-
-    # What is missing.
-
-    def _why_deaf(self) -> Fault | None:
-        watch = self._watch
-        if self._session.fault is not None:
-            return self._session.fault
-        if watch is None:
-            return _STARTING
-        return _HUNG if self._monotonic() - watch.alive_at > _LATE_SECONDS else watch.fault
-
-    def _why_not(self) -> frozenset[Absence]:
-        fault = self._why_deaf()
-        if fault is not None:
-            return frozenset((fault.of("source", self.name),))
-        watch = self._watch
-        refused = watch.refused if watch is not None else {}
-        return frozenset(why.of("gpu", uuid, "events") for uuid, why in refused.items())
+            if known is not None or len(self._arrived) < _MOST_WAITING:
+                self._arrived[event.key] = again
 
 
-def _whole(devices: tuple[NvmlDevice, ...]) -> tuple[tuple[NvmlDevice, int], ...]:
+def _whole(devices: tuple[NvmlDevice, ...]) -> dict[NvmlDevice, int]:
     """The whole GPUs and their handles' epochs: what events are asked of. Instances tell through their GPU."""
-    return tuple((device, device.epoch) for device in devices if device.parent is None)
+    return {device: device.epoch for device in devices if device.parent is None}
 
 
-def _address(handle: Any) -> int:  # noqa: ANN401 - a ctypes pointer
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+def _register(device: NvmlDevice, events: object) -> Fault | None:
+    """Ask for the events of a GPU, or why there are none."""
+    try:
+        types = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _WANTED
+        return pynvml.nvmlDeviceRegisterEvents(device.handle, types, events) if types else _NO_EVENTS
+    except pynvml.NVMLError as error:
+        return fault_of(code_of(error))

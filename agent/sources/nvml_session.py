@@ -1,285 +1,347 @@
-"""The one place that opens NVML: handles by UUID, error codes as reasons, lost GPUs set aside and tried again."""
+"""Opens NVML once for all its sources: GPUs and MIG instances by UUID, lost ones set aside and asked again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
-from ..model import Absence, Instant, Reading
-from . import nvml_fields as fields
+from ..model import Absence, Capability, Instant, Probe, Reading
+from . import nvml_errors as errors
 from .base import AbsenceSet, Fault
-from .mig import NvmlInstance, find_instances
-from .nvml_errors import (
-    DRIVER_GONE,
-    FUNCTION_NOT_FOUND,
-    GPU_GONE,
-    INVALID_ARGUMENT,
-    MIG_SHARED,
-    NO_GPM,
-    NO_GPM_DRIVER,
-    NOT_FOUND,
-    NOT_OPEN,
-    NOT_SUPPORTED,
-    RELEASED,
-    code_of,
-    fault_of,
-    text_of,
-)
+from .nvml_errors import code_of, fault_of
+from .nvml_table import LINK_COUNT, LINK_MB_PER_SECOND, FieldBlock, Row, address_of, get
 
 _Answer = TypeVar("_Answer")
-# What a handle answers whose instance is gone.
-_INSTANCE_GONE = frozenset({INVALID_ARGUMENT, NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN})
+RETRY_SECONDS = 30.0
+_LONGEST_PATIENCE_SECONDS = 3600.0
+_EMPTY_PLACE = frozenset({errors.NOT_FOUND, errors.INVALID_ARGUMENT})
+MOST_INSTANCES = 16  # no GPU has more than seven; a driver that claims more is not asked for all
+_GPM_VERSION = pynvml.NVML_GPM_SUPPORT_VERSION
+_NO_GPM = {errors.NOT_SUPPORTED: errors.NO_GPM, errors.FUNCTION_NOT_FOUND: errors.NO_GPM_DRIVER}
 
 
 @dataclass(slots=True, eq=False)
 class NvmlDevice:
     """One GPU or MIG instance. `epoch` changes with its handle: what was built on the old one is to be built anew."""
 
-    uuid: str
+    uuid: str  # empty: not known yet
     index: int
-    handle: object
-    epoch: int
+    handle: object = None
+    epoch: int = 0
     lost: Fault | None = None  # set: ask it nothing
-    retry_at: float = 0.0  # monotonic seconds
     no_gpm: Fault | None = None  # set: GPM cannot be read here
     nvlink_places: int = 0  # links the GPU has, active or not
     nvlink_links: int | None = None  # active ones; None: the driver does not say
     nvlink_bytes_per_second: float | None = None  # all active links together, one way
-    instances: tuple[NvmlInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
-    instance: NvmlInstance | None = None  # set: this is a MIG instance, of `parent`
-    parent: NvmlDevice | None = None
+    in_mig_mode: bool = False
+    parent: NvmlDevice | None = None  # set: this is a MIG instance of it
+    # Of an instance: the ids of its GPU instance and compute instance, the handle's address (another when made anew),
+    # and how many compute instances share the GPU instance and so its counters.
+    made: tuple[int, ...] = ()
 
 
 class NvmlSession:
     """NVML opened once for all sources that read it.
 
     Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything and
-    `open` takes it up again; probe the sources anew after that, the GPUs may be others.
+    `open` takes it up again. `devices` is another tuple whenever there are other devices, or more is known of them:
+    probe the sources anew then. What fails for no lasting reason is asked again after `RETRY_SECONDS`.
     """
 
-    def __init__(self, retry_seconds: float = 30.0) -> None:
-        self.retry_seconds = retry_seconds
-        self.fault: Fault | None = NOT_OPEN  # why nothing can be read; None: open
-        self.devices: tuple[NvmlDevice, ...] = ()
-        self.unnamed: tuple[Absence, ...] = ()  # GPUs that are there but could not even be asked their UUID
+    def __init__(self) -> None:
+        self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open
+        self.devices: tuple[NvmlDevice, ...] = ()  # GPUs, each with its MIG instances behind it
         self.driver_version: str | None = None
+        self.after_open: list[Callable[[], None]] = []  # called whenever the session was opened
+        self.before_close: list[Callable[[], None]] = []  # called while NVML still answers
+        self._gpus: list[NvmlDevice] = []  # all that NVML counts, by index
         self._initialised = False
-        self._some_lost = False
         self._epoch = 0
-        self._doubted: set[str] = set()  # instances whose handle failed
-        self._hooks: list[Callable[[], None]] = []
-        self._open_hooks: list[Callable[[], None]] = []
-        self._meanings: dict[int, Fault] = {}
+        self._now, self._again_at = 0.0, math.inf  # monotonic seconds: of the last reading, and when to ask again
+        self._doubt, self._patience = False, RETRY_SECONDS  # something was not told; when to ask for it again
+
+    @property
+    def unnamed(self) -> list[Absence]:
+        """GPUs that NVML counts but that have not told their UUID yet."""
+        return [one.lost.of("source", f"nvml/gpu{one.index}") for one in self._gpus if not one.uuid and one.lost]
 
     def open(self, instant: Instant) -> None:
         """Load the driver's library and find the GPUs; where that fails, `fault` says why. Does nothing when open."""
         if self.fault is None:
             return
         self._shut()
+        self._now, self._again_at, self._patience = instant.monotonic_seconds, math.inf, RETRY_SECONDS
         try:
             pynvml.nvmlInit()
             self._initialised = True
-            self.driver_version = text_of(pynvml.nvmlSystemGetDriverVersion())
-            self._discover(instant, pynvml.nvmlDeviceGetCount())
+            self.driver_version = pynvml.nvmlSystemGetDriverVersion()
+            self._gpus = [NvmlDevice("", index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._shut()
-            self.fault = self.meaning(code_of(error))
+            self.fault = fault_of(code_of(error))
             return
         self.fault = None
-        for hook in self._open_hooks:
+        for gpu in self._gpus:
+            self._take_up(gpu)
+        self.look_at_instances()
+        for hook in self.after_open:
             hook()
 
     def close(self) -> None:
         """Let go of the driver and every GPU. Idempotent."""
         self._shut()
-        self.fault = RELEASED
-
-    def before_close(self, hook: Callable[[], None]) -> None:
-        """Call `hook` while NVML still answers, whenever the session is about to let go."""
-        self._hooks.append(hook)
-
-    def after_open(self, hook: Callable[[], None]) -> None:
-        """Call `hook` whenever the session was opened."""
-        self._open_hooks.append(hook)
-
-    def function(self, name: str) -> fields.NvmlCall | None:
-        """The driver's C function, without pynvml's wrapper; None where this driver lacks it."""
-        try:
-            return pynvml._nvmlGetFunctionPointer(name)
-        except pynvml.NVMLError:
-            return None
+        self.fault = errors.RELEASED
 
     def current(self, instant: Instant) -> tuple[NvmlDevice, ...]:
-        """All GPUs, after those whose time has come were tried again. Empty when not open."""
-        if self._some_lost:
-            self._retry(instant)
+        """All GPUs, after what failed was asked again where its time has come. Empty when not open."""
+        self._now = instant.monotonic_seconds
+        if self._now >= self._again_at and self.fault is None:
+            self._ask_again()
         return self.devices
 
-    def failed(self, device: NvmlDevice, code: int, instant: Instant) -> Fault:
+    def failed(self, device: NvmlDevice, code: int) -> Fault:
         """What `code` from a call on `device` means. Sets a lost GPU aside, and all where the driver is gone."""
-        fault = self.meaning(code)
-        if code in GPU_GONE:
+        fault = fault_of(code)
+        if code in errors.GPU_GONE:
             whole = device.parent or device
             for one in (whole, *(d for d in self.devices if d.parent is whole)):
-                one.lost, one.retry_at = fault, instant.monotonic_seconds + self.retry_seconds
-            self._some_lost = True
-        elif code in DRIVER_GONE:
+                one.lost = fault
+            self._plan(RETRY_SECONDS)
+        elif code in errors.DRIVER_GONE:
             self._shut()
             self.fault = fault
-        elif device.instance is not None and code in _INSTANCE_GONE:
-            self._doubted.add(device.uuid)
         return fault
 
-    def look_at_instances(self, instant: Instant) -> bool:
-        """Whether the MIG instances are others than before. Those that failed since the last look count as others."""
-        doubted, self._doubted = self._doubted, set()
-        known = {device.uuid: device for device in self.devices if device.parent is not None}
-        devices: list[NvmlDevice] = []
-        for whole in [device for device in self.devices if device.parent is None]:
-            devices.append(whole)
-            before = [device for device in self.devices if device.parent is whole]
-            if whole.lost is not None:
-                devices += before
-                continue
-            try:
-                whole.instances = find_instances(whole.handle)
-            except pynvml.NVMLError as error:
-                self.failed(whole, code_of(error), instant)
-                if self.fault is not None:
-                    return False
-                devices += before  # the driver did not say, which is not the same as none
-                continue
-            for one in whole.instances or ():
-                device = known.get(one.uuid)
-                if device is None or device.instance != one or device.lost is not None or one.uuid in doubted:
-                    device = self._new_instance(whole, one, instant)
-                devices.append(device)
-        changed = len(devices) != len(self.devices) or any(
-            a is not b for a, b in zip(devices, self.devices, strict=True)
-        )
-        if changed:
-            self.devices = tuple(devices)
-        return changed
-
-    def ask(self, function: Callable[..., _Answer], *arguments: object) -> _Answer | None:
-        """The answer of a pynvml function, or None where it has none. Not for the tick."""
+    def ask(self, function: Callable[..., _Answer], *arguments: object, **preset: int) -> _Answer | None:
+        """The answer of a function, or None where it raises NVMLError. Not for the tick."""
         try:
-            return function(*arguments)
-        except pynvml.NVMLError:
+            return function(*arguments, **preset)
+        except pynvml.NVMLError as error:
+            self._doubt_after(code_of(error))
             return None
 
-    def meaning(self, code: int) -> Fault:
-        """What an NVML error code says, without consequences."""
-        known = self._meanings.get(code)
-        if known is None:
-            known = self._meanings[code] = fault_of(code, str(pynvml.NVMLError(code)))
-        return known
+    def number(self, name: str, *arguments: object) -> int | None:
+        """As `ask`, for a C function that leaves an unsigned number."""
+        answer = self.ask(get, name, ctypes.c_uint, *arguments)
+        return None if answer is None else answer.value
+
+    def look_at_instances(self) -> None:
+        """Take up MIG instances that are others than before."""
+        devices: list[NvmlDevice] = []
+        for gpu in [one for one in self._gpus if one.uuid]:
+            devices.append(gpu)
+            before = {device.uuid: device for device in self.devices if device.parent is gpu}
+            try:
+                found = None if gpu.lost else _instances_of(gpu)
+            except pynvml.NVMLError as error:
+                self.failed(gpu, code_of(error))
+                found = None
+            if found is None:  # the driver did not say, which is not the same as none
+                found = list(before.values())
+            for one in found:
+                known = before.get(one.uuid)
+                if known is None or known.made != one.made or (known.lost and not gpu.lost):
+                    one.epoch, known = self._next_epoch(), one
+                devices.append(known)
+        if self.fault is None and devices != list(self.devices):
+            self.devices = tuple(devices)
 
     def _shut(self) -> None:
-        for hook in self._hooks:
+        for hook in self.before_close:
             hook()
         if self._initialised:
             self._initialised = False
             self.ask(pynvml.nvmlShutdown)
-        self.devices, self.unnamed, self._some_lost = (), (), False
-        self._doubted = set()
+        self.devices, self._gpus, self._doubt = (), [], False
 
-    def _discover(self, instant: Instant, count: int) -> None:
-        devices, unnamed = [], []
-        for index in range(count):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                device = NvmlDevice(text_of(pynvml.nvmlDeviceGetUUID(handle)), index, handle, self._next_epoch())
-            except pynvml.NVMLError as error:
-                unnamed.append(self.meaning(code_of(error)).of("source", f"nvml/gpu{index}"))
-                continue
-            self._find_nvlink(device)
-            device.no_gpm = self._why_no_gpm(device, instant)
-            devices.append(device)
-        self.devices, self.unnamed = tuple(devices), tuple(unnamed)
-        self.look_at_instances(instant)
+    def _plan(self, seconds: float) -> None:
+        self._again_at = min(self._again_at, self._now + seconds)
 
-    def _new_instance(self, parent: NvmlDevice, one: NvmlInstance, instant: Instant) -> NvmlDevice:
-        device = NvmlDevice(one.uuid, parent.index, one.handle, self._next_epoch())
-        device.parent, device.instance = parent, one
-        device.no_gpm = self._why_no_gpm(parent, instant) or (None if one.alone else MIG_SHARED)
-        return device
-
-    def _find_nvlink(self, device: NvmlDevice) -> None:
-        asked = ((fields.NVLINK_LINK_COUNT, 0), (fields.NVLINK_MB_PER_SECOND, 0))
-        call = self.function("nvmlDeviceGetFieldValues")
-        block = fields.FieldBlock(call, device.handle, asked) if call else None
-        if block is None or block.read() != 0:
-            return
-        (count_code, count), (speed_code, mb_per_second) = block.values()
-        if count_code == NOT_SUPPORTED:
-            device.nvlink_links = 0
-        if count_code != 0:
-            return
-        device.nvlink_places = int(count)
-        states = [self.ask(pynvml.nvmlDeviceGetNvLinkState, device.handle, link) for link in range(int(count))]
-        device.nvlink_links = sum(state == 1 for state in states)
-        if speed_code == 0 and mb_per_second > 0 and device.nvlink_links:
-            device.nvlink_bytes_per_second = device.nvlink_links * mb_per_second * 1e6
-
-    def _why_no_gpm(self, device: NvmlDevice, instant: Instant) -> Fault | None:
-        try:
-            return None if pynvml.nvmlGpmQueryDeviceSupport(device.handle).isSupportedDevice else NO_GPM
-        except pynvml.NVMLError as error:
-            code = code_of(error)
-            if code in GPU_GONE:
-                self.failed(device, code, instant)
-                return None  # not known; a sample will tell once it is back
-            known = {NOT_SUPPORTED: NO_GPM, FUNCTION_NOT_FOUND: NO_GPM_DRIVER}
-            return known.get(code) or self.meaning(code)
-
-    def _retry(self, instant: Instant) -> None:
-        back = False
-        for device in self.devices:
-            if device.lost is None or instant.monotonic_seconds < device.retry_at or device.parent is not None:
-                continue
-            device.retry_at = instant.monotonic_seconds + self.retry_seconds
-            handle = self.ask(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
-            if handle is not None:
-                device.handle, device.lost, device.epoch = handle, None, self._next_epoch()
-                self._find_nvlink(device)
-                device.no_gpm = self._why_no_gpm(device, instant)
-                back = True
-                self._doubted |= {one.uuid for one in self.devices if one.parent is device}
-        if back:
-            self.look_at_instances(instant)
-        self._some_lost = any(device.lost for device in self.devices)
+    def _doubt_after(self, code: int) -> None:
+        if code not in errors.LASTING | errors.GPU_GONE:
+            self._doubt = True
+            self._plan(self._patience)
 
     def _next_epoch(self) -> int:
         self._epoch += 1
         return self._epoch
 
+    def _ask_again(self) -> None:
+        """Ask again whatever failed: lost GPUs their handle, and all GPUs where one did not tell something."""
+        self._again_at, doubt, self._doubt = math.inf, self._doubt, False
+        if doubt:
+            self._patience = min(2 * self._patience, _LONGEST_PATIENCE_SECONDS)
+        for gpu in self._gpus:
+            lost = gpu.lost
+            if lost is not None:
+                self._take_up(gpu)
+            elif doubt:
+                self._look_at(gpu)
+            if doubt or gpu.lost is not lost:
+                self.devices = (*self.devices,)  # another tuple: more is known of them
+        self.look_at_instances()
+
+    def _take_up(self, gpu: NvmlDevice) -> None:
+        """Get the handle of a GPU, and its UUID where that is not known; or plan to ask again."""
+        try:
+            by_uuid, by_index = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetHandleByIndex
+            gpu.handle = by_uuid(gpu.uuid) if gpu.uuid else by_index(gpu.index)
+            gpu.uuid = gpu.uuid or pynvml.nvmlDeviceGetUUID(gpu.handle)
+        except pynvml.NVMLError as error:
+            gpu.lost = gpu.lost or fault_of(code_of(error))
+            self._plan(RETRY_SECONDS)
+            return
+        gpu.lost, gpu.epoch = None, self._next_epoch()
+        self._look_at(gpu)
+
+    def _look_at(self, gpu: NvmlDevice) -> None:
+        """Ask a GPU for its links and whether it has GPM."""
+        links = gpu.nvlink_links
+        block = FieldBlock(gpu.handle, ((LINK_COUNT, 0), (LINK_MB_PER_SECOND, 0)))
+        (code, count), (speed_code, mb_per_second) = block.read()
+        if code == errors.NOT_SUPPORTED:
+            gpu.nvlink_links = 0
+        elif code == 0:
+            gpu.nvlink_places = places = int(count)
+            gpu.nvlink_links = sum(self.number("nvmlDeviceGetNvLinkState", gpu.handle, n) == 1 for n in range(places))
+            if speed_code == 0 and mb_per_second > 0 and gpu.nvlink_links:
+                gpu.nvlink_bytes_per_second = gpu.nvlink_links * mb_per_second * 1e6
+        else:
+            self._doubt_after(code)
+        if gpu.nvlink_links != links:
+            gpu.epoch = self._next_epoch()
+        try:
+            support = get("nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, gpu.handle, version=_GPM_VERSION)
+            gpu.no_gpm = None if support.isSupportedDevice else errors.NO_GPM
+        except pynvml.NVMLError as error:
+            code = code_of(error)
+            self._doubt_after(code)
+            gpu.no_gpm = _NO_GPM.get(code) or self.failed(gpu, code)
+
+
+def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
+    """The MIG devices of a GPU, in the driver's order; none where MIG mode is off or unknown to it.
+
+    A GPU instance without a compute instance is not listed: nothing can run on it. Raises NVMLError where the driver
+    cannot say.
+    """
+    in_mig_mode, places = False, 0
+    try:
+        in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
+        places = get("nvmlDeviceGetMaxMigDeviceCount", ctypes.c_uint, gpu.handle).value if in_mig_mode else 0
+    except pynvml.NVMLError as error:
+        if code_of(error) not in errors.LASTING:
+            raise
+    gpu.in_mig_mode = in_mig_mode
+    found: dict[str, NvmlDevice] = {}
+    for place in range(min(places, MOST_INSTANCES)):
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            ids = [get(f"nvmlDeviceGet{kind}InstanceId", ctypes.c_uint, handle).value for kind in ("Gpu", "Compute")]
+        except pynvml.NVMLError as error:
+            if code_of(error) in _EMPTY_PLACE:  # nothing there, or it went away while it was asked
+                continue
+            raise
+        made = (*ids, address_of(handle))
+        found.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
+    held = [one.made[0] for one in found.values()]
+    for one in found.values():
+        one.made = (*one.made, held.count(one.made[0]))
+        if one.no_gpm is None and one.made[-1] > 1:
+            one.no_gpm = errors.MIG_SHARED
+    return list(found.values())
+
 
 class GpuReader:
-    """What reads each GPU of a session, one after the other."""
+    """Reads each GPU of a session, one after the other, with a state for each that lives as long as its handle."""
 
     name: str
+    origin: str  # what it is read through, as doctor shows it
 
     def __init__(self, session: NvmlSession) -> None:
         self._session = session
         self._absent = AbsenceSet("gpu")
+        self._states: dict[str, tuple[int, Any]] = {}
+
+    def probe(self) -> Probe:
+        """What can be read of each GPU, by a reading that is thrown away: the next one is the first again."""
+        if self._session.fault is not None:
+            return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
+        self._states.clear()
+        lines: list[Capability] = []
+        for device in self._session.devices:
+            values = self._read_one(device, Instant(0.0, 0.0)) or {}
+            absences = {one.metric: one for one in self._absent.finish()}
+            origins = {} if device.lost else {row.metric: row.origin for row in self._state(device).rows}
+            for metric in dict.fromkeys([*values, *absences]):
+                absence, origin = absences.get(metric), origins.get(metric, self.origin)
+                # That there was no earlier reading says nothing about the counter.
+                absence = None if absence is not None and absence.reason == "first-reading" else absence
+                lines.append(Capability(self.name, "gpu", device.uuid, metric, origin, absence))
+        self._states.clear()
+        return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:
         """What each GPU tells, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
         for device in self._session.current(instant):
-            values = self._read_device(device, instant)
+            if values := self._read_one(device, instant):
+                gpus[device.uuid] = values
             if self._session.fault is not None:
                 break
-            if values is not None:
-                gpus[device.uuid] = values
         if self._session.fault is not None:
             return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
         return Reading(gpus=gpus, absences=self._absent.finish())
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
-        """The values of one GPU, its absences added to `_absent`; None: nothing."""
+    def _prepare(self, device: NvmlDevice) -> object:
+        """The state to keep for a GPU's handle. Its `rows` are those of the table that are read here."""
         raise NotImplementedError
+
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+        """The values of a GPU that is not lost. What is missing goes through `_miss`."""
+        raise NotImplementedError
+
+    def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `_prepare` made
+        epoch, state = self._states.get(device.uuid, (0, None))
+        if epoch != device.epoch:
+            state = self._prepare(device)
+            self._states[device.uuid] = device.epoch, state
+        return state
+
+    def _read_one(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
+        values = None if device.lost else self._read_device(device, instant)
+        if device.lost is None:
+            return values
+        self._absent.add(device.uuid, "*", device.lost)
+        return None
+
+    def _values(
+        self, device: NvmlDevice, rows: Iterable[Row], answers: Iterable[tuple[int | Fault, float]]
+    ) -> dict[str, float]:
+        """The sound ones of `answers`: for each of `rows` 0 and the number, or NVML's code or another reason."""
+        values: dict[str, float] = {}
+        for (metric, _, unit, step, full, most), (why, number) in zip(rows, answers, strict=True):
+            if why == 0 and 0.0 <= number * step <= most:
+                values[metric] = min(number * step, full)
+                continue
+            impossible = errors.NOT_A_NUMBER if math.isnan(number) else errors.out_of_range(f"{number:.6g} {unit}")
+            if self._miss(device, metric, why or impossible):
+                break
+        return values
+
+    def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
+        """Note that a metric is absent. Whether nothing more can be asked of the GPU."""
+        fault = why if isinstance(why, Fault) else self._session.failed(device, why)
+        if device.lost is not None or self._session.fault is not None:
+            return True
+        if fault.reason == "out-of-range":  # another value each time: not to be kept
+            self._absent.extend((fault.of("gpu", device.uuid, metric),))
+        else:
+            self._absent.add(device.uuid, metric, fault)
+        return False
