@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from ..model import Absence, Instant, Probe
+from ..model import Absence, Instant
 from . import nvml_errors as errors
 from .base import GAPS, Fault
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
@@ -50,13 +50,8 @@ class GpmSource(GpuReader):
         self._request = with_room(pynvml.c_nvmlGpmMetricsGet_t, version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         self._answers = [self._request.metrics[place] for place in range(len(self._rows))]
         for row, answer in zip(self._rows, self._answers, strict=True):
-            answer.metricId = row.ask.number
+            answer.metricId = row.number
         session.before_close.append(self.close)
-
-    def probe(self) -> Probe:
-        """What GPM can tell of each GPU. Takes the sample buffers, so that no tick has to."""
-        self._free_others()
-        return super().probe()
 
     def each(
         self, now: Callable[[], Instant]
@@ -67,7 +62,6 @@ class GpmSource(GpuReader):
         finds other GPUs, this ends.
         """
         devices = self._session.current(now())
-        self._free_others()
         for device in devices:
             if self._session.devices is not devices:
                 break
@@ -77,7 +71,7 @@ class GpmSource(GpuReader):
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
-        self._free_others(all_of_them=True)
+        self._free_all_but(())
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         if device.no_gpm is not None:
@@ -122,17 +116,17 @@ class GpmSource(GpuReader):
         return function("nvmlGpmMetricsGet")(ctypes.byref(request))
 
     def _prepare(self, device: NvmlDevice) -> _Pair:
-        buffers = self._buffers.setdefault(device.uuid, [])
-        links = tuple(row for row in self._rows if row.metric.startswith("nvlink"))
+        self._free_all_but([one.uuid for one in self._session.devices])
+        rows, absent = self._rows, ()
         if device.parent is not None:  # links are the whole GPU's; the source `nvml` says so of the instance
-            return _Pair(buffers, tuple(row for row in self._rows if row in UNITS), ())
-        absent = links if device.nvlink_links == 0 else ()
-        return _Pair(buffers, tuple(row for row in self._rows if row not in absent), absent)
+            rows = tuple(row for row in rows if row in UNITS)
+        elif device.nvlink_links == 0:
+            absent = tuple(row for row in rows if row.metric.startswith("nvlink"))
+            rows = rows[: len(rows) - len(absent)]
+        return _Pair(self._buffers.setdefault(device.uuid, []), rows, absent)
 
-    def _free_others(self, all_of_them: bool = False) -> None:
-        """Give back the buffers of GPUs and instances that are no longer there."""
-        kept = () if all_of_them else {device.uuid for device in self._session.devices}
-        for uuid in [uuid for uuid in self._buffers if uuid not in kept]:
+    def _free_all_but(self, kept: Collection[str]) -> None:
+        for uuid in self._buffers.keys() - kept:
             self._states.pop(uuid, None)
             for buffer in self._buffers.pop(uuid):
                 function("nvmlGpmSampleFree")(buffer)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pynvml
 
 from ..metrics import GPU_METRICS
-from ..model import Absence, Capability, Gpu, GpuProcess, Instant, Probe, Reading
+from ..model import Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from . import nvml_errors as errors
 from .base import GAPS, Fault, Source, UnreadGpu
 from .counters import CounterRate, NoRate
@@ -17,10 +17,11 @@ from .gpm import GpmSource
 from .nvlink import NvlinkSource
 from .nvml_events import EventSource
 from .nvml_session import MOST_INSTANCES, GpuReader, NvmlDevice, NvmlSession
-from .nvml_table import ENERGY, GAUGES, POWER, UNITS, FieldBlock, GaugeCalls, Row, get, processes_of
+from .nvml_table import ENERGY, GAUGES, MOST, POWER, UNITS, FieldBlock, GaugeCalls, get, processes_of
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in GAUGES if row.metric == "mem_used_bytes")
+_Now = Callable[[], float] | None
 # All else NVML tells of the whole GPU only.
 _OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *UNITS)}]
 
@@ -33,7 +34,7 @@ class NvidiaDriver:
     GPUs, and closing all lets go of it. Those `beside` wait on threads of their own and never hang their reader.
     """
 
-    def __init__(self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] | None = None) -> None:
+    def __init__(self, interval_seconds: float, max_gap_seconds: float, now: _Now = None) -> None:
         self._session = session = NvmlSession()
         self.sources: tuple[Source, ...] = (
             NvmlSource(session, interval_seconds, max_gap_seconds, now),
@@ -62,26 +63,39 @@ class NvidiaDriver:
 
     def unread_gpus(self) -> list[UnreadGpu]:
         """GPUs without GPM. What several instances share is no better on a page: it has the same counters."""
-        if self._session.fault is not None:
-            return []
         return [
-            UnreadGpu(device.uuid, device.parent.uuid, str(device.made[0]))
-            if device.parent is not None
-            else UnreadGpu(device.uuid, device.uuid)
-            for device in self._session.devices
-            if device.no_gpm not in (None, errors.MIG_SHARED) and device.lost is None
+            UnreadGpu(one.uuid, one.parent.uuid, str(one.made[0])) if one.parent else UnreadGpu(one.uuid, one.uuid)
+            for one in self._session.devices
+            if one.no_gpm not in (None, errors.MIG_SHARED) and one.lost is None
         ]
 
 
-@dataclass(slots=True)
 class _GpuState:
-    """What is read of one GPU. `energy`, its counter, and `power`, in case that has no rate, are no instance's."""
+    """What is read of one GPU or instance. Power is asked for where the energy counter has no rate."""
 
-    rows: tuple[Row, ...]
-    gauges: GaugeCalls
-    power: GaugeCalls
-    energy: FieldBlock | None
-    rate: CounterRate
+    def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
+        self.gauges = GaugeCalls(GAUGES if device.parent is None else _OF_INSTANCES)
+        self.rows = (*self.gauges.rows, ENERGY, POWER)
+        self.power = GaugeCalls((POWER,))
+        self.energy = FieldBlock(device.handle, ((ENERGY.number, 0),))
+        self.rate = CounterRate(max_gap_seconds)
+
+    def energy_and_power(self, device: NvmlDevice, now: float) -> list[tuple[int | Fault, float]]:
+        """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
+        why: int | Fault
+        ((why, millijoules),) = self.energy.read()
+        last, elapsed = self.rate.last, now - self.rate.at
+        if why == 0 and millijoules == last:
+            why = errors.NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
+        elif why == 0:
+            milliwatts = self.rate.rate(millijoules, now)
+            if isinstance(milliwatts, NoRate):
+                why = GAPS[milliwatts.reason]
+            elif milliwatts * POWER.step > MOST[POWER.metric]:
+                why = errors.out_of_range(f"{milliwatts * elapsed * ENERGY.step:.6g} J in {elapsed:.3g} s")
+            else:
+                return [(0, milliwatts * elapsed), (0, milliwatts)]
+        return [(why, 0.0), *self.power.answers(device.handle)]
 
 
 class NvmlSource(GpuReader):
@@ -89,13 +103,7 @@ class NvmlSource(GpuReader):
 
     name, origin = "nvml", "libnvidia-ml.so.1"
 
-    def __init__(
-        self,
-        session: NvmlSession,
-        interval_seconds: float,
-        max_gap_seconds: float,
-        now: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, session: NvmlSession, interval_seconds: float, max_gap_seconds: float, now: _Now) -> None:
         super().__init__(session)
         self._max_gap, self._now = max_gap_seconds, now
         self._every = PROCESSES_EVERY_SECONDS - interval_seconds / 2  # the nearest tick
@@ -103,7 +111,7 @@ class NvmlSource(GpuReader):
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
         self._looked_at = -math.inf
         self._processes: list[GpuProcess] | None = None  # of this reading; None: it does not look
-        self._no_processes: list[Absence] = []
+        self._unlisted: dict[str, int | Fault] = {}  # by GPU why its processes were not listed at the last look, or 0
         self._probed: tuple[NvmlDevice, ...] = ()
 
     @property
@@ -113,7 +121,7 @@ class NvmlSource(GpuReader):
 
     def probe(self) -> Probe:
         """The GPUs (sku left to the catalogue), and what of each can be read."""
-        self._processes, self._no_processes = [], []
+        self._processes, self._unlisted = [], {}
         capabilities = super().probe().capabilities
         self._probed, unnamed = self._session.devices, self._session.unnamed
         self._gpus = {device.uuid: self._describe(device) for device in self._probed}
@@ -122,17 +130,16 @@ class NvmlSource(GpuReader):
 
     def read(self, instant: Instant) -> Reading:
         """One reading of every GPU; processes on the second and then every `PROCESSES_EVERY_SECONDS`."""
-        due = self._primed and instant.monotonic_seconds - self._looked_at >= self._every
-        self._primed = True
-        self._processes = [] if due else None
-        if due and self._session.fault is None:
-            self._looked_at, self._no_processes = instant.monotonic_seconds, []
+        open_now, elapsed = self._session.fault is None, instant.monotonic_seconds - self._looked_at
+        due = open_now and self._primed and elapsed >= self._every
+        self._primed, self._processes = True, [] if due else None
+        if due:
+            self._looked_at, self._unlisted = instant.monotonic_seconds, {}
             self._session.look_at_instances()
-        self._absent.extend((*self._no_processes, *self._session.unnamed))
+        self._absent.extend(self._session.unnamed)
         reading = super().read(instant)
-        if self._processes is None or self._session.fault is not None:
-            return reading
-        return replace(reading, processes=tuple(self._processes))
+        listed = None if self._processes is None or self._session.fault else tuple(self._processes)
+        return replace(reading, processes=listed)
 
     def close(self) -> None:
         """Let go of every GPU, for all sources of the session."""
@@ -140,52 +147,27 @@ class NvmlSource(GpuReader):
         self._states.clear()
 
     def _prepare(self, device: NvmlDevice) -> _GpuState:
-        gauges, power = GaugeCalls(GAUGES if device.parent is None else _OF_INSTANCES), GaugeCalls((POWER,))
-        energy = FieldBlock(device.handle, ((ENERGY.ask.number, 0),)) if device.parent is None else None
-        return _GpuState((*gauges.rows, ENERGY, POWER), gauges, power, energy, CounterRate(self._max_gap))
+        return _GpuState(device, self._max_gap)
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         state = self._state(device)
         values = self._values(device, state.gauges.rows, state.gauges.answers(device.handle))
         if device.lost is not None or self._session.fault is not None:
             return {}
-        if state.energy is None:
+        if device.parent is None:
+            # Another thread may have kept this one between the tick's time and this reading.
+            now = instant.monotonic_seconds if self._now is None else self._now()
+            values |= self._values(device, (ENERGY, POWER), state.energy_and_power(device, now))
+        else:
             for metric in _OF_WHOLE:
                 self._miss(device, metric, errors.MIG_UTILISATION if metric == "gpu_util" else errors.MIG_WHOLE)
-        else:
-            values |= self._values(
-                device, (ENERGY, POWER), self._energy_and_power(state, state.energy, device, instant)
-            )
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
-            why, found = processes_of(device.handle)
+            self._unlisted[device.uuid], found = processes_of(device.handle)
             self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
-            if why != 0:
-                fault = why if isinstance(why, Fault) else errors.fault_of(why)
-                self._no_processes.append(fault.of("gpu", device.uuid, "processes"))
-                self._absent.extend(self._no_processes[-1:])
+        if why := self._unlisted.get(device.uuid):
+            self._miss(device, "processes", why)
         return values
-
-    def _energy_and_power(
-        self, state: _GpuState, energy: FieldBlock, device: NvmlDevice, instant: Instant
-    ) -> list[tuple[int | Fault, float]]:
-        """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
-        ((code, millijoules),) = energy.read()
-        # Another thread may have kept this one between the tick's time and this reading.
-        now = instant.monotonic_seconds if self._now is None else self._now()
-        rate, last, elapsed = state.rate, state.rate.last, now - state.rate.at
-        why: int | Fault = code
-        if code == 0 and millijoules == last:
-            why = errors.NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
-        elif code == 0:
-            milliwatts = rate.rate(millijoules, now)
-            if isinstance(milliwatts, NoRate):
-                why = GAPS[milliwatts.reason]
-            elif milliwatts * POWER.step > POWER.most:
-                why = errors.out_of_range(f"{milliwatts * elapsed * ENERGY.step:.6g} J in {elapsed:.3g} s")
-            else:
-                return [(0, milliwatts * elapsed), (0, milliwatts)]
-        return [(why, 0.0), *state.power.answers(device.handle)]
 
     def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
         in_mig_mode = metric == "gpu_util" and why == errors.NOT_SUPPORTED and device.in_mig_mode
@@ -194,35 +176,28 @@ class NvmlSource(GpuReader):
     def _describe(self, device: NvmlDevice) -> Gpu:
         if device.lost is not None and device.uuid in self._gpus:
             return self._gpus[device.uuid]
-        ask, number, handle = self._session.ask, self._session.number, device.handle
+        ask, number, handle, parent = self._session.ask, self._session.number, device.handle, device.parent
+        version, attributes_kind = pynvml.nvmlMemory_v2, pynvml.c_nvmlDeviceAttributes
         name = ask(pynvml.nvmlDeviceGetName, handle) or "unknown GPU"
-        memory_kind, version = pynvml.c_nvmlMemory_v2_t, pynvml.nvmlMemory_v2
-        memory = ask(get, "nvmlDeviceGetMemoryInfo_v2", memory_kind, handle, version=version)
-        gpu = Gpu(
+        memory = ask(get, "nvmlDeviceGetMemoryInfo_v2", pynvml.c_nvmlMemory_v2_t, handle, version=version)
+        attributes = ask(get, "nvmlDeviceGetAttributes_v2", attributes_kind, handle) if parent else None
+        slices = attributes.gpuInstanceSliceCount if attributes else 0
+        pci = None if parent else ask(get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
+        limit = None if parent else number("nvmlDeviceGetEnforcedPowerLimit", handle)
+        return Gpu(
             uuid=device.uuid,
             index=device.index,
             name=name,
-            mem_total_bytes=memory and int(memory.total),
-            driver_version=self._session.driver_version,
-        )
-        if device.parent is not None:
-            attributes = ask(get, "nvmlDeviceGetAttributes_v2", pynvml.c_nvmlDeviceAttributes, handle)
-            slices = attributes.gpuInstanceSliceCount if attributes else 0
-            return replace(
-                gpu,
-                kind="mig",
-                parent_uuid=device.parent.uuid,
-                slices=slices if 0 < slices <= MOST_INSTANCES else None,
-                mig_profile=name.partition(" MIG ")[2].strip() or None,
-                gpu_instance=device.made[0],
-            )
-        pci = ask(get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
-        limit = number("nvmlDeviceGetEnforcedPowerLimit", handle)
-        return replace(
-            gpu,
+            kind="mig" if parent else "gpu",
+            parent_uuid=parent and parent.uuid,
+            slices=slices if 0 < slices <= MOST_INSTANCES else None,
+            mig_profile=name.partition(" MIG ")[2].strip() or None,
             pci_bus_id=pci and pci.busId,
+            mem_total_bytes=memory and int(memory.total),
             power_limit_watts=limit / 1e3 if limit else None,
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
-            minor=number("nvmlDeviceGetMinorNumber", handle),
+            driver_version=self._session.driver_version,
+            minor=None if parent else number("nvmlDeviceGetMinorNumber", handle),
+            gpu_instance=device.made[0] if parent else None,
         )

@@ -28,8 +28,8 @@ class _Counters:
             if row.metric in [one.metric for one in self.rows]:
                 continue
             no_links = row.metric.startswith("nvlink") and device.nvlink_links == 0
-            scopes = range(device.nvlink_places) if row.ask.scope == EACH_LINK else (row.ask.scope,)
-            fields = [] if no_links else [(row.ask.number, scope) for scope in scopes]
+            scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
+            fields = [] if no_links else [(row.number, scope) for scope in scopes]
             answers = FieldBlock(device.handle, fields).read()
             # A link that is not there is left out for good; with any other error the tick will say so.
             taken = [one for one, (code, _) in zip(fields, answers, strict=True) if code not in _UNKNOWN]

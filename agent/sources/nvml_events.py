@@ -79,18 +79,6 @@ _HUNG = Fault(
 _STARTING = Fault("not-read-yet", "The driver's events have not been read yet.", "Try again.")
 
 
-def nvml_event(kind: int, data: int, instance: int, uuid: str | None, ts: float) -> Event:
-    """One event of the driver, in our words. What has no name here is ``other``, its number kept in the detail."""
-    named = KINDS.get(kind)
-    code = data if named == "xid" and 0 < data < 2**31 else None
-    words = [f"event type {kind:#x}" if named is None else ""]
-    if named == "xid":
-        words.append(XID_MEANINGS.get(data, f"XID {data}" if code is None else ""))
-    if instance < 1024:
-        words.append(f"GPU instance {instance}")
-    return Event(ts, uuid, named or "other", code, ", ".join(word for word in words if word), last_ts=ts)
-
-
 @dataclass(slots=True)
 class _Watch:
     """One thread's life. It owns its event set; nobody else touches it."""
@@ -100,7 +88,6 @@ class _Watch:
     looked: threading.Event = field(default_factory=threading.Event)
     abandoned: bool = False  # the session closed without it: its event set is no longer its to free
     fault: Fault | None = _STARTING
-    told: Mapping[str, Fault | None] = field(default_factory=dict)  # by GPU why it tells no events; None: it does
 
 
 class EventSource:
@@ -114,6 +101,7 @@ class EventSource:
         self._lock = threading.Lock()  # of what has arrived
         self._watch: _Watch | None = None
         self._thread: threading.Thread | None = None
+        self._refused: Mapping[str, Fault | None] = {}  # by GPU why it tells of no events; None: it does
         session.after_open.append(self._begin)
         session.before_close.append(self.close)
 
@@ -122,21 +110,20 @@ class EventSource:
         watch = self._watch
         if watch is not None:
             watch.looked.wait(_FIRST_LOOK_SECONDS)
-        if (fault := self._why_deaf()) is not None or watch is None:
-            return Probe(capabilities=((fault or _STARTING).line(self.name, _ORIGIN),))
-        absences = {uuid: fault and fault.of("gpu", uuid, "events") for uuid, fault in watch.told.items()}
-        return Probe(
-            capabilities=tuple(Capability(self.name, "gpu", uuid, "events", _ORIGIN, a) for uuid, a in absences.items())
-        )
+        if (fault := self._why_deaf()) is not None:
+            return Probe(capabilities=(fault.line(self.name, _ORIGIN),))
+        absences = {uuid: fault and fault.of("gpu", uuid, "events") for uuid, fault in self._refused.items()}
+        lines = (Capability(self.name, "gpu", uuid, "events", _ORIGIN, why) for uuid, why in absences.items())
+        return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
         """What arrived since the last reading."""
         with self._lock:
             events, self._arrived = tuple(self._arrived.values()), {}
-        if (fault := self._why_deaf()) is not None or self._watch is None:
-            return Reading(events=events, absences=frozenset(((fault or _STARTING).of("source", self.name),)))
-        told = self._watch.told.items()
-        return Reading(events=events, absences=frozenset(why.of("gpu", uuid, "events") for uuid, why in told if why))
+        if (fault := self._why_deaf()) is not None:
+            return Reading(events=events, absences=frozenset((fault.of("source", self.name),)))
+        absences = [why.of("gpu", uuid, "events") for uuid, why in self._refused.items() if why is not None]
+        return Reading(events=events, absences=frozenset(absences))
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -174,7 +161,7 @@ class EventSource:
         """Wait for events of these GPUs until they are others or the watch ends. Raises NVMLError."""
         events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
         try:
-            watch.told = {device.uuid: device.lost or _register(device, events) for device in devices}
+            self._refused = {device.uuid: device.lost or _register(device, events) for device in devices}
             uuids = {address_of(device.handle): device.uuid for device in devices}
             patience = 0  # the first wait only shows that it works
             while not watch.stop.is_set() and _whole(self._session.devices) == devices:
@@ -186,18 +173,26 @@ class EventSource:
                 watch.looked.set()
                 if code == 0:
                     uuid = uuids.get(address_of(data.device))
-                    self._keep(nvml_event(data.eventType, data.eventData, data.gpuInstanceId, uuid, time.time()))
+                    self._keep(data.eventType, data.eventData, data.gpuInstanceId, uuid)
                     watch.stop.wait(_BREATH_SECONDS)
         finally:
             if not watch.abandoned:
                 self._session.ask(pynvml.nvmlEventSetFree, events)
 
-    def _keep(self, event: Event) -> None:
+    def _keep(self, kind: int, data: int, instance: int, uuid: str | None) -> None:
+        """Keep an event for the loop. What has no name here is ``other``, its number kept in the detail."""
+        name, now = KINDS.get(kind, "other"), time.time()
+        code = data if name == "xid" and 0 < data < 2**31 else None
+        meaning = XID_MEANINGS.get(data, f"XID {data}" if code is None else "")
+        words = {"xid": meaning, "other": f"event type {kind:#x}"}.get(name, "")
+        where = f"GPU instance {instance}" if instance < 1024 else ""
+        event = Event(now, uuid, name, code, ", ".join(filter(None, (words, where))), last_ts=now)
         with self._lock:
             known = self._arrived.get(event.key)
-            again = event if known is None else replace(known, count=known.count + 1, last_ts=event.ts)
+            if known is not None:
+                event = replace(known, count=known.count + 1, last_ts=now)
             if known is not None or len(self._arrived) < _MOST_WAITING:
-                self._arrived[event.key] = again
+                self._arrived[event.key] = event
 
 
 def _whole(devices: tuple[NvmlDevice, ...]) -> dict[NvmlDevice, int]:

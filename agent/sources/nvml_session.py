@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from ..model import Absence, Capability, Instant, Probe, Reading
 from . import nvml_errors as errors
 from .base import AbsenceSet, Fault
 from .nvml_errors import code_of, fault_of
-from .nvml_table import LINK_COUNT, LINK_MB_PER_SECOND, FieldBlock, Row, address_of, get
+from .nvml_table import LINK_COUNT, LINK_MB_PER_SECOND, MOST, ROUNDING, FieldBlock, Row, address_of, get
 
 _Answer = TypeVar("_Answer")
 RETRY_SECONDS = 30.0
@@ -61,7 +62,7 @@ class NvmlSession:
         self.before_close: list[Callable[[], None]] = []  # called while NVML still answers
         self._gpus: list[NvmlDevice] = []  # all that NVML counts, by index
         self._initialised = False
-        self._epoch = 0
+        self._epochs = itertools.count(1)
         self._now, self._again_at = 0.0, math.inf  # monotonic seconds: of the last reading, and when to ask again
         self._doubt, self._patience = False, RETRY_SECONDS  # something was not told; when to ask for it again
 
@@ -146,7 +147,7 @@ class NvmlSession:
             for one in found:
                 known = before.get(one.uuid)
                 if known is None or known.made != one.made or (known.lost and not gpu.lost):
-                    one.epoch, known = self._next_epoch(), one
+                    one.epoch, known = next(self._epochs), one
                 devices.append(known)
         if self.fault is None and devices != list(self.devices):
             self.devices = tuple(devices)
@@ -166,10 +167,6 @@ class NvmlSession:
         if code not in errors.LASTING | errors.GPU_GONE:
             self._doubt = True
             self._plan(self._patience)
-
-    def _next_epoch(self) -> int:
-        self._epoch += 1
-        return self._epoch
 
     def _ask_again(self) -> None:
         """Ask again whatever failed: lost GPUs their handle, and all GPUs where one did not tell something."""
@@ -196,7 +193,7 @@ class NvmlSession:
             gpu.lost = gpu.lost or fault_of(code_of(error))
             self._plan(RETRY_SECONDS)
             return
-        gpu.lost, gpu.epoch = None, self._next_epoch()
+        gpu.lost, gpu.epoch = None, next(self._epochs)
         self._look_at(gpu)
 
     def _look_at(self, gpu: NvmlDevice) -> None:
@@ -214,7 +211,7 @@ class NvmlSession:
         else:
             self._doubt_after(code)
         if gpu.nvlink_links != links:
-            gpu.epoch = self._next_epoch()
+            gpu.epoch = next(self._epochs)
         try:
             support = get("nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, gpu.handle, version=_GPM_VERSION)
             gpu.no_gpm = None if support.isSupportedDevice else errors.NO_GPM
@@ -326,9 +323,10 @@ class GpuReader:
     ) -> dict[str, float]:
         """The sound ones of `answers`: for each of `rows` 0 and the number, or NVML's code or another reason."""
         values: dict[str, float] = {}
-        for (metric, _, unit, step, full, most), (why, number) in zip(rows, answers, strict=True):
-            if why == 0 and 0.0 <= number * step <= most:
-                values[metric] = min(number * step, full)
+        for (metric, _, _, unit, step, _), (why, number) in zip(rows, answers, strict=True):
+            value, most = number * step, MOST[metric]
+            if why == 0 and 0.0 <= value <= most * ROUNDING:
+                values[metric] = value if value <= most else most
                 continue
             impossible = errors.NOT_A_NUMBER if math.isnan(number) else errors.out_of_range(f"{number:.6g} {unit}")
             if self._miss(device, metric, why or impossible):

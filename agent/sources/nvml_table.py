@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pynvml
@@ -25,102 +25,80 @@ LINK_MB_PER_SECOND, LINK_COUNT = 90, 91  # speed of one link one way; links of t
 ALL_LINKS, EACH_LINK = 0xFFFFFFFF, -1
 
 
-class Call(NamedTuple):
-    """A function that leaves `number` of an `answer`, given behind the handle and `arguments`, with `preset` in it."""
-
-    function: str
-    answer: type[Any] = ctypes.c_uint
-    number: str = "value"
-    arguments: tuple[int, ...] = ()
-    preset: Mapping[str, int] = {}
-
-
-class Gpm(NamedTuple):
-    """A GPM metric, between two samples (nvmlGpmMetricId_t)."""
-
-    number: int
-
-
-class Field(NamedTuple):
-    """A field value, which counts up. `scope`: ALL_LINKS together, EACH_LINK to be added up, or 0: the GPU."""
-
-    number: int
-    scope: int = 0
+GPM, FIELD, NONE = "GPM metric", "NVML field", -1
 
 
 class Row(NamedTuple):
-    """One way to read a metric.
+    """One way to read a metric. Where several rows have one metric, the first that driver and GPU know counts.
 
-    `step`: one `unit` of the driver in the unit of the metric, which is also the resolution (GPM answers in fractions).
-    What is above `most` is impossible; between `full` and `most` is rounding, and is `full`.
+    `ask`: a function, GPM or FIELD; `number`: the id there, or the function's argument (NONE: it has none). `step`: one
+    `unit` of the driver in the unit of the metric, which is the resolution (GPM answers in fractions).
     """
 
     metric: str
-    ask: Any  # Call, Gpm or Field
+    ask: str
+    number: int
     unit: str
     step: float
-    full: float
-    most: float
+    scope: int = 0  # of a field
 
     @property
     def origin(self) -> str:
         """Where the value comes from, as doctor shows it."""
-        if isinstance(self.ask, Call):
-            return self.ask.function
-        return f"{'GPM metric' if isinstance(self.ask, Gpm) else 'NVML field'} {self.ask.number}"
+        return self.ask if self.number == NONE else f"{self.ask} {self.number}"
 
 
-_METRICS = {metric.name: metric for metric in GPU_METRICS}
-# Percent may pass 100 by rounding; more than 0.1 % of it is a fault (NVIDIA/DCGM#152 shows them on MIG).
-_ROUNDING = 1.001
-
-
-def _row(metric: str, ask: Call | Gpm | Field, unit: str, step: float) -> Row:
-    full = _METRICS[metric].most
-    return Row(metric, ask, unit, step, full, full * _ROUNDING if unit == "%" else full)
-
-
-_MEMORY = {"version": pynvml.nvmlMemory_v2}  # v1 counts the driver's reserve as used since R510
-_CORE, _SENSOR = pynvml.NVML_TEMPERATURE_GPU, pynvml.c_nvmlTemperature_v1_t
-_SENSED = {"version": pynvml.nvmlTemperature_v1, "sensorType": _CORE}
+_CORE = pynvml.NVML_TEMPERATURE_GPU
 _MIB = 1048576.0
-# Where several rows have one metric, the first that this driver and GPU know counts.
 TABLE: tuple[Row, ...] = (
-    _row("gpu_util", Call("nvmlDeviceGetUtilizationRates", pynvml.c_nvmlUtilization_t, "gpu"), "%", 0.01),
-    _row("mem_used_bytes", Call("nvmlDeviceGetMemoryInfo_v2", pynvml.c_nvmlMemory_v2_t, "used", (), _MEMORY), "B", 1.0),
-    _row("sm_clock_hertz", Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_SM,)), "MHz", 1e6),
-    _row("mem_clock_hertz", Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_MEM,)), "MHz", 1e6),
-    _row("temperature_celsius", Call("nvmlDeviceGetTemperature", ctypes.c_int, arguments=(_CORE,)), "°C", 1.0),
-    # The plain function is to go in CUDA 14.
-    _row("temperature_celsius", Call("nvmlDeviceGetTemperatureV", _SENSOR, "temperature", (), _SENSED), "°C", 1.0),
-    _row("throttle_reasons", Call("nvmlDeviceGetCurrentClocksEventReasons", ctypes.c_ulonglong), "bits", 1.0),
-    _row("throttle_reasons", Call("nvmlDeviceGetCurrentClocksThrottleReasons", ctypes.c_ulonglong), "bits", 1.0),
-    _row("energy_joules", Field(83), "mJ", 1e-3),  # since the driver was loaded; its rate is the power
-    _row("power_watts", Call("nvmlDeviceGetPowerUsage"), "mW", 1e-3),  # where the counter has no rate
-    _row("sm_active", Gpm(2), "%", 0.01),
-    _row("sm_occupancy", Gpm(3), "%", 0.01),
-    _row("tensor_active", Gpm(5), "%", 0.01),
-    _row("dram_active", Gpm(10), "%", 0.01),
-    _row("fp64_active", Gpm(11), "%", 0.01),
-    _row("fp32_active", Gpm(12), "%", 0.01),
-    _row("fp16_active", Gpm(13), "%", 0.01),
-    _row("pcie_tx_bytes_per_second", Gpm(20), "MiB/s", _MIB),
-    _row("pcie_rx_bytes_per_second", Gpm(21), "MiB/s", _MIB),
-    _row("nvlink_rx_bytes_per_second", Gpm(60), "MiB/s", _MIB),
-    _row("nvlink_tx_bytes_per_second", Gpm(61), "MiB/s", _MIB),
+    Row("gpu_util", "nvmlDeviceGetUtilizationRates", NONE, "%", 0.01),
+    Row("mem_used_bytes", "nvmlDeviceGetMemoryInfo_v2", NONE, "B", 1.0),
+    Row("sm_clock_hertz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM, "MHz", 1e6),
+    Row("mem_clock_hertz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM, "MHz", 1e6),
+    Row("temperature_celsius", "nvmlDeviceGetTemperature", _CORE, "°C", 1.0),
+    Row("temperature_celsius", "nvmlDeviceGetTemperatureV", NONE, "°C", 1.0),  # the plain one is to go in CUDA 14
+    Row("throttle_reasons", "nvmlDeviceGetCurrentClocksEventReasons", NONE, "as bits", 1.0),
+    Row("throttle_reasons", "nvmlDeviceGetCurrentClocksThrottleReasons", NONE, "as bits", 1.0),
+    Row("energy_joules", FIELD, 83, "mJ", 1e-3),  # since the driver was loaded; its rate is the power
+    Row("power_watts", "nvmlDeviceGetPowerUsage", NONE, "mW", 1e-3),  # where the counter has no rate
+    Row("sm_active", GPM, 2, "%", 0.01),
+    Row("sm_occupancy", GPM, 3, "%", 0.01),
+    Row("tensor_active", GPM, 5, "%", 0.01),
+    Row("dram_active", GPM, 10, "%", 0.01),
+    Row("fp64_active", GPM, 11, "%", 0.01),
+    Row("fp32_active", GPM, 12, "%", 0.01),
+    Row("fp16_active", GPM, 13, "%", 0.01),
+    Row("pcie_tx_bytes_per_second", GPM, 20, "MiB/s", _MIB),
+    Row("pcie_rx_bytes_per_second", GPM, 21, "MiB/s", _MIB),
+    Row("nvlink_rx_bytes_per_second", GPM, 60, "MiB/s", _MIB),
+    Row("nvlink_tx_bytes_per_second", GPM, 61, "MiB/s", _MIB),
     # Counters, where GPM is missing. Those of PCIe may wrap at 32 bits; the last two are of NVLink5.
-    _row("pcie_tx_bytes_per_second", Field(197), "B", 1.0),
-    _row("pcie_rx_bytes_per_second", Field(198), "B", 1.0),
-    _row("nvlink_tx_bytes_per_second", Field(138, ALL_LINKS), "KiB", 1024.0),
-    _row("nvlink_rx_bytes_per_second", Field(139, ALL_LINKS), "KiB", 1024.0),
-    _row("nvlink_tx_bytes_per_second", Field(202, EACH_LINK), "B", 1.0),
-    _row("nvlink_rx_bytes_per_second", Field(204, EACH_LINK), "B", 1.0),
+    Row("pcie_tx_bytes_per_second", FIELD, 197, "B/s", 1.0),
+    Row("pcie_rx_bytes_per_second", FIELD, 198, "B/s", 1.0),
+    Row("nvlink_tx_bytes_per_second", FIELD, 138, "KiB/s", 1024.0, ALL_LINKS),
+    Row("nvlink_rx_bytes_per_second", FIELD, 139, "KiB/s", 1024.0, ALL_LINKS),
+    Row("nvlink_tx_bytes_per_second", FIELD, 202, "B/s", 1.0, EACH_LINK),
+    Row("nvlink_rx_bytes_per_second", FIELD, 204, "B/s", 1.0, EACH_LINK),
 )
 ENERGY, POWER = (row for row in TABLE if row.metric in ("energy_joules", "power_watts"))
-GAUGES = tuple(row for row in TABLE if isinstance(row.ask, Call) and row is not POWER)
-GPM_ROWS = tuple(row for row in TABLE if isinstance(row.ask, Gpm))
-COUNTERS = tuple(row for row in TABLE if isinstance(row.ask, Field) and row is not ENERGY)
+GAUGES = tuple(row for row in TABLE if row.ask not in (GPM, FIELD) and row is not POWER)
+GPM_ROWS = tuple(row for row in TABLE if row.ask == GPM)
+COUNTERS = tuple(row for row in TABLE if row.ask == FIELD and row is not ENERGY)
 UNITS = tuple(row for row in GPM_ROWS if row.unit == "%")  # activity of the GPU's units: all that an instance has
+# What is above is impossible, but for a rounding of 0.1 % (NVIDIA/DCGM#152 shows what is above 100 % by more).
+MOST = {metric.name: metric.most for metric in GPU_METRICS}
+ROUNDING = 1.001
+
+# What functions leave, if it is more than a number: the type, the member that counts, and what to preset.
+_ANSWERS: dict[str, tuple[type[Any], str, dict[str, int]]] = {
+    "nvmlDeviceGetUtilizationRates": (pynvml.c_nvmlUtilization_t, "gpu", {}),
+    # v1 counts the driver's reserve as used since R510.
+    "nvmlDeviceGetMemoryInfo_v2": (pynvml.c_nvmlMemory_v2_t, "used", {"version": pynvml.nvmlMemory_v2}),
+    "nvmlDeviceGetTemperatureV": (
+        pynvml.c_nvmlTemperature_v1_t, "temperature", {"version": pynvml.nvmlTemperature_v1, "sensorType": _CORE}
+    ),
+}  # fmt: skip
+_NUMBER = (ctypes.c_ulonglong, "value", {})  # no driver writes more; one that writes less leaves the rest 0
 
 
 def no_function(*_: object) -> int:
@@ -158,21 +136,22 @@ def address_of(handle: object) -> int:
 
 
 class GaugeCalls:
-    """The calls behind some rows of the table, on memory for one GPU at a time."""
+    """The calls behind some rows of the table."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        rows = rows[::-1]  # the first of a metric wins, and before all one whose function is there
-        there = [row for row in rows if function(row.ask.function) is not no_function]
-        self.rows = tuple({row.metric: row for row in (*rows, *there)}.values())
+        there = [row for row in rows if function(row.ask) is not no_function]
+        self.rows = tuple({row.metric: row for row in (*rows[::-1], *there[::-1])}.values())
         self._calls: list[tuple[NvmlCall, tuple[object, ...], Any, str]] = []
-        for name, kind, number, arguments, preset in [row.ask for row in self.rows]:
+        for row in self.rows:
+            kind, member, preset = _ANSWERS.get(row.ask, _NUMBER)
             answer = with_room(kind, **preset)
-            self._calls.append((function(name), (*arguments, ctypes.byref(answer)), answer, number))
+            arguments = () if row.number == NONE else (row.number,)
+            self._calls.append((function(row.ask), (*arguments, ctypes.byref(answer)), answer, member))
 
     def answers(self, handle: object) -> Iterator[tuple[int, float]]:
         """NVML's code and the number for each of `rows`, asked one by one."""
-        for call, arguments, answer, number in self._calls:
-            yield call(handle, *arguments), getattr(answer, number)
+        for call, arguments, answer, member in self._calls:
+            yield call(handle, *arguments), getattr(answer, member)
 
 
 # nvmlValueType_t: which member of the union counts. The rest of its bytes is left over from earlier calls.

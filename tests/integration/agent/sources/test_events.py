@@ -19,7 +19,7 @@ import dataclasses, json, sys, time
 from skuwise.agent.model import Instant
 from skuwise.agent.sources.nvml_events import EventSource
 from skuwise.agent.sources.nvml_session import NvmlSession
-session = NvmlSession(retry_seconds=30.0)
+session = NvmlSession()
 source = EventSource(session)
 session.open(Instant(1.8e9, 0.0))
 answer = {"opened": session.fault is None}
