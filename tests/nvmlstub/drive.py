@@ -2,7 +2,7 @@
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
 ``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["close"]``, ``["live"]`` (GPM sample
-buffers held) and ``["calls", name]`` (how often an NVML function was called so far).
+buffers held), ``["wants"]`` (whether a probe is wanted) and ``["calls", name]`` (how often an NVML function was called so far).
 At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
 ``late`` seconds later.
 """
@@ -61,6 +61,8 @@ def main() -> None:
             answer = {source.name: _probe(source.probe()) for source in driver.sources}
         elif name == "read":
             answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in driver.sources}
+        elif name == "wants":
+            answer = driver.sources[0].wants_probe
         elif name == "close":
             for source in driver.sources:
                 source.close()
