@@ -15,19 +15,17 @@ from .base import GAPS, Fault
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 from .nvml_table import GPM_ROWS, UNITS, Row, function, with_room
 
-MIN_SECONDS = 0.1  # between two samples, from nvml.h
-_ROUNDING_SECONDS = 1e-6
+_MIN_SECONDS = 0.1 - 1e-6  # between two samples, from nvml.h
 # The driver refuses this GPU, now and later.
 _REFUSED = frozenset({errors.NO_PERMISSION, errors.NOT_SUPPORTED, errors.FUNCTION_NOT_FOUND})
 
 
 @dataclass(slots=True)
 class _Pair:
-    """Two sample buffers of one GPU, for the life of the session, and the rows to ask for; `absent` it never has."""
+    """Two sample buffers of one GPU, for the life of the session, and the rows to ask for."""
 
     buffers: list[Any]
     rows: tuple[Row, ...]
-    absent: tuple[Row, ...]
     newest: int = 0  # which of the two holds the last sample
     taken_at: float | None = None  # when it was taken; None: it holds nothing to compare with
 
@@ -71,6 +69,7 @@ class GpmSource(GpuReader):
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
+        self._states.clear()
         self._free_all_but(())
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
@@ -83,8 +82,8 @@ class GpmSource(GpuReader):
         if isinstance(why, int) and why != 0:
             pair.taken_at = None  # of an instance made anew under the same id no older sample may be compared
             if why in _REFUSED:  # the counters take over what they can
-                device.no_gpm = errors.NO_GPM_DRIVER if why == errors.FUNCTION_NOT_FOUND else errors.fault_of(why)
-        for row in pair.absent:
+                device.no_gpm = errors.NO_GPM if why == errors.FUNCTION_NOT_FOUND else errors.fault_of(why)
+        for row in self._rows[len(pair.rows) :] if device.parent is None else ():
             self._miss(device, row.metric, errors.NO_NVLINK)
         answers = [(why or answer.nvmlReturn, answer.value) for answer in self._answers[: len(pair.rows)]]
         return self._values(device, pair.rows, answers)
@@ -92,7 +91,7 @@ class GpmSource(GpuReader):
     def _compare(self, device: NvmlDevice, pair: _Pair, monotonic: float) -> int | Fault:
         """Take a sample and compare it with the last one: 0 where `_answers` has the metrics, else why not."""
         elapsed = None if pair.taken_at is None else monotonic - pair.taken_at
-        if elapsed is not None and 0 <= elapsed < MIN_SECONDS - _ROUNDING_SECONDS:
+        if elapsed is not None and 0 <= elapsed < _MIN_SECONDS:
             return errors.TOO_SOON
         while len(pair.buffers) < 2:
             try:
@@ -117,16 +116,13 @@ class GpmSource(GpuReader):
 
     def _prepare(self, device: NvmlDevice) -> _Pair:
         self._free_all_but([one.uuid for one in self._session.devices])
-        rows, absent = self._rows, ()
         if device.parent is not None:  # links are the whole GPU's; the source `nvml` says so of the instance
-            rows = tuple(row for row in rows if row in UNITS)
-        elif device.nvlink_links == 0:
-            absent = tuple(row for row in rows if row.metric.startswith("nvlink"))
-            rows = rows[: len(rows) - len(absent)]
-        return _Pair(self._buffers.setdefault(device.uuid, []), rows, absent)
+            rows = [row for row in self._rows if row in UNITS]
+        else:
+            rows = [row for row in self._rows if not (device.nvlink_links == 0 and row.metric.startswith("nvlink"))]
+        return _Pair(self._buffers.setdefault(device.uuid, []), tuple(rows))
 
     def _free_all_but(self, kept: Collection[str]) -> None:
         for uuid in self._buffers.keys() - kept:
-            self._states.pop(uuid, None)
             for buffer in self._buffers.pop(uuid):
                 function("nvmlGpmSampleFree")(buffer)

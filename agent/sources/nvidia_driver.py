@@ -92,7 +92,7 @@ class _GpuState:
             if isinstance(milliwatts, NoRate):
                 why = GAPS[milliwatts.reason]
             elif milliwatts * POWER.step > MOST[POWER.metric]:
-                why = errors.out_of_range(f"{milliwatts * elapsed * ENERGY.step:.6g} J in {elapsed:.3g} s")
+                why = errors.impossible(milliwatts * elapsed * ENERGY.step, f"J in {elapsed:.3g} s")
             else:
                 return [(0, milliwatts * elapsed), (0, milliwatts)]
         return [(why, 0.0), *self.power.answers(device.handle)]
@@ -160,7 +160,7 @@ class NvmlSource(GpuReader):
             values |= self._values(device, (ENERGY, POWER), state.energy_and_power(device, now))
         else:
             for metric in _OF_WHOLE:
-                self._miss(device, metric, errors.MIG_UTILISATION if metric == "gpu_util" else errors.MIG_WHOLE)
+                self._miss(device, metric, errors.MIG)
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
             self._unlisted[device.uuid], found = processes_of(device.handle)
@@ -171,7 +171,7 @@ class NvmlSource(GpuReader):
 
     def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
         in_mig_mode = metric == "gpu_util" and why == errors.NOT_SUPPORTED and device.in_mig_mode
-        return super()._miss(device, metric, errors.MIG_UTILISATION if in_mig_mode else why)
+        return super()._miss(device, metric, errors.MIG if in_mig_mode else why)
 
     def _describe(self, device: NvmlDevice) -> Gpu:
         if device.lost is not None and device.uuid in self._gpus:

@@ -20,26 +20,21 @@ class _Counters:
 
     def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
         self.rows: list[Row] = []
-        self.never: dict[str, Fault] = {}
         self._parts: list[list[tuple[int, CounterRate]]] = []  # of each row: places in the block, and their rates
         self._wide = False  # whether a PCIe counter has shown more than 32 bits
         asked: list[tuple[int, int]] = []
-        for row in COUNTERS if device.no_gpm is not None and device.parent is None else ():
-            if row.metric in [one.metric for one in self.rows]:
+        for row in COUNTERS:
+            if row.metric in [one.metric for one in self.rows] or _no_links(device, row.metric):
                 continue
-            no_links = row.metric.startswith("nvlink") and device.nvlink_links == 0
             scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
-            fields = [] if no_links else [(row.number, scope) for scope in scopes]
-            answers = FieldBlock(device.handle, fields).read()
+            fields = [(row.number, scope) for scope in scopes]
             # A link that is not there is left out for good; with any other error the tick will say so.
-            taken = [one for one, (code, _) in zip(fields, answers, strict=True) if code not in _UNKNOWN]
+            answers = zip(fields, FieldBlock(device.handle, fields).read(), strict=True)
+            taken = [one for one, (code, _) in answers if code not in _UNKNOWN]
             if taken:
                 self.rows.append(row)
                 self._parts.append([(len(asked) + n, CounterRate(max_gap_seconds)) for n in range(len(taken))])
-                self.never.pop(row.metric, None)
                 asked += taken
-            else:
-                self.never[row.metric] = errors.NO_NVLINK if no_links else errors.NO_COUNTER
         self._block = FieldBlock(device.handle, asked)
 
     def read(self, monotonic: float) -> list[tuple[int | Fault, float]]:
@@ -69,6 +64,10 @@ class _Counters:
         return why or 0, total
 
 
+def _no_links(device: NvmlDevice, metric: str) -> bool:
+    return metric.startswith("nvlink") and device.nvlink_links == 0
+
+
 class NvlinkSource(GpuReader):
     """Rates of the link counters, where GPM is missing. On GPUs with GPM it says nothing at all."""
 
@@ -89,6 +88,6 @@ class NvlinkSource(GpuReader):
         if device.no_gpm is None or device.parent is not None:
             return {}
         counters = self._state(device)
-        for metric, fault in counters.never.items():
-            self._miss(device, metric, fault)
-        return self._values(device, counters.rows, counters.read(instant.monotonic_seconds)) if counters.rows else {}
+        for metric in {row.metric for row in COUNTERS} - {row.metric for row in counters.rows}:
+            self._miss(device, metric, errors.NO_NVLINK if _no_links(device, metric) else errors.NO_COUNTER)
+        return self._values(device, counters.rows, counters.read(instant.monotonic_seconds))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pynvml
 
 from .base import COMES_BACK, STAYS_MISSING, Fault
@@ -50,15 +52,13 @@ RELEASED = Fault("released", "The agent has released the GPUs.", "Run skuwise ag
 NOT_OPEN = Fault(NO_DRIVER, "The NVIDIA driver has not been opened yet.", "Wait for the agent to start.")
 NO_GPM = Fault(
     "no-gpm",
-    "This GPU does not report activity of its units (GPM requires Hopper or newer); utilization is no substitute.",
+    "GPU or driver have no GPM (it needs Hopper and R520 or newer), so the activity of the units is unknown.",
     _DCGM,
 )
-NO_GPM_DRIVER = Fault(
-    "no-gpm", "This driver has no GPM, so the units' activity is unknown.", f"Upgrade it. Or: {_DCGM}"
-)
-MIG_WHOLE = Fault("mig", "The driver reports this for the whole GPU only; see the instance's parent.", STAYS_MISSING)
-MIG_UTILISATION = Fault(
-    "mig", "The driver does not report utilization of a GPU in MIG mode; its instances have GPM.", STAYS_MISSING
+MIG = Fault(
+    "mig",
+    "In MIG mode this is not reported: of instances memory, processes and GPM are, the rest of the GPU.",
+    STAYS_MISSING,
 )
 MIG_SHARED = Fault(
     "mig-shared",
@@ -72,7 +72,6 @@ COUNTER_WRAP = Fault(
     "The counter may have 32 bits, and PCIe can move more than 4 GiB between two readings: a wrap cannot be excluded.",
     _DCGM,
 )
-NOT_A_NUMBER = Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 
@@ -88,9 +87,11 @@ def code_of(error: pynvml.NVMLError) -> int:
     return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
 
 
-def out_of_range(value: str) -> Fault:
-    """An impossible reading: `value` as the driver returned it, with its unit."""
-    return Fault("out-of-range", f"The driver returned an impossible value: {value}.", _REPORT)
+def impossible(number: float, unit: str) -> Fault:
+    """A reading that cannot be, as the driver returned it."""
+    if math.isnan(number):
+        return Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
+    return Fault("out-of-range", f"The driver returned an impossible value: {number:.6g} {unit}.", _REPORT)
 
 
 def unknown_layout(entries: int, written: int) -> Fault:

@@ -23,7 +23,6 @@ _LONGEST_PATIENCE_SECONDS = 3600.0
 _EMPTY_PLACE = frozenset({errors.NOT_FOUND, errors.INVALID_ARGUMENT})
 MOST_INSTANCES = 16  # no GPU has more than seven; a driver that claims more is not asked for all
 _GPM_VERSION = pynvml.NVML_GPM_SUPPORT_VERSION
-_NO_GPM = {errors.NOT_SUPPORTED: errors.NO_GPM, errors.FUNCTION_NOT_FOUND: errors.NO_GPM_DRIVER}
 
 
 @dataclass(slots=True, eq=False)
@@ -218,7 +217,8 @@ class NvmlSession:
         except pynvml.NVMLError as error:
             code = code_of(error)
             self._doubt_after(code)
-            gpu.no_gpm = _NO_GPM.get(code) or self.failed(gpu, code)
+            no_gpm = code in (errors.NOT_SUPPORTED, errors.FUNCTION_NOT_FOUND)
+            gpu.no_gpm = errors.NO_GPM if no_gpm else self.failed(gpu, code)
 
 
 def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
@@ -264,7 +264,7 @@ class GpuReader:
     def __init__(self, session: NvmlSession) -> None:
         self._session = session
         self._absent = AbsenceSet("gpu")
-        self._states: dict[str, tuple[int, Any]] = {}
+        self._states: dict[tuple[str, int], Any] = {}
 
     def probe(self) -> Probe:
         """What can be read of each GPU, by a reading that is thrown away: the next one is the first again."""
@@ -305,11 +305,10 @@ class GpuReader:
         raise NotImplementedError
 
     def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `_prepare` made
-        epoch, state = self._states.get(device.uuid, (0, None))
-        if epoch != device.epoch:
-            state = self._prepare(device)
-            self._states[device.uuid] = device.epoch, state
-        return state
+        key = device.uuid, device.epoch
+        if key not in self._states:
+            self._states[key] = self._prepare(device)
+        return self._states[key]
 
     def _read_one(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
         values = None if device.lost else self._read_device(device, instant)
@@ -327,9 +326,7 @@ class GpuReader:
             value, most = number * step, MOST[metric]
             if why == 0 and 0.0 <= value <= most * ROUNDING:
                 values[metric] = value if value <= most else most
-                continue
-            impossible = errors.NOT_A_NUMBER if math.isnan(number) else errors.out_of_range(f"{number:.6g} {unit}")
-            if self._miss(device, metric, why or impossible):
+            elif self._miss(device, metric, why or errors.impossible(number, unit)):
                 break
         return values
 
@@ -338,8 +335,8 @@ class GpuReader:
         fault = why if isinstance(why, Fault) else self._session.failed(device, why)
         if device.lost is not None or self._session.fault is not None:
             return True
-        if fault.reason == "out-of-range":  # another value each time: not to be kept
-            self._absent.extend((fault.of("gpu", device.uuid, metric),))
-        else:
+        if fault.reason != "out-of-range":
             self._absent.add(device.uuid, metric, fault)
+        else:  # another value each time: not to be kept
+            self._absent.extend((fault.of("gpu", device.uuid, metric),))
         return False
