@@ -17,7 +17,7 @@ from .gpm import GpmSource
 from .nvlink import NvlinkSource
 from .nvml_events import EventSource
 from .nvml_session import MOST_INSTANCES, GpuReader, NvmlDevice, NvmlSession
-from .nvml_table import ENERGY, GAUGES, MOST, POWER, UNITS, FieldBlock, GaugeCalls, get, processes_of
+from .nvml_table import ENERGY, GAUGES, MOST, POWER, UNITS, FieldBlock, GaugeCalls, get, get_number, processes_of
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in GAUGES if row.metric == "mem_used_bytes")
@@ -135,7 +135,7 @@ class NvmlSource(GpuReader):
         self._primed, self._processes = True, [] if due else None
         if due:
             self._looked_at, self._unlisted = instant.monotonic_seconds, {}
-            self._session.look_at_instances()
+            self._session.look_again()
         self._absent.extend(self._session.unnamed)
         reading = super().read(instant)
         listed = None if self._processes is None or self._session.fault else tuple(self._processes)
@@ -176,14 +176,14 @@ class NvmlSource(GpuReader):
     def _describe(self, device: NvmlDevice) -> Gpu:
         if device.lost is not None and device.uuid in self._gpus:
             return self._gpus[device.uuid]
-        ask, number, handle, parent = self._session.ask, self._session.number, device.handle, device.parent
+        ask, handle, parent = self._session.ask, device.handle, device.parent
         version, attributes_kind = pynvml.nvmlMemory_v2, pynvml.c_nvmlDeviceAttributes
         name = ask(pynvml.nvmlDeviceGetName, handle) or "unknown GPU"
         memory = ask(get, "nvmlDeviceGetMemoryInfo_v2", pynvml.c_nvmlMemory_v2_t, handle, version=version)
         attributes = ask(get, "nvmlDeviceGetAttributes_v2", attributes_kind, handle) if parent else None
         slices = attributes.gpuInstanceSliceCount if attributes else 0
         pci = None if parent else ask(get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
-        limit = None if parent else number("nvmlDeviceGetEnforcedPowerLimit", handle)
+        limit = None if parent else ask(get_number, "nvmlDeviceGetEnforcedPowerLimit", handle)
         return Gpu(
             uuid=device.uuid,
             index=device.index,
@@ -198,6 +198,6 @@ class NvmlSource(GpuReader):
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
             driver_version=self._session.driver_version,
-            minor=None if parent else number("nvmlDeviceGetMinorNumber", handle),
+            minor=None if parent else ask(get_number, "nvmlDeviceGetMinorNumber", handle),
             gpu_instance=device.made[0] if parent else None,
         )

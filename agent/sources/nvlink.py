@@ -40,28 +40,25 @@ class _Counters:
     def read(self, monotonic: float) -> list[tuple[int | Fault, float]]:
         """For each of `rows` 0 and the rate, or why there is none: a sum that lacks one of its links is too low."""
         numbers = self._block.read()
-        return [self._sum(row, parts, numbers, monotonic) for row, parts in zip(self.rows, self._parts, strict=True)]
-
-    def _sum(
-        self, row: Row, parts: list[tuple[int, CounterRate]], numbers: list[tuple[int, float]], monotonic: float
-    ) -> tuple[int | Fault, float]:
-        total, why = 0.0, None
-        may_wrap = row.metric.startswith("pcie")
-        for place, counter in parts:
-            code, number = numbers[place]
-            if code != 0:
-                counter.forget()
-                why = why or code
-                continue
-            self._wide = self._wide or (may_wrap and number >= _32_BITS)
-            rate = counter.rate(number, monotonic)
-            if isinstance(rate, NoRate):
-                why = why or GAPS[rate.reason]
-            elif may_wrap and not self._wide:
-                why = errors.COUNTER_WRAP
-            else:
-                total += rate
-        return why or 0, total
+        rates: list[tuple[int | Fault, float]] = []
+        for row, parts in zip(self.rows, self._parts, strict=True):
+            total, why, may_wrap = 0.0, None, row.metric.startswith("pcie")
+            for place, counter in parts:
+                code, number = numbers[place]
+                if code != 0:
+                    counter.forget()
+                    why = why or code
+                    continue
+                self._wide = self._wide or (may_wrap and number >= _32_BITS)
+                rate = counter.rate(number, monotonic)
+                if isinstance(rate, NoRate):
+                    why = why or GAPS[rate.reason]
+                elif may_wrap and not self._wide:
+                    why = errors.COUNTER_WRAP
+                else:
+                    total += rate
+            rates.append((why or 0, total))
+        return rates
 
 
 def _no_links(device: NvmlDevice, metric: str) -> bool:

@@ -10,7 +10,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pynvml
 
@@ -48,7 +48,6 @@ XID_MEANINGS: Mapping[int, str] = {
 _WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
 _LEAVE_SECONDS = 2.0  # how long a session that closes waits for the thread, whose waits end in a second
 _FIRST_LOOK_SECONDS = 1.0
-_LATE_SECONDS = 5.0  # a wait that is this late will not return soon
 _RETRY_SECONDS = 30.0
 _BREATH_SECONDS = 0.01  # after each event, so that a storm does not take a core
 _MOST_WAITING = 100  # kinds of events that the loop has not taken yet; others are dropped then
@@ -71,23 +70,7 @@ _WANTED = sum(KINDS)
 _ORIGIN = "nvmlEventSetWait_v2"
 
 _NO_EVENTS = Fault("not-supported", "This GPU's driver reports none of the events that are asked for.", STAYS_MISSING)
-_HUNG = Fault(
-    "driver-hung",
-    "Waiting for the driver's events does not return; XID and ECC errors are in the kernel log only.",
-    "See the kernel log; the GPU or the node may need a reset.",
-)
 _STARTING = Fault("not-read-yet", "The driver's events have not been read yet.", "Try again.")
-
-
-@dataclass(slots=True)
-class _Watch:
-    """One thread's life. It owns its event set; nobody else touches it."""
-
-    alive_until: float  # later, the driver hangs
-    stop: threading.Event = field(default_factory=threading.Event)
-    looked: threading.Event = field(default_factory=threading.Event)
-    abandoned: bool = False  # the session closed without it: its event set is no longer its to free
-    fault: Fault | None = _STARTING
 
 
 class EventSource:
@@ -99,18 +82,18 @@ class EventSource:
         self._session = session
         self._arrived: dict[tuple[str | None, str, int | None], Event] = {}
         self._lock = threading.Lock()  # of what has arrived
-        self._watch: _Watch | None = None
         self._thread: threading.Thread | None = None
+        self._stop, self._looked = threading.Event(), threading.Event()  # a new one to stop each thread
+        self._fault: Fault | None = _STARTING
         self._refused: Mapping[str, Fault | None] = {}  # by GPU why it tells of no events; None: it does
         session.after_open.append(self._begin)
         session.before_close.append(self.close)
 
     def probe(self) -> Probe:
         """Which events each GPU tells of."""
-        watch = self._watch
-        if watch is not None:
-            watch.looked.wait(_FIRST_LOOK_SECONDS)
-        if (fault := self._why_deaf()) is not None:
+        if self._thread is not None:
+            self._looked.wait(_FIRST_LOOK_SECONDS)
+        if (fault := self._session.fault or self._fault) is not None:
             return Probe(capabilities=(fault.line(self.name, _ORIGIN),))
         absences = {uuid: fault and fault.of("gpu", uuid, "events") for uuid, fault in self._refused.items()}
         lines = (Capability(self.name, "gpu", uuid, "events", _ORIGIN, why) for uuid, why in absences.items())
@@ -120,70 +103,62 @@ class EventSource:
         """What arrived since the last reading."""
         with self._lock:
             events, self._arrived = tuple(self._arrived.values()), {}
-        if (fault := self._why_deaf()) is not None:
+        if (fault := self._session.fault or self._fault) is not None:
             return Reading(events=events, absences=frozenset((fault.of("source", self.name),)))
         absences = [why.of("gpu", uuid, "events") for uuid, why in self._refused.items() if why is not None]
         return Reading(events=events, absences=frozenset(absences))
 
     def close(self) -> None:
         """End the thread. Idempotent."""
-        watch, self._watch = self._watch, None
-        if watch is not None and self._thread is not None:
-            watch.stop.set()
+        self._stop.set()
+        if self._thread is not None:
             self._thread.join(_LEAVE_SECONDS)
-            watch.abandoned = self._thread.is_alive()
-
-    def _why_deaf(self) -> Fault | None:
-        watch = self._watch
-        if self._session.fault is not None or watch is None:
-            return self._session.fault or _STARTING
-        return _HUNG if time.monotonic() > watch.alive_until else watch.fault
+        self._thread = None  # one that hangs is left alone, and lets its event set alone
 
     def _begin(self) -> None:
         self.close()
-        self._watch = watch = _Watch(time.monotonic() + _LATE_SECONDS)
-        self._thread = threading.Thread(target=self._run, args=(watch,), name="skuwise-events", daemon=True)
+        self._fault, self._stop = _STARTING, threading.Event()
+        self._looked.clear()
+        self._thread = threading.Thread(target=self._run, args=(self._stop,), name="skuwise-events", daemon=True)
         self._thread.start()
 
     # On the thread that waits.
 
-    def _run(self, watch: _Watch) -> None:
-        while not watch.stop.is_set():
+    def _run(self, stop: threading.Event) -> None:
+        while not stop.is_set():
             try:
-                self._listen(watch, _whole(self._session.devices))
+                self._listen(stop, _whole(self._session.devices))
             except pynvml.NVMLError as error:
-                watch.fault = fault_of(code_of(error))
-                watch.alive_until = time.monotonic() + _RETRY_SECONDS + _LATE_SECONDS
-                watch.looked.set()
-                watch.stop.wait(_RETRY_SECONDS)
+                self._fault = fault_of(code_of(error))
+                self._looked.set()
+                stop.wait(_RETRY_SECONDS)
 
-    def _listen(self, watch: _Watch, devices: Mapping[NvmlDevice, int]) -> None:
-        """Wait for events of these GPUs until they are others or the watch ends. Raises NVMLError."""
+    def _listen(self, stop: threading.Event, devices: Mapping[NvmlDevice, int]) -> None:
+        """Wait for events of these GPUs until they are others or the thread is to end. Raises NVMLError."""
         events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
         try:
             self._refused = {device.uuid: device.lost or _register(device, events) for device in devices}
             uuids = {address_of(device.handle): device.uuid for device in devices}
             patience = 0  # the first wait only shows that it works
-            while not watch.stop.is_set() and _whole(self._session.devices) == devices:
-                watch.alive_until = time.monotonic() + _LATE_SECONDS
+            while not stop.is_set() and _whole(self._session.devices) == devices:
                 code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
                 if code not in (0, errors.TIMEOUT):
                     raise pynvml.NVMLError(code)
-                watch.fault, patience = None, _WAIT_MILLISECONDS
-                watch.looked.set()
+                self._fault, patience = None, _WAIT_MILLISECONDS
+                self._looked.set()
                 if code == 0:
-                    uuid = uuids.get(address_of(data.device))
-                    self._keep(data.eventType, data.eventData, data.gpuInstanceId, uuid)
-                    watch.stop.wait(_BREATH_SECONDS)
+                    self._keep(data, uuids.get(address_of(data.device)))
+                    stop.wait(_BREATH_SECONDS)
         finally:
-            if not watch.abandoned:
+            if threading.current_thread() is self._thread:
                 self._session.ask(pynvml.nvmlEventSetFree, events)
 
-    def _keep(self, kind: int, data: int, instance: int, uuid: str | None) -> None:
+    def _keep(self, data: pynvml.c_nvmlEventData_t, uuid: str | None) -> None:
         """Keep an event for the loop. What has no name here is ``other``, its number kept in the detail."""
-        name, now = KINDS.get(kind, "other"), time.time()
-        code = data if name == "xid" and 0 < data < 2**31 else None
-        meaning = XID_MEANINGS.get(data, f"XID {data}" if code is None else "")
+        kind, number, instance, now = data.eventType, data.eventData, data.gpuInstanceId, time.time()
+        name = KINDS.get(kind, "other")
+        code = number if name == "xid" and 0 < number < 2**31 else None
+        meaning = XID_MEANINGS.get(number, f"XID {number}" if code is None else "")
         words = {"xid": meaning, "other": f"event type {kind:#x}"}.get(name, "")
         where = f"GPU instance {instance}" if instance < 1024 else ""
         event = Event(now, uuid, name, code, ", ".join(filter(None, (words, where))), last_ts=now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 from collections.abc import Callable, Iterable
@@ -15,14 +14,12 @@ from ..model import Absence, Capability, Instant, Probe, Reading
 from . import nvml_errors as errors
 from .base import AbsenceSet, Fault
 from .nvml_errors import code_of, fault_of
-from .nvml_table import LINK_COUNT, LINK_MB_PER_SECOND, MOST, ROUNDING, FieldBlock, Row, address_of, get
+from .nvml_table import LINK_COUNT, LINK_MB_PER_SECOND, MOST, ROUNDING, FieldBlock, Row, address_of, get, get_number
 
 _Answer = TypeVar("_Answer")
 RETRY_SECONDS = 30.0
-_LONGEST_PATIENCE_SECONDS = 3600.0
 _EMPTY_PLACE = frozenset({errors.NOT_FOUND, errors.INVALID_ARGUMENT})
 MOST_INSTANCES = 16  # no GPU has more than seven; a driver that claims more is not asked for all
-_GPM_VERSION = pynvml.NVML_GPM_SUPPORT_VERSION
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +60,7 @@ class NvmlSession:
         self._initialised = False
         self._epochs = itertools.count(1)
         self._now, self._again_at = 0.0, math.inf  # monotonic seconds: of the last reading, and when to ask again
-        self._doubt, self._patience = False, RETRY_SECONDS  # something was not told; when to ask for it again
+        self._doubt = False  # something was not told that may be told later
 
     @property
     def unnamed(self) -> list[Absence]:
@@ -75,7 +72,6 @@ class NvmlSession:
         if self.fault is None:
             return
         self._shut()
-        self._now, self._again_at, self._patience = instant.monotonic_seconds, math.inf, RETRY_SECONDS
         try:
             pynvml.nvmlInit()
             self._initialised = True
@@ -85,10 +81,8 @@ class NvmlSession:
             self._shut()
             self.fault = fault_of(code_of(error))
             return
-        self.fault = None
-        for gpu in self._gpus:
-            self._take_up(gpu)
-        self.look_at_instances()
+        self.fault, self._again_at = None, instant.monotonic_seconds
+        self.current(instant)
         for hook in self.after_open:
             hook()
 
@@ -100,8 +94,8 @@ class NvmlSession:
     def current(self, instant: Instant) -> tuple[NvmlDevice, ...]:
         """All GPUs, after what failed was asked again where its time has come. Empty when not open."""
         self._now = instant.monotonic_seconds
-        if self._now >= self._again_at and self.fault is None:
-            self._ask_again()
+        if self._now >= self._again_at:
+            self.look_again()
         return self.devices
 
     def failed(self, device: NvmlDevice, code: int) -> Fault:
@@ -111,7 +105,7 @@ class NvmlSession:
             whole = device.parent or device
             for one in (whole, *(d for d in self.devices if d.parent is whole)):
                 one.lost = fault
-            self._plan(RETRY_SECONDS)
+            self._ask_later()
         elif code in errors.DRIVER_GONE:
             self._shut()
             self.fault = fault
@@ -125,30 +119,28 @@ class NvmlSession:
             self._doubt_after(code_of(error))
             return None
 
-    def number(self, name: str, *arguments: object) -> int | None:
-        """As `ask`, for a C function that leaves an unsigned number."""
-        answer = self.ask(get, name, ctypes.c_uint, *arguments)
-        return None if answer is None else answer.value
-
-    def look_at_instances(self) -> None:
-        """Take up MIG instances that are others than before."""
+    def look_again(self) -> None:
+        """Take up MIG instances that are others than before and, where its time has come, what failed."""
+        due = self._now >= self._again_at
+        asked = [gpu for gpu in self._gpus if due and (self._doubt or gpu.lost or gpu.handle is None)]
+        if due:
+            self._again_at, self._doubt = math.inf, False
+        news = [self._take_up(gpu) for gpu in asked]
         devices: list[NvmlDevice] = []
         for gpu in [one for one in self._gpus if one.uuid]:
-            devices.append(gpu)
             before = {device.uuid: device for device in self.devices if device.parent is gpu}
             try:
-                found = None if gpu.lost else _instances_of(gpu)
-            except pynvml.NVMLError as error:
+                found = list(before.values()) if gpu.lost else _instances_of(gpu)
+            except pynvml.NVMLError as error:  # the driver did not say, which is not the same as none
                 self.failed(gpu, code_of(error))
-                found = None
-            if found is None:  # the driver did not say, which is not the same as none
                 found = list(before.values())
+            devices.append(gpu)
             for one in found:
                 known = before.get(one.uuid)
                 if known is None or known.made != one.made or (known.lost and not gpu.lost):
                     one.epoch, known = next(self._epochs), one
                 devices.append(known)
-        if self.fault is None and devices != list(self.devices):
+        if self.fault is None and (any(news) or devices != list(self.devices)):
             self.devices = tuple(devices)
 
     def _shut(self) -> None:
@@ -157,68 +149,45 @@ class NvmlSession:
         if self._initialised:
             self._initialised = False
             self.ask(pynvml.nvmlShutdown)
-        self.devices, self._gpus, self._doubt = (), [], False
-
-    def _plan(self, seconds: float) -> None:
-        self._again_at = min(self._again_at, self._now + seconds)
+        self.devices, self._gpus, self._doubt, self._again_at = (), [], False, math.inf
 
     def _doubt_after(self, code: int) -> None:
-        if code not in errors.LASTING | errors.GPU_GONE:
+        if code not in errors.LASTING:
             self._doubt = True
-            self._plan(self._patience)
+            self._ask_later()
 
-    def _ask_again(self) -> None:
-        """Ask again whatever failed: lost GPUs their handle, and all GPUs where one did not tell something."""
-        self._again_at, doubt, self._doubt = math.inf, self._doubt, False
-        if doubt:
-            self._patience = min(2 * self._patience, _LONGEST_PATIENCE_SECONDS)
-        for gpu in self._gpus:
-            lost = gpu.lost
-            if lost is not None:
-                self._take_up(gpu)
-            elif doubt:
-                self._look_at(gpu)
-            if doubt or gpu.lost is not lost:
-                self.devices = (*self.devices,)  # another tuple: more is known of them
-        self.look_at_instances()
+    def _ask_later(self) -> None:
+        self._again_at = min(self._again_at, self._now + RETRY_SECONDS)
 
-    def _take_up(self, gpu: NvmlDevice) -> None:
-        """Get the handle of a GPU, and its UUID where that is not known; or plan to ask again."""
+    def _take_up(self, gpu: NvmlDevice) -> bool:
+        """Get a GPU's handle, links and whether it has GPM. False where it does not answer: it is asked again."""
         try:
             by_uuid, by_index = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetHandleByIndex
-            gpu.handle = by_uuid(gpu.uuid) if gpu.uuid else by_index(gpu.index)
-            gpu.uuid = gpu.uuid or pynvml.nvmlDeviceGetUUID(gpu.handle)
+            handle = by_uuid(gpu.uuid) if gpu.uuid else by_index(gpu.index)
+            gpu.uuid = gpu.uuid or pynvml.nvmlDeviceGetUUID(handle)
         except pynvml.NVMLError as error:
             gpu.lost = gpu.lost or fault_of(code_of(error))
-            self._plan(RETRY_SECONDS)
-            return
-        gpu.lost, gpu.epoch = None, next(self._epochs)
-        self._look_at(gpu)
-
-    def _look_at(self, gpu: NvmlDevice) -> None:
-        """Ask a GPU for its links and whether it has GPM."""
-        links = gpu.nvlink_links
-        block = FieldBlock(gpu.handle, ((LINK_COUNT, 0), (LINK_MB_PER_SECOND, 0)))
+            self._ask_later()
+            return False
+        known = gpu.lost or (address_of(gpu.handle), gpu.nvlink_links, gpu.no_gpm)
+        gpu.handle, gpu.lost = handle, None
+        block = FieldBlock(handle, ((LINK_COUNT, 0), (LINK_MB_PER_SECOND, 0)))
         (code, count), (speed_code, mb_per_second) = block.read()
-        if code == errors.NOT_SUPPORTED:
-            gpu.nvlink_links = 0
-        elif code == 0:
+        if code != 0:
+            gpu.nvlink_links = 0 if code == errors.NOT_SUPPORTED else None
+            self._doubt_after(code)
+        else:
             gpu.nvlink_places = places = int(count)
-            gpu.nvlink_links = sum(self.number("nvmlDeviceGetNvLinkState", gpu.handle, n) == 1 for n in range(places))
+            states = [self.ask(get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
+            gpu.nvlink_links = states.count(1)
             if speed_code == 0 and mb_per_second > 0 and gpu.nvlink_links:
                 gpu.nvlink_bytes_per_second = gpu.nvlink_links * mb_per_second * 1e6
-        else:
-            self._doubt_after(code)
-        if gpu.nvlink_links != links:
+        kind, version = pynvml.c_nvmlGpmSupport_t, pynvml.NVML_GPM_SUPPORT_VERSION
+        support = self.ask(get, "nvmlGpmQueryDeviceSupport", kind, handle, version=version)
+        gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
+        if known != (address_of(handle), gpu.nvlink_links, gpu.no_gpm):
             gpu.epoch = next(self._epochs)
-        try:
-            support = get("nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, gpu.handle, version=_GPM_VERSION)
-            gpu.no_gpm = None if support.isSupportedDevice else errors.NO_GPM
-        except pynvml.NVMLError as error:
-            code = code_of(error)
-            self._doubt_after(code)
-            no_gpm = code in (errors.NOT_SUPPORTED, errors.FUNCTION_NOT_FOUND)
-            gpu.no_gpm = errors.NO_GPM if no_gpm else self.failed(gpu, code)
+        return True
 
 
 def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
@@ -230,7 +199,7 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
     in_mig_mode, places = False, 0
     try:
         in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
-        places = get("nvmlDeviceGetMaxMigDeviceCount", ctypes.c_uint, gpu.handle).value if in_mig_mode else 0
+        places = get_number("nvmlDeviceGetMaxMigDeviceCount", gpu.handle) if in_mig_mode else 0
     except pynvml.NVMLError as error:
         if code_of(error) not in errors.LASTING:
             raise
@@ -240,7 +209,7 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
-            ids = [get(f"nvmlDeviceGet{kind}InstanceId", ctypes.c_uint, handle).value for kind in ("Gpu", "Compute")]
+            ids = [get_number(f"nvmlDeviceGet{kind}InstanceId", handle) for kind in ("Gpu", "Compute")]
         except pynvml.NVMLError as error:
             if code_of(error) in _EMPTY_PLACE:  # nothing there, or it went away while it was asked
                 continue
@@ -265,24 +234,29 @@ class GpuReader:
         self._session = session
         self._absent = AbsenceSet("gpu")
         self._states: dict[tuple[str, int], Any] = {}
+        self._lines: dict[tuple[str, int], list[Capability]] = {}
 
     def probe(self) -> Probe:
-        """What can be read of each GPU, by a reading that is thrown away: the next one is the first again."""
+        """What can be read of each GPU. Those whose handle is the same as at the last probe are not asked again."""
         if self._session.fault is not None:
             return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
-        self._states.clear()
-        lines: list[Capability] = []
+        known, self._lines = self._lines, {}
         for device in self._session.devices:
-            values = self._read_one(device, Instant(0.0, 0.0)) or {}
-            absences = {one.metric: one for one in self._absent.finish()}
-            origins = {} if device.lost else {row.metric: row.origin for row in self._state(device).rows}
-            for metric in dict.fromkeys([*values, *absences]):
-                absence, origin = absences.get(metric), origins.get(metric, self.origin)
-                # That there was no earlier reading says nothing about the counter.
-                absence = None if absence is not None and absence.reason == "first-reading" else absence
-                lines.append(Capability(self.name, "gpu", device.uuid, metric, origin, absence))
-        self._states.clear()
-        return Probe(capabilities=tuple(lines))
+            key = device.uuid, device.epoch
+            self._lines[key] = known.get(key) or self._look(device)
+        return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
+
+    def _look(self, device: NvmlDevice) -> list[Capability]:
+        """What a first reading of a GPU tells. It is thrown away: the next one is the first again."""
+        values = self._read_one(device, Instant(0.0, 0.0)) or {}
+        # That there was no earlier reading says nothing about a counter.
+        absent = {one.metric: one if one.reason != "first-reading" else None for one in self._absent.finish()}
+        origins = {} if device.lost else {row.metric: row.origin for row in self._state(device).rows}
+        self._states.pop((device.uuid, device.epoch), None)
+        return [
+            Capability(self.name, "gpu", device.uuid, metric, origins.get(metric, self.origin), absent.get(metric))
+            for metric in (*values, *absent)
+        ]
 
     def read(self, instant: Instant) -> Reading:
         """What each GPU tells, over the time since the last reading."""

@@ -130,6 +130,11 @@ def get(name: str, kind: type[_T], *arguments: object, **preset: int) -> _T:
     return answer
 
 
+def get_number(name: str, *arguments: object) -> int:
+    """As `get`, for an unsigned number."""
+    return get(name, ctypes.c_uint, *arguments).value
+
+
 def address_of(handle: object) -> int:
     """What a handle points to, by which two of them are told to be the same."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
