@@ -54,10 +54,9 @@ class GpmSource(GpuReader):
     def each(
         self, now: Callable[[], Instant]
     ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
-        """One reading for bursts, a GPU a step and each at its own instant: (uuid, instant, values).
+        """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences.
 
-        Returns the absences. Other readings may come between two steps: where one of them lets go of the driver or
-        finds other GPUs, this ends.
+        Other readings may come between two steps; where one lets go of the driver or finds other GPUs, this ends.
         """
         devices = self._session.current(now())
         for device in devices:

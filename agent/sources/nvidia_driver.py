@@ -75,7 +75,6 @@ class _GpuState:
 
     def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
         self.gauges = GaugeCalls(GAUGES if device.parent is None else _OF_INSTANCES)
-        self.rows = (*self.gauges.rows, ENERGY, POWER)
         self.power = GaugeCalls((POWER,))
         self.energy = FieldBlock(device.handle, ((ENERGY.number, 0),))
         self.rate = CounterRate(max_gap_seconds)

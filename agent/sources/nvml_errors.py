@@ -43,22 +43,14 @@ _FAULTS = {
     FUNCTION_NOT_FOUND: Fault("not-supported", "This driver does not have the function.", "Use a newer driver."),
     GPU_IS_LOST: Fault("gpu-lost", "The GPU has fallen off the bus.", _LOST),
     RESET_REQUIRED: Fault("reset-required", "The GPU needs a reset before it can be used.", _RESET),
-    LIB_RM_VERSION_MISMATCH: Fault(
-        DRIVER_MISMATCH, "The driver was changed under the running agent: library and kernel module differ.", _RESTART
-    ),
+    LIB_RM_VERSION_MISMATCH: Fault(DRIVER_MISMATCH, "The driver was changed under the running agent.", _RESTART),
 }
 
 RELEASED = Fault("released", "The agent has released the GPUs.", "Run skuwise agent resume to sample them again.")
 NOT_OPEN = Fault(NO_DRIVER, "The NVIDIA driver has not been opened yet.", "Wait for the agent to start.")
-NO_GPM = Fault(
-    "no-gpm",
-    "GPU or driver have no GPM (it needs Hopper and R520 or newer), so the activity of the units is unknown.",
-    _DCGM,
-)
+NO_GPM = Fault("no-gpm", "No GPM here (Hopper and R520 or newer have it): activity of its units is unknown.", _DCGM)
 MIG = Fault(
-    "mig",
-    "In MIG mode this is not reported: of instances memory, processes and GPM are, the rest of the GPU.",
-    STAYS_MISSING,
+    "mig", "Not reported in MIG mode: an instance has memory, processes and GPM, its GPU the rest.", STAYS_MISSING
 )
 MIG_SHARED = Fault(
     "mig-shared",
@@ -67,11 +59,7 @@ MIG_SHARED = Fault(
 )
 NO_NVLINK = Fault("no-nvlink", "This GPU has no active NVLink.", "If it should have, see nvidia-smi nvlink -s.")
 NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM)
-COUNTER_WRAP = Fault(
-    "counter-wrap",
-    "The counter may have 32 bits, and PCIe can move more than 4 GiB between two readings: a wrap cannot be excluded.",
-    _DCGM,
-)
+COUNTER_WRAP = Fault("counter-wrap", "The counter may have 32 bits, which PCIe fills between two readings.", _DCGM)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 

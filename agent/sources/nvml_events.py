@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pynvml
 
@@ -153,7 +154,7 @@ class EventSource:
             if threading.current_thread() is self._thread:
                 self._session.ask(pynvml.nvmlEventSetFree, events)
 
-    def _keep(self, data: pynvml.c_nvmlEventData_t, uuid: str | None) -> None:
+    def _keep(self, data: Any, uuid: str | None) -> None:  # noqa: ANN401 - nvmlEventData_t
         """Keep an event for the loop. What has no name here is ``other``, its number kept in the detail."""
         kind, number, instance, now = data.eventType, data.eventData, data.gpuInstanceId, time.time()
         name = KINDS.get(kind, "other")

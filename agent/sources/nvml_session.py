@@ -251,10 +251,9 @@ class GpuReader:
         values = self._read_one(device, Instant(0.0, 0.0)) or {}
         # That there was no earlier reading says nothing about a counter.
         absent = {one.metric: one if one.reason != "first-reading" else None for one in self._absent.finish()}
-        origins = {} if device.lost else {row.metric: row.origin for row in self._state(device).rows}
         self._states.pop((device.uuid, device.epoch), None)
         return [
-            Capability(self.name, "gpu", device.uuid, metric, origins.get(metric, self.origin), absent.get(metric))
+            Capability(self.name, "gpu", device.uuid, metric, self.origin, absent.get(metric))
             for metric in (*values, *absent)
         ]
 
@@ -271,7 +270,7 @@ class GpuReader:
         return Reading(gpus=gpus, absences=self._absent.finish())
 
     def _prepare(self, device: NvmlDevice) -> object:
-        """The state to keep for a GPU's handle. Its `rows` are those of the table that are read here."""
+        """The state to keep for a GPU's handle."""
         raise NotImplementedError
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -17,7 +17,6 @@ from ..metrics import GPU_METRICS
 from .base import Fault
 from .nvml_errors import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, unknown_layout
 
-_T = TypeVar("_T", bound=ctypes._SimpleCData | ctypes.Structure | ctypes.Array)
 NvmlCall = Callable[..., int]
 
 # nvml.h, field identifiers and scopes.
@@ -41,11 +40,6 @@ class Row(NamedTuple):
     unit: str
     step: float
     scope: int = 0  # of a field
-
-    @property
-    def origin(self) -> str:
-        """Where the value comes from, as doctor shows it."""
-        return self.ask if self.number == NONE else f"{self.ask} {self.number}"
 
 
 _CORE = pynvml.NVML_TEMPERATURE_GPU
@@ -114,7 +108,7 @@ def function(name: str) -> NvmlCall:
 _ROOM_BYTES = 4096
 
 
-def with_room(kind: type[_T], **preset: int) -> _T:
+def with_room(kind: Any, **preset: int) -> Any:  # noqa: ANN401 - a C type and its object
     """A C object for the driver to fill, with room behind it."""
     answer = kind.from_buffer(bytearray(ctypes.sizeof(kind) + _ROOM_BYTES))
     for name, value in preset.items():
@@ -122,7 +116,7 @@ def with_room(kind: type[_T], **preset: int) -> _T:
     return answer
 
 
-def get(name: str, kind: type[_T], *arguments: object, **preset: int) -> _T:
+def get(name: str, kind: Any, *arguments: object, **preset: int) -> Any:  # noqa: ANN401
     """What a function leaves in its last argument, of type `kind`. Raises NVMLError."""
     answer = with_room(kind, **preset)
     if code := function(name)(*arguments, ctypes.byref(answer)):

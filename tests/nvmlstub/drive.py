@@ -1,8 +1,8 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["close"]``, ``["live"]`` (GPM sample
-buffers held), ``["wants"]`` (whether a probe is wanted) and ``["calls", name]`` (how often an NVML function was called so far).
+``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["wants"]`` (whether a probe is wanted),
+``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an NVML function was called).
 At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
 ``late`` seconds later.
 """
@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.sampler import Sampler
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
 
@@ -62,7 +63,7 @@ def main() -> None:
         elif name == "read":
             answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in driver.sources}
         elif name == "wants":
-            answer = driver.sources[0].wants_probe
+            answer = Sampler(driver.sources, 1.0, MAX_GAP_SECONDS).wants_probe
         elif name == "close":
             for source in driver.sources:
                 source.close()
