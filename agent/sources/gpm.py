@@ -40,7 +40,7 @@ class GpmSource(GpuReader):
     name, origin = "gpm", "GPM"
 
     def __init__(self, session: NvmlSession, max_gap_seconds: float, metrics: Collection[str] | None = None) -> None:
-        super().__init__(session)
+        super().__init__(session, self._pair)
         self._rows = tuple(row for row in GPM_ROWS if metrics is None or row.metric in metrics)
         self._max_gap = max_gap_seconds
         self._buffers: dict[str, list[Any]] = {}
@@ -68,7 +68,7 @@ class GpmSource(GpuReader):
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
-        self._states.clear()
+        super().close()
         self._free_all_but(())
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
@@ -113,7 +113,7 @@ class GpmSource(GpuReader):
         request.numMetrics, request.sample1, request.sample2 = len(pair.rows), pair.buffers[older], pair.buffers[newer]
         return function("nvmlGpmMetricsGet")(ctypes.byref(request))
 
-    def _prepare(self, device: NvmlDevice) -> _Pair:
+    def _pair(self, device: NvmlDevice) -> _Pair:
         self._free_all_but([one.uuid for one in self._session.devices])
         if device.parent is not None:  # links are the whole GPU's; the source `nvml` says so of the instance
             rows = [row for row in self._rows if row in UNITS]

@@ -11,19 +11,19 @@ import pynvml
 from ..metrics import GPU_METRICS
 from ..model import Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from . import nvml_errors as errors
+from . import nvml_table as table
 from .base import GAPS, Fault, Source, UnreadGpu
 from .counters import CounterRate, NoRate
 from .gpm import GpmSource
 from .nvlink import NvlinkSource
 from .nvml_events import EventSource
 from .nvml_session import MOST_INSTANCES, GpuReader, NvmlDevice, NvmlSession
-from .nvml_table import ENERGY, GAUGES, MOST, POWER, UNITS, FieldBlock, GaugeCalls, get, get_number, processes_of
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
-_OF_INSTANCES = tuple(row for row in GAUGES if row.metric == "mem_used_bytes")
+_OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
 _Now = Callable[[], float] | None
 # All else NVML tells of the whole GPU only.
-_OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *UNITS)}]
+_OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}]
 
 
 class NvidiaDriver:
@@ -74,12 +74,12 @@ class _GpuState:
     """What is read of one GPU or instance. Power is asked for where the energy counter has no rate."""
 
     def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
-        self.gauges = GaugeCalls(GAUGES if device.parent is None else _OF_INSTANCES)
-        self.power = GaugeCalls((POWER,))
-        self.energy = FieldBlock(device.handle, ((ENERGY.number, 0),))
+        self.gauges = table.GaugeCalls(table.GAUGES if device.parent is None else _OF_INSTANCES)
+        self.power = table.GaugeCalls((table.POWER,))
+        self.energy = table.FieldBlock(device.handle, ((table.ENERGY.number, 0),))
         self.rate = CounterRate(max_gap_seconds)
 
-    def energy_and_power(self, device: NvmlDevice, now: float) -> list[tuple[int | Fault, float]]:
+    def energy_and_power(self, device: NvmlDevice, now: float) -> list[table.Answer]:
         """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
         why: int | Fault
         ((why, millijoules),) = self.energy.read()
@@ -90,8 +90,8 @@ class _GpuState:
             milliwatts = self.rate.rate(millijoules, now)
             if isinstance(milliwatts, NoRate):
                 why = GAPS[milliwatts.reason]
-            elif milliwatts * POWER.step > MOST[POWER.metric]:
-                why = errors.impossible(milliwatts * elapsed * ENERGY.step, f"J in {elapsed:.3g} s")
+            elif milliwatts * table.POWER.step > table.MOST[table.POWER.metric]:
+                why = errors.impossible(milliwatts * elapsed * table.ENERGY.step, f"J in {elapsed:.3g} s")
             else:
                 return [(0, milliwatts * elapsed), (0, milliwatts)]
         return [(why, 0.0), *self.power.answers(device.handle)]
@@ -103,8 +103,8 @@ class NvmlSource(GpuReader):
     name, origin = "nvml", "libnvidia-ml.so.1"
 
     def __init__(self, session: NvmlSession, interval_seconds: float, max_gap_seconds: float, now: _Now) -> None:
-        super().__init__(session)
-        self._max_gap, self._now = max_gap_seconds, now
+        super().__init__(session, lambda device: _GpuState(device, max_gap_seconds))
+        self._now = now
         self._every = PROCESSES_EVERY_SECONDS - interval_seconds / 2  # the nearest tick
         self._gpus: dict[str, Gpu] = {}
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
@@ -143,10 +143,7 @@ class NvmlSource(GpuReader):
     def close(self) -> None:
         """Let go of every GPU, for all sources of the session."""
         self._session.close()
-        self._states.clear()
-
-    def _prepare(self, device: NvmlDevice) -> _GpuState:
-        return _GpuState(device, self._max_gap)
+        super().close()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         state = self._state(device)
@@ -156,13 +153,13 @@ class NvmlSource(GpuReader):
         if device.parent is None:
             # Another thread may have kept this one between the tick's time and this reading.
             now = instant.monotonic_seconds if self._now is None else self._now()
-            values |= self._values(device, (ENERGY, POWER), state.energy_and_power(device, now))
+            values |= self._values(device, (table.ENERGY, table.POWER), state.energy_and_power(device, now))
         else:
             for metric in _OF_WHOLE:
                 self._miss(device, metric, errors.MIG)
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
-            self._unlisted[device.uuid], found = processes_of(device.handle)
+            self._unlisted[device.uuid], found = table.processes_of(device.handle)
             self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
         if why := self._unlisted.get(device.uuid):
             self._miss(device, "processes", why)
@@ -178,11 +175,11 @@ class NvmlSource(GpuReader):
         ask, handle, parent = self._session.ask, device.handle, device.parent
         version, attributes_kind = pynvml.nvmlMemory_v2, pynvml.c_nvmlDeviceAttributes
         name = ask(pynvml.nvmlDeviceGetName, handle) or "unknown GPU"
-        memory = ask(get, "nvmlDeviceGetMemoryInfo_v2", pynvml.c_nvmlMemory_v2_t, handle, version=version)
-        attributes = ask(get, "nvmlDeviceGetAttributes_v2", attributes_kind, handle) if parent else None
+        memory = ask(table.get, "nvmlDeviceGetMemoryInfo_v2", pynvml.c_nvmlMemory_v2_t, handle, version=version)
+        attributes = ask(table.get, "nvmlDeviceGetAttributes_v2", attributes_kind, handle) if parent else None
         slices = attributes.gpuInstanceSliceCount if attributes else 0
-        pci = None if parent else ask(get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
-        limit = None if parent else ask(get_number, "nvmlDeviceGetEnforcedPowerLimit", handle)
+        pci = None if parent else ask(table.get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
+        limit = None if parent else ask(table.get_number, "nvmlDeviceGetEnforcedPowerLimit", handle)
         return Gpu(
             uuid=device.uuid,
             index=device.index,
@@ -197,6 +194,6 @@ class NvmlSource(GpuReader):
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
             driver_version=self._session.driver_version,
-            minor=None if parent else ask(get_number, "nvmlDeviceGetMinorNumber", handle),
+            minor=None if parent else ask(table.get_number, "nvmlDeviceGetMinorNumber", handle),
             gpu_instance=device.made[0] if parent else None,
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..model import Instant
 from . import nvml_errors as errors
-from .base import GAPS, Fault
+from .base import GAPS
 from .counters import CounterRate, NoRate
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
-from .nvml_table import COUNTERS, EACH_LINK, FieldBlock, Row
+from .nvml_table import COUNTERS, EACH_LINK, Answer, FieldBlock, Row
 
 _UNKNOWN = frozenset({errors.NOT_SUPPORTED, errors.INVALID_ARGUMENT})  # there is no such counter or no such link
 # PCIe moves 2^32 bytes in less than the shortest interval (0.07 s at Gen5 x16): a counter that may have no more bits
@@ -37,10 +37,10 @@ class _Counters:
                 asked += taken
         self._block = FieldBlock(device.handle, asked)
 
-    def read(self, monotonic: float) -> list[tuple[int | Fault, float]]:
+    def read(self, monotonic: float) -> list[Answer]:
         """For each of `rows` 0 and the rate, or why there is none: a sum that lacks one of its links is too low."""
         numbers = self._block.read()
-        rates: list[tuple[int | Fault, float]] = []
+        rates: list[Answer] = []
         for row, parts in zip(self.rows, self._parts, strict=True):
             total, why, may_wrap = 0.0, None, row.metric.startswith("pcie")
             for place, counter in parts:
@@ -71,15 +71,7 @@ class NvlinkSource(GpuReader):
     name, origin = "nvlink", "NVML fields"
 
     def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
-        super().__init__(session)
-        self._max_gap = max_gap_seconds
-
-    def close(self) -> None:
-        """Forget the counters; the handles are the session's."""
-        self._states.clear()
-
-    def _prepare(self, device: NvmlDevice) -> _Counters:
-        return _Counters(device, self._max_gap)
+        super().__init__(session, lambda device: _Counters(device, max_gap_seconds))
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         if device.no_gpm is None or device.parent is not None:

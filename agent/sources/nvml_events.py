@@ -128,20 +128,21 @@ class EventSource:
     def _run(self, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
-                self._listen(stop, _whole(self._session.devices))
+                self._listen(stop, self._session.devices)
             except pynvml.NVMLError as error:
                 self._fault = fault_of(code_of(error))
                 self._looked.set()
                 stop.wait(_RETRY_SECONDS)
 
-    def _listen(self, stop: threading.Event, devices: Mapping[NvmlDevice, int]) -> None:
+    def _listen(self, stop: threading.Event, devices: tuple[NvmlDevice, ...]) -> None:
         """Wait for events of these GPUs until they are others or the thread is to end. Raises NVMLError."""
         events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
         try:
-            self._refused = {device.uuid: device.lost or _register(device, events) for device in devices}
-            uuids = {address_of(device.handle): device.uuid for device in devices}
+            whole = [device for device in devices if device.parent is None]  # instances tell through their GPU
+            self._refused = {gpu.uuid: gpu.lost or _register(gpu, events) for gpu in whole}
+            uuids = {address_of(gpu.handle): gpu.uuid for gpu in whole}
             patience = 0  # the first wait only shows that it works
-            while not stop.is_set() and _whole(self._session.devices) == devices:
+            while not stop.is_set() and self._session.devices is devices:
                 code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
                 if code not in (0, errors.TIMEOUT):
                     raise pynvml.NVMLError(code)
@@ -169,11 +170,6 @@ class EventSource:
                 event = replace(known, count=known.count + 1, last_ts=now)
             if known is not None or len(self._arrived) < _MOST_WAITING:
                 self._arrived[event.key] = event
-
-
-def _whole(devices: tuple[NvmlDevice, ...]) -> dict[NvmlDevice, int]:
-    """The whole GPUs and their handles' epochs: what events are asked of. Instances tell through their GPU."""
-    return {device: device.epoch for device in devices if device.parent is None}
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:

@@ -12,9 +12,9 @@ import pynvml
 
 from ..model import Absence, Capability, Instant, Probe, Reading
 from . import nvml_errors as errors
+from . import nvml_table as table
 from .base import AbsenceSet, Fault
 from .nvml_errors import code_of, fault_of
-from .nvml_table import LINK_COUNT, LINK_MB_PER_SECOND, MOST, ROUNDING, FieldBlock, Row, address_of, get, get_number
 
 _Answer = TypeVar("_Answer")
 RETRY_SECONDS = 30.0
@@ -169,23 +169,23 @@ class NvmlSession:
             gpu.lost = gpu.lost or fault_of(code_of(error))
             self._ask_later()
             return False
-        known = gpu.lost or (address_of(gpu.handle), gpu.nvlink_links, gpu.no_gpm)
+        known = gpu.lost or (table.address_of(gpu.handle), gpu.nvlink_links, gpu.no_gpm)
         gpu.handle, gpu.lost = handle, None
-        block = FieldBlock(handle, ((LINK_COUNT, 0), (LINK_MB_PER_SECOND, 0)))
+        block = table.FieldBlock(handle, ((table.LINK_COUNT, 0), (table.LINK_MB_PER_SECOND, 0)))
         (code, count), (speed_code, mb_per_second) = block.read()
         if code != 0:
             gpu.nvlink_links = 0 if code == errors.NOT_SUPPORTED else None
             self._doubt_after(code)
         else:
             gpu.nvlink_places = places = int(count)
-            states = [self.ask(get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
+            states = [self.ask(table.get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
             gpu.nvlink_links = states.count(1)
             if speed_code == 0 and mb_per_second > 0 and gpu.nvlink_links:
                 gpu.nvlink_bytes_per_second = gpu.nvlink_links * mb_per_second * 1e6
         kind, version = pynvml.c_nvmlGpmSupport_t, pynvml.NVML_GPM_SUPPORT_VERSION
-        support = self.ask(get, "nvmlGpmQueryDeviceSupport", kind, handle, version=version)
+        support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", kind, handle, version=version)
         gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
-        if known != (address_of(handle), gpu.nvlink_links, gpu.no_gpm):
+        if known != (table.address_of(handle), gpu.nvlink_links, gpu.no_gpm):
             gpu.epoch = next(self._epochs)
         return True
 
@@ -199,7 +199,7 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
     in_mig_mode, places = False, 0
     try:
         in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
-        places = get_number("nvmlDeviceGetMaxMigDeviceCount", gpu.handle) if in_mig_mode else 0
+        places = table.get_number("nvmlDeviceGetMaxMigDeviceCount", gpu.handle) if in_mig_mode else 0
     except pynvml.NVMLError as error:
         if code_of(error) not in errors.LASTING:
             raise
@@ -209,12 +209,12 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
-            ids = [get_number(f"nvmlDeviceGet{kind}InstanceId", handle) for kind in ("Gpu", "Compute")]
+            ids = [table.get_number(f"nvmlDeviceGet{kind}InstanceId", handle) for kind in ("Gpu", "Compute")]
         except pynvml.NVMLError as error:
             if code_of(error) in _EMPTY_PLACE:  # nothing there, or it went away while it was asked
                 continue
             raise
-        made = (*ids, address_of(handle))
+        made = (*ids, table.address_of(handle))
         found.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
     held = [one.made[0] for one in found.values()]
     for one in found.values():
@@ -225,13 +225,13 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
 
 
 class GpuReader:
-    """Reads each GPU of a session, one after the other, with a state for each that lives as long as its handle."""
+    """Reads each GPU of a session, one after the other. `prepare` makes what is kept for each as long as its handle."""
 
     name: str
     origin: str  # what it is read through, as doctor shows it
 
-    def __init__(self, session: NvmlSession) -> None:
-        self._session = session
+    def __init__(self, session: NvmlSession, prepare: Callable[[NvmlDevice], Any]) -> None:
+        self._session, self._prepare = session, prepare
         self._absent = AbsenceSet("gpu")
         self._states: dict[tuple[str, int], Any] = {}
         self._lines: dict[tuple[str, int], list[Capability]] = {}
@@ -261,23 +261,21 @@ class GpuReader:
         """What each GPU tells, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
         for device in self._session.current(instant):
-            if values := self._read_one(device, instant):
+            if self._session.fault is None and (values := self._read_one(device, instant)):
                 gpus[device.uuid] = values
-            if self._session.fault is not None:
-                break
         if self._session.fault is not None:
             return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
         return Reading(gpus=gpus, absences=self._absent.finish())
 
-    def _prepare(self, device: NvmlDevice) -> object:
-        """The state to keep for a GPU's handle."""
-        raise NotImplementedError
+    def close(self) -> None:
+        """Forget the GPUs; their handles are the session's."""
+        self._states.clear()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         """The values of a GPU that is not lost. What is missing goes through `_miss`."""
         raise NotImplementedError
 
-    def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `_prepare` made
+    def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `prepare` made
         key = device.uuid, device.epoch
         if key not in self._states:
             self._states[key] = self._prepare(device)
@@ -291,13 +289,13 @@ class GpuReader:
         return None
 
     def _values(
-        self, device: NvmlDevice, rows: Iterable[Row], answers: Iterable[tuple[int | Fault, float]]
+        self, device: NvmlDevice, rows: Iterable[table.Row], answers: Iterable[table.Answer]
     ) -> dict[str, float]:
-        """The sound ones of `answers`: for each of `rows` 0 and the number, or NVML's code or another reason."""
+        """The sound ones of `answers` to `rows`."""
         values: dict[str, float] = {}
         for (metric, _, _, unit, step, _), (why, number) in zip(rows, answers, strict=True):
-            value, most = number * step, MOST[metric]
-            if why == 0 and 0.0 <= value <= most * ROUNDING:
+            value, most = number * step, table.MOST[metric]
+            if why == 0 and 0.0 <= value <= most * table.ROUNDING:
                 values[metric] = value if value <= most else most
             elif self._miss(device, metric, why or errors.impossible(number, unit)):
                 break

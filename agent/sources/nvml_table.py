@@ -18,6 +18,7 @@ from .base import Fault
 from .nvml_errors import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, unknown_layout
 
 NvmlCall = Callable[..., int]
+Answer = tuple[int | Fault, float]  # 0 and the number; else NVML's code or another reason for none
 
 # nvml.h, field identifiers and scopes.
 LINK_MB_PER_SECOND, LINK_COUNT = 90, 91  # speed of one link one way; links of the GPU
