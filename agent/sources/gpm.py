@@ -43,7 +43,7 @@ class GpmSource(GpuReader):
         super().__init__(session, self._pair)
         self._rows = tuple(row for row in GPM_ROWS if metrics is None or row.metric in metrics)
         self._max_gap = max_gap_seconds
-        self._buffers: dict[str, list[Any]] = {}
+        self._buffers: dict[str, list[Any]] = {}  # kept until the session closes, also of instances that are gone
         # One GPU at a time. The rows stand in the order of the table, so that fewer are asked for by their number.
         self._request = with_room(pynvml.c_nvmlGpmMetricsGet_t, version=pynvml.NVML_GPM_METRICS_GET_VERSION)
         self._answers = [self._request.metrics[place] for place in range(len(self._rows))]
@@ -69,7 +69,11 @@ class GpmSource(GpuReader):
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
         super().close()
-        self._free_all_but(())
+        for buffers in self._buffers.values():
+            for buffer in buffers:
+                function("nvmlGpmSampleFree")(buffer)
+        self._buffers.clear()
+        super().close()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         if device.no_gpm is not None:
@@ -114,14 +118,8 @@ class GpmSource(GpuReader):
         return function("nvmlGpmMetricsGet")(ctypes.byref(request))
 
     def _pair(self, device: NvmlDevice) -> _Pair:
-        self._free_all_but([one.uuid for one in self._session.devices])
         if device.parent is not None:  # links are the whole GPU's; the source `nvml` says so of the instance
             rows = [row for row in self._rows if row in UNITS]
         else:
             rows = [row for row in self._rows if not (device.nvlink_links == 0 and row.metric.startswith("nvlink"))]
         return _Pair(self._buffers.setdefault(device.uuid, []), tuple(rows))
-
-    def _free_all_but(self, kept: Collection[str]) -> None:
-        for uuid in self._buffers.keys() - kept:
-            for buffer in self._buffers.pop(uuid):
-                function("nvmlGpmSampleFree")(buffer)

@@ -79,7 +79,7 @@ class _GpuState:
         self.energy = table.FieldBlock(device.handle, ((table.ENERGY.number, 0),))
         self.rate = CounterRate(max_gap_seconds)
 
-    def energy_and_power(self, device: NvmlDevice, now: float) -> list[table.Answer]:
+    def energy_and_power(self, device: NvmlDevice, now: float) -> table.Answers:
         """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
         why: int | Fault
         ((why, millijoules),) = self.energy.read()

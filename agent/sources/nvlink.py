@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..model import Instant
 from . import nvml_errors as errors
-from .base import GAPS
+from .base import GAPS, Fault
 from .counters import CounterRate, NoRate
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
-from .nvml_table import COUNTERS, EACH_LINK, Answer, FieldBlock, Row
+from .nvml_table import COUNTERS, EACH_LINK, Answers, FieldBlock, Row
 
 _UNKNOWN = frozenset({errors.NOT_SUPPORTED, errors.INVALID_ARGUMENT})  # there is no such counter or no such link
 # PCIe moves 2^32 bytes in less than the shortest interval (0.07 s at Gen5 x16): a counter that may have no more bits
@@ -24,9 +24,9 @@ class _Counters:
         self._wide = False  # whether a PCIe counter has shown more than 32 bits
         asked: list[tuple[int, int]] = []
         for row in COUNTERS:
-            if row.metric in [one.metric for one in self.rows] or _no_links(device, row.metric):
-                continue
             scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
+            if row.metric in [one.metric for one in self.rows] or (row.scope != 0 and device.nvlink_links == 0):
+                continue
             fields = [(row.number, scope) for scope in scopes]
             # A link that is not there is left out for good; with any other error the tick will say so.
             answers = zip(fields, FieldBlock(device.handle, fields).read(), strict=True)
@@ -37,10 +37,10 @@ class _Counters:
                 asked += taken
         self._block = FieldBlock(device.handle, asked)
 
-    def read(self, monotonic: float) -> list[Answer]:
+    def read(self, monotonic: float) -> Answers:
         """For each of `rows` 0 and the rate, or why there is none: a sum that lacks one of its links is too low."""
         numbers = self._block.read()
-        rates: list[Answer] = []
+        rates: list[tuple[int | Fault, float]] = []
         for row, parts in zip(self.rows, self._parts, strict=True):
             total, why, may_wrap = 0.0, None, row.metric.startswith("pcie")
             for place, counter in parts:
@@ -61,10 +61,6 @@ class _Counters:
         return rates
 
 
-def _no_links(device: NvmlDevice, metric: str) -> bool:
-    return metric.startswith("nvlink") and device.nvlink_links == 0
-
-
 class NvlinkSource(GpuReader):
     """Rates of the link counters, where GPM is missing. On GPUs with GPM it says nothing at all."""
 
@@ -78,5 +74,6 @@ class NvlinkSource(GpuReader):
             return {}
         counters = self._state(device)
         for metric in {row.metric for row in COUNTERS} - {row.metric for row in counters.rows}:
-            self._miss(device, metric, errors.NO_NVLINK if _no_links(device, metric) else errors.NO_COUNTER)
+            no_links = metric.startswith("nvlink") and device.nvlink_links == 0
+            self._miss(device, metric, errors.NO_NVLINK if no_links else errors.NO_COUNTER)
         return self._values(device, counters.rows, counters.read(instant.monotonic_seconds))

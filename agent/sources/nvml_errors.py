@@ -61,6 +61,9 @@ NO_NVLINK = Fault("no-nvlink", "This GPU has no active NVLink.", "If it should h
 NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM)
 COUNTER_WRAP = Fault("counter-wrap", "The counter may have 32 bits, which PCIe fills between two readings.", _DCGM)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
+UNKNOWN_LAYOUT = Fault(
+    "unknown-layout", "The driver lists processes in an unknown layout.", "Report its version; another may list them."
+)
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 
 
@@ -80,9 +83,3 @@ def impossible(number: float, unit: str) -> Fault:
     if math.isnan(number):
         return Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
     return Fault("out-of-range", f"The driver returned an impossible value: {number:.6g} {unit}.", _REPORT)
-
-
-def unknown_layout(entries: int, written: int) -> Fault:
-    """A list of `entries` processes over `written` bytes, which fits no known size of an entry."""
-    detail = f"The driver wrote {written} bytes for {entries} processes, which is not a known layout of the list."
-    return Fault("unknown-layout", detail, "Report the driver's version; another version may list them.")

@@ -51,7 +51,6 @@ _LEAVE_SECONDS = 2.0  # how long a session that closes waits for the thread, who
 _FIRST_LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 30.0
 _BREATH_SECONDS = 0.01  # after each event, so that a storm does not take a core
-_MOST_WAITING = 100  # kinds of events that the loop has not taken yet; others are dropped then
 
 # nvml.h, nvmlEventType*. Changes of P-state, clocks and power source are everyday and not asked for.
 KINDS: Mapping[int, EventKind] = {
@@ -96,9 +95,10 @@ class EventSource:
             self._looked.wait(_FIRST_LOOK_SECONDS)
         if (fault := self._session.fault or self._fault) is not None:
             return Probe(capabilities=(fault.line(self.name, _ORIGIN),))
-        absences = {uuid: fault and fault.of("gpu", uuid, "events") for uuid, fault in self._refused.items()}
-        lines = (Capability(self.name, "gpu", uuid, "events", _ORIGIN, why) for uuid, why in absences.items())
-        return Probe(capabilities=tuple(lines))
+        absences = [(uuid, why and why.of("gpu", uuid, "events")) for uuid, why in self._refused.items()]
+        return Probe(
+            capabilities=tuple(Capability("events", "gpu", uuid, "events", _ORIGIN, a) for uuid, a in absences)
+        )
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
         """What arrived since the last reading."""
@@ -166,10 +166,8 @@ class EventSource:
         event = Event(now, uuid, name, code, ", ".join(filter(None, (words, where))), last_ts=now)
         with self._lock:
             known = self._arrived.get(event.key)
-            if known is not None:
-                event = replace(known, count=known.count + 1, last_ts=now)
-            if known is not None or len(self._arrived) < _MOST_WAITING:
-                self._arrived[event.key] = event
+            again = event if known is None else replace(known, count=known.count + 1, last_ts=now)
+            self._arrived[event.key] = again
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:

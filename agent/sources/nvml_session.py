@@ -288,9 +288,7 @@ class GpuReader:
         self._absent.add(device.uuid, "*", device.lost)
         return None
 
-    def _values(
-        self, device: NvmlDevice, rows: Iterable[table.Row], answers: Iterable[table.Answer]
-    ) -> dict[str, float]:
+    def _values(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float]:
         """The sound ones of `answers` to `rows`."""
         values: dict[str, float] = {}
         for (metric, _, _, unit, step, _), (why, number) in zip(rows, answers, strict=True):

@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pynvml
 
 from ..metrics import GPU_METRICS
 from .base import Fault
-from .nvml_errors import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, unknown_layout
+from .nvml_errors import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, UNKNOWN_LAYOUT
 
 NvmlCall = Callable[..., int]
-Answer = tuple[int | Fault, float]  # 0 and the number; else NVML's code or another reason for none
+Answers = Iterable[tuple[int | Fault, float]]  # 0 and the number, or NVML's code or another reason for none
 
 # nvml.h, field identifiers and scopes.
 LINK_MB_PER_SECOND, LINK_COUNT = 90, 91  # speed of one link one way; links of the GPU
 ALL_LINKS, EACH_LINK = 0xFFFFFFFF, -1
-
-
 GPM, FIELD, NONE = "GPM metric", "NVML field", -1
 
 
@@ -84,15 +82,14 @@ UNITS = tuple(row for row in GPM_ROWS if row.unit == "%")  # activity of the GPU
 MOST = {metric.name: metric.most for metric in GPU_METRICS}
 ROUNDING = 1.001
 
+_SENSOR = {"version": pynvml.nvmlTemperature_v1, "sensorType": _CORE}
 # What functions leave, if it is more than a number: the type, the member that counts, and what to preset.
 _ANSWERS: dict[str, tuple[type[Any], str, dict[str, int]]] = {
     "nvmlDeviceGetUtilizationRates": (pynvml.c_nvmlUtilization_t, "gpu", {}),
     # v1 counts the driver's reserve as used since R510.
     "nvmlDeviceGetMemoryInfo_v2": (pynvml.c_nvmlMemory_v2_t, "used", {"version": pynvml.nvmlMemory_v2}),
-    "nvmlDeviceGetTemperatureV": (
-        pynvml.c_nvmlTemperature_v1_t, "temperature", {"version": pynvml.nvmlTemperature_v1, "sensorType": _CORE}
-    ),
-}  # fmt: skip
+    "nvmlDeviceGetTemperatureV": (pynvml.c_nvmlTemperature_v1_t, "temperature", _SENSOR),
+}
 _NUMBER = (ctypes.c_ulonglong, "value", {})  # no driver writes more; one that writes less leaves the rest 0
 
 
@@ -208,4 +205,4 @@ def processes_of(handle: object) -> tuple[int | Fault, list[tuple[int, int | Non
             if found.value <= entries and entries * size - 8 <= written <= entries * size:
                 listed = [_ENTRY.unpack_from(buffer, number * size) for number in range(found.value)]
                 return 0, [(pid, None if memory == NOT_AVAILABLE else memory) for pid, memory in listed if pid]
-    return unknown_layout(found.value, written), []
+    return UNKNOWN_LAYOUT, []
