@@ -27,10 +27,9 @@ _OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for 
 
 
 class NvidiaDriver:
-    """The driver, open or not.
+    """The driver, open or not, read each `interval_seconds`. `now`: the monotonic time; None: a reading takes no time.
 
-    `interval_seconds`: at which it is going to be read. No counter is compared over more than `max_gap_seconds`.
-    `now`: the monotonic time; None: a reading takes no time. `sources` may hang with the driver; the first names the
+    No counter is compared over more than `max_gap_seconds`. `sources` may hang with the driver; the first names the
     GPUs, and closing all lets go of it. Those `beside` wait on threads of their own and never hang their reader.
     """
 

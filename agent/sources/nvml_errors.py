@@ -52,18 +52,12 @@ NO_GPM = Fault("no-gpm", "No GPM here (Hopper and R520 or newer have it): activi
 MIG = Fault(
     "mig", "Not reported in MIG mode: an instance has memory, processes and GPM, its GPU the rest.", STAYS_MISSING
 )
-MIG_SHARED = Fault(
-    "mig-shared",
-    "Several compute instances share this GPU instance, and its counters are of all of them together.",
-    "Give each workload its own GPU instance to measure its use.",
-)
+MIG_SHARED = Fault("mig-shared", "Compute instances share this GPU instance's counters.", "Give each workload its own.")
 NO_NVLINK = Fault("no-nvlink", "This GPU has no active NVLink.", "If it should have, see nvidia-smi nvlink -s.")
 NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM)
 COUNTER_WRAP = Fault("counter-wrap", "The counter may have 32 bits, which PCIe fills between two readings.", _DCGM)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
-UNKNOWN_LAYOUT = Fault(
-    "unknown-layout", "The driver lists processes in an unknown layout.", "Report its version; another may list them."
-)
+UNKNOWN_LAYOUT = Fault("unknown-layout", "The driver lists processes in an unknown layout.", _REPORT)
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 
 

@@ -1,7 +1,7 @@
 """What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
 
-Waiting for events blocks, so it happens on a thread of its own, in waits of a second: whoever wants the GPUs let
-go waits no longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else.
+Waiting for events blocks, so a thread of its own does, a second at a time: whoever wants the GPUs let go waits no
+longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class EventSource:
             self._looked.wait(_FIRST_LOOK_SECONDS)
         if (fault := self._session.fault or self._fault) is not None:
             return Probe(capabilities=(fault.line(self.name, _ORIGIN),))
-        absences = [(uuid, why and why.of("gpu", uuid, "events")) for uuid, why in self._refused.items()]
+        told = [(uuid, why and why.of("gpu", uuid, "events")) for uuid, why in self._refused.items()]
         return Probe(
-            capabilities=tuple(Capability("events", "gpu", uuid, "events", _ORIGIN, a) for uuid, a in absences)
+            capabilities=tuple(Capability("events", "gpu", uuid, "events", _ORIGIN, why) for uuid, why in told)
         )
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
@@ -122,8 +122,6 @@ class EventSource:
         self._looked.clear()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), name="skuwise-events", daemon=True)
         self._thread.start()
-
-    # On the thread that waits.
 
     def _run(self, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -166,8 +164,7 @@ class EventSource:
         event = Event(now, uuid, name, code, ", ".join(filter(None, (words, where))), last_ts=now)
         with self._lock:
             known = self._arrived.get(event.key)
-            again = event if known is None else replace(known, count=known.count + 1, last_ts=now)
-            self._arrived[event.key] = again
+            self._arrived[event.key] = event if known is None else replace(known, count=known.count + 1, last_ts=now)
 
 
 def _register(device: NvmlDevice, events: object) -> Fault | None:

@@ -19,7 +19,7 @@ from .nvml_errors import code_of, fault_of
 _Answer = TypeVar("_Answer")
 RETRY_SECONDS = 30.0
 _EMPTY_PLACE = frozenset({errors.NOT_FOUND, errors.INVALID_ARGUMENT})
-MOST_INSTANCES = 16  # no GPU has more than seven; a driver that claims more is not asked for all
+MOST_INSTANCES = 16  # no GPU has more than seven
 
 
 @dataclass(slots=True, eq=False)
@@ -129,11 +129,11 @@ class NvmlSession:
         devices: list[NvmlDevice] = []
         for gpu in [one for one in self._gpus if one.uuid]:
             before = {device.uuid: device for device in self.devices if device.parent is gpu}
+            found = list(before.values())  # that the driver does not say is not the same as none
             try:
-                found = list(before.values()) if gpu.lost else _instances_of(gpu)
-            except pynvml.NVMLError as error:  # the driver did not say, which is not the same as none
+                found = found if gpu.lost else _instances_of(gpu)
+            except pynvml.NVMLError as error:
                 self.failed(gpu, code_of(error))
-                found = list(before.values())
             devices.append(gpu)
             for one in found:
                 known = before.get(one.uuid)
@@ -196,16 +196,15 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
     A GPU instance without a compute instance is not listed: nothing can run on it. Raises NVMLError where the driver
     cannot say.
     """
-    in_mig_mode, places = False, 0
     try:
         in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
-        places = table.get_number("nvmlDeviceGetMaxMigDeviceCount", gpu.handle) if in_mig_mode else 0
     except pynvml.NVMLError as error:
         if code_of(error) not in errors.LASTING:
             raise
+        in_mig_mode = False
     gpu.in_mig_mode = in_mig_mode
     found: dict[str, NvmlDevice] = {}
-    for place in range(min(places, MOST_INSTANCES)):
+    for place in range(MOST_INSTANCES if in_mig_mode else 0):
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
