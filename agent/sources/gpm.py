@@ -118,8 +118,7 @@ class GpmSource(GpuReader):
         return function("nvmlGpmMetricsGet")(ctypes.byref(request))
 
     def _pair(self, device: NvmlDevice) -> _Pair:
-        if device.parent is not None:  # links are the whole GPU's; the source `nvml` says so of the instance
-            rows = [row for row in self._rows if row in UNITS]
-        else:
-            rows = [row for row in self._rows if not (device.nvlink_links == 0 and row.metric.startswith("nvlink"))]
+        # Links are the whole GPU's; the source `nvml` says so of an instance.
+        without = ("nvlink", "pcie") if device.parent else ("nvlink",) if device.nvlink_links == 0 else ()
+        rows = [row for row in self._rows if not row.metric.startswith(without)]
         return _Pair(self._buffers.setdefault(device.uuid, []), tuple(rows))

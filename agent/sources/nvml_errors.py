@@ -19,7 +19,7 @@ GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH = 15, 16, 18
 GPU_GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED})  # this GPU answers nothing more
 DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})  # no GPU answers
 # The same question will get the same answer. After any other code it is asked again.
-LASTING = frozenset({INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND})
+LASTING = frozenset({0, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND})
 
 _REPORT = "Nothing to do, if the next ones are sound; else report the driver's version."
 _SEE_LOGS = "See nvidia-smi and the kernel's log; report it where they show nothing."
@@ -33,7 +33,6 @@ _PERMIT = (
 )
 _LOST = "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again."
 _RESET = "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again."
-_RESTART = "Restart the agent; if that does not help, reboot the node."
 _FAULTS = {
     UNINITIALIZED: Fault(NO_DRIVER, "The NVIDIA driver disconnected this agent.", "Restart the agent."),
     NOT_SUPPORTED: Fault("not-supported", "This GPU does not report it.", STAYS_MISSING),
@@ -43,7 +42,9 @@ _FAULTS = {
     FUNCTION_NOT_FOUND: Fault("not-supported", "This driver does not have the function.", "Use a newer driver."),
     GPU_IS_LOST: Fault("gpu-lost", "The GPU has fallen off the bus.", _LOST),
     RESET_REQUIRED: Fault("reset-required", "The GPU needs a reset before it can be used.", _RESET),
-    LIB_RM_VERSION_MISMATCH: Fault(DRIVER_MISMATCH, "The driver was changed under the running agent.", _RESTART),
+    LIB_RM_VERSION_MISMATCH: Fault(
+        DRIVER_MISMATCH, "The driver was changed under the agent.", "Restart the agent, or reboot the node."
+    ),
 }
 
 RELEASED = Fault("released", "The agent has released the GPUs.", "Run skuwise agent resume to sample them again.")

@@ -173,15 +173,11 @@ class NvmlSession:
         gpu.handle, gpu.lost = handle, None
         block = table.FieldBlock(handle, ((table.LINK_COUNT, 0), (table.LINK_MB_PER_SECOND, 0)))
         (code, count), (speed_code, mb_per_second) = block.read()
-        if code != 0:
-            gpu.nvlink_links = 0 if code == errors.NOT_SUPPORTED else None
-            self._doubt_after(code)
-        else:
-            gpu.nvlink_places = places = int(count)
-            states = [self.ask(table.get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
-            gpu.nvlink_links = states.count(1)
-            if speed_code == 0 and mb_per_second > 0 and gpu.nvlink_links:
-                gpu.nvlink_bytes_per_second = gpu.nvlink_links * mb_per_second * 1e6
+        gpu.nvlink_places = places = int(count) if code == 0 else 0
+        states = [self.ask(table.get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
+        gpu.nvlink_links = active = states.count(1) if code in (0, errors.NOT_SUPPORTED) else None
+        gpu.nvlink_bytes_per_second = active * mb_per_second * 1e6 or None if active and speed_code == 0 else None
+        self._doubt_after(code)
         kind, version = pynvml.c_nvmlGpmSupport_t, pynvml.NVML_GPM_SUPPORT_VERSION
         support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", kind, handle, version=version)
         gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
@@ -243,6 +239,7 @@ class GpuReader:
         for device in self._session.devices:
             key = device.uuid, device.epoch
             self._lines[key] = known.get(key) or self._look(device)
+        self._states = {key: state for key, state in self._states.items() if key in self._lines}
         return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
 
     def _look(self, device: NvmlDevice) -> list[Capability]:
@@ -251,10 +248,8 @@ class GpuReader:
         # That there was no earlier reading says nothing about a counter.
         absent = {one.metric: one if one.reason != "first-reading" else None for one in self._absent.finish()}
         self._states.pop((device.uuid, device.epoch), None)
-        return [
-            Capability(self.name, "gpu", device.uuid, metric, self.origin, absent.get(metric))
-            for metric in (*values, *absent)
-        ]
+        told = {**dict.fromkeys(values), **absent}
+        return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in told.items()]
 
     def read(self, instant: Instant) -> Reading:
         """What each GPU tells, over the time since the last reading."""
