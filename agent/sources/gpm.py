@@ -16,7 +16,6 @@ from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 from .nvml_table import GPM_ROWS, UNITS, Row, function, with_room
 
 _MIN_SECONDS = 0.1 - 1e-6  # between two samples, from nvml.h
-# The driver refuses this GPU, now and later.
 _REFUSED = frozenset({errors.NO_PERMISSION, errors.NOT_SUPPORTED, errors.FUNCTION_NOT_FOUND})
 
 
@@ -54,10 +53,7 @@ class GpmSource(GpuReader):
     def each(
         self, now: Callable[[], Instant]
     ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
-        """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences.
-
-        Other readings may come between two steps; where one lets go of the driver or finds other GPUs, this ends.
-        """
+        """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences; ends if GPUs change."""
         devices = self._session.current(now())
         for device in devices:
             if self._session.devices is not devices:
@@ -73,7 +69,6 @@ class GpmSource(GpuReader):
             for buffer in buffers:
                 function("nvmlGpmSampleFree")(buffer)
         self._buffers.clear()
-        super().close()
 
     def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
         if device.no_gpm is not None:

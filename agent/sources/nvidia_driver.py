@@ -17,7 +17,7 @@ from .counters import CounterRate, NoRate
 from .gpm import GpmSource
 from .nvlink import NvlinkSource
 from .nvml_events import EventSource
-from .nvml_session import MOST_INSTANCES, GpuReader, NvmlDevice, NvmlSession
+from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
@@ -176,7 +176,6 @@ class NvmlSource(GpuReader):
         name = ask(pynvml.nvmlDeviceGetName, handle) or "unknown GPU"
         memory = ask(table.get, "nvmlDeviceGetMemoryInfo_v2", pynvml.c_nvmlMemory_v2_t, handle, version=version)
         attributes = ask(table.get, "nvmlDeviceGetAttributes_v2", attributes_kind, handle) if parent else None
-        slices = attributes.gpuInstanceSliceCount if attributes else 0
         pci = None if parent else ask(table.get, "nvmlDeviceGetPciInfo_v3", pynvml.nvmlPciInfo_t, handle)
         limit = None if parent else ask(table.get_number, "nvmlDeviceGetEnforcedPowerLimit", handle)
         return Gpu(
@@ -185,7 +184,7 @@ class NvmlSource(GpuReader):
             name=name,
             kind="mig" if parent else "gpu",
             parent_uuid=parent and parent.uuid,
-            slices=slices if 0 < slices <= MOST_INSTANCES else None,
+            slices=attributes.gpuInstanceSliceCount or None if attributes else None,
             mig_profile=name.partition(" MIG ")[2].strip() or None,
             pci_bus_id=pci and pci.busId,
             mem_total_bytes=memory and int(memory.total),

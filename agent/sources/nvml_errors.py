@@ -21,16 +21,12 @@ DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMAT
 # The same question will get the same answer. After any other code it is asked again.
 LASTING = frozenset({0, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND})
 
-_REPORT = "Nothing to do, if the next ones are sound; else report the driver's version."
-_SEE_LOGS = "See nvidia-smi and the kernel's log; report it where they show nothing."
+_REPORT = "Nothing to do, if the next ones are sound; else see nvidia-smi and report the driver's version."
 _DRIVER = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
 _DCGM = (
     "Run dcgm-exporter with its profiling fields switched on (DCGM_FI_PROF_SM_ACTIVE and the others) and read those."
 )
-_PERMIT = (
-    "Give the agent CAP_PERFMON (driver R565 and newer) or CAP_SYS_ADMIN,"
-    " or load the driver with NVreg_RestrictProfilingToAdminUsers=0."
-)
+_PERMIT = "Give the agent CAP_PERFMON (R565 and newer) or CAP_SYS_ADMIN, or set NVreg_RestrictProfilingToAdminUsers=0."
 _LOST = "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again."
 _RESET = "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again."
 _FAULTS = {
@@ -65,7 +61,7 @@ NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter sin
 def fault_of(code: int) -> Fault:
     """The meaning of an NVML error code."""
     known = _FAULTS.get(code)
-    return known or Fault("nvml-error", f"NVML answered with error {code} ({pynvml.NVMLError(code)}).", _SEE_LOGS)
+    return known or Fault("nvml-error", f"NVML answered with error {code} ({pynvml.NVMLError(code)}).", _REPORT)
 
 
 def code_of(error: pynvml.NVMLError) -> int:

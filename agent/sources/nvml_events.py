@@ -17,13 +17,12 @@ import pynvml
 
 from ..model import Capability, Event, EventKind, Instant, Probe, Reading
 from . import nvml_errors as errors
-from .base import STAYS_MISSING, Fault
+from .base import Fault
 from .nvml_errors import code_of, fault_of
 from .nvml_session import NvmlDevice, NvmlSession
 from .nvml_table import address_of, function, with_room
 
-# In a few words, from NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, 2025): those whose meaning that
-# page states in plain words. Any other number is kept as a number.
+# From NVIDIA's XID catalog (https://docs.nvidia.com/deploy/xid-errors/, 2025). Other numbers are kept as they are.
 XID_MEANINGS: Mapping[int, str] = {
     13: "graphics engine exception",
     31: "GPU memory page fault",
@@ -69,7 +68,6 @@ KINDS: Mapping[int, EventKind] = {
 _WANTED = sum(KINDS)
 _ORIGIN = "nvmlEventSetWait_v2"
 
-_NO_EVENTS = Fault("not-supported", "This GPU's driver reports none of the events that are asked for.", STAYS_MISSING)
 _STARTING = Fault("not-read-yet", "The driver's events have not been read yet.", "Try again.")
 
 
@@ -104,10 +102,9 @@ class EventSource:
         """What arrived since the last reading."""
         with self._lock:
             events, self._arrived = tuple(self._arrived.values()), {}
-        if (fault := self._session.fault or self._fault) is not None:
-            return Reading(events=events, absences=frozenset((fault.of("source", self.name),)))
+        fault = self._session.fault or self._fault
         absences = [why.of("gpu", uuid, "events") for uuid, why in self._refused.items() if why is not None]
-        return Reading(events=events, absences=frozenset(absences))
+        return Reading(events=events, absences=frozenset([fault.of("source", self.name)] if fault else absences))
 
     def close(self) -> None:
         """End the thread. Idempotent."""
@@ -171,6 +168,8 @@ def _register(device: NvmlDevice, events: object) -> Fault | None:
     """Ask for the events of a GPU, or why there are none."""
     try:
         types = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _WANTED
-        return pynvml.nvmlDeviceRegisterEvents(device.handle, types, events) if types else _NO_EVENTS
+        return (
+            pynvml.nvmlDeviceRegisterEvents(device.handle, types, events) if types else fault_of(errors.NOT_SUPPORTED)
+        )
     except pynvml.NVMLError as error:
         return fault_of(code_of(error))

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
@@ -16,10 +16,8 @@ from . import nvml_table as table
 from .base import AbsenceSet, Fault
 from .nvml_errors import code_of, fault_of
 
-_Answer = TypeVar("_Answer")
 RETRY_SECONDS = 30.0
-_EMPTY_PLACE = frozenset({errors.NOT_FOUND, errors.INVALID_ARGUMENT})
-MOST_INSTANCES = 16  # no GPU has more than seven
+_MOST_INSTANCES = 16  # no GPU has more than seven
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +35,7 @@ class NvmlDevice:
     nvlink_bytes_per_second: float | None = None  # all active links together, one way
     in_mig_mode: bool = False
     parent: NvmlDevice | None = None  # set: this is a MIG instance of it
-    # Of an instance: the ids of its GPU instance and compute instance, the handle's address (another when made anew),
-    # and how many compute instances share the GPU instance and so its counters.
+    # Of an instance: the ids of its GPU and compute instance, the handle's address, and how many share its counters.
     made: tuple[int, ...] = ()
 
 
@@ -111,7 +108,7 @@ class NvmlSession:
             self.fault = fault
         return fault
 
-    def ask(self, function: Callable[..., _Answer], *arguments: object, **preset: int) -> _Answer | None:
+    def ask(self, function: Callable[..., Any], *arguments: object, **preset: int) -> Any:  # noqa: ANN401
         """The answer of a function, or None where it raises NVMLError. Not for the tick."""
         try:
             return function(*arguments, **preset)
@@ -162,9 +159,9 @@ class NvmlSession:
     def _take_up(self, gpu: NvmlDevice) -> bool:
         """Get a GPU's handle, links and whether it has GPM. False where it does not answer: it is asked again."""
         try:
-            by_uuid, by_index = pynvml.nvmlDeviceGetHandleByUUID, pynvml.nvmlDeviceGetHandleByIndex
-            handle = by_uuid(gpu.uuid) if gpu.uuid else by_index(gpu.index)
-            gpu.uuid = gpu.uuid or pynvml.nvmlDeviceGetUUID(handle)
+            uuid, index = gpu.uuid, gpu.index
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpu.uuid = uuid or pynvml.nvmlDeviceGetUUID(handle)
         except pynvml.NVMLError as error:
             gpu.lost = gpu.lost or fault_of(code_of(error))
             self._ask_later()
@@ -178,8 +175,7 @@ class NvmlSession:
         gpu.nvlink_links = active = states.count(1) if code in (0, errors.NOT_SUPPORTED) else None
         gpu.nvlink_bytes_per_second = active * mb_per_second * 1e6 or None if active and speed_code == 0 else None
         self._doubt_after(code)
-        kind, version = pynvml.c_nvmlGpmSupport_t, pynvml.NVML_GPM_SUPPORT_VERSION
-        support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", kind, handle, version=version)
+        support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, handle, version=1)
         gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
         if known != (table.address_of(handle), gpu.nvlink_links, gpu.no_gpm):
             gpu.epoch = next(self._epochs)
@@ -200,15 +196,15 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
         in_mig_mode = False
     gpu.in_mig_mode = in_mig_mode
     found: dict[str, NvmlDevice] = {}
-    for place in range(MOST_INSTANCES if in_mig_mode else 0):
+    for place in range(_MOST_INSTANCES if in_mig_mode else 0):
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
             ids = [table.get_number(f"nvmlDeviceGet{kind}InstanceId", handle) for kind in ("Gpu", "Compute")]
         except pynvml.NVMLError as error:
-            if code_of(error) in _EMPTY_PLACE:  # nothing there, or it went away while it was asked
-                continue
-            raise
+            if code_of(error) not in (errors.NOT_FOUND, errors.INVALID_ARGUMENT):
+                raise
+            continue  # nothing there, or it went away while it was asked
         made = (*ids, table.address_of(handle))
         found.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
     held = [one.made[0] for one in found.values()]

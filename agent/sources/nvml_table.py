@@ -20,8 +20,7 @@ from .nvml_errors import FUNCTION_NOT_FOUND, INSUFFICIENT_SIZE, UNKNOWN_LAYOUT
 NvmlCall = Callable[..., int]
 Answers = Iterable[tuple[int | Fault, float]]  # 0 and the number, or NVML's code or another reason for none
 
-# nvml.h, field identifiers and scopes.
-LINK_MB_PER_SECOND, LINK_COUNT = 90, 91  # speed of one link one way; links of the GPU
+LINK_MB_PER_SECOND, LINK_COUNT = 90, 91  # fields: speed of one link one way; links of the GPU
 ALL_LINKS, EACH_LINK = 0xFFFFFFFF, -1
 GPM, FIELD, NONE = "GPM metric", "NVML field", -1
 
@@ -41,8 +40,7 @@ class Row(NamedTuple):
     scope: int = 0  # of a field
 
 
-_CORE = pynvml.NVML_TEMPERATURE_GPU
-_MIB = 1048576.0
+_CORE, _MIB = pynvml.NVML_TEMPERATURE_GPU, 1048576.0
 TABLE: tuple[Row, ...] = (
     Row("gpu_util", "nvmlDeviceGetUtilizationRates", NONE, "%", 0.01),
     Row("mem_used_bytes", "nvmlDeviceGetMemoryInfo_v2", NONE, "B", 1.0),
@@ -176,7 +174,6 @@ _MOST_PROCESSES = 4096  # more than a GPU can hold contexts for
 _FILLED = b"\xa5"  # the last byte of no entry: its ids and sizes are small, or all ones
 _ENTRY = struct.Struct("=I4xQ")  # PID, bytes; then ids of instances, and from 535.43 to 535.98 another size
 _ENTRY_SIZES = (24, 32)
-NOT_AVAILABLE = 2**64 - 1  # NVML_VALUE_NOT_AVAILABLE
 
 
 def processes_of(handle: object) -> tuple[int | Fault, list[tuple[int, int | None]]]:
@@ -202,5 +199,5 @@ def processes_of(handle: object) -> tuple[int | Fault, list[tuple[int, int | Non
         for entries in (found.value, places):
             if found.value <= entries and entries * size - 8 <= written <= entries * size:
                 listed = [_ENTRY.unpack_from(buffer, number * size) for number in range(found.value)]
-                return 0, [(pid, None if memory == NOT_AVAILABLE else memory) for pid, memory in listed if pid]
+                return 0, [(pid, None if memory + 1 == 2**64 else memory) for pid, memory in listed if pid]
     return UNKNOWN_LAYOUT, []
