@@ -73,8 +73,8 @@ def identify(
     """This node. `node_skus` is the catalog; a SKU that it lacks is still named where configuration or DMI name it.
 
     `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
-    ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown. `unnamed_gpus`: how many more
-    the driver counts that do not answer; the shape of the rest names no SKU.
+    ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown. `unnamed_gpus`: how many
+    more the driver counts that do not answer; the shape of the rest names no SKU.
     """
     dmi = read_dmi(sysfs)
     labels = read_labels(etc / LABELS_FILE)

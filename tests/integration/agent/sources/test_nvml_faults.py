@@ -21,13 +21,14 @@ def test_without_a_working_driver_every_source_says_so_and_none_raises(tmp_path,
         assert read[source] == {"gpus": {}, "processes": None, "absences": [["source", source, "*", reason]]}
 
 
-def test_a_driver_without_gpm_is_told_apart_and_the_counters_take_over(tmp_path):
-    scenario = "[gpu 0]\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\nsm_active = 0.5"
-    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2]]
-    _, probe, _, read = drive(tmp_path, scenario, steps, missing=["nvmlGpm*"])
+def test_a_driver_without_gpm_or_newer_functions_is_read_all_the_same(tmp_path):
+    missing = ["nvmlGpm*", "*EventReasons", "nvmlDeviceGetTemperature", "*Processes_v3"]
+    scenario = "[gpu 0]\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\nthrottle_reasons = 4\nprocess = 7 8\n"
+    *_, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]], missing=missing)
     assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, "no-gpm")
     assert read["nvlink"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9, rel=1e-6)
-    assert {line[3] for line in probe["gpm"]["capabilities"]} == {"no-gpm"}
+    assert {"throttle_reasons": 4.0, "temperature_celsius": 40.0}.items() <= read["nvml"]["gpus"][A].items()
+    assert read["nvml"]["processes"] == [[A, 7, 8]]
 
 
 def test_a_lost_gpu_is_set_aside_and_taken_up_again_while_the_others_go_on(tmp_path):

@@ -110,15 +110,6 @@ nvlink_links = 0
     assert links["pcie_tx_bytes_per_second"] is None
 
 
-def test_the_first_reading_has_gauges_but_no_rates(tmp_path):
-    read = drive(tmp_path, f"[gpu 0]{BUSY}[gpu 1]{BUSY}gpm = no", [["open", 0], ["probe"], ["read", 1]])[-1]
-    assert read["nvml"]["gpus"][A]["power_watts"] == 300.0  # the driver's own reading, until the counter has two
-    assert "energy_joules" not in read["nvml"]["gpus"][A]
-    assert _absent(read["nvml"], A) == {"energy_joules": "first-reading"}
-    assert set(_absent(read["gpm"], A).values()) == {"first-reading"}
-    assert _absent(read["nvlink"], B) == dict.fromkeys(LINKS_AT_11, "first-reading")
-
-
 def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_path):
     scenario = "[gpu 0]\nprocess = 4242 1073741824 0 12\nprocess = 77 -\n[gpu 1]\nprocess = 9 5"
     reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 15))])[2:]
@@ -194,6 +185,20 @@ def test_compute_instances_that_share_a_gpu_instance_are_not_told_apart(tmp_path
     for uuid in (ONE, TWO):
         assert _absent(last["gpm"], uuid) == dict.fromkeys(UNITS, "mig-shared")
         assert uuid in last["nvml"]["gpus"]
+
+
+def test_instances_that_go_and_are_made_anew_are_taken_up_within_ten_seconds(tmp_path):
+    scenario = SLICED + "exists = 1 15:0 35:1\n"
+    steps = [["open", 0], ["probe"]]
+    for seconds in (2, 3, 14, 24, 25, 34, 44, 45, 46):
+        steps += [["read", seconds], ["wants"], ["probe"]]
+    answers = drive(tmp_path, scenario, steps)[2:]
+    listed = [[gpu["uuid"] for gpu in probe["nvml"]["gpus"]] for probe in answers[2::3]]
+    assert listed == [[PARENT, ONE, TWO]] * 3 + [[PARENT, ONE]] * 3 + [[PARENT, ONE, TWO]] * 3
+    assert [number for number, wanted in enumerate(answers[1::3]) if wanted] == [3, 6]
+    last = answers[-3]
+    assert last["gpm"]["gpus"][TWO]["sm_active"] == pytest.approx(0.1)
+    assert answers[12]["gpm"]["gpus"][PARENT]["sm_active"] == pytest.approx(0.5)  # other GPUs lose no interval
 
 
 @pytest.mark.parametrize(
