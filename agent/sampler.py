@@ -46,12 +46,16 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What all sources found when they looked once. `node`: what the node is now, where that was looked at again."""
+    """What all sources found when they looked once. `node`: what the node is now, where that was looked at again.
+
+    `unnamed_gpus` as in `Probe`.
+    """
 
     gpus: tuple[Gpu, ...]
     ports: tuple[FabricPort, ...]
     capabilities: tuple[Capability, ...]
     node: Node | None = None
+    unnamed_gpus: int = 0
 
 
 class Sampler:
@@ -84,6 +88,7 @@ class Sampler:
             gpus=tuple(gpu for probe in probes for gpu in probe.gpus),
             ports=tuple(port for probe in probes for port in probe.ports),
             capabilities=tuple(line for probe in probes for line in probe.capabilities),
+            unnamed_gpus=sum(probe.unnamed_gpus for probe in probes),
         )
 
     def prime(self, instant: Instant) -> None:

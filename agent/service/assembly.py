@@ -96,6 +96,7 @@ def assemble(
             etc=ETC,
             environ=environ,
             gpus=found.gpus,
+            unread_gpus=found.unnamed_gpus,
             ports=found.ports,
             node_skus=tuple(catalog.nodes.values()),
         )

@@ -241,7 +241,7 @@ class GuardedDriver:
 
     def _look(self) -> Probe:
         survey = self._inner.probe()
-        return Probe(gpus=survey.gpus, ports=survey.ports, capabilities=survey.capabilities)
+        return Probe(survey.gpus, survey.ports, survey.capabilities, survey.unnamed_gpus)
 
     def _take(self, call: Call, now: float) -> Reading:
         self._call = self._job = None

@@ -1,4 +1,4 @@
-"""What NVML's error codes mean to a person."""
+"""NVML's error codes as the absences they become."""
 
 from __future__ import annotations
 
@@ -7,101 +7,61 @@ import math
 import pynvml
 
 from .base import COMES_BACK, STAYS_MISSING, Fault
-from .gpu_backend import DRIVER_MISMATCH, NO_DRIVER
+
+NO_DRIVER = "no-driver"  # reason: the node has no working driver
+DRIVER_MISMATCH = "driver-mismatch"  # reason: only a new process can read the driver that is now loaded
 
 # nvml.h, nvmlReturn_t.
-INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 4, 12, 13
-NOT_FOUND, TIMEOUT = 6, 10
-GPU_IS_LOST, RESET_REQUIRED = 15, 16
-UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH = 1, 9, 18
+UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, INSUFFICIENT_SIZE = 1, 2, 3, 4, 6, 7
+DRIVER_NOT_LOADED, TIMEOUT, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 9, 10, 12, 13
+GPU_IS_LOST, RESET_REQUIRED, LIB_RM_VERSION_MISMATCH = 15, 16, 18
 
 GPU_GONE = frozenset({GPU_IS_LOST, RESET_REQUIRED})  # this GPU answers nothing more
-DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})  # no GPU does
+DRIVER_GONE = frozenset({UNINITIALIZED, DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH})  # no GPU answers
+# The same question will get the same answer. After any other code it is asked again.
+LASTING = frozenset({0, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND})
 
-
-_REPORT = "Nothing to do, if the next ones are sound; else report the driver's version."
-_SEE_LOGS = "See nvidia-smi and the kernel's log; report it where they show nothing."
-_DRIVER_REMEDY = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
-_DCGM_REMEDY = (
+_REPORT = "Nothing to do, if the next ones are sound; else see nvidia-smi and report the driver's version."
+_DRIVER = "Install or load the NVIDIA driver; nvidia-smi shows whether it works."
+_DCGM = (
     "Run dcgm-exporter with its profiling fields switched on (DCGM_FI_PROF_SM_ACTIVE and the others) and read those."
 )
+_PERMIT = "Give the agent CAP_PERFMON (R565 and newer) or CAP_SYS_ADMIN, or set NVreg_RestrictProfilingToAdminUsers=0."
+_LOST = "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again."
+_RESET = "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again."
 _FAULTS = {
     UNINITIALIZED: Fault(NO_DRIVER, "The NVIDIA driver disconnected this agent.", "Restart the agent."),
     NOT_SUPPORTED: Fault("not-supported", "This GPU does not report it.", STAYS_MISSING),
-    NO_PERMISSION: Fault(
-        "no-permission",
-        "The driver does not let this user read it.",
-        "Give the agent CAP_PERFMON (driver R565 and newer) or CAP_SYS_ADMIN,"
-        " or load the driver with NVreg_RestrictProfilingToAdminUsers=0.",
-    ),
-    DRIVER_NOT_LOADED: Fault(NO_DRIVER, "The NVIDIA driver is not loaded.", _DRIVER_REMEDY),
-    LIBRARY_NOT_FOUND: Fault(
-        NO_DRIVER, "There is no NVIDIA driver here (libnvidia-ml.so.1 is missing).", _DRIVER_REMEDY
-    ),
+    NO_PERMISSION: Fault("no-permission", "The driver does not let this user read it.", _PERMIT),
+    DRIVER_NOT_LOADED: Fault(NO_DRIVER, "The NVIDIA driver is not loaded.", _DRIVER),
+    LIBRARY_NOT_FOUND: Fault(NO_DRIVER, "There is no NVIDIA driver here (libnvidia-ml.so.1 is missing).", _DRIVER),
     FUNCTION_NOT_FOUND: Fault("not-supported", "This driver does not have the function.", "Use a newer driver."),
-    GPU_IS_LOST: Fault(
-        "gpu-lost",
-        "The GPU has fallen off the bus.",
-        "See the kernel log for its XID; it needs a reset or a reboot. The agent tries again.",
-    ),
-    RESET_REQUIRED: Fault(
-        "reset-required",
-        "The GPU needs a reset before it can be used.",
-        "Pause the agent (skuwise agent pause) and reset the GPU. The agent tries again.",
-    ),
+    GPU_IS_LOST: Fault("gpu-lost", "The GPU has fallen off the bus.", _LOST),
+    RESET_REQUIRED: Fault("reset-required", "The GPU needs a reset before it can be used.", _RESET),
     LIB_RM_VERSION_MISMATCH: Fault(
-        DRIVER_MISMATCH,
-        "The driver was changed under the running agent: its library and its kernel module differ in version.",
-        "Restart the agent; if that does not help, reboot the node.",
+        DRIVER_MISMATCH, "The driver was changed under the agent.", "Restart the agent, or reboot the node."
     ),
 }
 
 RELEASED = Fault("released", "The agent has released the GPUs.", "Run skuwise agent resume to sample them again.")
 NOT_OPEN = Fault(NO_DRIVER, "The NVIDIA driver has not been opened yet.", "Wait for the agent to start.")
-NO_GPM = Fault(
-    "no-gpm",
-    "This GPU does not report activity of its units (GPM requires Hopper or newer); utilization is no substitute.",
-    _DCGM_REMEDY,
+NO_GPM = Fault("no-gpm", "No GPM here (Hopper and R520 or newer have it): activity of its units is unknown.", _DCGM)
+MIG = Fault(
+    "mig", "Not reported in MIG mode: an instance has memory, processes and GPM, its GPU the rest.", STAYS_MISSING
 )
-NO_GPM_DRIVER = Fault(
-    "no-gpm",
-    "This driver has no GPM, so the activity of the GPU's units is unknown.",
-    f"Upgrade the driver. Or: {_DCGM_REMEDY}",
-)
-MIG_WHOLE = Fault("mig", "The driver reports this for the whole GPU only; see the instance's parent.", STAYS_MISSING)
-MIG_UTILISATION = Fault(
-    "mig", "The driver does not report utilization of a GPU in MIG mode; its instances have GPM.", STAYS_MISSING
-)
-MIG_SHARED = Fault(
-    "mig-shared",
-    "Several compute instances share this GPU instance, and its counters are of all of them together.",
-    "Give each workload its own GPU instance to measure its use.",
-)
-NO_NVLINK = Fault(
-    "no-nvlink", "This GPU has no active NVLink.", "Nothing to do, unless it should have: see nvidia-smi nvlink -s."
-)
-NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM_REMEDY)
-NOT_A_NUMBER = Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
-OUT_OF_RANGE = Fault("out-of-range", "The driver returned an impossible value.", _REPORT)
+MIG_SHARED = Fault("mig-shared", "Compute instances share this GPU instance's counters.", "Give each workload its own.")
+NO_NVLINK = Fault("no-nvlink", "This GPU has no active NVLink.", "If it should have, see nvidia-smi nvlink -s.")
+NO_COUNTER = Fault("not-supported", "This GPU's driver does not count this traffic.", _DCGM)
+COUNTER_WRAP = Fault("counter-wrap", "The counter may have 32 bits, which PCIe fills between two readings.", _DCGM)
 TOO_SOON = Fault("too-soon", "GPM needs 100 ms between two samples.", "Sample at an interval above 0.1 s.")
+UNKNOWN_LAYOUT = Fault("unknown-layout", "The driver lists processes in an unknown layout.", _REPORT)
 NOT_UPDATED = Fault("not-updated", "The driver has not refreshed its counter since the last reading.", COMES_BACK)
 
 
-def counter_wrap(wrap_seconds: float) -> Fault:
-    """A counter of perhaps 32 bits, read at intervals that are no shorter than `wrap_seconds`, its fastest turn."""
-    detail = (
-        "The counter may have 32 bits, and this link can move more than 4 GiB between two readings: "
-        "a wrap cannot be excluded."
-    )
-    shorter = math.ceil(10 * wrap_seconds) - 1  # tenths of a second; the agent's shortest interval is one
-    remedy = f"{_DCGM_REMEDY} Or sample every {shorter / 10:g} s." if shorter >= 1 else _DCGM_REMEDY
-    return Fault("counter-wrap", detail, remedy)
-
-
-def fault_of(code: int, text: str = "") -> Fault:
-    """The meaning of an NVML error code; `text` is NVML's own word for one that has no entry here."""
+def fault_of(code: int) -> Fault:
+    """The meaning of an NVML error code."""
     known = _FAULTS.get(code)
-    return known or Fault("nvml-error", f"NVML answered with error {code}{f' ({text})' if text else ''}.", _SEE_LOGS)
+    return known or Fault("nvml-error", f"NVML answered with error {code} ({pynvml.NVMLError(code)}).", _REPORT)
 
 
 def code_of(error: pynvml.NVMLError) -> int:
@@ -109,6 +69,8 @@ def code_of(error: pynvml.NVMLError) -> int:
     return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
 
 
-def text_of(answer: str | bytes) -> str:
-    """What the driver says of a GPU; pynvml gives some of it as bytes."""
-    return answer.decode(errors="replace") if isinstance(answer, bytes) else answer
+def impossible(number: float, unit: str) -> Fault:
+    """A reading that cannot be, as the driver returned it."""
+    if math.isnan(number):
+        return Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
+    return Fault("out-of-range", f"The driver returned an impossible value: {number:.6g} {unit}.", _REPORT)

@@ -1,78 +1,68 @@
-"""The one place that opens NVML: handles by UUID, error codes as reasons, lost GPUs set aside and tried again."""
+"""Opens NVML once for all its sources: GPUs and MIG instances by UUID, lost ones set aside and asked again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import pynvml
 
-from ..model import Absence, Instant, Reading
-from . import nvml_fields as fields
+from ..model import Absence, Capability, Instant, Probe, Reading
+from . import nvml_errors as errors
+from . import nvml_table as table
 from .base import AbsenceSet, Fault
-from .mig import NvmlInstance, find_instances
-from .nvml_errors import (
-    DRIVER_GONE,
-    FUNCTION_NOT_FOUND,
-    GPU_GONE,
-    INVALID_ARGUMENT,
-    MIG_SHARED,
-    NO_GPM,
-    NO_GPM_DRIVER,
-    NOT_FOUND,
-    NOT_OPEN,
-    NOT_SUPPORTED,
-    RELEASED,
-    code_of,
-    fault_of,
-    text_of,
-)
+from .nvml_errors import code_of, fault_of
 
-_Answer = TypeVar("_Answer")
-# What a handle answers whose instance is gone.
-_INSTANCE_GONE = frozenset({INVALID_ARGUMENT, NOT_FOUND, pynvml.NVML_ERROR_UNKNOWN})
+RETRY_SECONDS = 30.0
+_MOST_INSTANCES = 16  # no GPU has more than seven
 
 
 @dataclass(slots=True, eq=False)
 class NvmlDevice:
     """One GPU or MIG instance. `epoch` changes with its handle: what was built on the old one is to be built anew."""
 
-    uuid: str
+    uuid: str  # empty: not known yet
     index: int
-    handle: object
-    epoch: int
+    handle: object = None
+    epoch: int = 0
     lost: Fault | None = None  # set: ask it nothing
-    retry_at: float = 0.0  # monotonic seconds
     no_gpm: Fault | None = None  # set: GPM cannot be read here
     nvlink_places: int = 0  # links the GPU has, active or not
     nvlink_links: int | None = None  # active ones; None: the driver does not say
     nvlink_bytes_per_second: float | None = None  # all active links together, one way
-    instances: tuple[NvmlInstance, ...] | None = None  # of a GPU in MIG mode; None: it is not
-    instance: NvmlInstance | None = None  # set: this is a MIG instance, of `parent`
-    parent: NvmlDevice | None = None
+    in_mig_mode: bool = False
+    parent: NvmlDevice | None = None  # set: this is a MIG instance of it
+    # Of an instance: the ids of its GPU and compute instance, the handle's address, and how many share its counters.
+    made: tuple[int, ...] = ()
 
 
 class NvmlSession:
     """NVML opened once for all sources that read it.
 
     Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything and
-    `open` takes it up again; probe the sources anew after that, the GPUs may be others.
+    `open` takes it up again. `devices` is another tuple whenever there are other devices, or more is known of them:
+    probe the sources anew then. What fails for no lasting reason is asked again after `RETRY_SECONDS`.
     """
 
-    def __init__(self, retry_seconds: float = 30.0) -> None:
-        self.retry_seconds = retry_seconds
-        self.fault: Fault | None = NOT_OPEN  # why nothing can be read; None: open
-        self.devices: tuple[NvmlDevice, ...] = ()
-        self.unnamed: tuple[Absence, ...] = ()  # GPUs that are there but could not even be asked their UUID
+    def __init__(self) -> None:
+        self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open
+        self.devices: tuple[NvmlDevice, ...] = ()  # GPUs, each with its MIG instances behind it
         self.driver_version: str | None = None
+        self.after_open: list[Callable[[], None]] = []  # called whenever the session was opened
+        self.before_close: list[Callable[[], None]] = []  # called while NVML still answers
+        self._gpus: list[NvmlDevice] = []  # all that NVML counts, by index
         self._initialised = False
-        self._some_lost = False
-        self._epoch = 0
-        self._doubted: set[str] = set()  # instances whose handle failed
-        self._hooks: list[Callable[[], None]] = []
-        self._open_hooks: list[Callable[[], None]] = []
-        self._meanings: dict[int, Fault] = {}
+        self._epochs = itertools.count(1)
+        self._now, self._again_at = 0.0, math.inf  # monotonic seconds: of the last reading, and when to ask again
+        self._doubt = False  # something was not told that may be told later
+
+    @property
+    def unnamed(self) -> list[Absence]:
+        """GPUs that NVML counts but that have not told their UUID yet."""
+        return [one.lost.of("source", f"nvml/gpu{one.index}") for one in self._gpus if not one.uuid and one.lost]
 
     def open(self, instant: Instant) -> None:
         """Load the driver's library and find the GPUs; where that fails, `fault` says why. Does nothing when open."""
@@ -82,204 +72,230 @@ class NvmlSession:
         try:
             pynvml.nvmlInit()
             self._initialised = True
-            self.driver_version = text_of(pynvml.nvmlSystemGetDriverVersion())
-            self._discover(instant, pynvml.nvmlDeviceGetCount())
+            self.driver_version = pynvml.nvmlSystemGetDriverVersion()
+            self._gpus = [NvmlDevice("", index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._shut()
-            self.fault = self.meaning(code_of(error))
+            self.fault = fault_of(code_of(error))
             return
-        self.fault = None
-        for hook in self._open_hooks:
+        self.fault, self._again_at = None, instant.monotonic_seconds
+        self.current(instant)
+        for hook in self.after_open:
             hook()
 
     def close(self) -> None:
         """Let go of the driver and every GPU. Idempotent."""
         self._shut()
-        self.fault = RELEASED
-
-    def before_close(self, hook: Callable[[], None]) -> None:
-        """Call `hook` while NVML still answers, whenever the session is about to let go."""
-        self._hooks.append(hook)
-
-    def after_open(self, hook: Callable[[], None]) -> None:
-        """Call `hook` whenever the session was opened."""
-        self._open_hooks.append(hook)
-
-    def function(self, name: str) -> fields.NvmlCall | None:
-        """The driver's C function, without pynvml's wrapper; None where this driver lacks it."""
-        try:
-            return pynvml._nvmlGetFunctionPointer(name)
-        except pynvml.NVMLError:
-            return None
+        self.fault = errors.RELEASED
 
     def current(self, instant: Instant) -> tuple[NvmlDevice, ...]:
-        """All GPUs, after those whose time has come were tried again. Empty when not open."""
-        if self._some_lost:
-            self._retry(instant)
+        """All GPUs, after what failed was asked again where its time has come. Empty when not open."""
+        self._now = instant.monotonic_seconds
+        if self._now >= self._again_at:
+            self.look_again()
         return self.devices
 
-    def failed(self, device: NvmlDevice, code: int, instant: Instant) -> Fault:
+    def failed(self, device: NvmlDevice, code: int) -> Fault:
         """What `code` from a call on `device` means. Sets a lost GPU aside, and all where the driver is gone."""
-        fault = self.meaning(code)
-        if code in GPU_GONE:
+        fault = fault_of(code)
+        if code in errors.GPU_GONE:
             whole = device.parent or device
             for one in (whole, *(d for d in self.devices if d.parent is whole)):
-                one.lost, one.retry_at = fault, instant.monotonic_seconds + self.retry_seconds
-            self._some_lost = True
-        elif code in DRIVER_GONE:
+                one.lost = fault
+            self._ask_later()
+        elif code in errors.DRIVER_GONE:
             self._shut()
             self.fault = fault
-        elif device.instance is not None and code in _INSTANCE_GONE:
-            self._doubted.add(device.uuid)
         return fault
 
-    def look_at_instances(self, instant: Instant) -> bool:
-        """Whether the MIG instances are others than before. Those that failed since the last look count as others."""
-        doubted, self._doubted = self._doubted, set()
-        known = {device.uuid: device for device in self.devices if device.parent is not None}
-        devices: list[NvmlDevice] = []
-        for whole in [device for device in self.devices if device.parent is None]:
-            devices.append(whole)
-            before = [device for device in self.devices if device.parent is whole]
-            if whole.lost is not None:
-                devices += before
-                continue
-            try:
-                whole.instances = find_instances(whole.handle)
-            except pynvml.NVMLError as error:
-                self.failed(whole, code_of(error), instant)
-                if self.fault is not None:
-                    return False
-                devices += before  # the driver did not say, which is not the same as none
-                continue
-            for one in whole.instances or ():
-                device = known.get(one.uuid)
-                if device is None or device.instance != one or device.lost is not None or one.uuid in doubted:
-                    device = self._new_instance(whole, one, instant)
-                devices.append(device)
-        changed = len(devices) != len(self.devices) or any(
-            a is not b for a, b in zip(devices, self.devices, strict=True)
-        )
-        if changed:
-            self.devices = tuple(devices)
-        return changed
-
-    def ask(self, function: Callable[..., _Answer], *arguments: object) -> _Answer | None:
-        """The answer of a pynvml function, or None where it has none. Not for the tick."""
+    def ask(self, function: Callable[..., Any], *arguments: object, **preset: int) -> Any:  # noqa: ANN401
+        """The answer of a function, or None where it raises NVMLError. Not for the tick."""
         try:
-            return function(*arguments)
-        except pynvml.NVMLError:
+            return function(*arguments, **preset)
+        except pynvml.NVMLError as error:
+            self._doubt_after(code_of(error))
             return None
 
-    def meaning(self, code: int) -> Fault:
-        """What an NVML error code says, without consequences."""
-        known = self._meanings.get(code)
-        if known is None:
-            known = self._meanings[code] = fault_of(code, str(pynvml.NVMLError(code)))
-        return known
+    def look_again(self) -> None:
+        """Take up MIG instances that are others than before and, where its time has come, what failed."""
+        due = self._now >= self._again_at
+        asked = [gpu for gpu in self._gpus if due and (self._doubt or gpu.lost or gpu.handle is None)]
+        if due:
+            self._again_at, self._doubt = math.inf, False
+        news = [self._take_up(gpu) for gpu in asked]
+        devices: list[NvmlDevice] = []
+        for gpu in [one for one in self._gpus if one.uuid]:
+            before = {device.uuid: device for device in self.devices if device.parent is gpu}
+            found = list(before.values())  # that the driver does not say is not the same as none
+            try:
+                found = found if gpu.lost else _instances_of(gpu)
+            except pynvml.NVMLError as error:
+                self.failed(gpu, code_of(error))
+            devices.append(gpu)
+            for one in found:
+                known = before.get(one.uuid)
+                if known is None or known.made != one.made or (known.lost and not gpu.lost):
+                    one.epoch, known = next(self._epochs), one
+                devices.append(known)
+        if self.fault is None and (any(news) or devices != list(self.devices)):
+            self.devices = tuple(devices)
 
     def _shut(self) -> None:
-        for hook in self._hooks:
+        for hook in self.before_close:
             hook()
         if self._initialised:
             self._initialised = False
             self.ask(pynvml.nvmlShutdown)
-        self.devices, self.unnamed, self._some_lost = (), (), False
-        self._doubted = set()
+        self.devices, self._gpus, self._doubt, self._again_at = (), [], False, math.inf
 
-    def _discover(self, instant: Instant, count: int) -> None:
-        devices, unnamed = [], []
-        for index in range(count):
-            try:
-                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-                device = NvmlDevice(text_of(pynvml.nvmlDeviceGetUUID(handle)), index, handle, self._next_epoch())
-            except pynvml.NVMLError as error:
-                unnamed.append(self.meaning(code_of(error)).of("source", f"nvml/gpu{index}"))
-                continue
-            self._find_nvlink(device)
-            device.no_gpm = self._why_no_gpm(device, instant)
-            devices.append(device)
-        self.devices, self.unnamed = tuple(devices), tuple(unnamed)
-        self.look_at_instances(instant)
+    def _doubt_after(self, code: int) -> None:
+        if code not in errors.LASTING:
+            self._doubt = True
+            self._ask_later()
 
-    def _new_instance(self, parent: NvmlDevice, one: NvmlInstance, instant: Instant) -> NvmlDevice:
-        device = NvmlDevice(one.uuid, parent.index, one.handle, self._next_epoch())
-        device.parent, device.instance = parent, one
-        device.no_gpm = self._why_no_gpm(parent, instant) or (None if one.alone else MIG_SHARED)
-        return device
+    def _ask_later(self) -> None:
+        self._again_at = min(self._again_at, self._now + RETRY_SECONDS)
 
-    def _find_nvlink(self, device: NvmlDevice) -> None:
-        asked = ((fields.NVLINK_LINK_COUNT, 0), (fields.NVLINK_MB_PER_SECOND, 0))
-        call = self.function("nvmlDeviceGetFieldValues")
-        block = fields.FieldBlock(call, device.handle, asked) if call else None
-        if block is None or block.read() != 0:
-            return
-        (count_code, count), (speed_code, mb_per_second) = block.values()
-        if count_code == NOT_SUPPORTED:
-            device.nvlink_links = 0
-        if count_code != 0:
-            return
-        device.nvlink_places = int(count)
-        states = [self.ask(pynvml.nvmlDeviceGetNvLinkState, device.handle, link) for link in range(int(count))]
-        device.nvlink_links = sum(state == 1 for state in states)
-        if speed_code == 0 and mb_per_second > 0 and device.nvlink_links:
-            device.nvlink_bytes_per_second = device.nvlink_links * mb_per_second * 1e6
-
-    def _why_no_gpm(self, device: NvmlDevice, instant: Instant) -> Fault | None:
+    def _take_up(self, gpu: NvmlDevice) -> bool:
+        """Get a GPU's handle, links and whether it has GPM. False where it does not answer: it is asked again."""
         try:
-            return None if pynvml.nvmlGpmQueryDeviceSupport(device.handle).isSupportedDevice else NO_GPM
+            uuid, index = gpu.uuid, gpu.index
+            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
+            gpu.uuid = uuid or pynvml.nvmlDeviceGetUUID(handle)
         except pynvml.NVMLError as error:
-            code = code_of(error)
-            if code in GPU_GONE:
-                self.failed(device, code, instant)
-                return None  # not known; a sample will tell once it is back
-            known = {NOT_SUPPORTED: NO_GPM, FUNCTION_NOT_FOUND: NO_GPM_DRIVER}
-            return known.get(code) or self.meaning(code)
+            gpu.lost = gpu.lost or fault_of(code_of(error))
+            self._ask_later()
+            return False
+        known = gpu.lost or (table.address_of(gpu.handle), gpu.nvlink_links, gpu.no_gpm)
+        gpu.handle, gpu.lost = handle, None
+        block = table.FieldBlock(handle, ((table.LINK_COUNT, 0), (table.LINK_MB_PER_SECOND, 0)))
+        (code, count), (speed_code, mb_per_second) = block.read()
+        gpu.nvlink_places = places = int(count) if code == 0 else 0
+        states = [self.ask(table.get_number, "nvmlDeviceGetNvLinkState", handle, link) for link in range(places)]
+        gpu.nvlink_links = active = states.count(1) if code in (0, errors.NOT_SUPPORTED) else None
+        gpu.nvlink_bytes_per_second = active * mb_per_second * 1e6 or None if active and speed_code == 0 else None
+        self._doubt_after(code)
+        support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, handle, version=1)
+        gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
+        if known != (table.address_of(handle), gpu.nvlink_links, gpu.no_gpm):
+            gpu.epoch = next(self._epochs)
+        return True
 
-    def _retry(self, instant: Instant) -> None:
-        back = False
-        for device in self.devices:
-            if device.lost is None or instant.monotonic_seconds < device.retry_at or device.parent is not None:
-                continue
-            device.retry_at = instant.monotonic_seconds + self.retry_seconds
-            handle = self.ask(pynvml.nvmlDeviceGetHandleByUUID, device.uuid)
-            if handle is not None:
-                device.handle, device.lost, device.epoch = handle, None, self._next_epoch()
-                self._find_nvlink(device)
-                device.no_gpm = self._why_no_gpm(device, instant)
-                back = True
-                self._doubted |= {one.uuid for one in self.devices if one.parent is device}
-        if back:
-            self.look_at_instances(instant)
-        self._some_lost = any(device.lost for device in self.devices)
 
-    def _next_epoch(self) -> int:
-        self._epoch += 1
-        return self._epoch
+def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
+    """The MIG devices of a GPU, in the driver's order; none where MIG mode is off or unknown to it.
+
+    A GPU instance without a compute instance is not listed: nothing can run on it. Raises NVMLError where the driver
+    cannot say.
+    """
+    try:
+        in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
+    except pynvml.NVMLError as error:
+        if code_of(error) not in errors.LASTING:
+            raise
+        in_mig_mode = False
+    gpu.in_mig_mode = in_mig_mode
+    found: dict[str, NvmlDevice] = {}
+    for place in range(_MOST_INSTANCES if in_mig_mode else 0):
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            ids = [table.get_number(f"nvmlDeviceGet{kind}InstanceId", handle) for kind in ("Gpu", "Compute")]
+        except pynvml.NVMLError as error:
+            if code_of(error) not in (errors.NOT_FOUND, errors.INVALID_ARGUMENT):
+                raise
+            continue  # nothing there, or it went away while it was asked
+        made = (*ids, table.address_of(handle))
+        found.setdefault(uuid, NvmlDevice(uuid, gpu.index, handle, no_gpm=gpu.no_gpm, parent=gpu, made=made))
+    held = [one.made[0] for one in found.values()]
+    for one in found.values():
+        one.made = (*one.made, held.count(one.made[0]))
+        if one.no_gpm is None and one.made[-1] > 1:
+            one.no_gpm = errors.MIG_SHARED
+    return list(found.values())
 
 
 class GpuReader:
-    """What reads each GPU of a session, one after the other."""
+    """Reads each GPU of a session, one after the other. `prepare` makes what is kept for each as long as its handle."""
 
     name: str
+    origin: str  # what it is read through, as doctor shows it
 
-    def __init__(self, session: NvmlSession) -> None:
-        self._session = session
+    def __init__(self, session: NvmlSession, prepare: Callable[[NvmlDevice], Any]) -> None:
+        self._session, self._prepare = session, prepare
         self._absent = AbsenceSet("gpu")
+        self._states: dict[tuple[str, int], Any] = {}
+        self._lines: dict[tuple[str, int], list[Capability]] = {}
+
+    def probe(self) -> Probe:
+        """What can be read of each GPU. Those whose handle is the same as at the last probe are not asked again."""
+        if self._session.fault is not None:
+            return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
+        known, self._lines = self._lines, {}
+        for device in self._session.devices:
+            key = device.uuid, device.epoch
+            self._lines[key] = known.get(key) or self._look(device)
+        self._states = {key: state for key, state in self._states.items() if key in self._lines}
+        return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
+
+    def _look(self, device: NvmlDevice) -> list[Capability]:
+        """What a first reading of a GPU tells. It is thrown away: the next one is the first again."""
+        values = self._read_one(device, Instant(0.0, 0.0)) or {}
+        # That there was no earlier reading says nothing about a counter.
+        absent = {one.metric: one if one.reason != "first-reading" else None for one in self._absent.finish()}
+        self._states.pop((device.uuid, device.epoch), None)
+        told = {**dict.fromkeys(values), **absent}
+        return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in told.items()]
 
     def read(self, instant: Instant) -> Reading:
         """What each GPU tells, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
         for device in self._session.current(instant):
-            values = self._read_device(device, instant)
-            if self._session.fault is not None:
-                break
-            if values is not None:
+            if self._session.fault is None and (values := self._read_one(device, instant)):
                 gpus[device.uuid] = values
         if self._session.fault is not None:
             return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
         return Reading(gpus=gpus, absences=self._absent.finish())
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
-        """The values of one GPU, its absences added to `_absent`; None: nothing."""
+    def close(self) -> None:
+        """Forget the GPUs; their handles are the session's."""
+        self._states.clear()
+
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+        """The values of a GPU that is not lost. What is missing goes through `_miss`."""
         raise NotImplementedError
+
+    def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `prepare` made
+        key = device.uuid, device.epoch
+        if key not in self._states:
+            self._states[key] = self._prepare(device)
+        return self._states[key]
+
+    def _read_one(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
+        values = None if device.lost else self._read_device(device, instant)
+        if device.lost is None:
+            return values
+        self._absent.add(device.uuid, "*", device.lost)
+        return None
+
+    def _values(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float]:
+        """The sound ones of `answers` to `rows`."""
+        values: dict[str, float] = {}
+        for (metric, _, _, unit, step, _), (why, number) in zip(rows, answers, strict=True):
+            value, most = number * step, table.MOST[metric]
+            if why == 0 and 0.0 <= value <= most * table.ROUNDING:
+                values[metric] = value if value <= most else most
+            elif self._miss(device, metric, why or errors.impossible(number, unit)):
+                break
+        return values
+
+    def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
+        """Note that a metric is absent. Whether nothing more can be asked of the GPU."""
+        fault = why if isinstance(why, Fault) else self._session.failed(device, why)
+        if device.lost is not None or self._session.fault is not None:
+            return True
+        if fault.reason != "out-of-range":
+            self._absent.add(device.uuid, metric, fault)
+        else:  # another value each time: not to be kept
+            self._absent.extend((fault.of("gpu", device.uuid, metric),))
+        return False

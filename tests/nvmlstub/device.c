@@ -153,6 +153,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t gpu, nvmlUtilizat
     return NVML_SUCCESS;
 }
 
+/* Writes an entry of the driver's own size, which may be more than the header's. */
+static void put_process(void *list, unsigned place, nvmlProcessInfo_t entry) {
+    size_t size = (size_t)node_open()->process_bytes;
+    memset((char *)list + place * size, 0, size);
+    memcpy((char *)list + place * size, &entry, sizeof entry);
+}
+
 /* Contexts that living processes say they hold: files named by PID, a line `MINOR BYTES` for each device file. */
 static unsigned list_told(nvmlDevice_t gpu, unsigned room, nvmlProcessInfo_t *list, unsigned found) {
     const char *folder = getenv("SKUWISE_NVML_PROCESSES");
@@ -168,7 +175,7 @@ static unsigned list_told(nvmlDevice_t gpu, unsigned room, nvmlProcessInfo_t *li
         int minor;
         for (unsigned long long bytes; file && fscanf(file, "%d %llu", &minor, &bytes) == 2;) {
             if (minor != gpu->minor) continue;
-            if (list && found < room) list[found] = (nvmlProcessInfo_t){(unsigned)pid, bytes, ~0u, ~0u};
+            if (list && found < room) put_process(list, found, (nvmlProcessInfo_t){(unsigned)pid, bytes, ~0u, ~0u});
             found++;
         }
         if (file) fclose(file);
@@ -183,8 +190,8 @@ static nvmlReturn_t list_processes(nvmlDevice_t gpu, unsigned *count, nvmlProces
     for (int i = 0; i < gpu->process_count; i++) {
         const process_t *process = &gpu->processes[i];
         if (now < process->from || now >= process->until) continue;
-        if (list && found < room)
-            list[found] = (nvmlProcessInfo_t){process->pid, process->memory_known ? process->memory : ~0ULL, ~0u, ~0u};
+        unsigned long long memory = process->memory_known ? process->memory : ~0ULL;
+        if (list && found < room) put_process(list, found, (nvmlProcessInfo_t){process->pid, memory, ~0u, ~0u});
         found++;
     }
     found = list_told(gpu, room, list, found);

@@ -1,9 +1,8 @@
 """Drives the NVML sources through a scenario, step by step, and prints what they read as JSON lines.
 
 A process of its own, because LD_LIBRARY_PATH counts at start only. Reads one JSON array of steps from stdin:
-``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["close"]``, ``["live"]`` (GPM sample
-buffers held), ``["calls", name]`` (how often an NVML function was called so far) and ``["pace", seconds]``, before all
-others: the interval at which the counters are said to be read.
+``["open", t]``, ``["probe"]``, ``["read", t]`` or ``["read", t, late]``, ``["wants"]`` (whether a probe is wanted),
+``["close"]``, ``["live"]`` (GPM sample buffers held) and ``["calls", name]`` (how often an NVML function was called).
 At ``t`` seconds of the scenario the sources' monotonic clock stands at 1000 + t; a reading is asked for then and comes
 ``late`` seconds later.
 """
@@ -18,10 +17,8 @@ import sys
 from pathlib import Path
 
 from skuwise.agent.model import Absence, Instant, Probe, Reading
-from skuwise.agent.sources.gpm import GpmSource
-from skuwise.agent.sources.nvidia_driver import NvmlSource
-from skuwise.agent.sources.nvlink import NvlinkSource
-from skuwise.agent.sources.nvml_session import NvmlSession
+from skuwise.agent.sampler import Sampler
+from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 from skuwise.tests.nvmlstub import LIBRARY, StubClock
 
 MAX_GAP_SECONDS = 10.0
@@ -44,33 +41,31 @@ def _reading(reading: Reading) -> dict[str, object]:
 
 def _probe(probe: Probe) -> dict[str, object]:
     lines = [[c.subject, c.metric, c.origin, c.absence.reason if c.absence else None] for c in probe.capabilities]
-    return {"gpus": [dataclasses.asdict(gpu) for gpu in probe.gpus], "capabilities": lines}
+    gpus = [dataclasses.asdict(gpu) for gpu in probe.gpus]
+    return {"gpus": gpus, "capabilities": lines, "unnamed_gpus": probe.unnamed_gpus}
 
 
 def main() -> None:
     clock = StubClock(Path(os.environ["SKUWISE_NVML_CLOCK"])) if "SKUWISE_NVML_CLOCK" in os.environ else None
-    session = NvmlSession(retry_seconds=30.0)
-    steps = json.load(sys.stdin)
-    pace = steps.pop(0)[1] if steps[0][0] == "pace" else 0.0
-    links = NvlinkSource(session, MAX_GAP_SECONDS, pace)
     reading_at = 0.0
-    nvml = NvmlSource(session, MAX_GAP_SECONDS, now=lambda: reading_at)
-    sources = [nvml, GpmSource(session, MAX_GAP_SECONDS), links]
-    for name, *arguments in steps:
+    driver = NvidiaDriver(1.0, MAX_GAP_SECONDS, now=lambda: reading_at)
+    for name, *arguments in json.load(sys.stdin):
         answer: object = None
         if name in ("open", "read"):
             reading_at = _instant(sum(arguments)).monotonic_seconds
             if clock is not None:
                 clock.set(sum(arguments))
         if name == "open":
-            session.open(_instant(arguments[0]))
-            answer = dataclasses.asdict(session.fault.of("source", "nvml")) if session.fault else None
+            driver.open(_instant(arguments[0]))
+            answer = dataclasses.asdict(driver.fault.of("source", "nvml")) if driver.fault else None
         elif name == "probe":
-            answer = {source.name: _probe(source.probe()) for source in sources}
+            answer = {source.name: _probe(source.probe()) for source in driver.sources}
         elif name == "read":
-            answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in sources}
+            answer = {source.name: _reading(source.read(_instant(arguments[0]))) for source in driver.sources}
+        elif name == "wants":
+            answer = Sampler(driver.sources, 1.0, MAX_GAP_SECONDS).wants_probe
         elif name == "close":
-            for source in sources:
+            for source in driver.sources:
                 source.close()
         elif name == "live":
             answer = ctypes.CDLL(LIBRARY).nvmlStubLiveGpmSamples()

@@ -165,6 +165,11 @@ static const char *set_system(node_t *node, const char *key, const char *value) 
         node->cuda = (int)number;
         return wrong;
     }
+    if (strcmp(key, "process_bytes") == 0) {
+        const char *wrong = parse_number(value, &number);
+        node->process_bytes = (int)number;
+        return wrong || number < 24 || number > 64 ? "is not a number from 24 to 64" : NULL;
+    }
     return "is not a key of [system]";
 }
 
@@ -356,6 +361,7 @@ int scenario_load(const char *path, node_t *node) {
     }
     snprintf(node->driver, TEXT, "570.86.15");
     node->cuda = 12080;
+    node->process_bytes = 24;
     char line[4096];
     int number = 0, first = -1, last = -1, in_section = 0;
     gpu_t *instance = NULL;

@@ -85,7 +85,7 @@ typedef struct gpu {
 
 typedef struct {
     char driver[TEXT];
-    int cuda, gpu_count;
+    int cuda, gpu_count, process_bytes; /* of an entry in a list of processes, 24 in the header */
     series_t *fault[FUNCTION_COUNT];
     series_t *delay_ms[FUNCTION_COUNT];
     gpu_t *gpus[MAX_GPUS];

@@ -21,13 +21,14 @@ def test_without_a_working_driver_every_source_says_so_and_none_raises(tmp_path,
         assert read[source] == {"gpus": {}, "processes": None, "absences": [["source", source, "*", reason]]}
 
 
-def test_a_driver_without_gpm_is_told_apart_and_the_counters_take_over(tmp_path):
-    scenario = "[gpu 0]\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\nsm_active = 0.5"
-    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2]]
-    _, probe, _, read = drive(tmp_path, scenario, steps, missing=["nvmlGpm*"])
+def test_a_driver_without_gpm_or_newer_functions_is_read_all_the_same(tmp_path):
+    missing = ["nvmlGpm*", "*EventReasons", "nvmlDeviceGetTemperature", "*Processes_v3"]
+    scenario = "[gpu 0]\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\nthrottle_reasons = 4\nprocess = 7 8\n"
+    *_, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]], missing=missing)
     assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, "no-gpm")
     assert read["nvlink"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9, rel=1e-6)
-    assert {line[3] for line in probe["gpm"]["capabilities"]} == {"no-gpm"}
+    assert {"throttle_reasons": 4.0, "temperature_celsius": 40.0}.items() <= read["nvml"]["gpus"][A].items()
+    assert read["nvml"]["processes"] == [[A, 7, 8]]
 
 
 def test_a_lost_gpu_is_set_aside_and_taken_up_again_while_the_others_go_on(tmp_path):
@@ -100,34 +101,14 @@ pcie_reset_at = 2.5
     assert after["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(100.0)
 
 
-PCIE = ("pcie_tx_bytes_per_second", "pcie_rx_bytes_per_second")
-
-
-def _pcie(reading):
-    """What the counters say of PCIe: a rate, or the reason for none."""
-    seen = reading["nvlink"]["gpus"].get(A, {}) | _absent(reading["nvlink"], A)
-    return [seen[metric] for metric in PCIE]
-
-
-@pytest.mark.parametrize(
-    ("link", "longest_seconds"),
-    [
-        ("pcie_gen = 5", 0.0671),
-        ("pcie_gen = 3\npcie_width = 4", 1.073),
-        ("pcie_gen = 9\npcie_width = 4", 0.0671),
-        # What the link is now says nothing of what it can be: at rest it slows down.
-        ("pcie_gen = 3\npcie_width = 4\nfault.nvmlDeviceGetMaxPcieLinkWidth = !3", 0.268),
-        ("pcie_gen = 1\nfault.nvmlDeviceGetMaxPcieLinkGeneration = !3", 0.01677),
-    ],
-)
-def test_a_pcie_counter_that_may_have_wrapped_has_no_rate(tmp_path, link, longest_seconds):
-    scenario = f"[gpu 0]\ngpm = no\npcie_counter_bits = 32\npcie_tx_bytes_per_second = 1e6\n{link}"
-    short, long = 0.99 * longest_seconds, 1.01 * longest_seconds
-    steps = [["open", 0], ["probe"], ["read", 1], ["read", 1 + short], ["read", 1 + short + long]]
-    first, sound, doubtful = drive(tmp_path, scenario, steps)[2:]
-    assert _pcie(first) == ["first-reading"] * 2
-    assert _pcie(sound) == [pytest.approx(1e6, rel=1e-3), 0.0]
-    assert _pcie(doubtful) == ["counter-wrap"] * 2
+def test_a_pcie_counter_tells_nothing_before_it_has_shown_more_than_32_bits(tmp_path):
+    scenario = "[gpu 0]\ngpm = no\npcie_tx_bytes_per_second = 1e9\n"
+    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3, 4))])[2:]
+    metric = "pcie_tx_bytes_per_second"
+    assert [_absent(one["nvlink"], A).get(metric) for one in reads] == [
+        "first-reading", "counter-wrap", "counter-wrap", None,
+    ]  # fmt: skip
+    assert reads[3]["nvlink"]["gpus"][A][metric] == pytest.approx(1e9)
 
 
 def test_two_gpm_samples_never_lie_closer_than_100_ms(tmp_path):
@@ -167,3 +148,80 @@ def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
     assert answers[11]["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
     assert answers[12] == 2
     assert read_calls(tmp_path)["nvmlShutdown"] == 1
+
+
+@pytest.mark.parametrize(("entry_bytes", "count"), [(24, 3), (24, 62), (32, 1), (32, 3), (32, 62), (32, 200)])
+def test_every_process_is_listed_whatever_the_size_of_the_drivers_entries(tmp_path, entry_bytes, count):
+    processes = "".join(f"process = {100 + n} {n}000000\n" for n in range(count - 1)) + "process = 99 -\n"
+    scenario = f"[system]\nprocess_bytes = {entry_bytes}\n[gpu 0]\n{processes}"
+    *_, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]])
+    listed = [[A, 100 + n, n * 1000000] for n in range(count - 1)] + [[A, 99, None]]
+    assert read["nvml"]["processes"] == listed
+    assert _absent(read["nvml"], A) == {}
+
+
+def test_a_list_of_processes_that_cannot_be_understood_is_refused(tmp_path):
+    scenario = "[system]\nprocess_bytes = 48\n[gpu 0]\nprocess = 1 5\nprocess = 2 5\nprocess = 3 5\n"
+    *_, read, after = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3))])
+    assert read["nvml"]["processes"] == []
+    assert _absent(read["nvml"], A) == _absent(after["nvml"], A) == {"processes": "unknown-layout"}
+
+
+def test_what_cannot_be_is_missing_and_the_next_interval_is_sound(tmp_path):
+    scenario = """
+[gpu 0]
+gpu_util = 0.5 2:9.05 3:42949672.95 4:1.001 5:0.6
+temperature_celsius = 50 2:82505 3:644245923 4:51
+power_watts = 300 2:4290000 3:300
+mem_used_bytes = 0 3:1e14 4:5
+"""
+    steps = [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3, 4, 5))]
+    one, _, three, four, five = drive(tmp_path, scenario, steps)[2:]
+    assert _absent(one["nvml"], A) == {"energy_joules": "first-reading"}
+    absent = dict.fromkeys(("gpu_util", "temperature_celsius", "mem_used_bytes", "energy_joules"), "out-of-range")
+    assert _absent(three["nvml"], A) == absent
+    assert three["nvml"]["gpus"][A]["power_watts"] == 300.0  # the driver's own reading
+    assert four["nvml"]["gpus"][A]["energy_joules"] == five["nvml"]["gpus"][A]["energy_joules"] == pytest.approx(300.0)
+    assert (four["nvml"]["gpus"][A]["gpu_util"], five["nvml"]["gpus"][A]["gpu_util"]) == (1.0, pytest.approx(0.6))
+    assert four["nvml"]["gpus"][A]["temperature_celsius"] == 51.0
+
+
+def test_a_gpu_lost_before_the_start_is_counted_and_taken_up_when_it_answers(tmp_path):
+    scenario = "[gpu 0-2]\nsm_active = 0.5\n[gpu 1]\nfault.* = !15 10:ok\n"
+    steps = [["open", 0], ["probe"], ["read", 1], ["read", 29], ["wants"], ["read", 30], ["wants"], ["probe"]]
+    steps += [["wants"], ["read", 31], ["read", 32]]
+    _, probe, early, late, before, _, wanted, again, after, _, last = drive(tmp_path, scenario, steps)
+    uuids = [A, B, B[:-1] + "2"]
+    assert [gpu["uuid"] for gpu in probe["nvml"]["gpus"]] == [uuids[0], uuids[2]]
+    assert (probe["nvml"]["unnamed_gpus"], again["nvml"]["unnamed_gpus"]) == (1, 0)
+    for reading in (early, late):
+        assert ["source", "nvml/gpu1", "*", "gpu-lost"] in reading["nvml"]["absences"]
+    assert (before, wanted, after) == (False, True, False)
+    assert [gpu["uuid"] for gpu in again["nvml"]["gpus"]] == uuids
+    assert sorted(last["gpm"]["gpus"]) == sorted(last["nvml"]["gpus"]) == uuids
+    assert last["nvml"]["absences"] == []
+
+
+@pytest.mark.parametrize("function", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet", "nvmlDeviceGetFieldValues"])
+def test_what_failed_at_the_start_is_asked_again(tmp_path, function):
+    gpu = "[gpu 0]\nsm_active = 0.5\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\n"
+    scenario = f"{gpu}fault.{function} = !999 20:ok\n"
+    steps = [["open", 0], ["probe"], ["read", 1], ["read", 2], ["read", 30], ["probe"], ["read", 31], ["read", 32]]
+    _, _, _, early, _, probe, _, last = drive(tmp_path, scenario, steps)
+    assert {"nvml-error", "no-gpm"} & {*_absent(early["gpm"], A).values(), *_absent(early["nvml"], A).values()}
+    assert last["gpm"]["gpus"][A]["sm_active"] == pytest.approx(0.5)
+    assert last["gpm"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9)
+    assert probe["nvml"]["gpus"][0]["nvlink_links"] == 4
+    assert last["nvml"]["absences"] == []
+
+
+def test_a_description_that_failed_is_asked_again_and_no_interval_is_lost_by_that(tmp_path):
+    scenario = "[gpu 0]\nsm_active = 0.5\nfault.nvmlDeviceGetEnforcedPowerLimit = !999 50:ok\n"
+    steps = [["open", 0], ["probe"]]
+    for seconds in (25, 29, 35, 59, 61, 69, 91):
+        steps += [["read", seconds], ["wants"], ["probe"]]
+    answers = drive(tmp_path, scenario, steps)
+    assert answers[3::3] == [False, False, True, False, False, True, False]
+    limits = [probe["nvml"]["gpus"][0]["power_limit_watts"] for probe in answers[1::3]]
+    assert limits == [None] * 4 + [700.0] * 4
+    assert A in answers[5]["gpm"]["gpus"] and A in answers[17]["gpm"]["gpus"]

@@ -141,3 +141,11 @@ def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path, argv: tuple
     process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
     process(tmp_path, 12, argv=("echo", "8000", "--port"))
     assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
+
+
+def test_a_gpu_that_does_not_answer_is_counted_and_the_shape_of_the_rest_names_no_sku(tmp_path: Path) -> None:
+    assert node(tmp_path, ports=(), node_skus=(sku("a/b", count=2, fabric="none", rate=None),), gpus=GPUS[:2]).node_sku
+    found = node(
+        tmp_path, ports=(), node_skus=(sku("a/b", count=2, fabric="none", rate=None),), gpus=GPUS[:2], unread_gpus=1
+    )
+    assert (found.gpu_count, found.node_sku) == (3, None)
