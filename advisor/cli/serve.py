@@ -27,10 +27,9 @@ from apscheduler.triggers.interval import IntervalTrigger
 from apscheduler.util import undefined
 
 from ...agent.base.address import Address, parse_listen
-from ...agent.base.clock import SystemClock
+from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.self_command import child_command
 from ...agent.base.setting_values import Reader, among, parse_flag, path_value, seconds_value, whole_value
-from ...agent.base.signal_pipe import StopSignals
 from ...agent.config import SYSTEM_FILE
 from ...agent.model import Instant
 from ...agent.settings_reader import read_section
@@ -275,11 +274,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
-    with closing(StopSignals()) as stop:
+    with closing(Signals(SystemClock())) as stop:
         return _serve(stop)
 
 
-def _serve(stop: StopSignals) -> int:
+def _serve(stop: Signals) -> int:
     environ = os.environ
     settings, watching = load_serve_settings(environ), load_watch_settings(environ)
     planned = scheduled_commands(settings, load_mail_settings(environ), load_slurm_settings(environ), watching)

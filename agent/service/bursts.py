@@ -1,10 +1,8 @@
 """Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
 
-A burst has a thread of its own (a job's), readers of the drivers of its own and counters of the fabric of its own, so
-that the 1 Hz path is not touched. A driver is called on its guard's thread all the same, one GPU at a time and only
-while the loop wants nothing there (`GuardedDriver.aside`). A vendor whose backend reads no bursts has none. All GPUs
-are read, idle ones too: that a GPU does nothing between two requests is what the burst is to tell, and a second's mean
-cannot.
+A burst has a thread of its own (a job's), a reader of the driver of its own and counters of the fabric of its own, so
+that the ticks are not touched; the driver is called on its one thread all the same. All GPUs are read, idle ones too:
+that a GPU does nothing between two requests is what the burst is to tell, and a second's mean cannot.
 
 What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
 """
@@ -14,16 +12,14 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from ..model import Absence, Capability, Gpu, Instant, Reading
 from ..sampler import MIN_SPACING_SECONDS
-from ..sources.gpu_backend import BurstReader, GpuBackend
 from ..sources.infiniband import InfinibandSource
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
-from .guard import GuardedDriver
-from .worker import Aside
+from .driver_thread import DriverThread, Job
 
 # A counter's delta over more than this is not of this burst; some readings in a row may be missed.
 MAX_GAP_SECONDS = 1.0
@@ -32,18 +28,11 @@ PASS_SECONDS = 1.0
 METRIC = "burst"  # under which absences and capabilities name the fast dynamics
 
 _MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
+_SOURCE = "gpm"  # the source whose metrics a burst reads
 _SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
 
 _Pass = Mapping[str, tuple[Instant, Mapping[str, float]]]
-_Steps = Generator[None, None, tuple[_Pass, frozenset[Absence]]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Traffic:
-    """What the compute ports carried at one reading: how many of them said so, and their sum."""
-
-    ports: int
-    bytes_per_second: float
+_Traffic = tuple[int, float]  # how many compute ports said what they carried, and the sum, in bytes per second
 
 
 class Bursts:
@@ -51,7 +40,7 @@ class Bursts:
 
     def __init__(
         self,
-        guards: Sequence[GuardedDriver],
+        driver: DriverThread,
         fabric: InfinibandSource,
         now: Callable[[], Instant],
         *,
@@ -59,17 +48,10 @@ class Bursts:
         every_seconds: float,
         seconds: float,
     ) -> None:
-        self._readers = [
-            (guard, reader)
-            for guard in guards
-            if (reader := guard.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)) is not None
-        ]
-        self._fabric = fabric
-        self._now = now
-        self._node = node
-        self._every = every_seconds
-        self._seconds = seconds
-        self._outstanding: list[Aside] = []
+        self._driver, self._fabric, self._now = driver, fabric, now
+        self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
+        self._node, self._every, self._seconds = node, every_seconds, seconds
+        self._job: Job | None = None  # what the driver was asked last
         self._look = True  # which ports are the compute ports is to be looked at (again)
         self._stopped = threading.Event()
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
@@ -77,8 +59,8 @@ class Bursts:
 
     def run(self) -> tuple[Burst, ...]:
         """One burst, now: what it told of each GPU. Empty where it could not be taken or was ended early."""
-        if not all(asked.done for asked in self._outstanding):
-            return ()  # a driver still holds what the last burst asked for
+        if self._job is not None and not self._job.done.is_set():
+            return ()  # the driver still holds what the last burst asked for
         try:
             taken = self._take()
         finally:
@@ -111,52 +93,39 @@ class Bursts:
             self._fabric.keep_only("compute")
         passes: list[_Pass] = []
         traffic: list[_Traffic] = []
-        absent: frozenset[Absence] = frozenset()
         start = self._now().monotonic_seconds
         while True:
-            self._outstanding = [
-                asked for guard, reader in self._readers if (asked := guard.aside(self._steps(reader))) is not None
-            ]
+            values: dict[str, tuple[Instant, Mapping[str, float]]] = {}
+            job = self._job = self._driver.burst(lambda values=values: self._read(values))
             traffic.append(_traffic(self._fabric.read(self._now())))
-            answers = [_answer(asked) for asked in self._outstanding]
-            values = {uuid: one for answer in answers if answer for uuid, one in answer[0].items()}
-            absent = frozenset[Absence]().union(*(answer[1] for answer in answers if answer))
-            if None in answers or (not values and not absent):
-                return None  # a driver hangs, or no session is open
+            if not job.done.wait(PASS_SECONDS):
+                return None  # the driver hangs
+            if job.error is not None:
+                raise job.error
+            absent = job.result
+            assert isinstance(absent, frozenset)
+            if not values and not absent:
+                return None  # no session is open
             passes.append(values)
             ended = self._now()
             if ended.monotonic_seconds - start >= self._seconds:
-                break
+                self.absences = _why_none(passes, absent)
+                return ended.wall_seconds, passes, traffic
             # From the end of one pass to the start of the next, so that every GPU's samples are far enough apart
             # also where a tick came between.
             if self._stopped.wait(MIN_SPACING_SECONDS):
                 return None
-        self.absences = _why_none(passes, absent)
-        return ended.wall_seconds, passes, traffic
 
-    def _steps(self, reader: BurstReader) -> _Steps:
-        """One reading of every GPU, a GPU a step; runs on the driver's thread."""
-        values: dict[str, tuple[Instant, Mapping[str, float]]] = {}
-        each = reader.each(self._now)
+    def _read(self, values: dict[str, tuple[Instant, Mapping[str, float]]]) -> frozenset[Absence]:
+        """One reading of every GPU, each at its own instant; runs on the driver's thread. Returns the absences."""
+        each = self._reader.each(self._now)
         while True:
             try:
                 uuid, instant, read = next(each)
             except StopIteration as end:
-                return values, end.value
+                return end.value
             if read:
                 values[uuid] = instant, read
-            yield
-
-
-def _answer(asked: Aside) -> tuple[_Pass, frozenset[Absence]] | None:
-    """What one driver told in a pass; None: it does not answer."""
-    if not asked.wait(PASS_SECONDS):
-        asked.dropped = True
-        return None
-    if asked.error is not None:
-        raise asked.error
-    assert isinstance(asked.result, tuple)
-    return asked.result
 
 
 def _traffic(reading: Reading) -> _Traffic:
@@ -166,13 +135,13 @@ def _traffic(reading: Reading) -> _Traffic:
         for values in reading.fabric.values()
         if "tx_bytes_per_second" in values and "rx_bytes_per_second" in values
     ]
-    return _Traffic(len(told), sum(told))
+    return len(told), sum(told)
 
 
 def _bursts(ts: float, passes: Sequence[_Pass], traffic: Sequence[_Traffic]) -> Iterator[Burst]:
     # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
-    most = max((one.ports for one in traffic), default=0)
-    fabric = [one.bytes_per_second if one.ports == most and most else None for one in traffic]
+    most = max((ports for ports, _ in traffic), default=0)
+    fabric = [carried if ports == most and most else None for ports, carried in traffic]
     for uuid in sorted({uuid for one in passes for uuid in one}):
         readings: list[BurstReading] = []
         before: float | None = None
@@ -197,16 +166,11 @@ def _why_none(passes: Sequence[_Pass], absent: Iterable[Absence]) -> frozenset[A
 
 
 def capabilities(
-    backends: Iterable[GpuBackend],
-    gpus: Iterable[Gpu],
-    lines: Iterable[Capability],
-    every_seconds: float,
-    seconds: float,
+    gpus: Iterable[Gpu], lines: Iterable[Capability], every_seconds: float, seconds: float
 ) -> tuple[Capability, ...]:
     """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says the bursts' source can read."""
-    readers = {backend.burst_source for backend in backends}
     how = f"for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
-    asked = {line.subject: line for line in lines if line.source in readers and line.metric in ("*", "sm_active")}
+    asked = {line.subject: line for line in lines if line.source == _SOURCE and line.metric in ("*", "sm_active")}
     found: list[Capability] = []
     for gpu in gpus:
         if (line := asked.get(gpu.uuid)) is not None:

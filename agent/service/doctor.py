@@ -11,7 +11,7 @@ from ...rules.base.text_table import columns
 from ..config import AgentConfig
 from ..model import Absence, Capability
 from ..sampler import Sampled, Survey
-from ..sources.gpu_backends import GPU_BACKENDS
+from ..sources.nvml_privileges import explain
 from ..sources.registry import SOURCES
 from .probe import overhead_sentence, source_cost
 
@@ -39,13 +39,7 @@ def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capabi
             source = known.source if known else absence.subject or absence.scope
             origin = known.origin if known else ""
             lines[key] = Capability(source, absence.scope, absence.subject, absence.metric, origin, absence)
-    return tuple(_explained(line, procfs) for line in lines.values())
-
-
-def _explained(line: Capability, procfs: Path) -> Capability:
-    for backend in GPU_BACKENDS:
-        line = backend.explain(line, procfs)
-    return line
+    return tuple(explain(line, procfs) for line in lines.values())
 
 
 def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:

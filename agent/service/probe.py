@@ -11,13 +11,12 @@ from ..config import AgentConfig
 from ..model import WorkloadUse
 from ..sampler import MIN_SPACING_SECONDS, Sampled
 from ..sources.base import SlowSource, Source
-from ..sources.gpu_backends import GPU_BACKENDS
 from ..sources.registry import SOURCES
 from .assembly import Agent, assemble
 
 _READINGS = 7
 # What speaks of a driver is read in one go on its thread, so it has one cost. Pages are read beside the ticks.
-_TOGETHER = {source: backend.name for backend in GPU_BACKENDS for source in backend.sources}
+_TOGETHER = {"nvml": "nvml", "gpm": "nvml", "nvlink": "nvml"}
 _BESIDE = frozenset(spec.name for spec in SOURCES if spec.every_seconds is not None)
 
 
@@ -81,9 +80,7 @@ def source_cost(source: str, costs: Mapping[str, float]) -> float | None:
 
 def overhead_sentence(costs: Mapping[str, float]) -> str:
     """For a person: what a tick costs, source by source."""
-    together = {
-        backend.name: f"{', '.join(one[:-1])} and {one[-1]}" for backend in GPU_BACKENDS if (one := backend.sources)[1:]
-    }
+    together = {"nvml": "nvml, gpm and nvlink"}
     named = [f"{together.get(name, name)} {seconds * 1e3:.2f} ms" for name, seconds in costs.items()]
     return (
         f"A reading costs {sum(costs.values()) * 1e3:.2f} ms of CPU: {', '.join(named)}. Pages are read on a thread "

@@ -1,10 +1,4 @@
-"""What runs beside the loop: rollups, kept off its thread and, where they are heavy, out of its process.
-
-Jobs at their times, on threads beside the loop.
-
-In place of APScheduler, which brings asyncio, multiprocessing and importlib.metadata into the process:
-7 of the 40 MB that an agent may hold (docs/operations.md).
-"""
+"""What runs beside the loop at its own times: rollups and bursts on threads, what is heavy in processes of its own."""
 
 from __future__ import annotations
 
@@ -26,6 +20,8 @@ from .bursts import Bursts
 
 # How long a wait lasts at most before the wall clock is asked again: it may be set while nobody looks.
 _LOOK_SECONDS = 30.0
+# A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
+_CHILD_SECONDS = 300.0
 
 
 def every(period_seconds: float, offset_seconds: float = 0.0) -> Callable[[float], float]:
@@ -49,12 +45,16 @@ class ScheduledJob:
     grace_seconds: float = 3600.0
 
 
-class Schedule:
-    """Which of some jobs are due. Pure: the caller says what time it is."""
+class Timetable:
+    """Runs jobs at their times, one after the other, on a thread. `failed` hears what one of them raises."""
 
-    def __init__(self, jobs: Sequence[ScheduledJob], now: float) -> None:
-        self._jobs = jobs
+    def __init__(
+        self, name: str, jobs: Sequence[ScheduledJob], failed: Callable[[Exception], object], now: float
+    ) -> None:
+        self._jobs, self._failed = jobs, failed
         self._times = [job.next_after(now) for job in jobs]
+        self.stopped = threading.Event()
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)  # it dies with the process
 
     def take(self, now: float) -> list[ScheduledJob]:
         """The jobs whose time has come since this was last asked, each once however often it came."""
@@ -73,35 +73,10 @@ class Schedule:
         """Until the next time of any, or until the clock is to be looked at."""
         return min([_LOOK_SECONDS, *(max(0.0, at - now) for at in self._times if at is not None)])
 
-
-class Timetable:
-    """A thread that runs jobs at their times, one after the other. `failed` hears what one of them raises."""
-
-    def __init__(
-        self,
-        name: str,
-        jobs: Sequence[ScheduledJob],
-        failed: Callable[[Exception], object],
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._plan = Schedule(jobs, now())
-        self._failed = failed
-        self._now = now
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Run nothing more, and wait for the job that runs."""
-        self._stopped.set()
-        self._thread.join()
-
     def _work(self) -> None:
-        while not self._stopped.wait(self._plan.seconds_left(self._now())):
-            for job in self._plan.take(self._now()):
-                if self._stopped.is_set():
+        while not self.stopped.wait(self.seconds_left(time.time())):
+            for job in self.take(time.time()):
+                if self.stopped.is_set():
                     return
                 try:
                     job.run()
@@ -109,95 +84,85 @@ class Timetable:
                     self._failed(error)
 
 
-# A period's last samples are committed up to 10 s after its end (Writer.open), so the minute's job waits for them; the
-# hour's runs half a minute later, between two of the minute's.
-_MINUTES_AT = every(60, 17)
-_HOURS_AT = every(3600, 47)
-# Retention runs between those, every ten minutes; the whole file is looked over once a day, at 03:33:32 UTC.
-_RETENTION_AT = every(600, 7 * 60 + 32)
-_CHECK_AT = every(86400, 3 * 3600 + 33 * 60 + 32)
-# A burst that comes late is the next one's.
-_BURST_GRACE_SECONDS = 5.0
-# A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
-_CHILD_SECONDS = 300.0
-_DEFAULT_LIMITS = Limits()
+class Children:
+    """The processes of jobs that are too heavy for this one: what fails is said, and tried again the next time."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._running: subprocess.Popen[str] | None = None
+        self._stopped = False
+
+    def run(self, what: str, module: str, *arguments: str) -> None:
+        """Run `module` of the store to its end. `what` is said before its error."""
+        command = child_command(f"skuwise.agent.store.{module}", *arguments)
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as child:  # noqa: S603
+            self._running = child
+            try:
+                _, said = child.communicate(timeout=_CHILD_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                said = f"it took longer than {_CHILD_SECONDS:.0f} s and was ended"
+        if child.returncode != 0 and not self._stopped:
+            self._say(f"{what}: {said.strip()[-500:]}")
+
+    def stop(self) -> None:
+        """End the one that runs: what it had not committed is done the next time."""
+        self._stopped = True
+        if self._running is not None:
+            self._running.kill()
 
 
-def start_jobs(
-    db: Path, say: Callable[[str], None], bursts: Bursts, limits: Limits = _DEFAULT_LIMITS
-) -> Callable[[], None]:
-    """Start the jobs; call what is returned to stop them. What fails is said, and tried again the next time.
+def start_jobs(db: Path, say: Callable[[str], None], bursts: Bursts, limits: Limits) -> Callable[[], None]:
+    """Start the jobs; call what is returned to stop them.
 
     `limits`: how long what is kept, and how large the database may grow.
     """
+    children = Children(say)
+    minutes = RollupJob(db)
 
     def failed(error: Exception) -> None:
-        say(f"a job failed with {type(error).__name__}: {str(error)[:200]}")
+        late = isinstance(error, (StoreError, sqlite3.Error))
+        say(f"rollups are late: {error}" if late else f"a job failed with {type(error).__name__}: {str(error)[:200]}")
 
-    minutes = RollupJob(db)
+    def roll_minutes() -> None:
+        """The log is brought home here, for the loop's thread never does."""
+        minutes.run(time.time(), periods=("minute",))
+        checkpoint(db)
+
+    # A period's last samples are committed up to 10 s after its end, so the minute's job waits for them; the hour's runs
+    # half a minute later, between two of the minute's. Retention runs between those; the whole file is looked over once
+    # a day, where damage is marked: the writer stops at its next commit.
     keeping = (
-        ScheduledJob(lambda: roll_minutes(minutes, say), _MINUTES_AT),
-        ScheduledJob(lambda: roll_all(db, say), _HOURS_AT),
-        ScheduledJob(lambda: prune(db, limits, say), _RETENTION_AT),
-        ScheduledJob(lambda: check(db, say), _CHECK_AT),
+        ScheduledJob(roll_minutes, every(60, 17)),
+        ScheduledJob(lambda: children.run("rollups are late", "rollups", str(db)), every(3600, 47)),
+        ScheduledJob(
+            lambda: children.run("retention is late", "prune_main", *arguments_for(db, limits)), every(600, 7 * 60 + 32)
+        ),
+        ScheduledJob(
+            lambda: children.run("the database was looked over", "prune_main", str(db), "--check"),
+            every(86400, 3 * 3600 + 33 * 60 + 32),
+        ),
     )
-    # A burst takes seconds and must be on time; the rollups do not wait for it.
-    burst = ScheduledJob(lambda: take_burst(bursts, say), bursts.next_start, _BURST_GRACE_SECONDS)
-    tables = (Timetable("jobs", keeping, failed), Timetable("bursts", (burst,), failed))
+    # A burst takes seconds and must be on time; the rollups do not wait for it. One that comes late is the next one's.
+    burst = ScheduledJob(bursts.run, bursts.next_start, grace_seconds=5.0)
+    tables = (Timetable("jobs", keeping, failed, time.time()), Timetable("bursts", (burst,), failed, time.time()))
     for table in tables:
-        table.start()
+        table.thread.start()
 
     def stop() -> None:
+        bursts.stop()
         for table in tables:
-            table.stop()
+            table.stopped.set()
+        children.stop()
+        for table in tables:
+            table.thread.join(0.5)
 
     return stop
 
 
-def roll_minutes(job: RollupJob, say: Callable[[str], None]) -> None:
-    """Roll up the minutes that are due, on this thread, and bring the log home: the loop's thread never does."""
+def roll_last(db: Path, say: Callable[[str], None]) -> None:
+    """Roll up all that a stopping agent saw, also of the periods that are not over."""
     try:
-        job.run(time.time(), periods=("minute",))
-        checkpoint(job.path)
+        RollupJob(db).run(time.time(), and_open=True)
     except (StoreError, sqlite3.Error) as error:
-        say(f"rollups are late: {error}")
-
-
-def take_burst(bursts: Bursts, say: Callable[[str], None]) -> None:
-    """Take one burst. What fails is said: the ticks go on."""
-    try:
-        bursts.run()
-    except Exception as error:
-        say(f"a burst failed with {type(error).__name__}: {str(error)[:200]}")
-
-
-def prune(db: Path, limits: Limits, say: Callable[[str], None]) -> None:
-    """Let go of what is too old or too much, in a process of its own."""
-    _child("retention is late", arguments_for(db, limits), say)
-
-
-def check(db: Path, say: Callable[[str], None]) -> None:
-    """Look the whole file over, in a process of its own. Damage is marked; the writer stops at its next commit."""
-    _child("the database was looked over", [str(db), "--check"], say)
-
-
-def _child(what: str, arguments: list[str], say: Callable[[str], None]) -> None:
-    command = child_command("skuwise.agent.store.prune_main", *arguments)
-    try:
-        done = subprocess.run(  # noqa: S603 - our own command
-            command, capture_output=True, text=True, check=False, timeout=_CHILD_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        say(f"{what}: it took longer than {_CHILD_SECONDS:.0f} s and was ended")
-        return
-    if done.returncode != 0:
-        say(f"{what}: {done.stderr.strip()[-500:]}")
-
-
-def roll_all(db: Path, say: Callable[[str], None], *, and_open: bool = False) -> None:
-    """Roll up minutes and hours in a process of their own, and wait for it."""
-    command = child_command("skuwise.agent.store.rollups", str(db), *(["--and-open"] if and_open else []))
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if done.returncode != 0:
-        # The samples stay; the next run takes up what this one left.
-        say(f"rollups are late: {done.stderr.strip()[-500:]}")
+        say(f"rollups are late: {error}")  # the samples stay; the next run takes up what this one left

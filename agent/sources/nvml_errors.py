@@ -7,7 +7,9 @@ import math
 import pynvml
 
 from .base import COMES_BACK, STAYS_MISSING, Fault
-from .gpu_backend import DRIVER_MISMATCH, NO_DRIVER
+
+NO_DRIVER = "no-driver"  # the reason of a fault where the driver is not on the node at all
+DRIVER_MISMATCH = "driver-mismatch"  # that of one that only a new process mends: the driver was changed under this one
 
 # nvml.h, nvmlReturn_t.
 INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 2, 3, 4, 12, 13

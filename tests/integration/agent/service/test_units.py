@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import COMMANDS
-from skuwise.agent.service.notify import Notifier
+from skuwise.agent.service.supervisor import Notifier
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.prometheus_engines import needed
 

@@ -17,12 +17,12 @@ from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.doctor import not_configured, source_lines
-from skuwise.agent.service.notify import Notifier
+from skuwise.agent.service.instance_lock import Holder, InstanceLock, is_wedged
 from skuwise.agent.service.process_stats import resident_bytes, started_ts
-from skuwise.agent.service.run_database import DatabaseLock, Holder, is_wedged
 from skuwise.agent.service.slurm_checks import Recorded, config_folders, read_config, slurm_lines
-from skuwise.agent.sources.gpu_backends import explain
+from skuwise.agent.service.supervisor import Notifier
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
+from skuwise.agent.sources.nvml_privileges import explain
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put
@@ -258,45 +258,42 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     old = Writer.open(database)
     proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
     descriptor = held_by(database, Holder(40, 777))
-    with DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9) as instance:
-        assert instance.aside is not None
-        assert instance.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
-        assert instance.restarted_at == 5.0  # what the lock remembered is not lost
-        with Writer.open(database):
-            pass
-        with pytest.raises(StoreError, match="Another agent"):
-            DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0)
+    lock, second = (InstanceLock(database, procfs=tmp_path / "proc", now=lambda: 1.8e9) for _ in range(2))
+    lock.take()
+    assert lock.aside is not None
+    assert lock.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
+    assert lock.restarted_at == 5.0  # what the lock remembered is not lost
+    with Writer.open(database):
+        pass
+    with pytest.raises(StoreError, match="Another agent"):
+        second.take()
     os.close(descriptor)
     with pytest.raises(StoreError, match="replaced"):
         old.close()  # should it ever wake up, it writes nothing
-    with sqlite3.connect(instance.aside.kept_as) as connection:
+    with sqlite3.connect(lock.aside.kept_as) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_living_agent_is_never_passed_over(tmp_path: Path) -> None:
+def test_a_predecessor_is_never_passed_over_and_waited_for(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
-    with DatabaseLock.take(database), pytest.raises(StoreError, match=f"PID {os.getpid()}"):
-        DatabaseLock.take(database, wait_seconds=0.3, sleep=lambda _: None)
-    assert not list(tmp_path.glob("*wedged*"))
-    with DatabaseLock.take(database, wait_seconds=0.0) as again:
-        assert again.aside is None
-
-
-def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
-    database = tmp_path / "node.db"
-    first = DatabaseLock.take(database)
+    first = InstanceLock(database)
+    first.take()
     first.note_restart(123.0)
     first.note_pause(456.0)
     slept: list[float] = []
 
-    def sleep(seconds: float) -> None:
+    def wait(seconds: float) -> bool:
         slept.append(seconds)
         if len(slept) == 3:
             first.release()
+        return False
 
-    with DatabaseLock.take(database, sleep=sleep) as second:
-        assert len(slept) == 3
-        assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
+    with pytest.raises(StoreError, match=f"PID {os.getpid()}"):
+        InstanceLock(database).take()
+    second = InstanceLock(database, wait=wait)
+    second.take()
+    assert len(slept) == 3 and second.aside is None and not list(tmp_path.glob("*wedged*"))
+    assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
 
 
 def test_memory_and_start_are_those_of_this_process() -> None:
