@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from .base.clock import LOOK_SECONDS, Clock
@@ -102,12 +104,6 @@ class Sampler:
         events = tuple(one for r in readings for one in r.events)
         return Sampled(tick, _all_processes(readings), _all_absences(readings), serving, events)
 
-    def read_gpus(self, instant: Instant) -> Reading:
-        """Read every source at `instant`, for what they tell of GPUs alone."""
-        readings = self._read_all(instant)
-        gpus = _merge_devices([r.gpus for r in readings])
-        return Reading(gpus=gpus, processes=_all_processes(readings), absences=_all_absences(readings))
-
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
         for source in self.sources:
@@ -176,8 +172,17 @@ def _first(parts: Sequence[Mapping[str, _V]]) -> dict[str, _V]:
     return merged
 
 
-class SamplingLoop:
-    """Samples every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`.
+def run_loop(
+    sampler: Sampler,
+    clock: Clock,
+    keep: Callable[[Sampled], None],
+    report: Callable[[AgentStats], None],
+    *,
+    duration_seconds: float | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    stepped: Callable[[float, float], None] = lambda _step, _ts: None,
+) -> int:
+    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`; returns the ticks kept.
 
     `stopped` is asked once a tick, every `LOOK_SECONDS` of a long wait and when the clock was woken. `stepped` hears of
     every step of the wall clock: by how many seconds, and the time after it.
@@ -186,69 +191,53 @@ class SamplingLoop:
     counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
     interval of 0.1 s gives some 9.8 ticks a second.
     """
+    interval = sampler.interval_seconds
+    start = reported = began = clock.now()
+    offset = offset_at_start = start.wall_seconds - start.monotonic_seconds
+    cpu = clock.cpu_seconds()
+    number = kept = missed = 0
+    late = longest = 0.0  # since the last report, the worst
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        clock: Clock,
-        keep: Callable[[Sampled], None],
-        report: Callable[[AgentStats], None],
-        rss_bytes: Callable[[], int],
-        *,
-        duration_seconds: float | None = None,
-        stopped: Callable[[], bool] = lambda: False,
-        stepped: Callable[[float, float], None] = lambda _step, _ts: None,
-    ) -> None:
-        self._sampler, self._clock = sampler, clock
-        self._keep, self._report, self._rss_bytes = keep, report, rss_bytes
-        self._duration, self._stopped, self._stepped = duration_seconds, stopped, stepped
-        self.kept = 0
+    def tell(at: Instant) -> None:
+        used, moved = clock.cpu_seconds() - cpu, offset - offset_at_start
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+        rss_bytes = pages * resource.getpagesize()
+        report(AgentStats(at.wall_seconds, used, rss_bytes, longest, late, missed, moved))
 
-    def run(self) -> None:
-        interval, now = self._sampler.interval_seconds, self._clock.now
-        start = reported = began = now()
-        offset = offset_at_start = start.wall_seconds - start.monotonic_seconds
-        cpu = self._clock.cpu_seconds()
-        number = missed = 0
-        late = longest = 0.0  # since the last report, the worst
-        self._sampler.prime(start)
+    sampler.prime(start)
+    while True:
+        number += 1
+        on_grid = start.monotonic_seconds + number * interval
+        due = max(on_grid, began.monotonic_seconds + MIN_SPACING_SECONDS)
+        is_over = duration_seconds is not None and (number - 0.5) * interval > duration_seconds
+        if is_over or not _waited(clock, due, stopped):
+            break
+        began = clock.now()
+        late = max(late, began.monotonic_seconds - due)
+        before, offset = offset, began.wall_seconds - began.monotonic_seconds
+        if abs(offset - before) >= CLOCK_STEP_SECONDS:
+            stepped(offset - before, began.wall_seconds)
+        skipped = int((began.monotonic_seconds - on_grid) // interval)
+        missed, number = missed + skipped, number + skipped
+        keep(sampler.sample(began))
+        kept += 1
+        ended = clock.now()
+        longest = max(longest, ended.monotonic_seconds - began.monotonic_seconds)
+        if ended.monotonic_seconds - reported.monotonic_seconds >= REPORT_SECONDS:
+            tell(ended)
+            reported, cpu, missed, late, longest = ended, clock.cpu_seconds(), 0, 0.0, 0.0
+    if kept:
+        tell(clock.now())
+    return kept
 
-        def tell(at: Instant) -> None:
-            used, moved = self._clock.cpu_seconds() - cpu, offset - offset_at_start
-            self._report(AgentStats(at.wall_seconds, used, self._rss_bytes(), longest, late, missed, moved))
 
-        while True:
-            number += 1
-            if self._duration is not None and (number - 0.5) * interval > self._duration:
-                break
-            on_grid = start.monotonic_seconds + number * interval
-            due = max(on_grid, began.monotonic_seconds + MIN_SPACING_SECONDS)
-            if not self._waited(due):
-                break
-            began = now()
-            late = max(late, began.monotonic_seconds - due)
-            before, offset = offset, began.wall_seconds - began.monotonic_seconds
-            if abs(offset - before) >= CLOCK_STEP_SECONDS:
-                self._stepped(offset - before, began.wall_seconds)
-            skipped = int((began.monotonic_seconds - on_grid) // interval)
-            missed, number = missed + skipped, number + skipped
-            self._keep(self._sampler.sample(began))
-            self.kept += 1
-            ended = now()
-            longest = max(longest, ended.monotonic_seconds - began.monotonic_seconds)
-            if ended.monotonic_seconds - reported.monotonic_seconds >= REPORT_SECONDS:
-                tell(ended)
-                reported, cpu, missed, late, longest = ended, self._clock.cpu_seconds(), 0, 0.0, 0.0
-        if self.kept:
-            tell(now())
-
-    def _waited(self, due: float) -> bool:
-        """Wait for the moment of a tick. False: the loop is to end."""
-        while True:
-            at = self._clock.now().monotonic_seconds
-            if at < due:
-                self._clock.wait_until(min(due, at + LOOK_SECONDS))
-            if self._stopped():
-                return False
-            if self._clock.now().monotonic_seconds >= due:
-                return True
+def _waited(clock: Clock, due: float, stopped: Callable[[], bool]) -> bool:
+    """Wait for the moment of a tick. False: the loop is to end."""
+    while True:
+        at = clock.now().monotonic_seconds
+        if at < due:
+            clock.wait_until(min(due, at + LOOK_SECONDS))
+        if stopped():
+            return False
+        if clock.now().monotonic_seconds >= due:
+            return True

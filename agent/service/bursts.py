@@ -50,7 +50,7 @@ class Bursts:
     ) -> None:
         self._driver, self._fabric, self._now = driver, fabric, now
         self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
-        self._node, self._every, self._seconds = node, every_seconds, seconds
+        self._node, self.every_seconds, self._seconds = node, every_seconds, seconds
         self._job: Job | None = None  # what the driver was asked last
         self._look = True  # which ports are the compute ports is to be looked at (again)
         self._stopped = threading.Event()
@@ -69,9 +69,9 @@ class Bursts:
         self._done.extend(bursts)
         return bursts
 
-    def next_start(self, now: float) -> float | None:
-        """When the next burst after `now` begins (both Unix seconds); None: none does."""
-        return next_start(self._node, now, self._every) if self._every > 0 else None
+    def next_start(self, now: float) -> float:
+        """When the next burst after `now` begins (both Unix seconds)."""
+        return next_start(self._node, now, self.every_seconds)
 
     def take(self) -> list[Burst]:
         """The bursts that were done since this was last asked."""

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..config import AgentConfig
-from ..sampler import SamplingLoop
+from ..sampler import run_loop
 from ..store.deferred_writer import PatientWriter
 from ..store.writer import Writer
 from .assembly import Agent, assemble
 from .control import ControlServer
 from .instance_lock import InstanceLock
-from .process_stats import resident_bytes
 from .recorder import Recorder
 from .supervisor import MAX_PAUSE_SECONDS, Notifier, Supervisor
 from .timetable import roll_last, start_jobs
@@ -50,7 +49,7 @@ def run_agent(
     daemon = _Daemon(config, environ, say)
     try:
         while daemon.live():
-            daemon.notifier.reloading()
+            daemon.notifier.tell("RELOADING")
             daemon.signals.reload = False
             if reload is not None:
                 try:
@@ -86,7 +85,7 @@ class _Daemon:
                 self._sample(stack, lock, writer)
             reloads = self.signals.reload and not self.signals.stop and self.restart_reason is None
             if not reloads and writer.is_open:
-                self.notifier.stopping("writing the last rollups")
+                self.notifier.tell("STOPPING", "writing the last rollups")
                 roll_last(self.config.db, self.say)
         return reloads
 
@@ -109,7 +108,7 @@ class _Daemon:
 
     def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: PatientWriter) -> None:
         config, clock = self.config, self.clock
-        pause_left = min(lock.paused_until - clock.now().wall_seconds, MAX_PAUSE_SECONDS)
+        pause_left = min(lock.memory.paused_until - clock.now().wall_seconds, MAX_PAUSE_SECONDS)
         agent = assemble(
             config, self.environ, clock.now, pause_seconds=max(0.0, pause_left), stopped=lambda: self.signals.stop
         )
@@ -145,38 +144,26 @@ class _Daemon:
             stack.callback(start_jobs(config.db, self.say, agent.bursts, config.limits))
 
         writer.when_open(begun)
-        self.notifier.ready(opening)
-        loop = SamplingLoop(
+        self.notifier.tell("READY", opening)
+        began = clock.now().monotonic_seconds
+        self.kept += run_loop(
             agent.sampler,
             clock,
             recorder.keep,
             recorder.report,
-            resident_bytes,
             duration_seconds=self._left,
-            stopped=self._stopping(supervisor, writer),
+            stopped=lambda: self._is_over(supervisor, writer),
             stepped=supervisor.clock_stepped,
         )
-        began = clock.now().monotonic_seconds
-        loop.run()
-        self.kept += loop.kept
         if self._left is not None:
             self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
         self.restart_reason = supervisor.restart_reason
 
-    def _stopping(self, supervisor: Supervisor, writer: PatientWriter) -> Callable[[], bool]:
-        waits = False
-
-        def stopping() -> bool:
-            nonlocal waits
-            supervisor.attend()
-            # New settings begin a new writer, and what waits in this one would be lost.
-            reload, fault = self.signals.reload, writer.fault
-            if reload and fault is not None and not waits:
-                self.say(f"the settings are read again when the database can be written ({fault.reason})")
-            waits = reload and fault is not None
-            return self.signals.stop or (reload and not waits) or supervisor.restart_reason is not None
-
-        return stopping
+    def _is_over(self, supervisor: Supervisor, writer: PatientWriter) -> bool:
+        supervisor.attend()
+        # New settings begin a new writer, and what waits in this one would be lost.
+        reloads = self.signals.reload and writer.fault is None
+        return self.signals.stop or reloads or supervisor.restart_reason is not None
 
     def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:
         config = self.config

@@ -1,9 +1,9 @@
 """The GPU driver on a thread of its own, with a deadline: a hung driver costs its GPUs, never the loop.
 
-A driver that wedges leaves its caller in a call that does not return. So whatever calls it (open, probe, read, a burst's
-reading, close) is a job of one thread. The loop waits for a job until its deadline and goes on without it. While one of
-the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and nobody asks again: one stuck thread is all that
-a wedged driver gets.
+A driver that wedges leaves its caller in a call that does not return. So all that calls it (open, probe, read, a
+burst's reading, close) is a job of one thread. The loop waits for a job until its deadline and goes on without it.
+While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and nobody asks again: one stuck
+thread is all that a wedged driver gets.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal
 
 from ..model import Absence, Gpu, Instant, Probe, Reading
-from ..sampler import Sampler
+from ..sampler import Sampled, Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
 from ..sources.nvml_errors import DRIVER_MISMATCH
 
-NAME = "nvml"
 # Waited before the other sources read: longer, and their counters would be older than the instant of the tick.
 _USUAL_SECONDS = 0.05
 _CHECK_SECONDS = 0.1  # how often a wait looks whether the agent is to stop
@@ -52,15 +50,22 @@ class Deadlines:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One call of the driver. `result` and `error` hold once it is `done`; `began`: monotonic seconds."""
+    """Some calls of the driver that may take `seconds`. `result` and `error` hold once it is `done`.
 
-    kind: Literal["open", "probe", "read", "burst", "close"]
+    `before`: why no GPU could be read when it began, which still holds while it opens the driver.
+    """
+
     call: Callable[[], object]
-    began: float = 0.0
-    late: bool = False  # it was given all the time there is
+    seconds: float
+    before: Fault | None = None
     result: object = None
     error: Exception | None = None
+    started: float = field(default_factory=time.monotonic)
     done: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def late_seconds(self) -> float:
+        return max(0.0, time.monotonic() - self.started - self.seconds)
 
     def run(self) -> None:
         try:
@@ -74,10 +79,11 @@ class DriverThread:
     """All sources of the driver as one `Source` that always answers in time.
 
     All but `burst` belongs to the loop's thread. `stopped`: whether the agent is to end, so that nothing is waited for.
-    `wants_probe` is set when the driver was opened, late or anew: the GPUs may be others.
+    `wants_probe` is set when the driver was opened, late or anew: the GPUs may be others. `paused_until`: monotonic
+    seconds at which a pause ends by itself.
     """
 
-    name = NAME
+    name = "nvml"
 
     def __init__(
         self,
@@ -91,63 +97,53 @@ class DriverThread:
     ) -> None:
         self.driver = driver
         self.wants_probe = False
-        self.paused_until: float | None = None  # monotonic seconds at which the pause ends by itself
+        self.paused_until: float | None = None
         self._inner = Sampler(driver.sources, interval_seconds, max_gap_seconds)
         self._version_file = sysfs / "module/nvidia/version"
         self._stopped = stopped
         self._limits = deadlines or Deadlines()
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        threading.Thread(target=self._work, name=NAME, daemon=True).start()  # it dies with the process, stuck or not
         self._job: Job | None = None  # the loop's, which is outstanding
+        self._reading: Job | None = None  # the same, where it is this tick's reading
         self._stale = False  # an answer came too late: what is read next has no sound start to count from
         self._retry_at = self._look_at = 0.0
         self._probe = Probe()
-        self._fault_before: Fault | None = driver.fault  # when the outstanding job began
         self._changed: str | None = None  # the driver's version now, where it is not the one that was opened
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()  # dies with the process, stuck or not
 
     # What the loop asks of a source.
 
     def open(self, instant: Instant) -> None:
         """Open the driver, waiting for it. What takes longer than its deadline is taken up when it is there."""
-        self._start("open", lambda: self._open(instant), instant)
-        self._settled(self._limits.open)
+        self._wait(self._look(instant))
+        self._settle()
         self.wants_probe = False  # whoever assembles the agent probes it anyway
 
     def probe(self) -> Probe:
         """What was found when the driver was last opened; the GPUs stay named while it is hung or paused."""
-        fault = self.fault
         self.wants_probe = False
-        return (
-            self._probe
-            if fault is None
-            else replace(self._probe, capabilities=(fault.line(NAME, "libnvidia-ml.so.1"),))
-        )
+        if (fault := self.fault) is None:
+            return self._probe
+        return replace(self._probe, capabilities=(fault.line(self.name, "libnvidia-ml.so.1"),))
 
     def begin(self, instant: Instant) -> None:
         """Hand the reading of `instant` to the driver's thread; it is done in a moment, unless the driver is slow."""
         now = instant.monotonic_seconds
-        self._settled(0.0)
-        if self._job is not None and now - self._job.began > self._limits.open:
-            self._job.late = True
         if self.paused_until is not None and now >= self.paused_until:
             self.resume()
-        if self._job is None:
+        if self.fault is not None or self._inner.wants_probe:
             self._next_step(instant)
-        if self._why_blind() is None:
+        self._reading = None
+        if self.fault is None:
             self._look_for_a_change(now)
-            self._start("read", lambda: self._inner.read_gpus(instant), instant)
-            self._wait(_USUAL_SECONDS)
+            self._reading = self._start(lambda: self._inner.sample(instant), self._limits.read)
+            self._reading.done.wait(_USUAL_SECONDS)
 
     def read(self, instant: Instant) -> Reading:
         """What `begin` began: one reading of every GPU, or why there is none."""
-        job = self._job
-        if (
-            job is None
-            or job.kind != "read"
-            or job.began != instant.monotonic_seconds
-            or not self._wait(self._limits.read)
-        ):
-            return Reading(absences=self._all_blind(self._why_blind() or HUNG))
+        job, self._reading = self._reading, None
+        if job is None or not self._wait(job):
+            return Reading(absences=self._all_blind(self.fault or HUNG))
         self._job = None
         if job.error is not None:
             raise job.error
@@ -157,32 +153,30 @@ class DriverThread:
             # The reading before was taken later than its instant says, so this one's rates would be wrong.
             self._stale = False
             return Reading(absences=self._all_blind(HUNG))
-        assert isinstance(job.result, Reading)
-        return job.result
+        assert isinstance(job.result, Sampled)
+        return Reading(gpus=job.result.tick.gpus, processes=job.result.processes, absences=job.result.absences)
 
     def close(self) -> None:
-        """Let go of the driver, where it lets us. Idempotent."""
-        if self._settled(0.0):
-            job = self._start("close", self._inner.close, Instant(0.0, 0.0))
-            job.done.wait(self._limits.leave)
+        """Let go of the driver, where it lets us."""
+        if self._settle():
+            self._start(self._inner.close, self._limits.leave).done.wait(self._limits.leave)
         self._jobs.put(None)
-
-    # Bursts.
 
     def burst(self, call: Callable[[], object]) -> Job:
         """Call the driver for a burst. From any thread; the job waits for its turn as the loop's do."""
-        job = Job("burst", call)
+        job = Job(call, self._limits.read)
         self._jobs.put(job)
         return job
 
-    # Pause, and what the supervisor wants to know.
+    # What the supervisor asks.
 
     def pause(self, instant: Instant, seconds: float) -> bool:
         """Let go of the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
         self.paused_until = instant.monotonic_seconds + seconds
-        if self._settled(0.0):
-            self._next_step(instant)
-        return self._job is None or (self._job.kind == "close" and self._settled(self._limits.pause))
+        if not self._settle():
+            return False
+        self._next_step(instant)
+        return self._job is None or self._wait(self._job)
 
     def resume(self) -> None:
         """End the pause; the next reading takes the GPUs up again."""
@@ -197,17 +191,19 @@ class DriverThread:
     @property
     def fault(self) -> Fault | None:
         """Why no GPU is read at present; None while they are."""
-        self._settled(0.0)
-        return self._why_blind()
+        is_free = self._settle()
+        if self.paused_until is not None:
+            return PAUSED
+        if is_free or self._job is None:
+            return self.driver.fault
+        return (None if self._job.late_seconds else self._job.before) or HUNG
 
-    def hung_seconds(self, monotonic_seconds: float) -> float:
+    @property
+    def hung_seconds(self) -> float:
         """For how long the driver has not answered beyond what it may take; 0.0 where it does."""
-        if self._settled(0.0) or self._job is None:
-            return 0.0
-        grace = self._limits.open if self._job.kind == "open" else self._limits.read
-        return max(0.0, monotonic_seconds - self._job.began - grace)
+        return 0.0 if self._settle() or self._job is None else self._job.late_seconds
 
-    def wants_restart(self, monotonic_seconds: float, after_seconds: float) -> str | None:
+    def wants_restart(self, after_seconds: float) -> str | None:
         """Why only a new process can read the GPUs; None: this one can. A driver is hung after `after_seconds`."""
         fault = self.fault
         if self.paused_until is not None:
@@ -216,7 +212,7 @@ class DriverThread:
             return f"The NVIDIA driver was changed from {self.driver.version} to {self._changed} under the agent."
         if fault is not None and fault.reason == DRIVER_MISMATCH:
             return "The NVIDIA driver was changed under the agent."
-        hung = self.hung_seconds(monotonic_seconds)
+        hung = self.hung_seconds
         return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= after_seconds else None
 
     # Inside.
@@ -225,67 +221,57 @@ class DriverThread:
         while (job := self._jobs.get()) is not None:
             job.run()
 
-    def _start(self, kind: Literal["open", "probe", "read", "close"], call: Callable[[], object], at: Instant) -> Job:
-        self._fault_before = self.driver.fault
-        self._job = Job(kind, call, at.monotonic_seconds)
+    def _start(self, call: Callable[[], object], seconds: float, before: Fault | None = None) -> Job:
+        self._job = Job(call, seconds, before)
         self._jobs.put(self._job)
         return self._job
 
-    def _wait(self, seconds: float) -> bool:
-        """Wait for the outstanding job, in parts, so that a signal to stop ends the wait. Whether it is done."""
-        assert self._job is not None
-        ends = time.monotonic() + seconds
-        while not self._job.done.wait(max(0.0, min(_CHECK_SECONDS, ends - time.monotonic()))):
-            if self._stopped() or time.monotonic() >= ends:
+    def _wait(self, job: Job) -> bool:
+        """Wait for a job until it is late, in parts, so that a signal to stop ends the wait. Whether it is done."""
+        while not job.done.wait(_CHECK_SECONDS):
+            if self._stopped() or job.late_seconds:
                 return False
         return True
 
-    def _settled(self, seconds: float) -> bool:
-        """Wait for an outstanding job and take what it brought. Whether there is none any longer."""
+    def _settle(self) -> bool:
+        """Take what an outstanding job brought, if it is done. Whether none is outstanding."""
         job = self._job
         if job is None:
             return True
-        if not self._wait(seconds):
-            job.late = job.late or seconds > 0
+        if not job.done.is_set():
             return False
         self._job = None
-        if job.kind == "read":
-            self._stale = True
-        elif job.kind != "close" and isinstance(job.result, Probe):
+        # A driver that was let go begins anew anyway.
+        self._stale = self.driver.fault is None and (self._stale or isinstance(job.result, Sampled))
+        if isinstance(job.result, Probe):
             if self.driver.fault is None or not self._probe.gpus:
                 self._probe = job.result
             self.wants_probe = self.driver.fault is None
-            self._stale = self._stale and job.kind == "probe"  # what was opened anew begins at its first reading
         return True
 
     def _next_step(self, instant: Instant) -> None:
-        """With no job outstanding: let go where a pause wants it, open where it is time, look again where asked to."""
-        now = instant.monotonic_seconds
+        """Let go where a pause wants it, open where it is time, look again where the GPUs are others."""
+        if self._job is not None:
+            return
         if self.paused_until is not None:
             if self.driver.fault is None:
-                self._start("close", self._inner.close, instant)
-        elif self.driver.fault is not None and now >= self._retry_at:
-            self._retry_at = now + self._limits.retry
-            self._start("open", lambda: self._open(instant), instant)
-        elif self._inner.wants_probe:
-            self._start("probe", self._look, instant)
-            self._settled(self._limits.read)
+                self._start(self._inner.close, self._limits.pause)
+        elif self.driver.fault is None:
+            self._wait(self._look(instant))
+        elif instant.monotonic_seconds >= self._retry_at:
+            self._retry_at = instant.monotonic_seconds + self._limits.retry
+            self._look(instant)
 
-    def _open(self, instant: Instant) -> Probe:
-        self.driver.open(instant)
-        return self._look()
+    def _look(self, instant: Instant) -> Job:
+        """Open the driver, where it is not open, and see what is there."""
 
-    def _look(self) -> Probe:
-        survey = self._inner.probe()
-        return Probe(gpus=survey.gpus, ports=survey.ports, capabilities=survey.capabilities)
+        def look() -> Probe:
+            self.driver.open(instant)
+            survey = self._inner.probe()
+            return Probe(gpus=survey.gpus, ports=survey.ports, capabilities=survey.capabilities)
 
-    def _why_blind(self) -> Fault | None:
-        if self.paused_until is not None:
-            return PAUSED
-        if self._job is None:
-            return self.driver.fault
-        # While an attempt to open is under way, the reason before it still holds.
-        return self._fault_before if self._job.kind == "open" and not self._job.late and self._fault_before else HUNG
+        fault = self.driver.fault
+        return self._start(look, self._limits.read if fault is None else self._limits.open, fault)
 
     def _all_blind(self, fault: Fault) -> frozenset[Absence]:
         sources = {fault.of("source", source.name) for source in self._inner.sources}

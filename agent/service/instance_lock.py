@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from ...rules.base.errors import StoreError
 from ..store.database import SetAside, set_database_aside
@@ -24,49 +24,41 @@ from ..store.disk_errors import opening_error
 WAIT_SECONDS = 15.0  # a predecessor that is being stopped writes its last ticks and rollups
 _POLL_SECONDS = 0.1
 _SIGKILL_BIT = 1 << 8  # SIGKILL is 9; bit n - 1 of the mask
-_MOST_BYTES = 4096
-_PROC = Path("/proc")
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """What the lock file says. `started` is the process's start in clock ticks since boot: PIDs are used again.
-
-    Times are Unix seconds; `restarted_at`: when an agent last ended by itself so as to be started again;
-    `paused_until`: when a pause ends that outlives a restart.
-    """
+class Holder(msgspec.Struct, frozen=True):
+    """What the lock file says. Times are Unix seconds; `restarted_at`: when an agent last ended by itself so as to be
+    started again; `paused_until`: when a pause ends that outlives a restart."""
 
     pid: int = 0
-    started: int = 0
     restarted_at: float = 0.0
     paused_until: float = 0.0
 
 
 class InstanceLock:
-    """The right to write one database, once `take` got it, and what outlives a restart.
+    """The right to write one database, once `take` got it, and what outlives a restart (`memory`).
 
     `aside`: the database of a wedged agent that was set aside. Until the lock is held nobody knows when the agent last
-    ended by itself: `restarted_at` is then the time it began, so that it does not end by itself within the hour.
+    ended by itself: the memory then has the time it began, so that it does not end by itself within the hour.
     """
 
     def __init__(
         self,
         database: Path,
         *,
-        procfs: Path = _PROC,
+        procfs: Path = Path("/proc"),
         now: Callable[[], float] = time.time,
         wait: Callable[[float], bool] = lambda _: True,
     ) -> None:
         self.aside: SetAside | None = None
+        self.memory = Holder(restarted_at=now())
         self._database, self._procfs, self._now, self._wait = database, procfs, now, wait
         self._path = database.with_name(database.name + ".lock")
         self._descriptor = -1
-        self._holder = Holder(restarted_at=now())
-        self._paused_until: float | None = None  # noted before there was a lock
 
     def take(self) -> None:
-        """Lock the database, where that is not done. The first call waits a little for an agent that is about to end, by
-        `wait`, which is given seconds and returns True where there is no time.
+        """Lock the database, where that is not done. The first call waits a little for an agent that is about to end,
+        by `wait`, which is given seconds and returns True where there is no time.
 
         Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may pass).
         """
@@ -76,18 +68,15 @@ class InstanceLock:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
                 raise opening_error(self._path, error) from error
-            locked = _lock(descriptor) and self._is_still(descriptor)
-            holder = _read(descriptor)
-            if locked:
-                until = holder.paused_until if self._paused_until is None else self._paused_until
+            is_locked, holder = _lock(descriptor), _read(descriptor)
+            is_named = os.fstat(descriptor).st_nlink > 0  # else another agent has just taken the name away
+            if is_locked and is_named:
                 self._descriptor = descriptor
-                started = _started(_PROC, os.getpid()) or 0
-                self._holder = Holder(os.getpid(), started, holder.restarted_at, until)
-                self._write()
+                until = self.memory.paused_until or holder.paused_until
+                self._remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
                 break
-            wedged = self.aside is None and is_wedged(self._procfs, holder) and self._is_still(descriptor)
             os.close(descriptor)
-            if wedged:
+            if is_named and self.aside is None and is_wedged(self._procfs, holder.pid):
                 self._pass_over(holder)
                 continue
             if left <= 0 or self._wait(_POLL_SECONDS):
@@ -98,93 +87,57 @@ class InstanceLock:
             left -= _POLL_SECONDS
         self._wait = lambda _: True  # the loop cannot wait for another agent
 
-    @property
-    def restarted_at(self) -> float:
-        return self._holder.restarted_at
-
-    @property
-    def paused_until(self) -> float:
-        return self._holder.paused_until
-
     def note_restart(self, ts: float) -> bool:
         """Remember that we end by ourselves now, so that the next agent does not do so within the hour. Whether that
         could be written down."""
-        self._holder = replace(self._holder, restarted_at=ts)
-        return self._write()
+        return self._remember(restarted_at=ts)
 
     def note_pause(self, until: float) -> None:
         """Remember a pause (0.0: its end), so that a restart does not take up what was let go."""
-        self._paused_until = until
-        self._holder = replace(self._holder, paused_until=until)
-        self._write()
+        self._remember(paused_until=until)
 
     def release(self) -> None:
         """Let go. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
         if self._descriptor >= 0:
-            self._holder = replace(self._holder, pid=0, started=0)
-            self._write()
+            self._remember(pid=0)
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _write(self) -> bool:
-        if self._descriptor < 0:
-            return False
-        text = json.dumps(asdict(self._holder)).encode().ljust(256)
+    def _remember(self, **changes: float) -> bool:
+        self.memory = msgspec.structs.replace(self.memory, **changes)
         try:
-            return os.pwrite(self._descriptor, text, 0) == len(text)
-        except OSError:  # a full disk: the lock itself holds without its text
-            return False
-
-    def _is_still(self, descriptor: int) -> bool:
-        """Whether the name still means the file that we opened."""
-        try:
-            return os.path.samestat(self._path.lstat(), os.fstat(descriptor))
-        except OSError:
+            return os.pwrite(self._descriptor, msgspec.json.encode(self.memory).ljust(256), 0) > 0
+        except OSError:  # no lock yet, or a full disk: the lock itself holds without its text
             return False
 
     def _pass_over(self, holder: Holder) -> None:
         """Take the wedged holder's lock away by its name, keep what it remembered, and set its database aside."""
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            self._path.write_text(json.dumps(asdict(replace(holder, pid=0, started=0))), encoding="ascii")
+            self._path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, pid=0)))
         if self._database.exists():
             why = f"the agent that wrote it (PID {holder.pid}) hangs in the driver and cannot end"
             self.aside = set_database_aside(self._database, why, "wedged", self._now())
 
 
-def is_wedged(procfs: Path, holder: Holder) -> bool:
-    """Whether the holder was told to die (SIGKILL is pending, or it is dead but for a thread) and cannot."""
-    folder = procfs / str(holder.pid)
-    if not holder.pid or _started(procfs, holder.pid) != holder.started:
-        return False
+def is_wedged(procfs: Path, pid: int) -> bool:
+    """Whether a process was told to die (SIGKILL is pending, or it is dead but for a thread) and cannot."""
+    tasks = {path.name: _status(path / "status") for path in procfs.glob(f"{pid}/task/*")}
+    if tasks.get(str(pid), {}).get("State", "")[:1] in ("Z", "X") and len(tasks) > 1:
+        return True
+    return any(
+        task.get("State", "").startswith("D") and int(task.get(mask, "0"), 16) & _SIGKILL_BIT
+        for task in tasks.values()
+        for mask in ("SigPnd", "ShdPnd")
+    )
+
+
+def _status(path: Path) -> dict[str, str]:
     try:
-        state = _stat(folder)[0]
-        tasks = list((folder / "task").iterdir())
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return False
-    return any(_kill_waits(task) for task in tasks) or (state in ("Z", "X") and len(tasks) > 1)
-
-
-def _started(procfs: Path, pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None where there is none."""
-    try:
-        return int(_stat(procfs / str(pid))[19])
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def _stat(folder: Path) -> list[str]:
-    """The fields after the name, which may hold anything, a parenthesis too."""
-    return (folder / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
-
-
-def _kill_waits(task: Path) -> bool:
-    try:
-        lines = (task / "status").read_text(encoding="utf-8", errors="replace").splitlines()
-        masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
-        return _stat(task)[0] == "D" and any(mask & _SIGKILL_BIT for mask in masks)
-    except (OSError, ValueError, IndexError):
-        return False
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _lock(descriptor: int) -> bool:
@@ -199,8 +152,6 @@ def _lock(descriptor: int) -> bool:
 
 def _read(descriptor: int) -> Holder:
     try:
-        said = json.loads(os.pread(descriptor, _MOST_BYTES, 0) or b"{}")
-        times = float(said.get("restarted_at", 0.0)), float(said.get("paused_until", 0.0))
-        return Holder(int(said.get("pid", 0)), int(said.get("started", 0)), *times)
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
+    except (OSError, msgspec.MsgspecError):
         return Holder()

@@ -23,7 +23,7 @@ class Recorder:
     """Keeps what the sampler reads in one node's database.
 
     `resurvey` gives a new survey where one is wanted (a port came up, a NIC appeared), or None; it is asked each tick.
-    `bursts` are asked each tick for what they told meanwhile. `page`, where metrics are served, is told the same things.
+    `page`, where metrics are served, is told the same things.
     """
 
     def __init__(

@@ -4,18 +4,19 @@ nothing, a machine that slept."""
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ..base.clock import SystemClock
 from ..model import Absence
+from ..store.deferred_writer import PatientWriter
 from .control import ControlServer, Message
-from .driver_thread import NAME, DriverThread
+from .driver_thread import DriverThread
 from .instance_lock import InstanceLock
 
 MAX_PAUSE_SECONDS = 3600.0  # whoever forgets to resume gets the readings back within the hour
@@ -43,61 +44,29 @@ class Notifier:
         # Whether someone starts us again when we end: systemd, or the kubelet, whose variable every container has and
         # which restarts the pods of a DaemonSet always.
         self.supervised = self._socket is not None or "KUBERNETES_SERVICE_HOST" in environ
-        self._feed_every = _watchdog_seconds(environ) * _FEED_SHARE
-        self._fed_at: float | None = None
+        usec, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", str(os.getpid()))
+        self._feed_every = int(usec) / 1e6 * _FEED_SHARE if usec.isdecimal() and pid == str(os.getpid()) else 0.0
+        self._fed_at = -math.inf
 
-    def ready(self, status: str) -> None:
-        """Started, or done with reloading."""
-        self._send("READY=1", f"STATUS={_line(status)}")
-
-    def status(self, status: str) -> None:
-        self._send(f"STATUS={_line(status)}")
-
-    def reloading(self) -> None:
-        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
-
-    def stopping(self, status: str) -> None:
-        self._send("STOPPING=1", f"STATUS={_line(status)}")
+    def tell(self, state: str = "", status: str = "") -> None:
+        """Tell a state of sd_notify(3) (READY, RELOADING, STOPPING; empty: as it was) and how the status line reads."""
+        lines = [f"{state}=1"] if state else []
+        lines += [f"STATUS={' '.join(status.split())}"] if status else []
+        lines += [f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"] if state == "RELOADING" else []
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.sendto("\n".join(lines).encode(), self._address)
 
     def alive(self, monotonic_seconds: float) -> None:
         """The loop came by. Feeds the watchdog where it is time."""
-        if self._feed_every and (self._fed_at is None or monotonic_seconds - self._fed_at >= self._feed_every):
+        if self._feed_every and monotonic_seconds - self._fed_at >= self._feed_every:
             self._fed_at = monotonic_seconds
-            self._send("WATCHDOG=1")
+            self.tell("WATCHDOG")
 
     def close(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-
-    def _send(self, *lines: str) -> None:
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.sendto("\n".join(lines).encode(), self._address)
-
-
-def _watchdog_seconds(environ: Mapping[str, str]) -> float:
-    """How long systemd waits for a sign of life; 0.0 where it does not wait, or waits for another process."""
-    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return 0.0
-    try:
-        return max(0, int(environ.get("WATCHDOG_USEC", "0"))) / 1e6
-    except ValueError:
-        return 0.0
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
-
-
-class StoreHealth(Protocol):
-    """How the database is; see `Writer`."""
-
-    @property
-    def fault(self) -> Absence | None: ...
-
-    @property
-    def waiting_ticks(self) -> int: ...
 
 
 @dataclass(eq=False)
@@ -111,7 +80,7 @@ class Supervisor:
     notifier: Notifier
     driver: DriverThread
     lock: InstanceLock
-    store: StoreHealth
+    store: PatientWriter
     server: ControlServer | None
     note: Callable[[Absence, float], None]
     say: Callable[[str], None]
@@ -134,7 +103,7 @@ class Supervisor:
             self.lock.note_pause(0.0)
             self.say("the pause is over: taking up the GPUs again")
         self._tell()
-        self._look_at_driver(now.monotonic_seconds, now.wall_seconds)
+        self._look_at_driver(now.wall_seconds)
         before, self._slept = self._slept, self.clock.suspended_seconds()
         if (slept := self._slept - before) >= _SLEPT_SECONDS:
             text = f"The machine was suspended for {slept:.0f} s; nothing was read."
@@ -154,6 +123,7 @@ class Supervisor:
             self._event("store", "wedged-database-set-aside", f"The {text}", self.clock.now().wall_seconds)
 
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
+        """Something that happened is kept as an absence that is over."""
         self.note(Absence("source", subject, "*", reason, detail), ts)
 
     def _tell(self) -> None:
@@ -171,21 +141,21 @@ class Supervisor:
         changed = [text for text, reason, told in zip(texts, reasons, self._told, strict=True) if reason != told]
         for text in changed:
             self.say(text)
-        self.notifier.status(
-            "; ".join([text for text, reason in zip(texts, reasons, strict=True) if reason] or changed)
+        self.notifier.tell(
+            status="; ".join([text for text, reason in zip(texts, reasons, strict=True) if reason] or changed)
         )
         self._told = reasons
 
-    def _look_at_driver(self, monotonic: float, wall: float) -> None:
+    def _look_at_driver(self, wall: float) -> None:
         """End by ourselves where only a new process can read the GPUs: as a last resort, and once an hour at most."""
-        reason = self.driver.wants_restart(monotonic, RESTART_AFTER_SECONDS)
+        reason = self.driver.wants_restart(RESTART_AFTER_SECONDS)
         if reason is None:
             self._refused_restart = False
             return
-        lately = 0 <= wall - self.lock.restarted_at < RESTART_EVERY_SECONDS
+        lately = 0 <= wall - self.lock.memory.restarted_at < RESTART_EVERY_SECONDS
         # What cannot be written down would be done again a minute after the restart.
         if self.notifier.supervised and not lately and self.lock.note_restart(wall):
-            self._event(NAME, "self-restart", f"{reason} The agent restarted itself.", wall)
+            self._event(self.driver.name, "self-restart", f"{reason} The agent restarted itself.", wall)
             self.say(f"{reason} Stopping for a restart")
             self.restart_reason = reason
         elif not self._refused_restart:
@@ -222,7 +192,7 @@ class Supervisor:
             "detail": fault.detail if fault else "",
             "gpus": sum(gpu.kind == "gpu" for gpu in self.driver.gpus),
             "pause_left_seconds": None if until is None else max(0.0, until - now.monotonic_seconds),
-            "hung_seconds": self.driver.hung_seconds(now.monotonic_seconds) or None,
+            "hung_seconds": self.driver.hung_seconds or None,
             "store": store.reason if store else "writing",
             "store_detail": f"{store.detail} {store.remedy}" if store else "",
             "waiting_ticks": self.store.waiting_ticks,

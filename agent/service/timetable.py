@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
@@ -23,63 +22,44 @@ _LOOK_SECONDS = 30.0
 # A run of retention ends by itself after 30 s (RetentionJob); a look at the whole file takes seconds.
 _CHILD_SECONDS = 300.0
 
+# What to run, and its first time after a given one (both Unix seconds).
+Job = tuple[Callable[[], object], Callable[[float], float]]
+
 
 def every(period_seconds: float, offset_seconds: float = 0.0) -> Callable[[float], float]:
     """The first moment after a given one (both Unix seconds) that lies `offset_seconds` into a period, in UTC."""
-
-    def next_after(now: float) -> float:
-        return ((now - offset_seconds) // period_seconds + 1) * period_seconds + offset_seconds
-
-    return next_after
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduledJob:
-    """Something to be run at the times that `next_after` names; None from it: never again.
-
-    One that could not begin within `grace_seconds` waits for its next time.
-    """
-
-    run: Callable[[], object]
-    next_after: Callable[[float], float | None]
-    grace_seconds: float = 3600.0
+    return lambda now: ((now - offset_seconds) // period_seconds + 1) * period_seconds + offset_seconds
 
 
 class Timetable:
     """Runs jobs at their times, one after the other, on a thread. `failed` hears what one of them raises."""
 
-    def __init__(
-        self, name: str, jobs: Sequence[ScheduledJob], failed: Callable[[Exception], object], now: float
-    ) -> None:
+    def __init__(self, name: str, jobs: Sequence[Job], failed: Callable[[Exception], object], now: float) -> None:
         self._jobs, self._failed = jobs, failed
-        self._times = [job.next_after(now) for job in jobs]
+        self._times = [next_after(now) for _, next_after in jobs]
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self._work, name=name, daemon=True)  # it dies with the process
 
-    def take(self, now: float) -> list[ScheduledJob]:
-        """The jobs whose time has come since this was last asked, each once however often it came."""
-        due: list[ScheduledJob] = []
-        for place, job in enumerate(self._jobs):
-            at, following = self._times[place], job.next_after(now)
-            if at is not None and at <= now:
-                if now - at <= job.grace_seconds:
-                    due.append(job)
-                at = None
+    def take(self, now: float) -> list[Callable[[], object]]:
+        """What has come due since this was last asked, each once however often it came."""
+        due = [run for (run, _), at in zip(self._jobs, self._times, strict=True) if at <= now]
+        for place, (_, next_after) in enumerate(self._jobs):
+            at, following = self._times[place], next_after(now)
             # A clock that was put back brings the next time nearer.
-            self._times[place] = following if at is None or following is None else min(at, following)
+            self._times[place] = following if at <= now else min(at, following)
         return due
 
     def seconds_left(self, now: float) -> float:
         """Until the next time of any, or until the clock is to be looked at."""
-        return min([_LOOK_SECONDS, *(max(0.0, at - now) for at in self._times if at is not None)])
+        return max(0.0, min(_LOOK_SECONDS, min(self._times) - now))
 
     def _work(self) -> None:
         while not self.stopped.wait(self.seconds_left(time.time())):
-            for job in self.take(time.time()):
+            for run in self.take(time.time()):
                 if self.stopped.is_set():
                     return
                 try:
-                    job.run()
+                    run()
                 except Exception as error:
                     self._failed(error)
 
@@ -117,35 +97,29 @@ def start_jobs(db: Path, say: Callable[[str], None], bursts: Bursts, limits: Lim
 
     `limits`: how long what is kept, and how large the database may grow.
     """
-    children = Children(say)
-    minutes = RollupJob(db)
-
-    def failed(error: Exception) -> None:
-        late = isinstance(error, (StoreError, sqlite3.Error))
-        say(f"rollups are late: {error}" if late else f"a job failed with {type(error).__name__}: {str(error)[:200]}")
+    children, minutes = Children(say), RollupJob(db)
 
     def roll_minutes() -> None:
-        """The log is brought home here, for the loop's thread never does."""
         minutes.run(time.time(), periods=("minute",))
-        checkpoint(db)
+        checkpoint(db)  # the log is brought home here, for the loop's thread never does
 
-    # A period's last samples are committed up to 10 s after its end, so the minute's job waits for them; the hour's runs
-    # half a minute later, between two of the minute's. Retention runs between those; the whole file is looked over once
-    # a day, where damage is marked: the writer stops at its next commit.
-    keeping = (
-        ScheduledJob(roll_minutes, every(60, 17)),
-        ScheduledJob(lambda: children.run("rollups are late", "rollups", str(db)), every(3600, 47)),
-        ScheduledJob(
-            lambda: children.run("retention is late", "prune_main", *arguments_for(db, limits)), every(600, 7 * 60 + 32)
-        ),
-        ScheduledJob(
-            lambda: children.run("the database was looked over", "prune_main", str(db), "--check"),
-            every(86400, 3 * 3600 + 33 * 60 + 32),
-        ),
-    )
-    # A burst takes seconds and must be on time; the rollups do not wait for it. One that comes late is the next one's.
-    burst = ScheduledJob(bursts.run, bursts.next_start, grace_seconds=5.0)
-    tables = (Timetable("jobs", keeping, failed, time.time()), Timetable("bursts", (burst,), failed, time.time()))
+    def failed(error: Exception) -> None:
+        say(f"a job failed with {type(error).__name__}: {str(error)[:200]}")
+
+    # A period's last samples are committed some seconds after its end, so the minute's job waits for them; the hour's
+    # runs between two of the minute's, and so does retention. The whole file is looked over once a day: damage is
+    # marked, and the writer stops at its next commit.
+    prune = ("retention is late", "prune_main", *arguments_for(db, limits))
+    check = ("the database was looked over", "prune_main", str(db), "--check")
+    keeping = [
+        (roll_minutes, every(60, 17)),
+        (lambda: children.run("rollups are late", "rollups", str(db)), every(3600, 47)),
+        (lambda: children.run(*prune), every(600, 7 * 60 + 32)),
+        (lambda: children.run(*check), every(86400, 3 * 3600 + 33 * 60 + 32)),
+    ]
+    tables = [Timetable("jobs", keeping, failed, time.time())]
+    if bursts.every_seconds > 0:  # a burst takes seconds and must be on time; it does not wait for the rollups
+        tables.append(Timetable("bursts", [(bursts.run, bursts.next_start)], failed, time.time()))
     for table in tables:
         table.thread.start()
 

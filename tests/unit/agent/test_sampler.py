@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 from skuwise.agent.model import AgentStats, Instant, Probe, Reading
-from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
+from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of, even_grid
 from skuwise.tests.support.stepped_clock import SteppedClock
 
@@ -65,7 +65,7 @@ class OddClock(SteppedClock):
 def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
     kept: list[Sampled] = []
     stats: list[AgentStats] = []
-    SamplingLoop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration).run()
+    run_loop(sampler, clock, kept.append, stats.append, duration_seconds=duration)
     return kept, stats
 
 
@@ -110,15 +110,14 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     stats: list[AgentStats] = []
     steps: list[tuple[float, float]] = []
     clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 30.0})
-    SamplingLoop(
+    run_loop(
         Sampler([Steady("host", Reading())], 1.0, 10.0),
         clock,
         kept.append,
         stats.append,
-        lambda: 1,
         duration_seconds=10.0,
         stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
-    ).run()
+    )
     assert steps == [(-3600.0, -3597.0), (30.0, -3561.8)]  # 0.2 s between two ticks is slewing
     assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8

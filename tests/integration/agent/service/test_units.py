@@ -90,9 +90,9 @@ def test_the_datagrams_are_those_of_sd_notify(tmp_path: Path, abstract: bool) ->
     name = f"@skuwise-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with manager("\0" + name[1:] if abstract else name) as listening:
         notifier = Notifier({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())})
-        notifier.ready("sampling\n8 GPUs")
-        notifier.reloading()
-        notifier.stopping("bye")
+        notifier.tell("READY", "sampling\n8 GPUs")
+        notifier.tell("RELOADING")
+        notifier.tell("STOPPING", "bye")
         first, second, third = heard(listening)
         assert first == "READY=1\nSTATUS=sampling 8 GPUs"
         assert second.startswith("RELOADING=1\nMONOTONIC_USEC=")

@@ -17,7 +17,7 @@ from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.doctor import not_configured, source_lines
-from skuwise.agent.service.instance_lock import Holder, InstanceLock, is_wedged
+from skuwise.agent.service.instance_lock import InstanceLock, is_wedged
 from skuwise.agent.service.process_stats import resident_bytes, started_ts
 from skuwise.agent.service.slurm_checks import Recorded, config_folders, read_config, slurm_lines
 from skuwise.agent.service.supervisor import Notifier
@@ -211,17 +211,11 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
     assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
 
 
-def proc_instance(
-    root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = (), started: int = 777
-) -> None:
+def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:
     """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
     for number, one in enumerate((state, *threads)):
-        task = root / str(pid) / "task" / str(pid + number)
-        task.mkdir(parents=True)
-        fields = [one, *["0"] * 18, "777", "0", "0"]
-        (task / "stat").write_text(f"{pid + number} (sku) wise) {' '.join(fields)}\n")
-        (task / "status").write_text(f"Name:\tskuwise\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n")
-    (root / str(pid) / "stat").write_text((root / str(pid) / "task" / str(pid) / "stat").read_text())
+        text = f"Name:\tskuwise\nState:\t{one} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
+        put(root / f"{pid}/task/{pid + number}/status", text)
 
 
 @pytest.mark.parametrize(
@@ -239,17 +233,16 @@ def test_who_cannot_die_is_told_from_who_does_not_want_to(
     tmp_path: Path, state: str, pending: int, threads: tuple[str, ...], wedged: bool
 ) -> None:
     proc_instance(tmp_path, 40, state=state, pending=pending, threads=threads)
-    assert is_wedged(tmp_path, Holder(40, 777)) is wedged
-    assert not is_wedged(tmp_path, Holder(40, 778))  # another process with the same number
-    assert not is_wedged(tmp_path, Holder(41, 777))
-    assert not is_wedged(tmp_path, Holder())
+    assert is_wedged(tmp_path, 40) is wedged
+    assert not is_wedged(tmp_path, 41)
+    assert not is_wedged(tmp_path, 0)
 
 
-def held_by(database: Path, holder: Holder) -> int:
+def held_by(database: Path, pid: int) -> int:
     """The lock of `database`, held by a descriptor of ours that stands for another process."""
     descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, json.dumps({"pid": holder.pid, "started": holder.started, "restarted_at": 5.0}).encode())
+    os.write(descriptor, json.dumps({"pid": pid, "started": 777, "restarted_at": 5.0}).encode())
     return descriptor
 
 
@@ -257,12 +250,12 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     database = tmp_path / "node.db"
     old = Writer.open(database)
     proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
-    descriptor = held_by(database, Holder(40, 777))
+    descriptor = held_by(database, 40)
     lock, second = (InstanceLock(database, procfs=tmp_path / "proc", now=lambda: 1.8e9) for _ in range(2))
     lock.take()
     assert lock.aside is not None
     assert lock.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
-    assert lock.restarted_at == 5.0  # what the lock remembered is not lost
+    assert lock.memory.restarted_at == 5.0  # what the lock remembered is not lost
     with Writer.open(database):
         pass
     with pytest.raises(StoreError, match="Another agent"):
@@ -293,7 +286,7 @@ def test_a_predecessor_is_never_passed_over_and_waited_for(tmp_path: Path) -> No
     second = InstanceLock(database, wait=wait)
     second.take()
     assert len(slept) == 3 and second.aside is None and not list(tmp_path.glob("*wedged*"))
-    assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
+    assert (second.memory.restarted_at, second.memory.paused_until) == (123.0, 456.0)
 
 
 def test_memory_and_start_are_those_of_this_process() -> None:
