@@ -6,9 +6,8 @@ import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-from .base.clock import LOOK_SECONDS, Clock
+from .base.clock import LOOK_SECONDS, SystemClock
 from .model import (
     Absence,
     AgentStats,
@@ -25,8 +24,6 @@ from .model import (
     Tick,
 )
 from .sources.base import NOTHING_READ, SlowSource, Source
-
-_V = TypeVar("_V")
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
 MIN_SPACING_SECONDS = 0.102
@@ -74,7 +71,13 @@ class Sampler:
 
     def probe(self) -> Survey:
         """Ask each source what is here. A source that fails is one capability line saying so."""
-        probes = [self._probe_one(source) for source in self.sources]
+        probes: list[Probe] = []
+        for source in self.sources:
+            try:
+                probes.append(source.probe())
+            except Exception as error:
+                line = Capability(source.name, "source", source.name, "*", source.name, _failure(source, error))
+                probes.append(Probe(capabilities=(line,)))
         return Survey(
             gpus=tuple(gpu for probe in probes for gpu in probe.gpus),
             ports=tuple(port for probe in probes for port in probe.ports),
@@ -97,12 +100,14 @@ class Sampler:
             interval_seconds=self.interval_seconds if elapsed is None or elapsed > self.max_gap_seconds else elapsed,
             gpus=_merge_devices([r.gpus for r in readings]),
             fabric=_merge_devices([r.fabric for r in readings]),
-            port_states=_first([r.port_states for r in readings]),
-            host=_first([r.host for r in readings]),
+            port_states={key: state for r in readings[::-1] for key, state in r.port_states.items()},
+            host={name: value for r in readings[::-1] for name, value in r.host.items()},
         )
         serving = tuple(one for r in readings for one in r.serving)
         events = tuple(one for r in readings for one in r.events)
-        return Sampled(tick, _all_processes(readings), _all_absences(readings), serving, events)
+        looked = [r.processes for r in readings if r.processes is not None]
+        processes = tuple(one for found in looked for one in found) if looked else None
+        return Sampled(tick, processes, _all_absences(readings), serving, events)
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
@@ -125,28 +130,10 @@ class Sampler:
                 readings[place] = Reading(absences=frozenset({_failure(source, error)}))
         return readings
 
-    def _probe_one(self, source: Source) -> Probe:
-        try:
-            return source.probe()
-        except Exception as error:
-            failed = _failure(source, error)
-            return Probe(capabilities=(Capability(source.name, "source", source.name, "*", source.name, failed),))
-
 
 def _failure(source: Source, error: Exception) -> Absence:
-    return Absence(
-        "source",
-        source.name,
-        "*",
-        "source-failed",
-        f"The source {source.name} failed with {type(error).__name__}: {str(error)[:200]}.",
-        "Report this; the other sources go on.",
-    )
-
-
-def _all_processes(readings: Sequence[Reading]) -> tuple[GpuProcess, ...] | None:
-    looked = [r.processes for r in readings if r.processes is not None]
-    return tuple(p for found in looked for p in found) if looked else None
+    detail = f"The source {source.name} failed with {type(error).__name__}: {str(error)[:200]}."
+    return Absence("source", source.name, "*", "source-failed", detail, "Report this; the other sources go on.")
 
 
 def _all_absences(readings: Sequence[Reading]) -> frozenset[Absence]:
@@ -165,16 +152,9 @@ def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[s
     return merged
 
 
-def _first(parts: Sequence[Mapping[str, _V]]) -> dict[str, _V]:
-    merged: dict[str, _V] = {}
-    for part in parts[::-1]:
-        merged.update(part)
-    return merged
-
-
 def run_loop(
     sampler: Sampler,
-    clock: Clock,
+    clock: SystemClock,
     keep: Callable[[Sampled], None],
     report: Callable[[AgentStats], None],
     *,
@@ -231,7 +211,7 @@ def run_loop(
     return kept
 
 
-def _waited(clock: Clock, due: float, stopped: Callable[[], bool]) -> bool:
+def _waited(clock: SystemClock, due: float, stopped: Callable[[], bool]) -> bool:
     """Wait for the moment of a tick. False: the loop is to end."""
     while True:
         at = clock.now().monotonic_seconds

@@ -6,7 +6,6 @@ import contextlib
 import signal
 import time
 from queue import Empty, SimpleQueue
-from typing import Protocol
 
 from ..model import Instant
 
@@ -14,27 +13,13 @@ from ..model import Instant
 LOOK_SECONDS = 1.5
 
 
-class Clock(Protocol):
-    """Where `Instant`s come from, and how to wait for one."""
-
-    def now(self) -> Instant: ...
-
-    def cpu_seconds(self) -> float:
-        """CPU time of this process so far."""
-        ...
-
-    def wait_until(self, monotonic_seconds: float) -> None:
-        """Return at `monotonic_seconds`, or earlier when woken."""
-        ...
-
-
 def boot_seconds() -> float:
-    """The time of `Instant.monotonic_seconds`, as `SystemClock` gives it, alone."""
+    """The time of `Instant.monotonic_seconds`. It goes on while the machine sleeps: a suspend is a gap like others."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SystemClock:
-    """The real clocks. The monotonic one goes on while the machine sleeps, so a suspend is a gap like any other."""
+    """The real clocks. Tests move one of their own (tests/support/stepped_clock.py)."""
 
     def __init__(self) -> None:
         # Not a threading.Event: a signal's handler that comes while the event is locked would wait for ever.
@@ -44,6 +29,7 @@ class SystemClock:
         return Instant(time.time(), boot_seconds())
 
     def cpu_seconds(self) -> float:
+        """CPU time of this process so far."""
         return time.process_time()
 
     def suspended_seconds(self) -> float:
@@ -55,6 +41,7 @@ class SystemClock:
         self._woken.put(None)
 
     def wait_until(self, monotonic_seconds: float) -> None:
+        """Return at `monotonic_seconds`, or earlier when woken."""
         with contextlib.suppress(Empty):
             self._woken.get(timeout=max(0.0, monotonic_seconds - boot_seconds()))
 
@@ -70,10 +57,8 @@ class Signals:
         self._before = {number: signal.signal(number, self._note) for number in numbers}
 
     def _note(self, number: int, _frame: object) -> None:
-        if number == signal.SIGHUP:
-            self.reload = True
-        else:
-            self.stop = True
+        self.reload = self.reload or number == signal.SIGHUP
+        self.stop = self.stop or number != signal.SIGHUP
         self._clock.wake()
 
     def wait(self, seconds: float) -> bool:

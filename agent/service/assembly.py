@@ -39,21 +39,16 @@ class Agent:
     """A put-together agent, probed once."""
 
     sampler: Sampler
-    catalog: Catalog
     node: Node
     survey: Survey
     attribution: NodeAttribution
     driver: DriverThread
     bursts: Bursts
-    identify: Callable[[Survey], Node]
+    look: Callable[[], Survey]
 
     def resurvey(self) -> Survey | None:
         """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
-        if not self.sampler.wants_probe:
-            return None
-        self.bursts.look_again()
-        survey = name_gpus(self.sampler.probe(), self.catalog)
-        return replace(survey, node=self.identify(survey))
+        return self.look() if self.sampler.wants_probe else None
 
 
 def assemble(
@@ -88,12 +83,10 @@ def assemble(
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
-    survey = name_gpus(sampler.probe(), catalog)
-    lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
-    survey = replace(survey, capabilities=(*survey.capabilities, *lines))
 
-    def identify_now(found: Survey) -> Node:
-        return identify(
+    def look() -> Survey:
+        survey = name_gpus(sampler.probe(), catalog)
+        node = identify(
             config_node=config.node,
             config_cluster=config.cluster,
             config_sku=config.node_sku,
@@ -101,12 +94,16 @@ def assemble(
             procfs=config.procfs,
             etc=ETC,
             environ=environ,
-            gpus=found.gpus,
-            ports=found.ports,
+            gpus=survey.gpus,
+            ports=survey.ports,
             node_skus=tuple(catalog.nodes.values()),
         )
+        lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
+        return replace(survey, node=node, capabilities=(*survey.capabilities, *lines))
 
-    node = identify_now(survey)
+    survey = look()
+    node = survey.node
+    assert node is not None
     bursts = Bursts(
         driver,
         InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
@@ -117,7 +114,7 @@ def assemble(
     )
     attribution = _attribution(config, node)
     attribution.set_gpus(survey.gpus)
-    return Agent(sampler, catalog, node, survey, attribution, driver, bursts, identify_now)
+    return Agent(sampler, node, survey, attribution, driver, bursts, look)
 
 
 def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:

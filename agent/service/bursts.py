@@ -52,7 +52,6 @@ class Bursts:
         self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
         self._node, self.every_seconds, self._seconds = node, every_seconds, seconds
         self._job: Job | None = None  # what the driver was asked last
-        self._look = True  # which ports are the compute ports is to be looked at (again)
         self._stopped = threading.Event()
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
         self.absences: frozenset[Absence] = frozenset()
@@ -81,16 +80,10 @@ class Bursts:
         """End a burst that runs, and take no other."""
         self._stopped.set()
 
-    def look_again(self) -> None:
-        """Other devices are here now; the next burst looks anew which ports serve the GPUs."""
-        self._look = True
-
     def _take(self) -> tuple[float, list[_Pass], list[_Traffic]] | None:
         """All readings of a burst and when it ended (Unix seconds); None where it was ended early."""
-        if self._look or self._fabric.wants_probe:
-            self._look = False
-            self._fabric.probe()
-            self._fabric.keep_only("compute")
+        self._fabric.probe()
+        self._fabric.keep_only("compute")
         passes: list[_Pass] = []
         traffic: list[_Traffic] = []
         start = self._now().monotonic_seconds
@@ -100,9 +93,9 @@ class Bursts:
             traffic.append(_traffic(self._fabric.read(self._now())))
             if not job.done.wait(PASS_SECONDS):
                 return None  # the driver hangs
-            if job.error is not None:
-                raise job.error
             absent = job.result
+            if isinstance(absent, Exception):
+                raise absent
             assert isinstance(absent, frozenset)
             if not values and not absent:
                 return None  # no session is open

@@ -10,7 +10,6 @@ import json
 import socket
 import stat
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,35 +24,21 @@ _ANSWER_SECONDS = 40.0  # the loop may be in a tick, opening the driver or letti
 Message = Mapping[str, object]
 
 
-class Request:
-    """One message, and the place for its answer."""
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self._answers: SimpleQueue[Message] = SimpleQueue()
-
-    def answer(self, reply: Message) -> None:
-        self._answers.put(reply)
-
-    def wait(self, seconds: float) -> Message:
-        try:
-            return self._answers.get(timeout=seconds)
-        except Empty:
-            return {"ok": False, "error": "The agent's loop did not answer in time."}
-
-
 class ControlServer:
-    """Listens on `path` (mode 0660). `wake` is called when there is a `next_request`."""
+    """Listens on `path` (mode 0660). `wake` is called when the loop is to `serve` a request."""
 
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
         self._path, self._wake = path, wake
-        self._requests: SimpleQueue[Request] = SimpleQueue()
+        self._requests: SimpleQueue[tuple[Message, SimpleQueue[Message]]] = SimpleQueue()
         self._socket = _listen(path)
         self._closed = False
-        threading.Thread(target=self._serve, name="control", daemon=True).start()
+        threading.Thread(target=self._listen, name="control", daemon=True).start()
 
-    def next_request(self) -> Request | None:
-        return None if self._requests.empty() else self._requests.get()  # nobody else takes from it
+    def serve(self, answer: Callable[[Message], Message]) -> None:
+        """Answer the requests that wait, on the caller's thread."""
+        while not self._requests.empty():  # nobody else takes from it
+            message, answers = self._requests.get()
+            answers.put(answer(message))
 
     def close(self) -> None:
         """Stop listening and take the socket's name away. Idempotent."""
@@ -65,14 +50,13 @@ class ControlServer:
         self._socket.close()
         self._path.unlink(missing_ok=True)
 
-    def _serve(self) -> None:
+    def _listen(self) -> None:
         while not self._closed:
             with contextlib.suppress(OSError):
                 client, _ = self._socket.accept()
                 with client:
-                    line = _read_line(client, _SPEAK_SECONDS)
                     client.settimeout(_SPEAK_SECONDS)
-                    client.sendall(_encode(self._reply(line)))
+                    client.sendall(_encode(self._reply(client.makefile("rb").readline(_MOST_BYTES))))
 
     def _reply(self, line: bytes) -> Message:
         try:
@@ -81,10 +65,13 @@ class ControlServer:
             message = None
         if not isinstance(message, dict):
             return {"ok": False, "error": "The request is not a line of JSON."}
-        request = Request(message)
-        self._requests.put(request)
+        answers: SimpleQueue[Message] = SimpleQueue()
+        self._requests.put((message, answers))
         self._wake()
-        return request.wait(_ANSWER_SECONDS)
+        try:
+            return answers.get(timeout=_ANSWER_SECONDS)
+        except Empty:
+            return {"ok": False, "error": "The agent's loop did not answer in time."}
 
 
 def ask(path: Path, message: Message) -> Message:
@@ -94,7 +81,7 @@ def ask(path: Path, message: Message) -> Message:
             client.settimeout(_ANSWER_SECONDS + _SPEAK_SECONDS)
             client.connect(str(path))
             client.sendall(_encode(message))
-            answer = json.loads(_read_line(client, _ANSWER_SECONDS + _SPEAK_SECONDS))
+            answer = json.loads(client.makefile("rb").readline())
     except (FileNotFoundError, ConnectionRefusedError) as error:
         remedy = "Start one, or name its socket (--socket) or its database (--db)."
         raise SkuwiseError(f"No agent listens on {path}.", remedy) from error
@@ -131,21 +118,6 @@ def _listen(path: Path) -> socket.socket:
             "Name another place with --socket (at most 107 bytes long).",
         ) from error
     return listening
-
-
-def _read_line(client: socket.socket, seconds: float) -> bytes:
-    """The line that arrives within `seconds` in all, however it trickles. Raises TimeoutError."""
-    data, ends = b"", time.monotonic() + seconds
-    while b"\n" not in data and len(data) < _MOST_BYTES:
-        left = ends - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("it did not end its line in time")
-        client.settimeout(left)
-        part = client.recv(_MOST_BYTES)
-        if not part:
-            break
-        data += part
-    return data.partition(b"\n")[0]
 
 
 def _encode(message: Message) -> bytes:

@@ -47,18 +47,18 @@ def run_agent(
     the start for a reason that does not pass (the writer waits for the others), or the last ticks could not be written.
     """
     daemon = _Daemon(config, environ, say)
+    wanted = config
     try:
-        while daemon.live():
+        while daemon.live(wanted):
             daemon.notifier.tell("RELOADING")
             daemon.signals.reload = False
-            if reload is not None:
-                try:
-                    daemon.wanted = replace(reload(), duration_seconds=config.duration_seconds)
-                except SkuwiseError as error:
-                    say(f"the new settings are not taken: {error}")
+            try:
+                wanted = replace(reload(), duration_seconds=config.duration_seconds) if reload else daemon.config
+            except SkuwiseError as error:
+                wanted = daemon.config
+                say(f"the new settings are not taken: {error}")
     finally:
         daemon.signals.close()
-        daemon.notifier.close()
     return RunOutcome(daemon.kept, None if daemon.signals.stop else daemon.restart_reason)
 
 
@@ -66,7 +66,7 @@ class _Daemon:
     """One process: what outlives a reload of the settings. `live` is the agent with one set of them."""
 
     def __init__(self, config: AgentConfig, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-        self.config = self.wanted = config
+        self.config = config
         self.environ, self.say = environ, say
         self.clock = SystemClock()
         self.signals = Signals(self.clock, reloads=True)
@@ -76,11 +76,18 @@ class _Daemon:
         self._left = config.duration_seconds
         self._totals: Totals | None = None  # of the metrics page, over all reloads; None: none served yet
 
-    def live(self) -> bool:
-        """Sample to the end, or until new settings are wanted: whether they are."""
-        with contextlib.ExitStack() as outer:
-            lock, writer = self._open()
-            outer.callback(lock.release)
+    def live(self, wanted: AgentConfig) -> bool:
+        """Sample to the end, or until new settings are wanted: whether they are. Where the database of those that are
+        `wanted` cannot be opened, the ones before stay."""
+        try:
+            lock, writer = _opened(wanted)
+            self.config = wanted
+        except StoreError as error:
+            if wanted is self.config:
+                raise
+            self.say(f"the new settings are not taken: {error}")
+            lock, writer = _opened(self.config)
+        with contextlib.closing(lock):
             with contextlib.closing(writer), contextlib.ExitStack() as stack:
                 self._sample(stack, lock, writer)
             reloads = self.signals.reload and not self.signals.stop and self.restart_reason is None
@@ -88,23 +95,6 @@ class _Daemon:
                 self.notifier.tell("STOPPING", "writing the last rollups")
                 roll_last(self.config.db, self.say)
         return reloads
-
-    def _open(self) -> tuple[InstanceLock, PatientWriter]:
-        """The database of the settings that are wanted; where it cannot be opened, that of the ones before."""
-        while True:
-            config = self.wanted
-            lock = InstanceLock(config.db, wait=self.signals.wait)
-            try:
-                writer = _writer(config, lock)
-            except StoreError as error:
-                lock.release()
-                if config is self.config:
-                    raise
-                self.say(f"the new settings are not taken: {error}")
-                self.wanted = self.config
-                continue
-            self.config = config
-            return lock, writer
 
     def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: PatientWriter) -> None:
         config, clock = self.config, self.clock
@@ -114,27 +104,9 @@ class _Daemon:
         )
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.close)
-        recorder = Recorder(
-            writer,
-            agent.node,
-            agent.survey,
-            attribution=agent.attribution,
-            resurvey=agent.resurvey,
-            bursts=agent.bursts,
-            ts=clock.now().wall_seconds,
-            page=self._serve_metrics(agent, stack),
-        )
-        supervisor = Supervisor(
-            clock,
-            self.notifier,
-            agent.driver,
-            lock,
-            store=writer,
-            server=self._listen(stack),
-            note=recorder.note,
-            say=self.say,
-            database=config.db,
-        )
+        recorder = Recorder(writer, agent, clock.now().wall_seconds, self._serve_metrics(agent, stack))
+        server = self._listen(stack)
+        supervisor = Supervisor(clock, self.notifier, agent.driver, lock, writer, server, recorder.note, self.say)
         writer.commit()
         opening = _opening(agent, config)
         self.say(opening)
@@ -189,12 +161,19 @@ class _Daemon:
         return server
 
 
-def _writer(config: AgentConfig, lock: InstanceLock) -> PatientWriter:
+def _opened(config: AgentConfig) -> tuple[InstanceLock, PatientWriter]:
+    """The right to write the database and its writer. Raises StoreError where waiting does not help."""
+    lock = InstanceLock(config.db)
+
     def opening() -> Writer:
         lock.take()
         return Writer.open(config.db, max_log_bytes=config.limits.log_bytes)
 
-    return PatientWriter(opening)
+    try:
+        return lock, PatientWriter(opening)
+    except StoreError:
+        lock.close()
+        raise
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:

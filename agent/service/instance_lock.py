@@ -21,8 +21,6 @@ from ...rules.base.errors import StoreError
 from ..store.database import SetAside, set_database_aside
 from ..store.disk_errors import opening_error
 
-WAIT_SECONDS = 15.0  # a predecessor that is being stopped writes its last ticks and rollups
-_POLL_SECONDS = 0.1
 _SIGKILL_BIT = 1 << 8  # SIGKILL is 9; bit n - 1 of the mask
 
 
@@ -42,27 +40,18 @@ class InstanceLock:
     ended by itself: the memory then has the time it began, so that it does not end by itself within the hour.
     """
 
-    def __init__(
-        self,
-        database: Path,
-        *,
-        procfs: Path = Path("/proc"),
-        now: Callable[[], float] = time.time,
-        wait: Callable[[float], bool] = lambda _: True,
-    ) -> None:
+    def __init__(self, database: Path, *, procfs: Path = Path("/proc"), now: Callable[[], float] = time.time) -> None:
         self.aside: SetAside | None = None
         self.memory = Holder(restarted_at=now())
-        self._database, self._procfs, self._now, self._wait = database, procfs, now, wait
+        self.database, self._procfs, self._now = database, procfs, now
         self._path = database.with_name(database.name + ".lock")
         self._descriptor = -1
 
     def take(self) -> None:
-        """Lock the database, where that is not done. The first call waits a little for an agent that is about to end,
-        by `wait`, which is given seconds and returns True where there is no time.
+        """Lock the database, where that is not done.
 
         Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may pass).
         """
-        left = WAIT_SECONDS
         while self._descriptor < 0:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
@@ -74,18 +63,15 @@ class InstanceLock:
                 self._descriptor = descriptor
                 until = self.memory.paused_until or holder.paused_until
                 self._remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
-                break
+                return
             os.close(descriptor)
-            if is_named and self.aside is None and is_wedged(self._procfs, holder.pid):
-                self._pass_over(holder)
-                continue
-            if left <= 0 or self._wait(_POLL_SECONDS):
+            if is_named and not is_wedged(self._procfs, holder.pid):
                 raise StoreError(
-                    f"Another agent (PID {holder.pid or 'unknown'}) writes {self._database}.",
+                    f"Another agent (PID {holder.pid or 'unknown'}) writes {self.database}.",
                     "Stop it, or name another file with --db.",
                 )
-            left -= _POLL_SECONDS
-        self._wait = lambda _: True  # the loop cannot wait for another agent
+            if is_named:
+                self._pass_over(holder)
 
     def note_restart(self, ts: float) -> bool:
         """Remember that we end by ourselves now, so that the next agent does not do so within the hour. Whether that
@@ -96,7 +82,7 @@ class InstanceLock:
         """Remember a pause (0.0: its end), so that a restart does not take up what was let go."""
         self._remember(paused_until=until)
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let go. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
         if self._descriptor >= 0:
             self._remember(pid=0)
@@ -115,9 +101,9 @@ class InstanceLock:
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, pid=0)))
-        if self._database.exists():
+        if self.database.exists():
             why = f"the agent that wrote it (PID {holder.pid}) hangs in the driver and cannot end"
-            self.aside = set_database_aside(self._database, why, "wedged", self._now())
+            self.aside = set_database_aside(self.database, why, "wedged", self._now())
 
 
 def is_wedged(procfs: Path, pid: int) -> bool:

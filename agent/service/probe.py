@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ..base.clock import Clock
+from ..base.clock import SystemClock
 from ..config import AgentConfig
 from ..model import WorkloadUse
 from ..sampler import MIN_SPACING_SECONDS, Sampled
@@ -31,7 +31,7 @@ class NodeProbe:
 
 
 def probe_node(
-    config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float, *, with_costs: bool = False
+    config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float, *, with_costs: bool = False
 ) -> NodeProbe:
     """Read every source twice, `seconds` apart: the second reading's rates cover that time.
 
@@ -51,7 +51,7 @@ def probe_node(
     return NodeProbe(agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses, costs)
 
 
-def measure_sources(sources: Iterable[Source], clock: Clock) -> dict[str, float]:
+def measure_sources(sources: Iterable[Source], clock: SystemClock) -> dict[str, float]:
     """CPU seconds of a reading, by source: the median of some, so that what the first ones set up does not count.
 
     The whole process's time counts, for the driver is read on a thread of its own. A source that fails has no cost.

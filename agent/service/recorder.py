@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..jobs.attribution import NodeAttribution
-from ..model import Absence, AgentStats, Node
+from ..model import Absence, AgentStats
 from ..sampler import Sampled, Survey
 from ..store.deferred_writer import PatientWriter
-from .bursts import Bursts
+from .assembly import Agent
 
 if TYPE_CHECKING:
     from .exporter_service import MetricsPage
@@ -20,37 +18,22 @@ _WITHOUT_PROCESSES_SECONDS = 15.0
 
 
 class Recorder:
-    """Keeps what the sampler reads in one node's database.
+    """Keeps what the sampler of `agent` reads in its node's database. `page`, where metrics are served, is told the same
+    things."""
 
-    `resurvey` gives a new survey where one is wanted (a port came up, a NIC appeared), or None; it is asked each tick.
-    `page`, where metrics are served, is told the same things.
-    """
-
-    def __init__(
-        self,
-        writer: PatientWriter,
-        node: Node,
-        survey: Survey,
-        *,
-        attribution: NodeAttribution,
-        resurvey: Callable[[], Survey | None],
-        bursts: Bursts,
-        ts: float,
-        page: MetricsPage | None = None,
-    ) -> None:
-        self._writer = writer
-        self._node_writer = writer.for_node(node, ts)
-        self._page = page
+    def __init__(self, writer: PatientWriter, agent: Agent, ts: float, page: MetricsPage | None = None) -> None:
+        self._writer, self._agent, self._page = writer, agent, page
+        self._node_writer = writer.for_node(agent.node, ts)
         self._totals = None if page is None else page.totals
-        self._attribution, self._resurvey, self._bursts = attribution, resurvey, bursts
+        self._attribution, self._bursts = agent.attribution, agent.bursts
         self._absences: frozenset[Absence] | None = None
         self._attributed_at = ts
-        self._announce(survey, ts)
+        self._announce(agent.survey, ts)
 
     def keep(self, sampled: Sampled) -> None:
         """Store one tick. What cannot be written waits in the writer; the fault is kept as an absence."""
         ts = sampled.tick.ts
-        survey = self._resurvey()
+        survey = self._agent.resurvey()
         if survey is not None:
             self._announce(survey, ts)
         if sampled.processes is not None:

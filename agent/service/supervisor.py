@@ -10,7 +10,6 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..base.clock import SystemClock
 from ..model import Absence
@@ -63,11 +62,6 @@ class Notifier:
             self._fed_at = monotonic_seconds
             self.tell("WATCHDOG")
 
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
 
 @dataclass(eq=False)
 class Supervisor:
@@ -84,7 +78,6 @@ class Supervisor:
     server: ControlServer | None
     note: Callable[[Absence, float], None]
     say: Callable[[str], None]
-    database: Path
     restart_reason: str | None = None
     _told: tuple[str, str] = ("", "")
     _refused_restart: bool = False
@@ -96,8 +89,8 @@ class Supervisor:
     def attend(self) -> None:
         now = self.clock.now()
         self.notifier.alive(now.monotonic_seconds)
-        while self.server is not None and (request := self.server.next_request()) is not None:
-            request.answer(self._answer(request.message))
+        if self.server is not None:
+            self.server.serve(self._answer)
         if self._paused and self.driver.paused_until is None:
             self._paused = False
             self.lock.note_pause(0.0)
@@ -127,24 +120,19 @@ class Supervisor:
         self.note(Absence("source", subject, "*", reason, detail), ts)
 
     def _tell(self) -> None:
-        """Say what changed about the driver and the database, and let systemd's status line hold both."""
+        """Say what changed about the driver and the database, and let systemd's status line hold what is wrong."""
         driver, store = self.driver.fault, self.store.fault
-        reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
-        if reasons == self._told:
-            return
         texts = (
-            f"no GPU is read ({driver.reason}): {driver.detail}" if driver else "the GPUs are read again",
-            f"nothing is written ({store.reason}): {store.detail} {store.remedy}"
-            if store
-            else "ticks are written again",
+            f"no GPU is read ({driver.reason}): {driver.detail}" if driver else "",
+            f"nothing is written ({store.reason}): {store.detail} {store.remedy}" if store else "",
         )
-        changed = [text for text, reason, told in zip(texts, reasons, self._told, strict=True) if reason != told]
-        for text in changed:
+        wells = ("the GPUs are read again", "ticks are written again")
+        news = [new or well for new, told, well in zip(texts, self._told, wells, strict=True) if new != told]
+        for text in news:
             self.say(text)
-        self.notifier.tell(
-            status="; ".join([text for text, reason in zip(texts, reasons, strict=True) if reason] or changed)
-        )
-        self._told = reasons
+        if news:
+            self.notifier.tell(status="; ".join([text for text in texts if text] or news))
+        self._told = texts
 
     def _look_at_driver(self, wall: float) -> None:
         """End by ourselves where only a new process can read the GPUs: as a last resort, and once an hour at most."""
@@ -196,6 +184,6 @@ class Supervisor:
             "store": store.reason if store else "writing",
             "store_detail": f"{store.detail} {store.remedy}" if store else "",
             "waiting_ticks": self.store.waiting_ticks,
-            "database": str(self.database),
+            "database": str(self.lock.database),
             "pid": os.getpid(),
         }

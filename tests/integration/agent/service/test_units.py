@@ -100,7 +100,6 @@ def test_the_datagrams_are_those_of_sd_notify(tmp_path: Path, abstract: bool) ->
         for second_of_loop in (0.0, 0.5, 0.9, 1.0, 1.5, 2.0):
             notifier.alive(second_of_loop)
         assert heard(listening) == ["WATCHDOG=1"] * 3
-        notifier.close()
 
 
 @pytest.mark.parametrize(
@@ -112,4 +111,3 @@ def test_a_watchdog_that_is_not_ours_is_not_fed(tmp_path: Path, environ: dict[st
         notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), **environ})
         notifier.alive(0.0)
         assert heard(listening) == []
-        notifier.close()

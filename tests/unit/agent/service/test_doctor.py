@@ -267,25 +267,17 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_predecessor_is_never_passed_over_and_waited_for(tmp_path: Path) -> None:
+def test_a_living_agent_is_never_passed_over_and_its_memory_goes_on(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
-    first = InstanceLock(database)
+    first, second = InstanceLock(database), InstanceLock(database)
     first.take()
     first.note_restart(123.0)
     first.note_pause(456.0)
-    slept: list[float] = []
-
-    def wait(seconds: float) -> bool:
-        slept.append(seconds)
-        if len(slept) == 3:
-            first.release()
-        return False
-
     with pytest.raises(StoreError, match=f"PID {os.getpid()}"):
-        InstanceLock(database).take()
-    second = InstanceLock(database, wait=wait)
+        second.take()
+    first.close()
     second.take()
-    assert len(slept) == 3 and second.aside is None and not list(tmp_path.glob("*wedged*"))
+    assert second.aside is None and not list(tmp_path.glob("*wedged*"))
     assert (second.memory.restarted_at, second.memory.paused_until) == (123.0, 456.0)
 
 
@@ -300,4 +292,3 @@ def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
     assert Notifier({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}).supervised
     notifier = Notifier({"NOTIFY_SOCKET": "@nobody-listens"})
     assert notifier.supervised
-    notifier.close()

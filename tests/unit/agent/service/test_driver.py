@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
@@ -16,7 +17,7 @@ from skuwise.agent.service.supervisor import Notifier, Supervisor
 from skuwise.tests.support.hanging_driver import Driver, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
 
-QUICK = Deadlines(read=0.1, open=30.0, pause=0.1, leave=0.1)
+QUICK = Deadlines(read=0.1, open=30.0, close=0.1)
 HUNG = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
 
 
@@ -71,11 +72,9 @@ def test_a_pause_waits_for_a_hung_driver_and_ends_by_itself(driver: Driver) -> N
     driver.answers.set()
     finish(thread)
     read(thread, 4)
-    finish(thread)
     assert driver.fault is not None and driver.fault.reason == "released"
-    assert reasons(read(thread, 101))
-    read(thread, 102.5)
-    finish(thread)
+    assert reasons(read(thread, 101)) == {("nvml", "paused"), ("GPU-1", "paused")}
+    assert reasons(read(thread, 102.5)) == {("nvml", "released"), ("GPU-1", "released")}  # it is being opened
     assert thread.paused_until is None and read(thread, 103).gpus
 
 
@@ -94,17 +93,14 @@ class Told:
         self.noted: list[Absence] = []
         self.lock = InstanceLock(folder / "node.db")
         self.lock.take()
+        notifier = Notifier({"NOTIFY_SOCKET": str(folder / "nobody")})
+        store: Any = Store()
         self.supervisor = Supervisor(
-            SystemClock(),
-            Notifier({"NOTIFY_SOCKET": str(folder / "nobody")}),
-            thread,
-            self.lock,
-            store=Store(),
-            server=server,
-            note=lambda absence, _: self.noted.append(absence),
-            say=self.said.append,
-            database=folder / "node.db",
+            SystemClock(), notifier, thread, self.lock, store, server, self.note, self.said.append
         )
+
+    def note(self, absence: Absence, ts: float) -> None:
+        self.noted.append(absence)
 
 
 def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, driver: Driver) -> None:
@@ -117,13 +113,13 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, 
     told.supervisor.attend()
     assert told.supervisor.restart_reason is not None
     assert [one.reason for one in told.noted] == ["self-restart"]
-    told.lock.release()
+    told.lock.close()
     again = Told(tmp_path, thread)
     again.supervisor.attend()
     again.supervisor.attend()
     assert again.supervisor.restart_reason is None
     assert sum("within the last hour" in line for line in again.said) == 1
-    again.lock.release()
+    again.lock.close()
 
 
 class Host:
