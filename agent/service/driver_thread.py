@@ -44,7 +44,7 @@ class Deadlines:
 
     read: float = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred
     open: float = 20.0  # without persistence mode it wakes every GPU, some seconds each on a node of eight
-    close: float = 1.5  # a wait for events, which ends first, lasts a second
+    close: float = 1.3  # a wait for events, which ends first, lasts a second
     retry: float = 60.0  # a driver that comes up late is taken up within this
 
 

@@ -18,7 +18,7 @@ _WITHOUT_PROCESSES_SECONDS = 15.0
 
 
 class Recorder:
-    """Keeps what the sampler of `agent` reads in its node's database. `page`, where metrics are served, is told the same
+    """Keeps what the sampler of `agent` reads in its database. `page`, where metrics are served, is told the same
     things."""
 
     def __init__(self, writer: PatientWriter, agent: Agent, ts: float, page: MetricsPage | None = None) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
 import pytest
+from skuwise.agent.base.clock import Signals, SystemClock
 from skuwise.agent.model import AgentStats, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of, even_grid
@@ -149,7 +152,17 @@ def test_a_slow_source_is_waited_for_last_and_keeps_its_rank() -> None:
     assert tick.gpus["GPU-1"]["sm_active"] == 0.5
 
 
-def signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:
+def test_a_signal_ends_every_wait_whichever_thread_takes_it() -> None:
+    signals = Signals(SystemClock())
+    taker = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+    taker.start()
+    assert signals.wait(600.0) and signals.wait(600.0) and not signals.reload
+    signals.close()
+    taker.join()
+    assert signal.getsignal(signal.SIGTERM) != signals._note
+
+
+def step_signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:
     """Work for 60 % of each step."""
     return 0.9 if (t / step_seconds + phase) % 1.0 < 0.6 else 0.02
 
@@ -163,7 +176,7 @@ def readings(
     while start < 100.0 + seconds:
         end = start + spacing + rng.uniform(0.0, jitter)
         points = [start + (end - start) * (i + 0.5) / 20 for i in range(20)]
-        busy = sum(signal(step_seconds, t) for t in points) / 20
+        busy = sum(step_signal(step_seconds, t) for t in points) / 20
         values = {"sm_active": busy, "tensor_active": busy * 0.7, "dram_active": 0.4}
         values |= {"nvlink_rx_bytes_per_second": 1e9 * (1 - busy), "nvlink_tx_bytes_per_second": 2e9 * (1 - busy)}
         made.append(BurstReading(end, end - start, values, 5e9 * busy))

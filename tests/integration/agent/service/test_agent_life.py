@@ -68,6 +68,25 @@ def test_a_hung_driver_makes_the_gpus_absent_and_the_rest_goes_on(start: Start) 
     assert len(agent.rows("SELECT 1 FROM fabric_samples WHERE tx_bytes_per_second IS NOT NULL LIMIT 10")) == 10
 
 
+@pytest.mark.parametrize(
+    ("call", "hangs"),
+    [
+        ("nvmlInitWithFlags", "600000"),
+        ("nvmlDeviceGetName", "600000"),
+        ("nvmlDeviceGetComputeRunningProcesses_v3", "0 3:600000"),
+        ("nvmlShutdown", "600000"),
+    ],
+)
+def test_the_agent_ends_whatever_call_hangs(start: Start, call: str, hangs: str) -> None:
+    agent = start(f"{GPUS}[system]\ndelay_ms.{call} = {hangs}\n")
+    if hangs.startswith("0"):
+        agent.said("driver-hung")
+    elif call == "nvmlShutdown":
+        agent.said("2 GPUs")
+    until(agent.db.with_name("node.db.lock").exists)  # it listens to signals from before it has its lock
+    assert agent.stop() == 0
+
+
 def test_a_driver_that_answers_again_is_read_again_and_the_late_reading_is_dropped(start: Start) -> None:
     agent = start(GPUS + "delay_ms.nvmlDeviceGetUtilizationRates = 0 5:2500 6:0\n", stepped=True)
     agent.said("2 GPUs")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from skuwise.agent.service.control import ControlServer
 from skuwise.agent.service.driver_thread import Deadlines, DriverThread
 from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.service.supervisor import Notifier, Supervisor
+from skuwise.agent.service.timetable import every, run_jobs
 from skuwise.tests.support.hanging_driver import Driver, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
 
@@ -120,6 +123,46 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, 
     assert again.supervisor.restart_reason is None
     assert sum("within the last hour" in line for line in again.said) == 1
     again.lock.close()
+
+
+def test_a_burst_that_hangs_is_late_for_the_loop_and_is_not_waited_for_at_the_end(driver: Driver) -> None:
+    thread = opened(driver)
+    driver.answers.clear()
+    job = thread.burst(driver.answers.wait)
+    assert reasons(read(thread, 1)) == HUNG and not job.done.is_set()
+    thread.close()
+    assert driver.reads == 0
+    driver.answers.set()
+    assert job.done.wait(60) and job.result is True
+
+
+class Wall(threading.Event):
+    """A wall clock that a wait moves, and that is set back by an hour at 200; it ends at 4000."""
+
+    seconds, was_set = 50.0, False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds += timeout or 0.0
+        if self.seconds >= 200 and not self.was_set:
+            self.seconds, self.was_set = self.seconds - 3600.0, True
+        return self.seconds >= 4000
+
+
+def test_jobs_run_at_their_times_and_go_on_after_one_that_fails_and_a_clock_that_is_set() -> None:
+    wall, ran, said = Wall(), list[tuple[str, float]](), list[str]()
+
+    def fail() -> None:
+        raise ValueError("no")
+
+    jobs = [(lambda: ran.append(("minute", wall.seconds)), every(60, 17)), (fail, every(3600))]
+    run_jobs(
+        [*jobs, (lambda: ran.append(("hour", wall.seconds)), every(3600, 47))], wall, said.append, lambda: wall.seconds
+    )
+    minutes = [at for name, at in ran if name == "minute"]
+    assert minutes[:3] == [77, 137, 197] and minutes[3] < -3300 and minutes[-1] == 3977
+    assert {round(b - a) for a, b in pairwise(minutes[3:])} == {60}
+    assert [at for name, at in ran if name == "hour"] == [47, 3647]
+    assert said == ["a job failed with ValueError: no"] * 2
 
 
 class Host:
