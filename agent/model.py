@@ -168,11 +168,15 @@ class Capability:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a source found when it looked once: devices, and what it can read of them."""
+    """What a source found when it looked once: devices, and what it can read of them.
+
+    `unnamed_gpus`: how many GPUs the driver counts that are not in `gpus`, because they do not answer (yet).
+    """
 
     gpus: tuple[Gpu, ...] = ()
     ports: tuple[FabricPort, ...] = ()
     capabilities: tuple[Capability, ...] = ()
+    unnamed_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)

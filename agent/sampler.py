@@ -13,8 +13,6 @@ from .model import (
     AgentStats,
     Capability,
     Event,
-    FabricPort,
-    Gpu,
     GpuProcess,
     Instant,
     Node,
@@ -44,12 +42,9 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Probe):
     """What all sources found when they looked once. `node`: what the node is now, where that was looked at again."""
 
-    gpus: tuple[Gpu, ...]
-    ports: tuple[FabricPort, ...]
-    capabilities: tuple[Capability, ...]
     node: Node | None = None
 
 
@@ -82,6 +77,7 @@ class Sampler:
             gpus=tuple(gpu for probe in probes for gpu in probe.gpus),
             ports=tuple(port for probe in probes for port in probe.ports),
             capabilities=tuple(line for probe in probes for line in probe.capabilities),
+            unnamed_gpus=sum(probe.unnamed_gpus for probe in probes),
         )
 
     def prime(self, instant: Instant) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from ..model import Absence, Capability, Gpu, Instant, Reading
@@ -31,8 +31,7 @@ _MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
 _SOURCE = "gpm"  # the source whose metrics a burst reads
 _SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
 
-_Pass = Mapping[str, tuple[Instant, Mapping[str, float]]]
-_Traffic = tuple[int, float]  # how many compute ports said what they carried, and the sum, in bytes per second
+_Pass = dict[str, tuple[Instant, Mapping[str, float]]]
 
 
 class Bursts:
@@ -56,15 +55,18 @@ class Bursts:
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
         self.absences: frozenset[Absence] = frozenset()
 
-    def run(self) -> tuple[Burst, ...]:
+    def run(self) -> list[Burst]:
         """One burst, now: what it told of each GPU. Empty where it could not be taken or was ended early."""
         if self._job is not None and not self._job.done.is_set():
-            return ()  # the driver still holds what the last burst asked for
+            return []  # the driver still holds what the last burst asked for
         try:
+            self._fabric.probe()
+            self._fabric.keep_only("compute")
             taken = self._take()
         finally:
             self._fabric.close()  # descriptors are not held for five minutes
-        bursts = tuple(_bursts(*taken)) if taken is not None else ()
+        ts = self._now().wall_seconds
+        bursts = [one for uuid in sorted(taken) if (one := burst_of(uuid, ts, taken[uuid])) is not None]
         self._done.extend(bursts)
         return bursts
 
@@ -80,49 +82,54 @@ class Bursts:
         """End a burst that runs, and take no other."""
         self._stopped.set()
 
-    def _take(self) -> tuple[float, list[_Pass], list[_Traffic]] | None:
-        """All readings of a burst and when it ended (Unix seconds); None where it was ended early."""
-        self._fabric.probe()
-        self._fabric.keep_only("compute")
-        passes: list[_Pass] = []
-        traffic: list[_Traffic] = []
+    def _take(self) -> dict[str, list[BurstReading]]:
+        """All readings of a burst by GPU; none where it was ended early."""
+        readings: dict[str, list[BurstReading]] = {}
+        ended: dict[str, float] = {}  # when each GPU was last read, in monotonic seconds
+        most = 1
         start = self._now().monotonic_seconds
         while True:
-            values: dict[str, tuple[Instant, Mapping[str, float]]] = {}
-            job = self._job = self._driver.burst(lambda values=values: self._read(values))
-            traffic.append(_traffic(self._fabric.read(self._now())))
+            told: _Pass = {}
+            job = self._job = self._driver.burst(lambda told=told: self._read(told))
+            ports, bytes_per_second = _traffic(self._fabric.read(self._now()))
+            # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
+            most = max(most, ports)
             if not job.done.wait(PASS_SECONDS):
-                return None  # the driver hangs
+                return {}  # the driver hangs
+            if isinstance(job.result, Exception):
+                raise job.result
             absent = job.result
-            if isinstance(absent, Exception):
-                raise absent
             assert isinstance(absent, frozenset)
-            if not values and not absent:
-                return None  # no session is open
-            passes.append(values)
-            ended = self._now()
-            if ended.monotonic_seconds - start >= self._seconds:
-                self.absences = _why_none(passes, absent)
-                return ended.wall_seconds, passes, traffic
+            if not told and not absent:
+                return {}  # no session is open
+            for uuid, (instant, values) in told.items():
+                before, end = ended.get(uuid), instant.monotonic_seconds
+                ended[uuid] = end
+                if before is not None:
+                    carried = bytes_per_second if ports == most else None
+                    readings.setdefault(uuid, []).append(BurstReading(end, end - before, values, carried))
+            if self._now().monotonic_seconds - start >= self._seconds:
+                self.absences = _why_none(absent, ended)
+                return readings
             # From the end of one pass to the start of the next, so that every GPU's samples are far enough apart
             # also where a tick came between.
             if self._stopped.wait(MIN_SPACING_SECONDS):
-                return None
+                return {}
 
-    def _read(self, values: dict[str, tuple[Instant, Mapping[str, float]]]) -> frozenset[Absence]:
+    def _read(self, told: _Pass) -> frozenset[Absence]:
         """One reading of every GPU, each at its own instant; runs on the driver's thread. Returns the absences."""
         each = self._reader.each(self._now)
         while True:
             try:
-                uuid, instant, read = next(each)
+                uuid, instant, values = next(each)
             except StopIteration as end:
                 return end.value
-            if read:
-                values[uuid] = instant, read
+            if values:
+                told[uuid] = instant, values
 
 
-def _traffic(reading: Reading) -> _Traffic:
-    """As the rollups have it: the larger direction of each compute port, summed."""
+def _traffic(reading: Reading) -> tuple[int, float]:
+    """How many ports said what they carried, and as the rollups have it the sum of their larger directions."""
     told = [
         max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
         for values in reading.fabric.values()
@@ -131,29 +138,8 @@ def _traffic(reading: Reading) -> _Traffic:
     return len(told), sum(told)
 
 
-def _bursts(ts: float, passes: Sequence[_Pass], traffic: Sequence[_Traffic]) -> Iterator[Burst]:
-    # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
-    most = max((ports for ports, _ in traffic), default=0)
-    fabric = [carried if ports == most and most else None for ports, carried in traffic]
-    for uuid in sorted({uuid for one in passes for uuid in one}):
-        readings: list[BurstReading] = []
-        before: float | None = None
-        for one, bytes_per_second in zip(passes, fabric, strict=True):
-            if uuid not in one:
-                continue
-            instant, values = one[uuid]
-            end = instant.monotonic_seconds
-            if before is not None:
-                readings.append(BurstReading(end, end - before, values, bytes_per_second))
-            before = end
-        burst = burst_of(uuid, ts, readings)
-        if burst is not None:
-            yield burst
-
-
-def _why_none(passes: Sequence[_Pass], absent: Iterable[Absence]) -> frozenset[Absence]:
+def _why_none(absent: Iterable[Absence], read: Collection[str]) -> frozenset[Absence]:
     """For each GPU of which nothing was read in the whole burst: why, as the last reading has it."""
-    read = {uuid for one in passes for uuid in one}
     reasons = {one.subject: one for one in absent if one.metric in ("*", "sm_active") and one.subject not in read}
     return frozenset(replace(one, scope="gpu", subject=uuid, metric=METRIC) for uuid, one in reasons.items())
 

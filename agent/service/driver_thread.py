@@ -99,7 +99,7 @@ class DriverThread:
         self._reading: Job | None = None  # the same, where it is this tick's
         self._stale = False  # an answer came too late: what is read next has no sound start to count from
         self._retry_at = self._look_at = 0.0
-        self._probe = Probe()
+        self._probe: Probe = Probe()
         self._changed: str | None = None  # the driver's version now, where it is not the one that was opened
         threading.Thread(target=self._work, name=self.name, daemon=True).start()  # dies with the process, stuck or not
 
@@ -251,9 +251,9 @@ class DriverThread:
     def _look(self, instant: Instant) -> None:
         """Open the driver, where it is not open, and see what is there."""
         self.driver.open(instant)
-        survey = self._inner.probe()
+        found = self._inner.probe()
         if self.driver.fault is None or not self._probe.gpus:
-            self._probe = Probe(gpus=survey.gpus, ports=survey.ports, capabilities=survey.capabilities)
+            self._probe = found
         self.wants_probe = self.driver.fault is None
 
     def _look_for_a_change(self) -> None:

@@ -1,7 +1,7 @@
 """What every source is (probed once, read each tick, closed at the end), and how the agent is told of one.
 
-A source of existing metrics is a module with a `SourceSpec` and a line in `agent/sources/registry.py`. A GPU vendor is
-more than a source: see `agent/sources/gpu_backend.py`.
+A source of existing metrics is a module with a `SourceSpec` and a line in `agent/sources/registry.py`. The GPU
+driver is more than a source: see `agent/sources/nvidia_driver.py`.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class GpmSource(GpuReader):
     def each(
         self, now: Callable[[], Instant]
     ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
-        """As `read`, for bursts (`BurstReader`)."""
+        """As `read`, for bursts: one GPU a step, each at its own instant. Returns the absences."""
         devices = self._session.current(now())
         self._free_others({device.uuid for device in devices})
         for device in devices:

@@ -1,4 +1,4 @@
-"""One session of NVML and all that reads it, as the guard wants a driver (`gpu_backend.GpuDriver`)."""
+"""One session of NVML and all that reads it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The sources of metrics that the agent has, the best first: where two tell the same of a device, the earlier counts.
 
-GPU drivers come before all of them (`gpu_backends.py`).
+The GPU driver comes before all of them (`nvidia_driver.py`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from skuwise.agent.model import Instant
 from skuwise.agent.sources import gpm, nvml_fields
 from skuwise.agent.sources import nvml_gauges as gauges
 from skuwise.agent.sources.base import METRIC_NAMES, SourceContext, SourceSpec
-from skuwise.agent.sources.gpu_backends import GPU_BACKENDS
+from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 from skuwise.agent.sources.nvml_errors import fault_of
 from skuwise.agent.sources.nvml_fields import FieldBlock
 from skuwise.agent.sources.registry import SOURCES
@@ -123,7 +123,8 @@ SPEC = {"name": "toy", "metrics": ["cpu_util"], "needs": "a toy", "remedy": "Get
 
 
 def test_every_source_has_a_name_of_its_own_and_bears_it() -> None:
-    names = [spec.name for spec in SOURCES] + [name for one in GPU_BACKENDS for name in one.sources]
+    driver = NvidiaDriver(1.0, 10.0)
+    names = [one.name for one in (*SOURCES, *driver.sources, *driver.beside)]
     assert len(names) == len(set(names)) > 5
     config = AgentConfig(sysfs=Path("/nonexistent"), procfs=Path("/nonexistent"))
     context = SourceContext(config)
@@ -132,8 +133,6 @@ def test_every_source_has_a_name_of_its_own_and_bears_it() -> None:
         assert source is not None and source.name == spec.name
         assert {line.metric for line in source.probe().capabilities} <= METRIC_NAMES | {"*"}
         source.close()
-    for backend in GPU_BACKENDS:
-        assert tuple(source.name for source in backend.connect(config).sources) == backend.sources
 
 
 def test_what_cannot_be_built_says_what_it_needs_and_reads_nothing() -> None:
