@@ -49,7 +49,7 @@ class Bursts:
     ) -> None:
         self._driver, self._fabric, self._now = driver, fabric, now
         self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
-        self._node, self.every_seconds, self._seconds = node, every_seconds, seconds
+        self.node, self.every_seconds, self._seconds = node, every_seconds, seconds
         self._job: Job | None = None  # what the driver was asked last
         self._stopped = threading.Event()
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
@@ -69,10 +69,6 @@ class Bursts:
         bursts = [one for uuid in sorted(taken) if (one := burst_of(uuid, ts, taken[uuid])) is not None]
         self._done.extend(bursts)
         return bursts
-
-    def next_start(self, now: float) -> float:
-        """When the next burst after `now` begins (both Unix seconds)."""
-        return next_start(self._node, now, self.every_seconds)
 
     def take(self) -> list[Burst]:
         """The bursts that were done since this was last asked."""

@@ -88,12 +88,9 @@ def ask(path: Path, message: Message) -> Message:
     except PermissionError as error:
         remedy = "Run as root, or add this user to the agent's group (skuwise)."
         raise SkuwiseError(f"{path} may not be written by this user.", remedy) from error
-    except OSError as error:
-        why = error.strerror or "it does not answer in time"
+    except (OSError, ValueError) as error:
+        why = "it does not answer in time, or not as an agent does"
         raise SkuwiseError(f"The agent at {path} cannot be asked: {why}.", "See the agent's log.") from error
-    except (ValueError, RecursionError) as error:
-        remedy = "Name the agent's socket (--socket)."
-        raise SkuwiseError(f"What listens on {path} does not answer as an agent does.", remedy) from error
     if not isinstance(answer, dict) or not answer.get("ok"):
         said = answer.get("error") if isinstance(answer, dict) else None
         raise SkuwiseError(f"The agent at {path} refused: {said or 'no reason given'}", "See the agent's log.")

@@ -38,16 +38,6 @@ HUNG = Fault(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Deadlines:
-    """How long the loop waits for the driver, in seconds."""
-
-    read: float = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred
-    open: float = 20.0  # without persistence mode it wakes every GPU, some seconds each on a node of eight
-    close: float = 1.3  # a wait for events, which ends first, lasts a second
-    retry: float = 60.0  # a driver that comes up late is taken up within this
-
-
 @dataclass(slots=True, eq=False)
 class Job:
     """Calls of the driver that may take `seconds`. `result` (or what was raised) holds once it is `done`.
@@ -76,6 +66,11 @@ class DriverThread:
     """
 
     name = "nvml"
+    # How long the loop waits for the driver.
+    read_seconds = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred
+    open_seconds = 20.0  # without persistence mode it wakes every GPU, some seconds each on a node of eight
+    close_seconds = 1.3  # a wait for events, which ends first, lasts a second
+    retry_seconds = 60.0  # a driver that comes up late, or was changed, is seen within this
 
     def __init__(
         self,
@@ -85,7 +80,6 @@ class DriverThread:
         *,
         sysfs: Path = Path("/sys"),
         stopped: Callable[[], bool] = lambda: False,
-        deadlines: Deadlines | None = None,
     ) -> None:
         self.driver = driver
         self.wants_probe = False
@@ -93,7 +87,6 @@ class DriverThread:
         self._inner = Sampler(driver.sources, interval_seconds, max_gap_seconds)
         self._version_file = sysfs / "module/nvidia/version"
         self._stopped = stopped
-        self._limits = deadlines or Deadlines()
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._job: Job | None = None  # the loop's, which is outstanding
         self._reading: Job | None = None  # the same, where it is this tick's
@@ -144,12 +137,12 @@ class DriverThread:
     def close(self) -> None:
         """Let go of the driver, where it lets us."""
         if self._is_free():
-            self._start(self._inner.close).done.wait(self._limits.close)
+            self._start(self._inner.close).done.wait(self.close_seconds)
 
     def pause(self, instant: Instant, seconds: float) -> bool:
         """Let go of the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
         self.paused_until = instant.monotonic_seconds + seconds
-        return self._is_free() and self._start(lambda: self._tick(instant)).done.wait(self._limits.close)
+        return self._is_free() and self._start(lambda: self._tick(instant)).done.wait(self.close_seconds)
 
     def resume(self) -> None:
         """End the pause; the next reading takes the GPUs up again."""
@@ -188,7 +181,7 @@ class DriverThread:
 
     def _start(self, call: Callable[[], object]) -> Job:
         before = self.driver.fault
-        self._job = Job(call, self._limits.read if before is None else self._limits.open, before)
+        self._job = Job(call, self.read_seconds if before is None else self.open_seconds, before)
         self._jobs.put(self._job)
         return self._job
 
@@ -213,7 +206,7 @@ class DriverThread:
 
     def burst(self, call: Callable[[], object]) -> Job:
         """Call the driver for a burst. From any thread; the job waits for its turn as the loop's do."""
-        job = Job(call, self._limits.read)
+        job = Job(call, self.read_seconds)
         self._jobs.put(job)
         return job
 
@@ -235,17 +228,17 @@ class DriverThread:
             return PAUSED
         if fault is not None:
             if now >= self._retry_at:
-                self._retry_at = now + self._limits.retry
+                self._retry_at = now + self.retry_seconds
                 self._look(instant)
             return fault  # opening takes time: the first reading is the next tick's
         if self._inner.wants_probe:
             self._look(instant)
         if now >= self._look_at:
-            self._look_at = now + self._limits.retry
+            self._look_at = now + self.retry_seconds
             self._look_for_a_change()
         sampled = self._inner.sample(instant)
         if self.driver.fault is not None:
-            self._retry_at = now + self._limits.retry
+            self._retry_at = now + self.retry_seconds
         return sampled
 
     def _look(self, instant: Instant) -> None:

@@ -62,7 +62,7 @@ class InstanceLock:
             if is_locked and is_named:
                 self._descriptor = descriptor
                 until = self.memory.paused_until or holder.paused_until
-                self._remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
+                self.remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
                 return
             os.close(descriptor)
             if is_named and not is_wedged(self._procfs, holder.pid):
@@ -73,23 +73,16 @@ class InstanceLock:
             if is_named:
                 self._pass_over(holder)
 
-    def note_restart(self, ts: float) -> bool:
-        """Remember that we end by ourselves now, so that the next agent does not do so within the hour. Whether that
-        could be written down."""
-        return self._remember(restarted_at=ts)
-
-    def note_pause(self, until: float) -> None:
-        """Remember a pause (0.0: its end), so that a restart does not take up what was let go."""
-        self._remember(paused_until=until)
-
     def close(self) -> None:
         """Let go. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
         if self._descriptor >= 0:
-            self._remember(pid=0)
+            self.remember(pid=0)
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _remember(self, **changes: float) -> bool:
+    def remember(self, **changes: float) -> bool:
+        """Note for the agent after this one: that we end by ourselves now, or until when it is paused (0.0: no more).
+        Whether that could be written down."""
         self.memory = msgspec.structs.replace(self.memory, **changes)
         try:
             return os.pwrite(self._descriptor, msgspec.json.encode(self.memory).ljust(256), 0) > 0

@@ -93,7 +93,7 @@ class Supervisor:
             self.server.serve(self._answer)
         if self._paused and self.driver.paused_until is None:
             self._paused = False
-            self.lock.note_pause(0.0)
+            self.lock.remember(paused_until=0.0)
             self.say("the pause is over: taking up the GPUs again")
         self._tell()
         self._look_at_driver(now.wall_seconds)
@@ -142,7 +142,7 @@ class Supervisor:
             return
         lately = 0 <= wall - self.lock.memory.restarted_at < RESTART_EVERY_SECONDS
         # What cannot be written down would be done again a minute after the restart.
-        if self.notifier.supervised and not lately and self.lock.note_restart(wall):
+        if self.notifier.supervised and not lately and self.lock.remember(restarted_at=wall):
             self._event(self.driver.name, "self-restart", f"{reason} The agent restarted itself.", wall)
             self.say(f"{reason} Stopping for a restart")
             self.restart_reason = reason
@@ -165,7 +165,7 @@ class Supervisor:
             now = self.clock.now()
             free = self.driver.pause(now, float(seconds))
             self._paused = True
-            self.lock.note_pause(now.wall_seconds + seconds)
+            self.lock.remember(paused_until=now.wall_seconds + seconds)
             return {**self._status(), "released": free}
         elif command != "status":
             return {"ok": False, "error": "The agent knows pause, resume and status."}

@@ -16,7 +16,7 @@ from ..base.self_command import child_command
 from ..store.prune_main import arguments_for
 from ..store.rollups import RollupJob
 from ..store.wal import checkpoint
-from .bursts import Bursts
+from .bursts import Bursts, next_start
 
 # How long a wait lasts at most before the wall clock is asked again: it may be set while nobody looks.
 _LOOK_SECONDS = 30.0
@@ -85,7 +85,7 @@ def start_jobs(db: Path, say: Callable[[str], None], bursts: Bursts, limits: Lim
         ]
     ]
     if bursts.every_seconds > 0:  # a burst takes seconds and must be on time: it does not wait for the rollups
-        tables.append([(bursts.run, bursts.next_start)])
+        tables.append([(bursts.run, partial(next_start, bursts.node, every_seconds=bursts.every_seconds))])
     threads = [threading.Thread(target=run_jobs, args=(table, stopped, say), daemon=True) for table in tables]
     for thread in threads:
         thread.start()

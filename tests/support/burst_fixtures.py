@@ -17,7 +17,7 @@ from pathlib import Path
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant, Reading
 from skuwise.agent.service.bursts import MAX_GAP_SECONDS, Bursts
-from skuwise.agent.service.driver_thread import Deadlines, DriverThread
+from skuwise.agent.service.driver_thread import DriverThread
 from skuwise.agent.sources.infiniband import InfinibandSource
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 
@@ -66,7 +66,8 @@ class Ticking(threading.Thread):
 def main() -> None:
     sysfs = Path(sys.argv[1])
     nvidia = NvidiaDriver(TICK_SECONDS, 10.0)
-    driver = DriverThread(nvidia, TICK_SECONDS, 10.0, sysfs=sysfs, deadlines=Deadlines(read=0.3))
+    driver = DriverThread(nvidia, TICK_SECONDS, 10.0, sysfs=sysfs)
+    driver.read_seconds = 0.3
     clock = SystemClock()
     driver.open(clock.now())
     ticking = Ticking(driver, sysfs, clock.now().monotonic_seconds)

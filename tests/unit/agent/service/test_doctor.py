@@ -271,8 +271,7 @@ def test_a_living_agent_is_never_passed_over_and_its_memory_goes_on(tmp_path: Pa
     database = tmp_path / "node.db"
     first, second = InstanceLock(database), InstanceLock(database)
     first.take()
-    first.note_restart(123.0)
-    first.note_pause(456.0)
+    first.remember(restarted_at=123.0, paused_until=456.0)
     with pytest.raises(StoreError, match=f"PID {os.getpid()}"):
         second.take()
     first.close()

@@ -13,14 +13,13 @@ from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Absence, Instant, Probe, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
-from skuwise.agent.service.driver_thread import Deadlines, DriverThread
+from skuwise.agent.service.driver_thread import DriverThread
 from skuwise.agent.service.instance_lock import InstanceLock
 from skuwise.agent.service.supervisor import Notifier, Supervisor
 from skuwise.agent.service.timetable import every, run_jobs
 from skuwise.tests.support.hanging_driver import Driver, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
 
-QUICK = Deadlines(read=0.1, open=30.0, close=0.1)
 HUNG = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
 
 
@@ -32,7 +31,8 @@ def driver() -> Iterator[Driver]:
 
 
 def opened(driver: Driver) -> DriverThread:
-    thread = DriverThread(driver, 1.0, 10.0, sysfs=Path("/nonexistent"), deadlines=QUICK)  # type: ignore[arg-type]
+    thread = DriverThread(driver, 1.0, 10.0, sysfs=Path("/nonexistent"))  # type: ignore[arg-type]
+    thread.read_seconds = thread.close_seconds = 0.1
     thread.open(at(0))
     return thread
 
