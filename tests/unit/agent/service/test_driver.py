@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.base.clock import SystemClock
-from skuwise.agent.model import Absence, Instant, Probe, Reading
+from skuwise.agent.model import Absence, Reading
 from skuwise.agent.sampler import Sampled, Sampler, run_loop
 from skuwise.agent.service.control import ControlServer
 from skuwise.agent.service.driver_thread import DriverThread
@@ -19,6 +19,7 @@ from skuwise.agent.service.supervisor import Notifier, Supervisor
 from skuwise.agent.service.timetable import every, run_jobs
 from skuwise.tests.support.hanging_driver import Driver, at, reasons
 from skuwise.tests.support.stepped_clock import SteppedClock
+from skuwise.tests.unit.agent.test_sampler import Steady
 
 HUNG = {("nvml", "driver-hung"), ("GPU-1", "driver-hung")}
 
@@ -165,29 +166,10 @@ def test_jobs_run_at_their_times_and_go_on_after_one_that_fails_and_a_clock_that
     assert said == ["a job failed with ValueError: no"] * 2
 
 
-class Host:
-    """A source beside the driver: at which instants it was read."""
-
-    name = "host"
-
-    def __init__(self) -> None:
-        self.read_at: list[float] = []
-
-    def probe(self) -> Probe:
-        return Probe()
-
-    def read(self, instant: Instant) -> Reading:
-        self.read_at.append(instant.monotonic_seconds)
-        return Reading(host={"cpu_util": 0.5})
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
 @pytest.mark.parametrize("after", [None, 0, 3])
 def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: int | None) -> None:
     """`after` so many ticks; 0: at the very first reading, which is thrown away; None: never."""
-    thread, host, kept = opened(driver), Host(), list[Sampled]()
+    thread, host, kept = opened(driver), Steady("host"), list[Sampled]()
 
     def keep(sampled: Sampled) -> None:
         kept.append(sampled)
@@ -198,7 +180,7 @@ def test_a_driver_that_hangs_costs_no_tick_of_the_others(driver: Driver, after: 
         driver.answers.clear()
     sampler, clock = Sampler([thread, host], 1.0, 10.0), SteppedClock(1.8e9)
     run_loop(sampler, clock, keep, lambda _: None, duration_seconds=6.0)
-    assert host.read_at == [float(n) for n in range(7)]  # each tick once, the first one to count from
+    assert host.order == ["read host"] * 7  # each tick once, the first one to count from
     assert {one.tick.interval_seconds for one in kept} == {1.0}
     whole = 6 if after is None else after
     assert [bool(one.tick.gpus) for one in kept] == [number < whole for number in range(6)]
