@@ -235,7 +235,10 @@ class DriverThread:
             self._look(instant)
         if now >= self._look_at:
             self._look_at = now + self.retry_seconds
-            self._look_for_a_change()
+            # Where the kernel's module is another than the one whose library we hold, only a new process can read it.
+            with contextlib.suppress(OSError):
+                version = self._version_file.read_text(encoding="ascii", errors="replace").strip()[:64]
+                self._changed = version if version and self.driver.version not in (None, version) else None
         sampled = self._inner.sample(instant)
         if self.driver.fault is not None:
             self._retry_at = now + self.retry_seconds
@@ -248,10 +251,3 @@ class DriverThread:
         if self.driver.fault is None or not self._probe.gpus:
             self._probe = found
         self.wants_probe = self.driver.fault is None
-
-    def _look_for_a_change(self) -> None:
-        """Whether the kernel's module is another than the one whose library we hold: only a new process can read it."""
-        with contextlib.suppress(OSError):
-            version = self._version_file.read_text(encoding="ascii", errors="replace").strip()[:64]
-            if version and self.driver.version and version != self.driver.version:
-                self._changed = version
