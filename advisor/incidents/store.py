@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sqlite_utils import Database
 
-from ...agent.store.bounds import Bounds, bounds_of
+from ...agent.store.reader import Bounds, bounds_of
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import quoted
 from ..core.incident_types import Incident, IncidentEvent

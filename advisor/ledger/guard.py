@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...agent.store.bounds import Bounds, Meter, bounds_of, disk_bytes, hold
+from ...agent.store.reader import Bounds, Meter, bounds_of, disk_bytes, hold
 from ...rules.base.quantities import YEAR_10000
 from ...rules.base.sanitize import clean
 from ..core.codec import strict_json

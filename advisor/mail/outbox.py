@@ -19,7 +19,7 @@ from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from ...agent.model import Instant
-from ...agent.store.bounds import Bounds, bounds_of, disk_bytes
+from ...agent.store.reader import Bounds, bounds_of, disk_bytes
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ..ledger.file.files import begin_file, check_place, locked
 from ..ledger.file.paths import default_ledgers

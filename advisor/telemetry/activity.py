@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from ...agent.jobs.ids import workload_id
-from ...agent.store import queries
 from ..core.formatting import counted
 from ..core.frame import Frame, Window
 from ..core.scalars import records, text
+from . import queries
 from .resolution import MINUTE, concat
 
 Floats = npt.NDArray[np.float64]

@@ -18,11 +18,11 @@ import pandas as pd
 from ...agent.base.slurm_job import SlurmJob
 from ...agent.jobs.ids import series_id, slurm_parts, workload_id
 from ...agent.slurm_jobs.choice import is_of_cluster, job_nodes
-from ...agent.store import queries
 from ...agent.store.slurm_rows import short_name
 from ..core.coded_text import coded
 from ..core.frame import Frame
 from ..core.scalars import Record, records, text
+from . import queries
 
 SLURM = "slurm"
 # The prolog runs before a job's first sample and the epilog after its last; a scan or a scrape lies between.

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...agent.store import queries
-from ...agent.store.queries import Query
 from ..core.frame import Window
 from ..core.histogram_array import BinsArray
-from . import tables
+from . import queries, tables
+from .queries import Query
 
 HOUR = 3600.0
 MINUTE = 60.0

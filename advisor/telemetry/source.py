@@ -91,7 +91,7 @@ class Databases:
 
     def knows(self, gpus: Collection[str], at: float) -> bool:  # noqa: ARG002 - a file lists every GPU it ever had
         """Whether a file lists one of these GPUs, by their UUIDs."""
-        from ...agent.store import queries  # noqa: PLC0415
+        from . import queries  # noqa: PLC0415
         from .sqlite.open import database_files, open_database  # noqa: PLC0415
 
         for path in database_files(self.paths):

@@ -11,9 +11,9 @@ import orjson
 import pandas as pd
 
 from ...agent.metrics import THROTTLE_MASK
-from ...agent.store.queries import Query
 from ...agent.store.reader import decoded
 from ..core.histogram_array import WIDTH, BinsArray
+from .queries import Query
 from .ranges import MAX_NUMBER, NEEDED, impossible, observed_most
 
 # An SM counts as busy in a second from this activity on (the floor under which DCGM noise lies).

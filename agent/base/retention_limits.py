@@ -5,15 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _HOUR, _DAY = 3600.0, 86400.0
+# The least that a person may ask for: rollups need the whole hour before, verdicts at least some days.
+MIN_RAW_SECONDS = 2 * _HOUR
+MIN_MINUTES_SECONDS = _DAY
+MIN_HOURS_SECONDS = _DAY
+MIN_BYTES = 64_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Ages in seconds, sizes in bytes (the database and its log together).
 
-     The default ages are DESIGN.md's. 512 MB hold 90 days of a node of eight GPUs, whatever it does; where two years of
-     hours need more, raw samples go first, down to a quarter of their age, and then the oldest minutes
-    .
+    512 MB hold 90 days of a node of eight GPUs, whatever it does; where two years of hours need more, raw samples go
+    first, down to a quarter of their age, and then the oldest minutes.
     """
 
     raw_seconds: float = 48 * _HOUR
@@ -36,10 +40,3 @@ class Limits:
         """How large the database file itself may be after retention: the rest is the log's, and what one run of
         retention to the next adds."""
         return max(1, self.max_bytes - self.log_bytes - self.max_bytes // 64)
-
-
-# The least that a person may ask for: rollups need the whole hour before, verdicts at least some days.
-MIN_RAW_SECONDS = 2 * _HOUR
-MIN_MINUTES_SECONDS = _DAY
-MIN_HOURS_SECONDS = _DAY
-MIN_BYTES = 64_000_000

@@ -8,10 +8,7 @@ import os
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_stdout
 from ..base.clock import SystemClock
-from ..jobs.slurm_conf import SlurmConfReader
-from ..service import doctor, slurm_checks
-from ..service.probe import probe_node
-from ..store.filesystem_check import place_line
+from ..service.doctor import examine
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 EXAMPLES = ("skuwise agent doctor",)
@@ -23,26 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    config = settings_of(options)
-    seen = probe_node(config, os.environ, SystemClock(), LOOK_SECONDS, with_costs=True)
-    survey = seen.agent.survey
-    slurm = slurm_checks.slurm_lines(
-        slurm_checks.read_config(slurm_checks.ask_scontrol, slurm_checks.config_folders(config.slurm_conf)),
-        SlurmConfReader(config.slurm_conf),
-        config.allocations,
-        survey.gpus,
-        slurm_checks.recent_allocations(config.db),
-        procfs=config.procfs,
-        cgroups=config.sysfs / "fs/cgroup",
-    )
-    lines = (
-        *doctor.source_lines(survey, seen.sampled, config.procfs),
-        *doctor.not_configured(config, survey),
-        *doctor.without_known(slurm, seen.sampled),
-        place_line(config.db, config.procfs),
-    )
+    rows, table = examine(settings_of(options), os.environ, SystemClock(), LOOK_SECONDS)
     if options.format == "json":
-        write_json(doctor.doctor_rows(lines, seen.costs))
+        write_json(rows)
     else:
-        write_stdout(f"{doctor.doctor_table(lines, seen.costs)}\n")
+        write_stdout(f"{table}\n")
     return EXIT_DONE

@@ -8,17 +8,14 @@ from pathlib import Path
 from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_stdout
 from ..service import install
-from ..service.install import Installation
 
 EXAMPLES = ("skuwise agent install --dry-run",)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
-    for name, option in install.OPTIONS.items():
-        parser.add_argument(
-            f"--with-{name}", dest="options", action="append_const", const=name, help=f"also {option.help}"
-        )
+    for name in install.OPTIONS:
+        parser.add_argument(f"--with-{name}", dest="options", action="append_const", const=name, help="see the docs")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +27,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    installation = Installation.current()
-    files = install.plan_files(installation, options.root, options.options or ())
-    if not options.dry_run:
-        install.refuse_what_others_can_write(installation)
-        install.refuse_scripts_that_others_can_write(options.root)
-    install.install(files, options.root, lambda text: write_stdout(f"{text}\n"), dry_run=options.dry_run)
+    install.install_here(
+        options.root, options.options or (), lambda text: write_stdout(f"{text}\n"), dry_run=options.dry_run
+    )
     return EXIT_DONE

@@ -9,7 +9,7 @@ from ...rules.base.errors import EXIT_DONE
 from ...rules.base.output import write_json, write_stdout
 from ..base.clock import SystemClock
 from ..service import once
-from ..service.probe import probe_node
+from ..service.doctor import probe_node
 from .options import LOOK_SECONDS, add_trees, settings_of
 
 EXAMPLES = ("skuwise agent once", "skuwise agent once --format json")

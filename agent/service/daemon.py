@@ -12,7 +12,6 @@ from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..config import AgentConfig
 from ..sampler import run_loop
-from ..store.deferred_writer import PatientWriter
 from ..store.writer import Writer
 from .assembly import Agent, assemble
 from .control import ControlServer
@@ -88,7 +87,7 @@ class _Daemon:
             self.say(f"the new settings are not taken: {error}")
             lock, writer = _opened(self.config)
         with contextlib.closing(lock):
-            with contextlib.closing(writer), contextlib.ExitStack() as stack:
+            with writer, contextlib.ExitStack() as stack:
                 self._sample(stack, lock, writer)
             reloads = self.signals.reload and not self.signals.stop and self.restart_reason is None
             if not reloads and writer.is_open:
@@ -96,7 +95,7 @@ class _Daemon:
                 roll_last(self.config.db, self.say)
         return reloads
 
-    def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: PatientWriter) -> None:
+    def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: Writer) -> None:
         config, clock = self.config, self.clock
         pause_left = min(lock.memory.paused_until - clock.now().wall_seconds, MAX_PAUSE_SECONDS)
         agent = assemble(
@@ -131,7 +130,7 @@ class _Daemon:
             self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
         self.restart_reason = supervisor.restart_reason
 
-    def _is_over(self, supervisor: Supervisor, writer: PatientWriter) -> bool:
+    def _is_over(self, supervisor: Supervisor, writer: Writer) -> bool:
         supervisor.attend()
         # New settings begin a new writer, and what waits in this one would be lost.
         reloads = self.signals.reload and writer.fault is None
@@ -161,16 +160,11 @@ class _Daemon:
         return server
 
 
-def _opened(config: AgentConfig) -> tuple[InstanceLock, PatientWriter]:
+def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
     """The right to write the database and its writer. Raises StoreError where waiting does not help."""
     lock = InstanceLock(config.db)
-
-    def opening() -> Writer:
-        lock.take()
-        return Writer.open(config.db, max_log_bytes=config.limits.log_bytes)
-
     try:
-        return lock, PatientWriter(opening)
+        return lock, Writer(config.db, before_opening=lock.take, max_log_bytes=config.limits.log_bytes)
     except StoreError:
         lock.close()
         raise

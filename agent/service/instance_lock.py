@@ -19,7 +19,7 @@ import msgspec
 
 from ...rules.base.errors import StoreError
 from ..store.database import SetAside, set_database_aside
-from ..store.disk_errors import opening_error
+from ..store.disk_errors import disk_error
 
 _SIGKILL_BIT = 1 << 8  # SIGKILL is 9; bit n - 1 of the mask
 
@@ -56,7 +56,7 @@ class InstanceLock:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
-                raise opening_error(self._path, error) from error
+                raise disk_error(self._path, error) from error
             is_locked, holder = _lock(descriptor), _read(descriptor)
             is_named = os.fstat(descriptor).st_nlink > 0  # else another agent has just taken the name away
             if is_locked and is_named:

@@ -7,21 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from ...rules.base.text_table import columns
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
-from ..model import Gpu, Node, WorkloadUse
+from ..model import Node, WorkloadUse
 from ..sampler import Sampled, Survey
 
-# What the table shows of a GPU; JSON has everything.
-_SHOWN = (
-    ("SM", "sm_active"),
-    ("TENSOR", "tensor_active"),
-    ("DRAM", "dram_active"),
-    ("MEMORY", "mem_used_bytes"),
-    ("POWER", "power_watts"),
-    ("NVLINK TX", "nvlink_tx_bytes_per_second"),
-    ("NVLINK RX", "nvlink_rx_bytes_per_second"),
-    ("PCIE TX", "pcie_tx_bytes_per_second"),
-)
-_UNITS = {metric.name: metric.unit for metric in GPU_METRICS}
+_SUFFIXES = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}
 
 
 def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[WorkloadUse]) -> dict[str, object]:
@@ -32,13 +21,8 @@ def reading_json(node: Node, survey: Survey, sampled: Sampled, uses: Sequence[Wo
         "interval_seconds": tick.interval_seconds,
         "node": {"node": node.node, "cluster": node.cluster, "node_sku": node.node_sku},
         "gpus": [
-            {
-                "gpu_uuid": g.uuid,
-                "gpu_index": g.index,
-                "name": g.name,
-                "sku": g.sku,
-                "mem_total_bytes": g.mem_total_bytes,
-            }
+            {"gpu_uuid": g.uuid, "gpu_index": g.index, "name": g.name, "sku": g.sku}
+            | {"mem_total_bytes": g.mem_total_bytes}
             | _all(GPU_METRICS, tick.gpus.get(g.uuid, {}))
             for g in survey.gpus
         ],
@@ -65,40 +49,33 @@ def _all(metrics: Sequence[Metric], values: Mapping[str, float]) -> dict[str, ob
 
 def reading_table(node: Node, survey: Survey, sampled: Sampled) -> str:
     """For a person; a dash is a value that is absent (`skuwise agent doctor` says why)."""
-    tick = sampled.tick
-    parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}"]
+    tick, rate = sampled.tick, "bytes per second"
+    parts = [f"{node.node}  {node.node_sku or 'node SKU unknown'}", ""]
     if survey.gpus:
-        rows = [_gpu_row(gpu, tick.gpus.get(gpu.uuid, {})) for gpu in survey.gpus]
-        parts += ["", columns(("GPU", "NAME", *(head for head, _ in _SHOWN)), rows)]
+        names = ("", *(gpu.sku or gpu.name for gpu in survey.gpus))
+        values = [tick.gpus.get(gpu.uuid, {}) for gpu in survey.gpus]
+        heads = ("GPU", *(str(gpu.index) for gpu in survey.gpus))
+        parts += [columns(heads, [names, *_rows(GPU_METRICS, values)]), ""]
     else:
-        parts += ["", "No GPU can be read here."]
+        parts += ["No GPU can be read here.", ""]
     if survey.ports:
-        ports = [
-            (
-                port.key,
-                port.role,
-                tick.port_states.get(port.key) or "-",
-                format_quantity(port.line_rate_bytes_per_second, "bytes per second"),
-                *(format_quantity(tick.fabric.get(port.key, {}).get(m.name), m.unit) for m in FABRIC_METRICS[:2]),
-            )
-            for port in survey.ports
+        about = [
+            ("role", *(port.role for port in survey.ports)),
+            ("state", *(tick.port_states.get(port.key) or "-" for port in survey.ports)),
+            ("line rate", *(format_quantity(port.line_rate_bytes_per_second, rate) for port in survey.ports)),
         ]
-        parts += ["", columns(("PORT", "ROLE", "STATE", "LINE RATE", "TX", "RX"), ports)]
-    host = [(m.name, format_quantity(tick.host.get(m.name), m.unit)) for m in HOST_METRICS]
-    parts += ["", columns(("HOST", ""), host)]
+        values = [tick.fabric.get(port.key, {}) for port in survey.ports]
+        heads = ("PORT", *(port.key for port in survey.ports))
+        parts += [columns(heads, [*about, *_rows(FABRIC_METRICS, values)]), ""]
+    parts.append(columns(("HOST", ""), _rows(HOST_METRICS, [tick.host])))
     if sampled.absences:
-        count = len(sampled.absences)
-        told = "1 reading is absent" if count == 1 else f"{count} readings are absent"
-        parts += ["", f"{told}; run 'skuwise agent doctor' for the reason."]
+        parts += ["", f"Absent readings: {len(sampled.absences)}; run 'skuwise agent doctor' for the reasons."]
     return "\n".join(parts)
 
 
-def _gpu_row(gpu: Gpu, values: Mapping[str, float]) -> tuple[str, ...]:
-    return (
-        str(gpu.index),
-        gpu.sku or gpu.name,
-        *(format_quantity(values.get(name), _UNITS[name]) for _, name in _SHOWN),
-    )
+def _rows(metrics: Sequence[Metric], devices: Sequence[Mapping[str, float]]) -> list[tuple[str, ...]]:
+    """A row for each metric, a column for each device."""
+    return [(m.name, *(format_quantity(values.get(m.name), m.unit) for values in devices)) for m in metrics]
 
 
 def format_quantity(value: float | None, unit: str) -> str:
@@ -109,13 +86,9 @@ def format_quantity(value: float | None, unit: str) -> str:
         return f"{value * 100:.1f} %"
     if unit == "bitmask":
         return f"{int(value):#x}"
-    suffix = {"bytes": "B", "bytes per second": "B/s", "hertz": "Hz", "watts": "W", "joules": "J", "celsius": "°C"}.get(
-        unit, unit
-    )
-    if unit in ("bytes", "bytes per second", "hertz"):
-        for prefix in ("", "k", "M", "G"):
-            if abs(value) < 1000:
-                return f"{value:.4g} {prefix}{suffix}"
-            value /= 1000
-        return f"{value:.4g} T{suffix}"
-    return f"{value:.4g} {suffix}"
+    prefixes = ["T", "G", "M", "k", ""] if unit in ("bytes", "bytes per second", "hertz") else [""]
+    prefix = prefixes.pop()
+    while prefixes and abs(value) >= 1000:
+        value /= 1000
+        prefix = prefixes.pop()
+    return f"{value:.4g} {prefix}{_SUFFIXES.get(unit, unit)}"

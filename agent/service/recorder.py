@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..model import Absence, AgentStats
 from ..sampler import Sampled, Survey
-from ..store.deferred_writer import PatientWriter
+from ..store.writer import Writer
 from .assembly import Agent
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class Recorder:
     """Keeps what the sampler of `agent` reads in its database. `page`, where metrics are served, is told the same
     things."""
 
-    def __init__(self, writer: PatientWriter, agent: Agent, ts: float, page: MetricsPage | None = None) -> None:
+    def __init__(self, writer: Writer, agent: Agent, ts: float, page: MetricsPage | None = None) -> None:
         self._writer, self._agent, self._page = writer, agent, page
         self._node_writer = writer.for_node(agent.node, ts)
         self._totals = None if page is None else page.totals

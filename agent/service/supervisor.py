@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ..base.clock import SystemClock
 from ..model import Absence
-from ..store.deferred_writer import PatientWriter
+from ..store.writer import Writer
 from .control import ControlServer, Message
 from .driver_thread import DriverThread
 from .instance_lock import InstanceLock
@@ -74,7 +74,7 @@ class Supervisor:
     notifier: Notifier
     driver: DriverThread
     lock: InstanceLock
-    store: PatientWriter
+    store: Writer
     server: ControlServer | None
     note: Callable[[Absence, float], None]
     say: Callable[[str], None]

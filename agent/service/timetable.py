@@ -13,9 +13,9 @@ from pathlib import Path
 from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..base.self_command import child_command
-from ..store.prune_main import arguments_for
+from ..store.database import checkpoint
+from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
-from ..store.wal import checkpoint
 from .bursts import Bursts, next_start
 
 # How long a wait lasts at most before the wall clock is asked again: it may be set while nobody looks.
@@ -77,9 +77,9 @@ def start_jobs(db: Path, say: Callable[[str], None], bursts: Bursts, limits: Lim
         [
             (roll_minutes, every(60, 17)),
             (partial(child, "rollups are late", "rollups", str(db)), every(3600, 47)),
-            (partial(child, "retention is late", "prune_main", *arguments_for(db, limits)), every(600, 7 * 60 + 32)),
+            (partial(child, "retention is late", "retention", *arguments_for(db, limits)), every(600, 7 * 60 + 32)),
             (
-                partial(child, "the database was looked over", "prune_main", str(db), "--check"),
+                partial(child, "the database was looked over", "retention", str(db), "--check"),
                 every(86400, 3 * 3600 + 33 * 60 + 32),
             ),
         ]

@@ -1,16 +1,17 @@
-"""Between base units and what the tables hold: integers in quanta (see agent/model.py), bins as short text.
+"""Between base units and the private tables: which column is kept in which step, and the statements that write rows.
 
-The one place that knows which column is kept in which step. Missing (None, NaN, infinite) becomes NULL.
+Tables hold integers in quanta (agent/metrics.py) and bins as short text. Missing (None, NaN, infinite) becomes NULL.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import floor, isfinite
-from operator import itemgetter, mul
-from typing import Literal
+from functools import cache
+from math import ceil, floor, isfinite
+from typing import Literal, NamedTuple, cast
 
 from ..metrics import (
     BIN_EDGES,
@@ -23,18 +24,21 @@ from ..metrics import (
     SERVING_METRICS,
     Metric,
 )
-from ..model import PERIOD_SECONDS, Period
+from ..model import PERIOD_SECONDS, Absence, AgentStats, Event, FabricPort, Gpu, Node, Period, Workload
+from ..statistics.burst_stats import Burst
+from ..statistics.latency_bins import MEASURES as LATENCY_MEASURES
 
 RollupTable = Literal["gpu_minute", "gpu_hour", "fabric_minute", "fabric_hour", "host_minute", "host_hour"]
 Cell = int | float | str | None
+Steps = Sequence[tuple[str, float]]
 
 STATISTICS = ("mean", "max", "p95", "n")
-
 # A row's id in the sample tables is tick id * DEVICES + device id (gpu.id or port.id).
 DEVICES = 4096
-
 _SECONDS = 10.0  # durations are kept in 0.1 s
 _INT64 = 2**63 - 1
+# A count of samples in `sample_counts` takes so many digits.
+_COUNT_DIGITS = 6
 
 # Columns of the rollups beside the metrics' statistics -> stored steps per base unit.
 GPU_DYNAMICS: Mapping[str, float] = {
@@ -47,8 +51,12 @@ GPU_DYNAMICS: Mapping[str, float] = {
     "tensor_fabric_correlation": 100.0,
     "throttled_fraction": 1e4,
 }
-FABRIC_DYNAMICS: Mapping[str, float] = {"active_fraction": 1e4, "idle_run_seconds": _SECONDS}
-
+_OTHERS: Mapping[str, Mapping[str, float]] = {
+    "gpu": GPU_DYNAMICS,
+    "fabric": {"active_fraction": 1e4, "idle_run_seconds": _SECONDS},
+    "host": {"mem_total_bytes": 1 / 1024},
+}
+_BINS: Mapping[str, Iterable[str]] = {"gpu": GPU_BINS, "fabric": FABRIC_BINS, "host": HOST_BINS}
 # In which steps the rollups keep a measure, by its unit: the mean's step in base units, and how many of those make a
 # step of p95 and max (docs/metrics.md). They are a few bits coarser than the samples' where nobody can tell the
 # difference, so that 90 days of minutes find room (docs/operations.md).
@@ -60,6 +68,16 @@ _GPU_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {
     "joules": (0.1, 10),
 }
 _FABRIC_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {"bytes per second": (16384.0, 64)}
+# Bursts: a step's time is told to the millisecond, for that is what a burst adds.
+BURST_STEPS: Steps = (
+    ("period_seconds", 1e3),
+    ("period_strength", 100.0),
+    ("duty", 1e4),
+    ("idle_run_seconds", 100.0),
+    ("sm_active_cv", 1e3),
+    ("tensor_nvlink_correlation", 100.0),
+    ("tensor_fabric_correlation", 100.0),
+)
 
 
 def _per_unit(quantum: float) -> float:
@@ -67,14 +85,15 @@ def _per_unit(quantum: float) -> float:
     return float(round(1 / quantum)) if quantum < 1 else 1 / quantum
 
 
-GPU_STEPS = tuple((metric.name, _per_unit(metric.quantum)) for metric in GPU_METRICS)
-FABRIC_STEPS = tuple((metric.name, _per_unit(metric.quantum)) for metric in FABRIC_METRICS)
-HOST_STEPS = (*((metric.name, _per_unit(metric.quantum)) for metric in HOST_METRICS), ("mem_total_bytes", 1 / 1024))
-SERVING_STEPS = tuple((metric.name, _per_unit(metric.quantum)) for metric in SERVING_METRICS)
+def _steps(metrics: Iterable[Metric]) -> tuple[tuple[str, float], ...]:
+    return tuple((metric.name, _per_unit(metric.quantum)) for metric in metrics)
 
 
-@dataclass(frozen=True, slots=True)
-class RollupMeasure:
+GPU_STEPS, FABRIC_STEPS, SERVING_STEPS = map(_steps, (GPU_METRICS, FABRIC_METRICS, SERVING_METRICS))
+HOST_STEPS = (*_steps(HOST_METRICS), ("mem_total_bytes", 1 / 1024))
+
+
+class RollupMeasure(NamedTuple):
     """How the rollups keep one measure: stored steps per base unit, and how many steps of the mean make one of the
     distances from mean to p95 and from p95 to max."""
 
@@ -84,12 +103,8 @@ class RollupMeasure:
 
 
 def _measures(metrics: Iterable[Metric], coarser: Mapping[str, tuple[float, int]]) -> tuple[RollupMeasure, ...]:
-    kept: list[RollupMeasure] = []
-    for metric in metrics:
-        if metric.rolled_up:
-            quantum, spread = coarser.get(metric.unit, (metric.quantum, 1))
-            kept.append(RollupMeasure(metric.name, _per_unit(quantum), spread))
-    return tuple(kept)
+    kept = ((m.name, coarser.get(m.unit, (m.quantum, 1))) for m in metrics if m.rolled_up)
+    return tuple(RollupMeasure(name, _per_unit(quantum), spread) for name, (quantum, spread) in kept)
 
 
 # A fabric's util keeps its full step: silence is judged by it.
@@ -98,19 +113,6 @@ MEASURES: Mapping[str, tuple[RollupMeasure, ...]] = {
     "fabric": (RollupMeasure("util", 1e4, 1), *_measures(FABRIC_METRICS, _FABRIC_ROLLUP_STEPS)),
     "host": _measures(HOST_METRICS, {}),
 }
-# Columns beside the measures -> stored steps per base unit, None for bins (JSON).
-_OTHERS: Mapping[str, Mapping[str, float | None]] = {
-    "gpu": GPU_DYNAMICS,
-    "fabric": FABRIC_DYNAMICS,
-    "host": {"mem_total_bytes": 1 / 1024},
-}
-_BINS: Mapping[str, tuple[str, ...]] = {
-    "gpu": tuple(f"{name}_bins" for name in GPU_BINS),
-    "fabric": tuple(f"{name}_bins" for name in FABRIC_BINS),
-    "host": tuple(f"{name}_bins" for name in HOST_BINS),
-}
-# A count of samples in `sample_counts` takes so many digits.
-COUNT_DIGITS = 6
 
 
 def rollup_kind(table: RollupTable) -> str:
@@ -123,20 +125,22 @@ def rollup_period(table: RollupTable) -> Period:
     return "minute" if table.endswith("_minute") else "hour"
 
 
+def _bins(table: RollupTable) -> tuple[str, ...]:
+    return tuple(f"{name}_bins" for name in _BINS[rollup_kind(table)]) if table.endswith("_hour") else ()
+
+
 def rollup_columns(table: RollupTable) -> tuple[str, ...]:
     """The values a row of a rollup brings, under the names of its view."""
     kind = rollup_kind(table)
-    bins = _BINS[kind] if rollup_period(table) == "hour" else ()
     statistics = (f"{measure.name}_{what}" for measure in MEASURES[kind] for what in STATISTICS)
-    return ("observed_seconds", *statistics, *_OTHERS[kind], *bins)
+    return ("observed_seconds", *statistics, *_OTHERS[kind], *_bins(table))
 
 
 def stored_columns(table: RollupTable) -> tuple[str, ...]:
     """The columns of a rollup's table behind its id, in the order of what `row_encoder` gives."""
     kind = rollup_kind(table)
-    bins = _BINS[kind] if rollup_period(table) == "hour" else ()
     spreads = (f"{measure.name}_{what}" for measure in MEASURES[kind] for what in ("mean", "to_p95", "to_max"))
-    return ("samples", "sample_counts", "unobserved_seconds", *spreads, *_OTHERS[kind], *bins)
+    return ("samples", "sample_counts", "unobserved_seconds", *spreads, *_OTHERS[kind], *_bins(table))
 
 
 def row_id(period: Period, ts: float, device: int) -> int:
@@ -148,40 +152,18 @@ def row_id(period: Period, ts: float, device: int) -> int:
 
 def encode_number(value: object, steps: float) -> int | None:
     """One value in whole steps, rounded to the nearest; None where it is missing, not finite or beyond 64 bits."""
-    if value is None or isinstance(value, str | bytes):
+    if value is None:
         return None
     try:
-        number = float(value)  # type: ignore[arg-type]
+        stored = floor(float(cast("float", value)) * steps + 0.5)
     except (TypeError, ValueError, OverflowError):
         return None
-    if not isfinite(number):
-        return None
-    stored = floor(number * steps + 0.5)
     return stored if -_INT64 <= stored <= _INT64 else None
 
 
-def encode_values(get: Callable[[str], float | None], steps: Sequence[tuple[str, float]]) -> list[int | None]:
-    """A reading's values in the order of `steps`. The fast road takes numbers; odd ones take the careful road."""
-    try:
-        return [None if (value := get(name)) is None else floor(value * k + 0.5) for name, k in steps]
-    except (ValueError, OverflowError, TypeError):
-        return [encode_number(get(name), k) for name, k in steps]
-
-
-def values_encoder(steps: Sequence[tuple[str, float]]) -> Callable[[Mapping[str, float]], list[int | None]]:
-    """`encode_values` for readings that mostly have all their values: what can be prepared is."""
-    take = itemgetter(*(name for name, _ in steps))
-    factors = tuple(k for _, k in steps)
-
-    def encode(values: Mapping[str, float]) -> list[int | None]:
-        if len(values) >= len(factors):
-            try:
-                return [floor(scaled + 0.5) for scaled in map(mul, take(values), factors)]
-            except (KeyError, ValueError, OverflowError, TypeError):  # the careful road takes them
-                pass
-        return encode_values(values.get, steps)
-
-    return encode
+def encode_values(get: Callable[[str], object], steps: Steps) -> list[int | None]:
+    """A reading's values in the order of `steps`."""
+    return [encode_number(get(name), per_unit) for name, per_unit in steps]
 
 
 def encode_bins(bins: object) -> str | None:
@@ -189,11 +171,9 @@ def encode_bins(bins: object) -> str | None:
     each for how many bins are zero before the first and after the last that is not, then those between, in 0.1 s."""
     if bins is None:
         return None
-    seconds = [float(value) for value in (json.loads(bins) if isinstance(bins, str) else bins)]  # type: ignore[union-attr]
-    if len(seconds) != len(BIN_EDGES):
-        raise ValueError(f"bins must hold {len(BIN_EDGES)} values, not {len(seconds)}")
-    if not all(map(isfinite, seconds)):  # SQL and JSON know neither nan nor inf
-        raise ValueError("bins must be finite")
+    seconds = cast("Sequence[float]", json.loads(bins) if isinstance(bins, str) else bins)
+    if len(seconds) != len(BIN_EDGES) or not all(map(isfinite, seconds)):  # SQL and JSON know neither nan nor inf
+        raise ValueError(f"bins must be {len(BIN_EDGES)} finite values")
     texts = [f"{round(value, 1):g}" for value in seconds]
     filled = [index for index, text in enumerate(texts) if text != "0"] or [0]
     first, last = filled[0], filled[-1]
@@ -206,54 +186,29 @@ def row_encoder(table: RollupTable, columns: Sequence[str]) -> Callable[[Sequenc
     `columns` are names of `rollup_columns`; one left out is missing. p95 and max are kept as distances, so that they
     need their mean; where they are kept in coarser steps, they are rounded towards it (a ratio stays within 0..1).
     """
-    known = rollup_columns(table)
-    if unknown := [name for name in columns if name not in known]:
+    if unknown := set(columns).difference(rollup_columns(table)):
         raise ValueError(f"{table} has no column {', '.join(unknown)}")
-    kind = rollup_kind(table)
-    places = {name: index for index, name in enumerate(columns)}
-    nowhere = len(columns)
-
-    def place(name: str) -> int:
-        return places.get(name, nowhere)
-
-    measures = [
-        (*(place(f"{measure.name}_{what}") for what in STATISTICS), measure.steps, measure.spread)
-        for measure in MEASURES[kind]
-    ]
-    for measure in MEASURES[kind]:
-        if f"{measure.name}_mean" not in places and {f"{measure.name}_p95", f"{measure.name}_max"} & places.keys():
-            raise ValueError(f"{table}: p95 and max of {measure.name} need its mean")
-    others = [(place(name), steps or 0.0) for name, steps in _OTHERS[kind].items()]
-    bins = [place(name) for name in _BINS[kind]] if rollup_period(table) == "hour" else []
-    observed_at = place("observed_seconds")
-    whole = PERIOD_SECONDS[rollup_period(table)] * _SECONDS
+    kind, bins = rollup_kind(table), _bins(table)
+    whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
+    measures = [(*(f"{one.name}_{what}" for what in STATISTICS), one.steps, one.spread) for one in MEASURES[kind]]
 
     def encode(row: Sequence[object]) -> list[Cell]:
-        cells = (*row, None)
-        observed = encode_number(cells[observed_at], _SECONDS)
-        stored: list[Cell] = [None, None, None if observed is None else int(whole) - observed]
+        get = dict(zip(columns, row, strict=True)).get
+        spreads: list[int | None] = []
         counts: list[tuple[int | None, bool]] = []
-        for mean_at, max_at, p95_at, n_at, steps, spread in measures:
-            mean = encode_number(cells[mean_at], steps)
-            counts.append((encode_number(cells[n_at], 1.0), mean is not None))
-            if mean is None:
-                stored += (None, None, None)
-                continue
-            p95 = _distance(cells[p95_at], mean, steps, spread)
-            most = _distance(cells[max_at], mean, steps, spread)
-            stored += (mean, p95, most if most is None or p95 is None else most - p95)
-        stored[0], stored[1] = _counts(counts)
-        stored += [encode_number(cells[at], steps) for at, steps in others]
-        stored += [encode_bins(cells[at]) for at in bins]
-        return stored
+        for mean_name, max_name, p95_name, n_name, steps, spread in measures:
+            mean = encode_number(get(mean_name), steps)
+            counts.append((encode_number(get(n_name), 1.0), mean is not None))
+            p95, most = encode_number(get(p95_name), steps), encode_number(get(max_name), steps)
+            to_p95 = None if mean is None or p95 is None else int((p95 - mean) / spread)
+            to_max = None if mean is None or most is None else int((most - mean) / spread) - (to_p95 or 0)
+            spreads += (mean, to_p95, to_max)
+        observed = encode_number(get("observed_seconds"), _SECONDS)
+        unobserved = None if observed is None else whole - observed
+        others = encode_values(get, tuple(_OTHERS[kind].items()))
+        return [*_counts(counts), unobserved, *spreads, *others, *(encode_bins(get(name)) for name in bins)]
 
     return encode
-
-
-def _distance(value: object, mean: int, steps: float, spread: int) -> int | None:
-    """How far a value lies from the mean, in whole steps of `spread`, rounded towards the mean."""
-    number = encode_number(value, steps)
-    return None if number is None else int((number - mean) / spread)
 
 
 def _counts(counts: Sequence[tuple[int | None, bool]]) -> tuple[int | None, str | None]:
@@ -264,19 +219,105 @@ def _counts(counts: Sequence[tuple[int | None, bool]]) -> tuple[int | None, str 
     found = [expected if count is None else count for (count, _), expected in zip(counts, usual, strict=True)]
     if found == usual:
         return samples, None
-    most = 10**COUNT_DIGITS - 1
-    return samples, "".join(f"{min(max(count, 0), most):0{COUNT_DIGITS}d}" for count in found)
+    most = 10**_COUNT_DIGITS - 1
+    return samples, "".join(f"{min(max(count, 0), most):0{_COUNT_DIGITS}d}" for count in found)
+
+
+def minute_row(burst: Burst, device: int) -> list[Cell]:
+    """The row of ``gpu_burst`` for the GPU whose id is `device`. Of several bursts in a minute the last is kept."""
+    length = PERIOD_SECONDS["minute"]
+    number = row_id("minute", ceil(burst.ts / length) * length, device)
+    return [number, burst.n, *encode_values(lambda name: getattr(burst, name), BURST_STEPS)]
 
 
 def storable(row: Sequence[Cell]) -> tuple[Cell, ...]:
     """The row as SQLite can take it: integers beyond 64 bits become missing (such a value is a sentinel, not a
     measurement), and text that is not valid Unicode has its broken parts replaced."""
-    return tuple(_storable(cell) for cell in row)
+    return tuple(
+        cell.encode("utf-8", "replace").decode()
+        if isinstance(cell, str)
+        else None
+        if isinstance(cell, int) and not -_INT64 <= cell <= _INT64
+        else cell
+        for cell in row
+    )
 
 
-def _storable(cell: Cell) -> Cell:
-    if isinstance(cell, str):
-        return cell.encode("utf-8", "replace").decode()
-    if isinstance(cell, int) and not -_INT64 <= cell <= _INT64:
-        return None
-    return cell
+# The tables and their statements. Fields of the model that their table calls otherwise:
+_RENAMED = {"uuid": "gpu_uuid", "index": "gpu_index"}
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """The columns that keep a value of the model, in the order of `kept`."""
+    return tuple(_RENAMED.get(one.name, one.name) for one in dataclasses.fields(kind) if one.compare)
+
+
+def kept(value: Node | Gpu | FabricPort | Workload | Absence | Event | AgentStats) -> tuple[Cell, ...]:
+    """What is kept of a value of the model: what makes two of them equal."""
+    return tuple(getattr(value, one.name) for one in dataclasses.fields(value) if one.compare)
+
+
+def _names(steps: Steps) -> tuple[str, ...]:
+    return tuple(name for name, _ in steps)
+
+
+BURST_COLUMNS = ("id", "n", *_names(BURST_STEPS))
+# Small tables, whose whole rows are written again when something of them changes. The first column is the key.
+TABLES: dict[str, tuple[str, ...]] = {
+    "node": ("id", *_fields(Node), "first_seen", "last_seen"),
+    "gpu": ("id", "node_id", *_fields(Gpu), "valid_from", "valid_to"),
+    "port": ("id", "node_id", *_fields(FabricPort), "valid_from", "valid_to"),
+    "workload": ("id", *_fields(Workload), "first_seen", "last_seen"),
+    "workload_use": (
+        "id", "workload_ref", "node_id", "gpu_uuid", "ts_start", "ts_end", "basis", "shared", "mem_used_bytes",
+    ),
+    "absence": ("id", "node_id", *_fields(Absence), "since", "until"),
+    "server": ("id", "node_id", "engine", "endpoint"),
+    "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *_names(SERVING_STEPS)),
+    "serving_hour": (
+        "id", "server_id", "workload_ref", "ts", "interval_ms", *(f"{measure}_bins" for measure in LATENCY_MEASURES),
+    ),
+    "event": ("id", "node_id", *_fields(Event)),
+    "gpu_burst": BURST_COLUMNS,
+    "agent_stat": (*_fields(AgentStats), "node_id"),
+}  # fmt: skip
+
+
+def insert(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
+    """The statement that writes rows of a table."""
+    marks = ["(SELECT id FROM sample_counts WHERE counts = ?)" if c == "sample_counts" else "?" for c in columns]
+    return f"{verb} INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)})"
+
+
+INSERTS = {
+    "tick": insert("tick", ("id", "node_id", "ts", "interval_ms", *_names(HOST_STEPS))),
+    "gpu_sample": insert("gpu_sample", ("id", *_names(GPU_STEPS))),
+    "fabric_sample": insert("fabric_sample", ("id", "active", "state", *_names(FABRIC_STEPS))),
+}
+
+
+@cache
+def upsert(table: str) -> str:
+    """Write a whole row of a small table. Columns that a newer minor version added keep their values."""
+    columns = TABLES[table]
+    if table == "agent_stat":
+        return insert(table, columns, "INSERT OR REPLACE")
+    changes = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return f"{insert(table, columns)} ON CONFLICT (id) DO UPDATE SET {changes}"
+
+
+def write_rollups(
+    connection: sqlite3.Connection, table: RollupTable, rows: Sequence[tuple[float, int, Sequence[Cell]]]
+) -> None:
+    """Write rollup rows, each its period's end, its device's id and its values in the order of `stored_columns`. A row
+    of the same period and device is replaced. Within the caller's transaction."""
+    period, columns = rollup_period(table), stored_columns(table)
+    length, at = PERIOD_SECONDS[period], columns.index("sample_counts")
+    ends = {round(ts) // length * length for ts, _, _ in rows}
+    connection.executemany(insert(period, ["ts"], "INSERT OR IGNORE"), [(end,) for end in sorted(ends)])
+    counts = {values[at] for _, _, values in rows if values[at] is not None}
+    connection.executemany("INSERT OR IGNORE INTO sample_counts (counts) VALUES (?)", [(text,) for text in counts])
+    connection.executemany(
+        insert(table, ("id", *columns), "INSERT OR REPLACE"),
+        ([row_id(period, ts, device), *values] for ts, device, values in rows),
+    )

@@ -1,92 +1,110 @@
-"""Faults of the disk under the database: which may pass by themselves, and which are wrong usage.
+"""What can be wrong with the disk under the database, and with the file itself.
 
-What may pass (a full disk, a read-only file system, an exceeded quota, a disk that errs, a lock that another holds) is
-waited for with the samples in memory. The rest (a folder that is not there, no permission, a stranger's file) stays
-wrong until somebody changes something, and is said at once.
+What may pass (a full or read-only disk, a disk that errs, a lock that another holds) is waited for with the samples in
+memory. The rest (no folder, no permission, a stranger's file) is said at once.
+
+A look at the whole file takes seconds, so an opening reads only the newest of it; the daily look runs in a process of
+its own and leaves a mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
 from ...rules.base.sanitize import clean
-from ..model import Absence
-from .integrity import is_damage
+from ..model import Absence, Capability
 
-_FULL = ("disk-full", "Free some space on the disk that holds the database.")
-_READ_ONLY = ("store-read-only", "Make the database and its folder writable for the agent.")
-_BUSY = ("store-busy", "Another process holds the database locked: end it.")
-_ERRS = ("disk-error", "Check the disk that holds the database: writes to it fail.")
-_UNREACHABLE = ("store-unreachable", "Make sure that the folder of the database is still there and writable.")
+# A reason, which is the code of the absence, and what to do.
+FULL = ("disk-full", "Free some space on the disk that holds the database.")
+READ_ONLY = ("store-read-only", "Make the database and its folder writable for the agent.")
+BUSY = ("store-busy", "Another process holds the database locked: end it.")
+ERRS = ("disk-error", "Check the disk that holds the database: writes to it fail.")
+UNREACHABLE = ("store-unreachable", "Make sure that the folder of the database is still there and writable.")
 
+# What may pass: primary result codes of SQLite, and the operating system's (ESTALE: a network file system whose server
+# lost the file).
+_RESULTS = {
+    sqlite3.SQLITE_FULL: FULL, sqlite3.SQLITE_READONLY: READ_ONLY, sqlite3.SQLITE_BUSY: BUSY,
+    sqlite3.SQLITE_LOCKED: BUSY, sqlite3.SQLITE_IOERR: ERRS, sqlite3.SQLITE_CANTOPEN: UNREACHABLE,
+}  # fmt: skip
+_ERRORS = {
+    errno.ENOSPC: FULL, errno.EDQUOT: FULL, errno.EROFS: READ_ONLY, errno.EIO: ERRS, errno.ESTALE: UNREACHABLE,
+    errno.ETIMEDOUT: UNREACHABLE,
+}  # fmt: skip
+_ROOM_BYTES = 64 << 10  # the log's index alone takes 32 KiB
+
+MARK_SUFFIX = "-damaged"
 _MOST_SAID = 200
-ROOM_BYTES = 64 << 10  # the log's index alone takes 32 KiB
+# What an opening looks at: tables that are small whatever the age of the file, and the newest rows of the others.
+_LOOKED_AT = (
+    *(f"SELECT * FROM {table}" for table in ("meta", "node", "gpu", "port", "rollup_progress")),  # noqa: S608
+    *(
+        f"SELECT * FROM {table} ORDER BY id DESC LIMIT 100"  # noqa: S608
+        for table in ("tick", "gpu_sample", "fabric_sample", "gpu_minute", "gpu_hour", "absence", "workload")
+    ),
+    "SELECT ts FROM tick ORDER BY ts DESC LIMIT 20",
+    "SELECT * FROM workload_use ORDER BY ts_end DESC LIMIT 50",
+)
 
-# Primary result codes of SQLite that may pass, and the operating system's: the reason we give, and what to do.
-_RESULTS: dict[int, tuple[str, str]] = {
-    sqlite3.SQLITE_FULL: _FULL,
-    sqlite3.SQLITE_READONLY: _READ_ONLY,
-    sqlite3.SQLITE_BUSY: _BUSY,
-    sqlite3.SQLITE_LOCKED: _BUSY,
-    sqlite3.SQLITE_IOERR: _ERRS,
-    sqlite3.SQLITE_CANTOPEN: _UNREACHABLE,
-}
-_ERRORS: dict[int, tuple[str, str]] = {
-    errno.ENOSPC: _FULL,
-    errno.EDQUOT: _FULL,
-    errno.EROFS: _READ_ONLY,
-    errno.EIO: _ERRS,
-    errno.ESTALE: _UNREACHABLE,  # a network file system whose server lost the file
-    errno.ETIMEDOUT: _UNREACHABLE,
+# WAL needs memory that all who open the file share: it does not reach over a network (https://www.sqlite.org/wal.html).
+_NETWORK = (
+    "nfs nfs4 cifs smb3 smbfs ncpfs afs 9p ceph lustre gpfs beegfs orangefs pvfs2 glusterfs ocfs2 gfs2 wekafs virtiofs"
+)
+# Which are no place for a database, why, and what to do instead. FUSE may be anything.
+_BAD_PLACES = {
+    "memory-file-system": ("tmpfs ramfs rootfs devtmpfs", "all is gone after a reboot", "Name a file on a disk (db)."),
+    "network-file-system": (f"{_NETWORK} fuse", "its log breaks over a network", "Name a file on a local disk (db)."),
+    "container-layer": ("overlay aufs", "it is gone with the container", "Mount a folder of the host there."),
 }
 
 
 class PassingError(StoreError):
-    """The database cannot be opened now, for a reason that may pass. `reason` is the code of the absence."""
+    """The database cannot be opened or written now, for a reason that may pass. `reason` is the code of the absence."""
 
     def __init__(self, path: Path, reason: str, why: str, remedy: str) -> None:
-        super().__init__(f"{path} cannot be opened now: {why}.", remedy)
+        super().__init__(f"{path} cannot be written now: {why}.", remedy)
         self.path = path
         self.reason = reason
         self.why = why
 
 
-def passing(path: Path, error: OSError | sqlite3.Error, *, room_bytes: int = ROOM_BYTES) -> tuple[str, str] | None:
-    """The reason and the remedy of a fault of the database at `path` that may pass; None for any other.
-
-    A disk with less than `room_bytes` free is full.
-    """
+def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
+    """Why the database at `path`, or a file beside it, cannot be opened or written: a `PassingError` where waiting may
+    help."""
+    why = said_by(error)
     if isinstance(error, OSError):
-        return _ERRORS.get(error.errno or 0)
-    known = _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
+        known = _ERRORS.get(error.errno or 0)
+    else:
+        known = _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     # Where it is the log's index that finds no room, or the log cannot be made, SQLite does not say that it is full.
-    return _FULL if known in (_ERRS, _UNREACHABLE) and _has_no_room(path, room_bytes) else known
-
-
-def opening_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """Why a database, or a file beside it, cannot be opened: a `PassingError` where waiting may help."""
-    why = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    known = passing(path, error)
-    # SQLite says "read-only" and "unable to open" also to a user who may not write, and of a folder that is not there.
-    if known is not None and not (known in (_READ_ONLY, _UNREACHABLE) and _is_refused(path)):
+    if known in (ERRS, UNREACHABLE) and _has_no_room(path):
+        known = FULL
+    if known is not None:
         return PassingError(path, known[0], why, known[1])
-    if isinstance(error, sqlite3.Error) and is_damage(error):
+    if is_damage(error):
         return damaged_error(path, error)
-    if isinstance(error, sqlite3.Error) and known is None:
-        return StoreError(f"{path} cannot be opened for writing: {why}.", "Name another file with --db.")
     return StoreError(
         f"{path} cannot be opened for writing: {why}.",
         "Check that its folder exists and that this user may write there, or name another file with --db.",
     )
 
 
+def _has_no_room(path: Path) -> bool:
+    with suppress(OSError):
+        disk = os.statvfs(path.absolute().parent)
+        return disk.f_bavail * disk.f_frsize < _ROOM_BYTES and not disk.f_flag & os.ST_RDONLY
+    return False
+
+
 def said_by(error: Exception) -> str:
-    """What SQLite says, on one line of a terminal: of a damaged schema it repeats what stands there."""
-    return clean(error)[:_MOST_SAID]
+    """What the system or SQLite says, on one line of a terminal: of a damaged schema it repeats what stands there."""
+    return clean(getattr(error, "strerror", None) or error)[:_MOST_SAID]
 
 
 def damaged_error(path: Path, error: Exception) -> StoreError:
@@ -97,49 +115,75 @@ def damaged_error(path: Path, error: Exception) -> StoreError:
     )
 
 
-def write_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
-    """Why a database that is there cannot be written, as one sentence with a remedy."""
-    if isinstance(error, FileNotFoundError):
-        return StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.")
-    if isinstance(error, OSError):
-        return StoreError(f"{path} cannot be opened: {error.strerror}.", "Name another file with --db.")
-    if is_damage(error):
-        return damaged_error(path, error)
-    known = passing(path, error)
-    return StoreError(f"{path} cannot be written: {error}.", known[1] if known else "Name another file with --db.")
-
-
 def store_absence(reason: str, detail: str, remedy: str) -> Absence:
     """What is wrong with the database as a whole."""
     return Absence("source", "store", "*", reason, detail, remedy)
 
 
-def held_absence(path: Path, reason: str, why: str, remedy: str, hold_ticks: int) -> Absence:
-    """What is recorded while ticks wait in memory."""
-    detail = f"{path.name} cannot be written ({why}); up to {hold_ticks} ticks are held in memory."
-    return store_absence(reason, detail, remedy)
+def is_damage(error: Exception) -> bool:
+    """Whether SQLite says that the file itself is broken."""
+    return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 
-def lost_absence(reason: str, hold_ticks: int) -> Absence:
-    """What is recorded of the time whose ticks were let go. `reason`: why they could not be written."""
-    detail = f"The database could not be written ({reason}) for longer than {hold_ticks} ticks."
-    return store_absence("ticks-lost", detail, "See the reason reported before it.")
+def look_over(connection: sqlite3.Connection) -> None:
+    """Read as much of an open database as a few milliseconds allow. Raises sqlite3.Error where that finds damage."""
+    for sql in _LOOKED_AT:
+        connection.execute(sql).fetchall()
 
 
-def _has_no_room(path: Path, room_bytes: int) -> bool:
+def mark_of(path: Path) -> Path:
+    """The file that says of a database that it is damaged."""
+    return path.with_name(path.name + MARK_SUFFIX)
+
+
+def mark_damaged(path: Path, said: str) -> None:
+    """Let whoever opens the database next know, even where that look would not find it."""
+    with suppress(OSError):
+        mark_of(path).write_text(said, encoding="utf-8")
+
+
+def marked(path: Path) -> str | None:
+    """What was found wrong with a database; None where it is not marked."""
+    with suppress(OSError):
+        return clean(mark_of(path).read_text(encoding="utf-8", errors="replace"))[:_MOST_SAID] or "damage was found"
+    return None
+
+
+def check_whole(path: Path) -> None:
+    """Let SQLite read every page. Raises StoreError, and leaves the mark, where something is wrong."""
     try:
-        disk = os.statvfs(path.absolute().parent)
-    except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < room_bytes and not disk.f_flag & os.ST_RDONLY
+        with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as connection:
+            connection.execute("PRAGMA query_only = 1")
+            found = "; ".join(str(text) for (text,) in connection.execute("PRAGMA quick_check(5)"))
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise StoreError(f"{path} cannot be checked: {error}.", "It is checked again tomorrow.") from error
+        found = str(error)
+    if found != "ok":
+        said = clean(found)[:_MOST_SAID]
+        mark_damaged(path, said)
+        raise StoreError(f"{path} is damaged ({said}).", "It is set aside, its name kept, when the agent next starts.")
 
 
-def _is_refused(path: Path) -> bool:
-    """Whether it is this user who may not write there, and not the file system that takes nothing."""
-    folder = path.absolute().parent
-    try:
-        if os.statvfs(folder).f_flag & os.ST_RDONLY:
-            return False
-    except OSError as error:
-        return error.errno not in _ERRORS
-    return not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK))
+def file_system(path: Path, mounts: str) -> str:
+    """The type of the file system that holds `path`, by the text of /proc/mounts; empty where it does not tell."""
+    real = path.resolve()
+    found, kind = "", ""
+    for fields in (line.split(" ") for line in mounts.splitlines()):
+        if len(fields) < 3 or not fields[1].startswith("/"):
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+        if real.is_relative_to(point) and len(point) >= len(found):  # a later mount of one place hides the earlier
+            found, kind = point, fields[2]
+    return kind
+
+
+def place_line(db: Path, procfs: Path) -> Capability:
+    """Doctor's line about where the database lies."""
+    kind, objection = "", None
+    with suppress(OSError):
+        kind = file_system(db, (procfs / "mounts").read_text(encoding="utf-8", errors="replace"))
+    for reason, (kinds, why, remedy) in _BAD_PLACES.items():
+        if (kind if kind == "fuse.ntfs-3g" else kind.split(".")[0]) in kinds.split():
+            objection = store_absence(reason, f"{db} lies on {kind}: {why}.", remedy)
+    return Capability("store", "source", "store", "*", f"{db} on {kind}" if kind else str(db), objection)

@@ -1,76 +1,57 @@
-"""Writes one node's devices, ticks, workloads and absences. What it knows it keeps in memory; the file follows."""
+"""Writes one node's devices, ticks, workloads and absences.
+
+What is marked ``@_waits`` waits in the `Writer` when it is called, and runs later, within a transaction.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial, wraps
 from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
 from ..statistics.burst_stats import Burst
-from .burst_rows import minute_row
-from .codec import (
-    DEVICES,
-    FABRIC_STEPS,
-    GPU_STEPS,
-    HOST_STEPS,
-    SERVING_STEPS,
-    Cell,
-    RollupTable,
-    encode_values,
-    rollup_kind,
-    row_encoder,
-    values_encoder,
-)
-from .device_rows import DeviceRows
-from .event_rows import EventRows
-from .latency_rows import LatencyRows
-from .tables import TABLES, kept, write_rollups
-from .write_batch import Batch
+from ..statistics.latency_bins import MEASURES, Counts, added, encode
+from . import codec
+from .codec import Cell, RollupTable
 
+if TYPE_CHECKING:
+    from .writer import Writer
+
+# What the driver says again within a minute is one row: a broken GPU repeats itself many times a second.
+_AGAIN_SECONDS = 60.0
+# And no more rows than this begin in an hour, whatever happens; what comes then is counted in a row that is there.
+MOST_ROWS_AN_HOUR = 60
+_REST = Event(0.0, None, "other", None, "more events than are kept one by one")
+
+_SEEN_SECONDS = 20.0  # a use goes on that was seen less than two scans ago
 _ROLLUP_BATCH = 5000
 _TICK_BATCH = 500
-_encode_gpu, _encode_port, _encode_host = map(values_encoder, (GPU_STEPS, FABRIC_STEPS, HOST_STEPS))
-_NO_VALUES: Mapping[str, float] = {}
+_DeviceTable = Literal["gpu", "port"]
+# Each row of a node's devices: what names the device, its id, and from when it holds.
+_DEVICES_OF: Mapping[_DeviceTable, str] = {
+    "gpu": "SELECT gpu_uuid, id, valid_from FROM gpu WHERE node_id = ?",
+    "port": "SELECT device || '/' || port, id, valid_from FROM port WHERE node_id = ?",
+}
+_USE_KEY = "workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
+_P = ParamSpec("_P")
+_Method = Callable[Concatenate["NodeWriter", _P], None]
 
 
-class Schedule:
-    """When to commit: every so many ticks, or when the first of them is so many seconds old."""
+def _waits(write: _Method[_P]) -> _Method[_P]:
+    """A method whose call waits in the writer. What a ``set_`` says holds until it is said anew."""
 
-    def __init__(self, every_ticks: int, every_seconds: float) -> None:
-        self.every_ticks = every_ticks
-        self.every_seconds = every_seconds
-        self._ticks = 0
-        self._first_ts = 0.0
+    @wraps(write)
+    def tell(self: NodeWriter, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+        fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
+        size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
+        state = write.__name__ if write.__name__.startswith("set_") else ""
+        self.writer.tell(self, partial(write, self, *fixed, **kwargs), size=size, state=state)
 
-    def is_due(self, ts: float) -> bool:
-        """Count one tick; whether it is time."""
-        if not self._ticks:
-            self._first_ts = ts
-        self._ticks += 1
-        return self._ticks >= self.every_ticks or abs(ts - self._first_ts) >= self.every_seconds
-
-    def restart(self) -> None:
-        self._ticks = 0
-
-
-@dataclasses.dataclass(slots=True)
-class _Use:
-    """A row of ``workload_use``, in the order of its columns."""
-
-    id: int
-    workload_ref: Cell
-    node_id: int
-    gpu_uuid: str
-    ts_start: float
-    ts_end: float
-    basis: str
-    shared: bool
-    mem_used_bytes: int | None = None
-
-    @property
-    def row(self) -> tuple[Cell, ...]:
-        return dataclasses.astuple(self)
+    return tell
 
 
 class NodeWriter:
@@ -79,195 +60,100 @@ class NodeWriter:
     Values of GPUs and ports that `set_gpus` and `set_ports` never named are not kept: nothing says what they are.
     """
 
-    def __init__(self, batch: Batch, schedule: Schedule, node: Node, ts: float) -> None:
-        self._batch = batch
-        self._schedule = schedule
-        connection = batch.connection
-        found = connection.execute("SELECT id, first_seen FROM node WHERE node = ?", (node.node,)).fetchone()
-        self.id: int = found[0] if found else batch.next_id("node")
-        self._first_seen: float = found[1] if found else ts
-        self._events = EventRows(batch, self.id)
-        self._latency = LatencyRows(batch)
-        self._last_seen = ts
-        self._written_last_seen: float | None = None
+    def __init__(self, writer: Writer, node: Node, ts: float) -> None:
+        self.writer = writer
         self.node = node
-        self._unpacked = batch.unpacked.setdefault(self.id, [])
-        self._gpus = DeviceRows(batch, self.id, "gpu")
-        self._ports = DeviceRows(batch, self.id, "port")
-        self._absences: dict[tuple[str, str, str, str], list[Cell]] = {}
-        self._absence_set: frozenset[Absence] | None = None
-        self._uses: dict[tuple[str, str, str, bool], _Use] | None = None
-        self._servers: dict[tuple[str, str], int] = {}
-        self._load()
-        self.set_node(node, ts)
-        batch.before_write.append(self._touch)
+        self.begun = ts
+        self.forget()
 
+    def forget(self) -> None:
+        """What the file holds is asked anew: a transaction failed. An hour of servers goes on in a new row."""
+        self._id = 0
+        self._ended: set[int] = set()  # rows of uses that do not go on, though they were seen a moment ago
+        self._devices: dict[_DeviceTable, dict[str, int]] = {}
+        self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
+        self._hours: dict[tuple[int, int | None], tuple[int, float, float, dict[str, Counts]]] = {}
+
+    @_waits
     def set_node(self, node: Node, ts: float) -> None:
         """What the node is now; the last word counts."""
-        self.node = node
-        self._last_seen = max(self._last_seen, ts)
-        self._written_last_seen = None
+        self._put_node(node, ts)
 
+    @_waits
     def set_gpus(self, gpus: Iterable[Gpu], ts: float) -> None:
         """The GPUs that are here from `ts` on. A changed GPU gets a new row, a GPU not named any more is closed."""
-        self._pack()
-        self._gpus.set({gpu.uuid: gpu for gpu in gpus}, ts)
+        self._set_devices("gpu", {gpu.uuid: gpu for gpu in gpus}, ts)
 
+    @_waits
     def set_ports(self, ports: Iterable[FabricPort], ts: float) -> None:
         """The fabric ports that are here from `ts` on, as `set_gpus`."""
-        self._pack()
-        self._ports.set({port.key: port for port in ports}, ts)
+        self._set_devices("port", {port.key: port for port in ports}, ts)
 
+    @_waits
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
-        wanted_set = frozenset(absences)
-        if wanted_set == self._absence_set:
-            return
-        self._absence_set = wanted_set
-        wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in wanted_set}
-        for key in [key for key in self._absences if key not in wanted]:
-            row = self._absences.pop(key)
-            row[-1] = max(ts, float(row[-2] or 0))  # a clock that was put back must not end it before it began
-            self._batch.put_row("absence", row[0], row)
+        wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in absences}
+        if self._absences is None:
+            sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
+            self._absences = {tuple(key): (number, since) for *key, number, since in self._run(sql, self._number)}
+        for key in self._absences.keys() - wanted.keys():
+            number, since = self._absences.pop(key)
+            # A clock that was put back must not end it before it began.
+            self._run("UPDATE absence SET until = ? WHERE id = ?", max(ts, since), number)
         for key, absence in wanted.items():
             if key not in self._absences:
-                self._absences[key] = self._put_absence(absence, ts, None)
+                self._absences[key] = (self.put_absence(absence, ts, None), ts)
 
-    def note(self, absence: Absence, ts: float, until: float | None = None) -> None:
-        """Record something that is over: an absence without length at `ts`, or one that ended at `until`."""
-        self._put_absence(absence, ts, ts if until is None else until)
+    @_waits
+    def note(self, absence: Absence, ts: float) -> None:
+        """Record something that happened at `ts` and is over."""
+        self.put_absence(absence, ts, ts)
 
-    def set_workloads(
-        self,
-        workloads: Iterable[Workload],
-        uses: Iterable[WorkloadUse],
-        ts: float,
-        *,
-        scan_interval_seconds: float = 10.0,
-    ) -> None:
+    @_waits
+    def set_workloads(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse], ts: float) -> None:
         """Who works on which GPU at `ts`. A use goes on where it was last seen less than two scans ago.
 
         Where a scheduler told them, a use begins at `since`, but not before an earlier one of the same ended, and ends
         at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
         A use of a workload that nobody named is not kept.
         """
-        uses = tuple(uses)
-        first: dict[str, float] = {}
-        last: dict[str, float] = {}
+        spans: dict[str, tuple[float, float]] = {}
         for use in uses:
-            name, until = use.workload_id, ts if use.until is None else min(use.until, ts)
-            first[name] = min(first.get(name, ts), until if use.since is None else min(use.since, until))
-            last[name] = max(last.get(name, 0.0), until)
-        for workload in workloads:
-            self._put_workload(workload, first.get(workload.workload_id, ts), last.get(workload.workload_id, ts))
-        known = self._open_uses(ts - 2 * scan_interval_seconds)
-        for use in uses:
-            workload_row = self._batch.workload(use.workload_id)
-            if workload_row is None:
-                continue
-            key = (use.workload_id, use.gpu_uuid, use.basis, use.shared)
-            current = known.get(key)
-            # A clock that was put back begins a new use, so that none ends before it began.
             end = ts if use.until is None else min(use.until, ts)
-            if current is None or not 0 <= ts - current.ts_end < 2 * scan_interval_seconds:
-                start = ts if use.since is None else self._start_of(workload_row[0], use, min(use.since, end))
+            first, last = spans.get(use.workload_id, (ts, 0.0))
+            spans[use.workload_id] = (min(first, end if use.since is None else min(use.since, end)), max(last, end))
+        refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
+        columns = "id, ts_start, mem_used_bytes, workload_ref, gpu_uuid, basis, shared"
+        # A clock that was put back begins a new use, so that none ends before it began.
+        sql = f"SELECT {columns} FROM workload_use WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"  # noqa: S608
+        found = self._run(sql, self._number, ts - _SEEN_SECONDS, ts)
+        going_on = {(ref, uuid, basis, shared): row for *row, ref, uuid, basis, shared in found}
+        self._ended &= {number for number, *_ in found}
+        for use in uses:
+            if (ref := refs.get(use.workload_id) or self._workload(use.workload_id)[0]) is None:
+                continue
+            key = (ref, use.gpu_uuid, use.basis, int(use.shared))
+            end = ts if use.until is None else min(use.until, ts)
+            number, start, memory = going_on.get(key, [0, end, None])
+            if not number or number in self._ended:
+                start = end
+                if use.since is not None:
+                    # Not before the last use of the same ended: the agent was restarted under it.
+                    sql = f"SELECT max(ts_end) FROM workload_use WHERE {_USE_KEY} AND ts_end > ?"  # noqa: S608
+                    (before,) = self._run(sql, ref, self._number, use.gpu_uuid, use.basis, use.since)[0]
+                    start = min(max(use.since, before or 0.0), end)
                 if use.until is not None and start >= end:
                     continue  # it is written already
-                current = known[key] = self._new_use(workload_row, use, min(start, end), end)
-            current.ts_end = max(end, current.ts_start)
+                number, memory = self._next_id("workload_use"), None
+            most = max((size for size in (memory, use.mem_used_bytes) if size is not None), default=None)
+            end = max(end, start)
+            going_on[key] = [number, start, most]
+            about = (ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
+            self._put("workload_use", (number, *about))
             if use.until is not None:
-                del known[key]
-            if use.mem_used_bytes is not None:
-                current.mem_used_bytes = max(use.mem_used_bytes, current.mem_used_bytes or 0)
-            self._batch.put_row("workload_use", current.id, current.row)
-        for key in [key for key, use in known.items() if use.ts_end <= ts - 2 * scan_interval_seconds]:
-            del known[key]
+                self._ended.add(number)
 
-    def add_tick(self, tick: Tick) -> None:
-        """Keep one tick. It waits in memory and is committed in batches (`Writer.open`)."""
-        self._hold(tick)
-        if self._schedule.is_due(tick.ts):
-            self._schedule.restart()
-            self._pack()
-            self._batch.commit()
-
-    def add_agent_stats(self, stats: AgentStats) -> None:
-        """Keep what watching cost."""
-        self._batch.put_row("agent_stat", (stats.ts, self.id), (*kept(stats), self.id))
-
-    def add_event(self, event: Event) -> None:
-        """Keep what the driver told of its own accord; what happens again and again is counted."""
-        self._events.add(event)
-
-    def add_burst(self, burst: Burst) -> None:
-        """Keep what a burst told. That of a GPU nobody named is not kept."""
-        device = self._gpus.ids.get(burst.gpu_uuid)
-        if device is None:
-            return
-        row = minute_row(burst, device)
-        self._batch.put_sample("gpu_burst", int(str(row[0])), row)
-
-    def add_serving(self, sample: ServingSample) -> None:
-        """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
-        key = (sample.engine, sample.endpoint)
-        server = self._servers.get(key)
-        if server is None:
-            server = self._servers[key] = self._batch.next_id("server")
-            self._batch.put_row("server", server, (server, self.id, *key))
-        held = self._batch.workload(sample.workload_id) if sample.workload_id is not None else None
-        number = self._batch.next_id("serving_sample")
-        values = encode_values(sample.values.get, SERVING_STEPS)
-        row = (number, server, held[0] if held else None, sample.ts, round(sample.interval_seconds * 1000), *values)
-        self._batch.put_sample("serving_sample", number, row)
-        self._latency.add(sample, server, held[0] if held else None)
-
-    # The bulk roads, for simulators and importers: written at once, in transactions of some thousand rows.
-
-    def put_ticks(self, ticks: Iterable[Tick]) -> None:
-        """Many ticks, in order of time."""
-        source = iter(ticks)
-        while batch := list(islice(source, _TICK_BATCH)):
-            for tick in batch:
-                self._hold(tick)
-            self._batch.commit_or_raise()
-
-    def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
-
-        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
-        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
-        A row of the same period and device is replaced.
-        """
-        kind = rollup_kind(table)
-        named = [name for name in columns if name not in ("ts", "device")]
-        places = [columns.index(name) for name in named]
-        ts_at = columns.index("ts")
-        device_at = columns.index("device") if kind != "host" else -1
-        if "observed_seconds" not in named:
-            raise ValueError(f"{table} needs observed_seconds")
-        encode = row_encoder(table, named)
-        known = self._gpus if kind == "gpu" else self._ports
-
-        def device_id(row: Sequence[object], ts: float) -> int:
-            if kind == "host":
-                return self.id
-            device = known.at(str(row[device_at]), ts)
-            if device is None:
-                raise ValueError(
-                    f"{table}: unknown device {row[device_at]!r}; name it with set_gpus or set_ports first"
-                )
-            return device
-
-        def encoded() -> Iterable[tuple[float, int, list[Cell]]]:
-            for row in rows:
-                ts = round(float(row[ts_at]))  # type: ignore[arg-type]
-                self._last_seen = max(self._last_seen, ts)
-                yield ts, device_id(row, ts), encode([row[place] for place in places])
-
-        source = iter(encoded())
-        while batch := list(islice(source, _ROLLUP_BATCH)):
-            self._batch.put_now(lambda connection, batch=batch: write_rollups(connection, table, batch))
-
+    @_waits
     def put_workload_use(  # noqa: PLR0917
         self,
         workload: Workload,
@@ -279,104 +165,211 @@ class NodeWriter:
         mem_used_bytes: int | None = None,
     ) -> None:
         """One use that is already over, with the workload it belongs to."""
-        row = self._put_workload(workload, ts_start, ts_end)
-        number = self._batch.next_id("workload_use")
-        use = _Use(number, row[0], self.id, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
-        self._batch.put_row("workload_use", number, use.row)
+        ref = self._put_workload(workload, ts_start, ts_end)
+        about = (ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
+        self._put("workload_use", (self._next_id("workload_use"), *about))
 
-    def _hold(self, tick: Tick) -> None:
-        self._unpacked.append(tick)
-        self._last_seen = max(self._last_seen, tick.ts)
+    def add_tick(self, tick: Tick) -> None:
+        """Keep one tick. It is written within a second, or with the next tick where those are slower."""
+        self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+        self.writer.flush(tick)
 
-    def _touch(self) -> None:
-        """Let the ticks wait as rows, and the node's row where the node was seen since it was last written."""
-        self._pack()
-        if self._written_last_seen == self._last_seen:
+    @_waits
+    def add_agent_stats(self, stats: AgentStats) -> None:
+        """Keep what watching cost."""
+        self._put("agent_stat", (*codec.kept(stats), self._number))
+
+    @_waits
+    def add_event(self, event: Event) -> None:
+        """Keep what the driver told of its own accord: each on its own while they are few, counted in a storm."""
+        columns, hour = ", ".join(codec.TABLES["event"]), event.ts // 3600
+        sql = f"SELECT {columns} FROM event WHERE node_id = ? ORDER BY id DESC LIMIT {MOST_ROWS_AN_HOUR + 1}"  # noqa: S608
+        known = [(number, Event(*about)) for number, _, *about in self._run(sql, self._number)]
+        full = sum(one.ts // 3600 == hour for _, one in known) >= MOST_ROWS_AN_HOUR
+        counting = {  # the newest of each
+            one.key: (number, one)
+            for number, one in reversed(known)
+            if 0 <= event.ts - one.last_ts < _AGAIN_SECONDS or (full and one.ts // 3600 == hour)
+        }
+        if full and event.key not in counting:
+            event = dataclasses.replace(_REST, ts=event.ts, last_ts=event.last_ts, count=event.count)
+        number, before = counting.get(event.key) or (self._next_id("event"), None)
+        if before is not None:
+            last = max(before.last_ts, event.last_ts)
+            event = dataclasses.replace(before, count=before.count + event.count, last_ts=last)
+        self._put("event", (number, self._number, *codec.kept(event)))
+
+    @_waits
+    def add_burst(self, burst: Burst) -> None:
+        """Keep what a burst told. That of a GPU nobody named is not kept."""
+        device = self._devices_here("gpu").get(burst.gpu_uuid)
+        if device is not None:
+            self._put("gpu_burst", codec.minute_row(burst, device))
+
+    @_waits
+    def add_serving(self, sample: ServingSample) -> None:
+        """Keep what an inference server told. Where nobody named its `workload_id`, the sample is the node's."""
+        sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
+        found = self._run(sql, self._number, sample.engine, sample.endpoint)
+        server = found[0][0] if found else self._next_id("server")
+        if not found:
+            self._put("server", (server, self._number, sample.engine, sample.endpoint))
+        ref = self._workload(sample.workload_id)[0]
+        values = codec.encode_values(sample.values.get, codec.SERVING_STEPS)
+        number = self._next_id("serving_sample")
+        self._put("serving_sample", (number, server, ref, sample.ts, round(sample.interval_seconds * 1000), *values))
+        if not sample.latency:
             return
-        self._written_last_seen = self._last_seen
-        self._batch.put_row("node", self.id, (self.id, *kept(self.node), self._first_seen, self._last_seen))
+        # One row an hour for each server and each work that held it; after a restart in a row of its own.
+        hour = sample.ts // 3600
+        number, begun, seconds, counts = self._hours.get((server, ref), (0, 0.0, 0.0, {}))
+        if begun != hour:
+            number, seconds, counts = self._next_id("serving_hour"), 0.0, {}
+        seconds += sample.interval_seconds
+        for measure, more in sample.latency.items():
+            counts[measure] = added([counts[measure], more]) or more if measure in counts else more
+        self._hours[server, ref] = (number, hour, seconds, counts)
+        bins = [encode(counts[measure]) if measure in counts else None for measure in MEASURES]
+        self._put("serving_hour", (number, server, ref, sample.ts, round(seconds * 1000), *bins))
 
-    def _pack(self) -> None:
-        """Make rows of the ticks held, of the devices that are here: to be done before other devices are."""
-        for tick in self._unpacked:
-            self._put_tick(tick)
-        self._unpacked.clear()
+    # The bulk roads, for simulators and importers: written at once.
+
+    def put_ticks(self, ticks: Iterable[Tick]) -> None:
+        """Many ticks, in order of time."""
+        source = iter(ticks)
+        while batch := list(islice(source, _TICK_BATCH)):
+            for tick in batch:
+                self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+            self.writer.put_now()
+
+    def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
+
+        Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
+        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
+        A row of the same period and device is replaced.
+        """
+        kind = codec.rollup_kind(table)
+        named = [name for name in columns if name not in ("ts", "device")]
+        if "observed_seconds" not in named:
+            raise ValueError(f"{table} needs observed_seconds")
+        places, ts_at = [columns.index(name) for name in named], columns.index("ts")
+        encoder = codec.row_encoder(table, named)
+        self.writer.put_now()
+        # Of each device ever named, from when which row held, in order.
+        history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
+        if kind != "host":
+            what = _DEVICES_OF["gpu" if kind == "gpu" else "port"]
+            for key, number, valid_from in self._run(f"{what} ORDER BY valid_from, id", self._number):
+                history.setdefault(key, []).append((valid_from, number))
+        source = iter(rows)
+        while batch := list(islice(source, _ROLLUP_BATCH)):
+            encoded: list[tuple[float, int, list[Cell]]] = []
+            for row in batch:
+                ts, device = round(float(row[ts_at])), "" if kind == "host" else str(row[columns.index("device")])
+                if device not in history:
+                    raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
+                number = next((one for since, one in reversed(history[device]) if since < ts), history[device][0][1])
+                encoded.append((ts, number, encoder([row[place] for place in places])))
+            self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
+            self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))
+
+    # What is written, within a transaction.
+
+    def put_absence(self, absence: Absence, since: float, until: float | None) -> int:
+        """Write a row of an absence, and give its id; `until` None: it holds on."""
+        number = self._next_id("absence")
+        self._put("absence", (number, self._number, *codec.kept(absence), since, until))
+        return number
+
+    def _run(self, sql: str, *values: Cell) -> list[tuple[Any, ...]]:
+        return self.writer.connection.execute(sql, codec.storable(values)).fetchall()
+
+    def _put(self, table: str, row: Sequence[Cell]) -> None:
+        """Write a row of a small table; it takes the place of one with the same key."""
+        self.writer.connection.execute(codec.upsert(table), codec.storable(row))
+
+    def _next_id(self, table: str) -> int:
+        """Ids below zero are those of retention's own notes."""
+        return self._run(f"SELECT max(coalesce(max(id), 0), 0) + 1 FROM {table}")[0][0]  # noqa: S608
+
+    @property
+    def _number(self) -> int:
+        """The id of the node's row."""
+        if not self._id:
+            self._put_node(self.node, self.begun)
+        return self._id
+
+    def _put_node(self, node: Node, ts: float) -> None:
+        found = self._run("SELECT id, first_seen, last_seen FROM node WHERE node = ?", node.node)
+        self._id, first, last = found[0] if found else (self._next_id("node"), ts, ts)
+        self._put("node", (self._id, *codec.kept(node), first, max(last, ts)))
+
+    def _see(self, ts: float) -> None:
+        self._run("UPDATE node SET last_seen = max(last_seen, ?) WHERE id = ?", ts, self._number)
+
+    def _put_workload(self, workload: Workload, first: float, last: float) -> int:
+        """Write a workload's row, and give its id."""
+        known, begun, seen = self._workload(workload.workload_id)
+        number = known or self._next_id("workload")
+        self._put("workload", (number, *codec.kept(workload), min(first, begun), max(last, seen)))
+        return number
+
+    def _workload(self, workload_id: str | None) -> tuple[int | None, float, float]:
+        """A workload's id, and when it was first and last seen; None: nobody named it."""
+        found = self._run("SELECT id, first_seen, last_seen FROM workload WHERE workload_id = ?", workload_id)
+        return found[0] if found else (None, inf, -inf)
+
+    def _set_devices(self, table: _DeviceTable, wanted: Mapping[str, Gpu | FabricPort], ts: float) -> None:
+        left = {key: codec.storable(codec.kept(device)) for key, device in wanted.items()}
+        columns = ", ".join(codec.TABLES[table][2:-2])
+        for key, number, valid_from in self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL", self._number):
+            (about,) = self._run(f"SELECT {columns} FROM {table} WHERE id = ?", number)  # noqa: S608
+            if left.get(key) == about:
+                del left[key]
+            elif key in left and self._free_id(table) is None:
+                # No id is free for another row: the change is kept, its history is not.
+                self._put(table, (number, self._number, *left.pop(key), valid_from, None))
+            else:
+                self._put(table, (number, self._number, *about, valid_from, max(ts, valid_from)))
+        for about in left.values():
+            if (number := self._free_id(table)) is not None:
+                self._put(table, (number, self._number, *about, ts, None))
+        self._devices.pop(table, None)
+
+    def _free_id(self, table: _DeviceTable) -> int | None:
+        """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
+        used = {number for (number,) in self._run(f"SELECT id FROM {table}")}  # noqa: S608
+        number = max(used, default=0) + 1
+        return (
+            number
+            if number < codec.DEVICES
+            else next((one for one in range(1, codec.DEVICES) if one not in used), None)
+        )
+
+    def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
+        """The ids of the devices that are here, by key."""
+        if table not in self._devices:
+            found = self._run(f"{_DEVICES_OF[table]} AND valid_to IS NULL ORDER BY id", self._number)
+            self._devices[table] = {key: number for key, number, _ in found}
+        return self._devices[table]
 
     def _put_tick(self, tick: Tick) -> None:
-        number = self._batch.next_id("tick")
-        base = number * DEVICES
-        gpus: list[list[Cell]] = []
-        for uuid, values in tick.gpus.items():
-            device = self._gpus.ids.get(uuid)
-            if device is not None and values:
-                gpus.append([base + device, *_encode_gpu(values)])
-        states, fabric = tick.port_states, tick.fabric
-        ports: list[list[Cell]] = []
-        for key in states if states.keys() >= fabric.keys() else {**states, **fabric}:
-            device = self._ports.ids.get(key)
-            if device is None:
-                continue
-            state = states.get(key)
-            active = None if state is None else int(state == "ACTIVE")
-            values = fabric.get(key, _NO_VALUES)
-            said = None if active else state  # the usual word is not kept with every sample
-            ports.append([base + device, active, said, *_encode_port(values)])
-        host = _encode_host(tick.host)
-        self._batch.put_tick([number, self.id, tick.ts, round(tick.interval_seconds * 1000), *host], gpus, ports)
-
-    def _put_absence(self, absence: Absence, since: float, until: float | None) -> list[Cell]:
-        number = self._batch.next_id("absence")
-        row: list[Cell] = [number, self.id, *kept(absence), since, until]
-        self._batch.put_row("absence", number, row)
-        return row
-
-    def _put_workload(self, workload: Workload, first: float, last: float) -> list[Cell]:
-        held = self._batch.workload(workload.workload_id)
-        number: Cell = self._batch.next_id("workload") if held is None else held[0]
-        if held is not None:
-            first, last = min(first, float(held[-2] or 0)), max(last, float(held[-1] or 0))
-        row: list[Cell] = [number, *kept(workload), first, last]
-        self._batch.put_workload(workload.workload_id, row)
-        return row
-
-    def _new_use(self, workload_row: Sequence[Cell], use: WorkloadUse, ts_start: float, ts_end: float) -> _Use:
-        number = self._batch.next_id("workload_use")
-        return _Use(number, workload_row[0], self.id, use.gpu_uuid, ts_start, ts_end, use.basis, use.shared)
-
-    def _start_of(self, workload_row_id: Cell, use: WorkloadUse, since: float) -> float:
-        """`since`, or where the last use of the same ended if that was later (the agent was restarted under it)."""
-        same = (workload_row_id, use.gpu_uuid, use.basis)
-        open_uses = (self._uses or {}).values()
-        ends = [one.ts_end for one in open_uses if (one.workload_ref, one.gpu_uuid, one.basis) == same]
-        (last,) = self._batch.connection.execute(
-            "SELECT max(ts_end) FROM workload_use WHERE workload_ref = ? AND node_id = ? AND gpu_uuid = ? AND basis = ?"
-            " AND ts_end > ?",
-            (workload_row_id, self.id, use.gpu_uuid, use.basis, since),
-        ).fetchone()
-        return max(since, float(last or 0), *ends)
-
-    def _open_uses(self, since: float) -> dict[tuple[str, str, str, bool], _Use]:
-        """The uses last seen after `since`; from the file when this writer begins."""
-        if self._uses is None:
-            columns = ", ".join(f"u.{name}" for name in TABLES["workload_use"])
-            self._uses = {}
-            for *row, workload_id in self._batch.connection.execute(
-                f"SELECT {columns}, w.workload_id FROM workload_use u JOIN workload w ON w.id = u.workload_ref "  # noqa: S608
-                "WHERE u.node_id = ? AND u.ts_end > ? ORDER BY u.ts_end",
-                (self.id, since),
-            ):
-                one = _Use(*row)
-                self._uses[(workload_id, one.gpu_uuid, one.basis, bool(one.shared))] = one
-        return self._uses
-
-    def _load(self) -> None:
-        """What the file knows of this node's servers and open absences."""
-        connection = self._batch.connection
-        servers = connection.execute("SELECT engine, endpoint, id FROM server WHERE node_id = ?", (self.id,))
-        self._servers = {(engine, endpoint): number for engine, endpoint, number in servers}
-        absence_columns = ", ".join(TABLES["absence"])
-        for row in connection.execute(
-            f"SELECT {absence_columns} FROM absence WHERE node_id = ? AND until IS NULL",  # noqa: S608
-            (self.id,),
-        ):
-            self._absences[(row[2], row[3], row[4], row[5])] = list(row)
+        number = self._next_id("tick")
+        base, gpus, ports = number * codec.DEVICES, self._devices_here("gpu"), self._devices_here("port")
+        host = codec.encode_values(tick.host.get, codec.HOST_STEPS)
+        rows: dict[str, list[Sequence[Cell]]] = {"gpu_sample": [], "fabric_sample": []}
+        rows["tick"] = [(number, self._number, tick.ts, round(tick.interval_seconds * 1000), *host)]
+        for uuid, gpu in gpus.items():
+            if values := tick.gpus.get(uuid):
+                rows["gpu_sample"].append((base + gpu, *codec.encode_values(values.get, codec.GPU_STEPS)))
+        for key, port in ports.items():
+            if key in tick.port_states or key in tick.fabric:
+                state = tick.port_states.get(key)
+                active = None if state is None else int(state == "ACTIVE")
+                values = codec.encode_values(tick.fabric.get(key, {}).get, codec.FABRIC_STEPS)
+                # The usual word is not kept with every sample.
+                rows["fabric_sample"].append((base + port, active, None if active else state, *values))
+        for table, of_table in rows.items():
+            self.writer.connection.executemany(codec.INSERTS[table], map(codec.storable, of_table))
+        self._see(tick.ts)

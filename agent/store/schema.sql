@@ -44,7 +44,7 @@ CREATE TABLE fabric_sample (
 -- A rollup's id is its period's number * 4096 + device id (gpu.id, port.id or node.id), as a sample's is its tick's, and
 -- the periods are listed in minute and hour, where a span of time is found by key.
 -- A measure is kept as its mean and two distances, which are mostly small or zero: _to_p95 from mean to p95, _to_max from
--- p95 to max, in the steps of agent/store/file/codec.py. unobserved_seconds (in 0.1 s) is what a period lacks.
+-- p95 to max, in the steps of agent/store/codec.py. unobserved_seconds (in 0.1 s) is what a period lacks.
 -- samples is how many the device has; a measure without a mean has none of them. Where counts differ otherwise,
 -- sample_counts names a set of them: six digits a measure, in the order of the columns.
 -- *_bins: two digits each for the zero bins in front and behind, then the seconds of those between.
@@ -133,7 +133,7 @@ CREATE TABLE host_hour (
     cpu_util_bins TEXT
 );
 -- What bursts of faster readings tell, beside the minutes and hours: the id is that of the minute's or hour's row in which
--- the burst ended, the steps are those of agent/store/file/burst_rows.py. Most minutes have no burst.
+-- the burst ended, the steps are those of agent/store/codec.py. Most minutes have no burst.
 CREATE TABLE gpu_burst (
     id INTEGER PRIMARY KEY, n INTEGER NOT NULL, period_seconds INTEGER, period_strength INTEGER, duty INTEGER,
     idle_run_seconds INTEGER, sm_active_cv INTEGER, tensor_nvlink_correlation INTEGER,

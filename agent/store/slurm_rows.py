@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,9 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from ..base.slurm_job import SlurmJob
-from .codec import Cell
-from .database import opened_beside
-from .wal import transaction
+from .database import opened_beside, transaction
 
 _ROWS_AT_ONCE = 200
 _REST_SECONDS = 0.020
@@ -49,24 +46,15 @@ class KnownJobs:
 
 def known_jobs(path: Path) -> KnownJobs:
     """Look at the database. Raises StoreError."""
-    with opened_beside(path) as connection:
-        return _known_of(connection)
-
-
-def _known_of(connection: sqlite3.Connection) -> KnownJobs:
-    nodes = connection.execute("SELECT node, cluster FROM nodes").fetchall()
     runs: dict[str, list[tuple[float, float]]] = {}
-    for job_id, first, last in connection.execute(
-        "SELECT job_id, first_seen, last_seen FROM workloads WHERE scheduler = 'slurm' AND job_id IS NOT NULL"
-    ):
-        runs.setdefault(str(job_id), []).append((float(first), float(last)))
-    (imported,) = connection.execute("SELECT max(imported_at) FROM slurm_job").fetchone()
-    return KnownJobs(
-        frozenset(short_name(str(node)) for node, _ in nodes),
-        frozenset(str(cluster) for _, cluster in nodes if cluster),
-        runs,
-        float(imported) if imported is not None else None,
-    )
+    sql = "SELECT job_id, first_seen, last_seen FROM workloads WHERE scheduler = 'slurm' AND job_id IS NOT NULL"
+    with opened_beside(path) as connection:
+        nodes = connection.execute("SELECT node, cluster FROM nodes").fetchall()
+        for job_id, first, last in connection.execute(sql):
+            runs.setdefault(str(job_id), []).append((float(first), float(last)))
+        (imported,) = connection.execute("SELECT max(imported_at) FROM slurm_job").fetchone()
+    clusters = frozenset(str(cluster) for _, cluster in nodes if cluster)
+    return KnownJobs(frozenset(short_name(str(node)) for node, _ in nodes), clusters, runs, imported)
 
 
 def short_name(node: str) -> str:
@@ -78,22 +66,16 @@ def write_jobs(
     path: Path, jobs: Iterable[SlurmJob], now: float, sleep: Callable[[float], None] = time.sleep
 ) -> tuple[int, int]:
     """Write runs beside the agent. Gives how many were new, and how many changed. Raises StoreError."""
+    count = "SELECT count(*) FROM slurm_job"
     new = changed = 0
+    rows = ((*(getattr(job, _FIELDS.get(name, name)) for name in _COLUMNS), now) for job in jobs)
     with opened_beside(path) as connection:
-        left = iter(jobs)
-        while part := [(*_row(job), now) for job in islice(left, _ROWS_AT_ONCE)]:
+        while part := [(cluster or "", *row) for cluster, *row in islice(rows, _ROWS_AT_ONCE)]:
             with transaction(connection):
-                before, count = connection.total_changes, _count(connection)
+                changes, (before,) = connection.total_changes, connection.execute(count).fetchone()
                 connection.executemany(_UPSERT, part)
-                begun = _count(connection) - count
-            new, changed = new + begun, changed + connection.total_changes - before - begun
+                (after,) = connection.execute(count).fetchone()
+            new += after - before
+            changed += connection.total_changes - changes - (after - before)
             sleep(_REST_SECONDS)  # the agent's commit may have waited
     return new, changed
-
-
-def _count(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT count(*) FROM slurm_job").fetchone()[0])
-
-
-def _row(job: SlurmJob) -> tuple[Cell, ...]:
-    return (job.cluster or "", *(getattr(job, _FIELDS.get(name, name)) for name in _COLUMNS[1:]))

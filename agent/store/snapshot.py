@@ -7,6 +7,7 @@ the old copy or the new one. The reader's transaction lasts as long as the copyi
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import sqlite3
@@ -16,8 +17,9 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.base.errors import StoreError, UsageError
-from .database import APPLICATION_ID, read_header
-from .disk_errors import damaged_error
+from .codec import DEVICES
+from .database import APPLICATION_ID, kind_of
+from .disk_errors import damaged_error, is_damage
 from .reader import Reader, open_reader
 from .rollups import RollupJob
 
@@ -36,27 +38,31 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
     """
     with open_reader(db) as reader:
         if target.is_dir():
-            target = target / f"{_node_name(reader)}.db"
+            row = reader.execute("SELECT node FROM nodes ORDER BY last_seen DESC LIMIT 1").fetchone()
+            name = re.sub(r"[^A-Za-z0-9._-]", "_", str(row[0]) if row else "")[:200].lstrip(".")
+            target /= f"{name or 'node'}.db"
         _check_target(db, target)
         with _aside(target) as partial:
             try:
                 if rollups_only:
                     _copy_rollups(reader, partial)
-                    _roll_open(partial, time.time() if now is None else now)
+                    RollupJob(partial).run(time.time() if now is None else now, and_open=True)
                 else:
                     reader.execute("PRAGMA query_only = 0")
                     reader.execute("VACUUM INTO ?", (str(partial),))
                 with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
+                    copy.execute("PRAGMA synchronous = OFF")
+                    for table in _RAW if rollups_only else ():
+                        copy.execute(f"DELETE FROM {table}")  # noqa: S608 - names of this file
+                    copy.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after one page
                     copy.execute("PRAGMA journal_mode = DELETE").fetchone()
             except sqlite3.Error as error:
-                raise _copy_error(db, target, error) from error
+                if is_damage(error):
+                    raise damaged_error(db, error) from error
+                is_full = getattr(error, "sqlite_errorname", "").startswith("SQLITE_FULL")
+                remedy = "Free some space on its disk." if is_full else "Try again, or another folder."
+                raise StoreError(f"{target} cannot be written: {error}.", remedy) from error
     return target
-
-
-def _node_name(reader: Reader) -> str:
-    row = reader.execute("SELECT node FROM nodes ORDER BY last_seen DESC LIMIT 1").fetchone()
-    name = re.sub(r"[^A-Za-z0-9._-]", "_", str(row[0]) if row else "")[:200].lstrip(".")
-    return name or "node"
 
 
 def _check_target(db: Path, target: Path) -> None:
@@ -67,10 +73,10 @@ def _check_target(db: Path, target: Path) -> None:
     if target.samefile(db):
         raise UsageError(f"{target} is the database itself.", "Name another file.")
     try:
-        header = read_header(target)
+        kind = kind_of(target)
     except OSError as error:
         raise StoreError(f"{target} cannot be replaced: {error.strerror}.", "Name another file.") from error
-    if not header.empty and not header.ours:
+    if kind not in ("empty", "ours"):
         raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
 
 
@@ -79,39 +85,25 @@ def _aside(target: Path) -> Iterator[Path]:
     """An empty file beside `target`, which takes its place at the end, or is removed where anything fails."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        for old in target.parent.glob(f".{_escaped(target.name)}.*.partial"):
+        for old in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
             if old == partial or old.stat().st_mtime < time.time() - _STALE_SECONDS:
                 old.unlink(missing_ok=True)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
         try:
             os.fchmod(descriptor, _MODE)  # whatever the umask is
-        finally:
-            os.close(descriptor)
-        try:
             yield partial
-            _to_disk(partial)
+            os.fsync(descriptor)
             partial.rename(target)
-            _to_disk(target.parent)
         except BaseException:
             for name in (partial, partial.with_name(partial.name + "-journal")):
                 name.unlink(missing_ok=True)
             raise
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise StoreError(
             f"{target} cannot be written: {error.strerror}.", "Check the folder's permissions and its free space."
         ) from error
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([\[\]*?])", r"[\1]", name)
-
-
-def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _copy_rollups(reader: Reader, partial: Path) -> None:
@@ -123,51 +115,18 @@ def _copy_rollups(reader: Reader, partial: Path) -> None:
         copy.execute("ATTACH ? AS live", (reader.address,))
         copy.execute("BEGIN")
         schema = copy.execute(
-            "SELECT name, type, sql FROM live.sqlite_master WHERE sql IS NOT NULL "
-            "AND name NOT LIKE 'sqlite!_%' ESCAPE '!' "
+            "SELECT name, sql FROM live.sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite!_%' ESCAPE '!' "
             "ORDER BY CASE type WHEN 'table' THEN 0 WHEN 'view' THEN 1 ELSE 2 END, rowid"
         ).fetchall()
-        for name, kind, sql in schema:
-            if kind == "table":
-                copy.execute(sql)
-                if name not in _RAW:
-                    quoted = '"' + name.replace('"', '""') + '"'
-                    copy.execute(f"INSERT INTO main.{quoted} SELECT * FROM live.{quoted}")  # noqa: S608 - quoted
-        _copy_unrolled(copy)
-        for _, kind, sql in schema:
-            if kind != "table":
-                copy.execute(sql)
+        first = copy.execute(
+            "SELECT min(t.id) FROM live.tick t WHERE t.ts > coalesce((SELECT min(p.done_to) FROM live.rollup_progress p"
+            " WHERE p.node_id = t.node_id), 0)"
+        ).fetchone()[0]
+        for name, sql in schema:
+            copy.execute(sql)
+            if sql.startswith("CREATE TABLE"):
+                quoted = '"' + name.replace('"', '""') + '"'
+                since = f"WHERE id >= {first or 1 << 50} * {1 if name == 'tick' else DEVICES}" if name in _RAW else ""
+                copy.execute(f"INSERT INTO main.{quoted} SELECT * FROM live.{quoted} {since}")  # noqa: S608 - quoted
         copy.execute(f"PRAGMA user_version = {reader.version:d}")
         copy.execute("COMMIT")
-
-
-def _copy_unrolled(copy: sqlite3.Connection) -> None:
-    first = copy.execute(
-        "SELECT min(t.id) FROM live.tick t WHERE t.ts > coalesce((SELECT min(p.done_to) FROM live.rollup_progress p "
-        "WHERE p.node_id = t.node_id), 0)"
-    ).fetchone()[0]
-    if first is None:
-        return
-    copy.execute("INSERT INTO main.tick SELECT * FROM live.tick WHERE id >= ?", (first,))
-    for table in _RAW[1:]:
-        copy.execute(f"INSERT INTO main.{table} SELECT * FROM live.{table} WHERE id >= ? * 4096", (first,))  # noqa: S608
-
-
-def _roll_open(partial: Path, now: float) -> None:
-    """Roll up what is not over, then let the samples go."""
-    RollupJob(partial).run(now, and_open=True)
-    with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
-        copy.execute("PRAGMA synchronous = OFF")
-        copy.execute("BEGIN")
-        for table in _RAW:
-            copy.execute(f"DELETE FROM {table}")  # noqa: S608 - names of this file
-        copy.execute("COMMIT")
-        copy.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after one page
-
-
-def _copy_error(db: Path, target: Path, error: sqlite3.Error) -> StoreError:
-    name = getattr(error, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return damaged_error(db, error)
-    remedy = "Free some space on its disk." if name.startswith("SQLITE_FULL") else "Try again, or another folder."
-    return StoreError(f"{target} cannot be written: {error}.", remedy)

@@ -1,145 +1,289 @@
-"""The one who writes: holds ticks for a moment, writes them in batches, and survives a full disk.
+"""The one who writes: what it is told waits in memory, is written once a second, and waits on where the disk fails.
 
-Everything waits in memory as rows and is written in one transaction; where that fails the rows stay, the fault is
-said, and the next commit tries again. So a caller never loses what it handed over, up to `hold_ticks`.
+What waits is what was told (a tick, the GPUs that are here, ...): rows get their ids in the transaction that writes. So
+it makes no difference whether the file could be opened yet, and one that fails leaves nothing behind.
 """
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from math import inf
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
-from ..model import Absence, Node
-from .database import SetAside, open_for_writing
-from .disk_errors import opening_error, store_absence
-from .node_writer import NodeWriter, Schedule
-from .write_batch import Batch
+from ..model import Absence, Node, Tick
+from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
+from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
+from .node_writer import NodeWriter
+
+# How many ticks wait at most, and how many other things (a workload, a use, an absence, an event): some 6 MB.
+HOLD_TICKS = 600
+MOST_OTHERS = 20_000
+# By the ticks' time: how often what waits is written, and how often that is tried again where it failed.
+_FLUSH_SECONDS = 1.0
+_RETRY_SECONDS = 5.0
+# So much is written at once: where it fails, little work is lost.
+_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a node was told. `size`: how many things of `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it
+    holds until it is said anew, so that the last word of each is never let go."""
+
+    node: NodeWriter
+    write: Callable[[], None]
+    size: int
+    tick: Tick | None
+    state: str
 
 
 class Writer:
-    """Writes one database file, for one node or many: `for_node` gives the writer of a node.
+    """Writes one database file, for one node or many: `for_node` gives the writer of a node. Not for several threads.
 
-    Not for several threads. At most `commit_every` ticks or `commit_seconds` are not yet written: that much a killed
-    process loses.
+    Where the disk takes nothing, at the start too, `fault` says why (``disk-full``, ``store-busy``, ...; None: all is
+    well), and what it is told waits: up to `hold_ticks` ticks, of which the oldest are then let go (`lost_ticks`), and
+    an absence names the gap. A killed process loses what was told since the last write, a second at most.
+
+    Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops.
     """
 
-    def __init__(self, path: Path, batch: Batch, set_aside: SetAside | None, schedule: Schedule) -> None:
-        self.path = path
-        self.set_aside = set_aside
-        self._batch = batch
-        self._schedule = schedule
-        self._nodes: dict[str, NodeWriter] = {}
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         path: Path,
         *,
-        commit_every: int = 10,
-        commit_seconds: float = 10.0,
-        hold_ticks: int = 600,
+        before_opening: Callable[[], object] = lambda: None,
+        hold_ticks: int = HOLD_TICKS,
         max_log_bytes: int = Limits().log_bytes,
         now: Callable[[], float] = time.time,
-    ) -> Writer:
-        """Open or create the database at `path`. Raises StoreError for a file that is not ours or cannot be written,
-        a PassingError where that may pass.
+    ) -> None:
+        """Open or create the database at `path`, now or, where its disk takes nothing, with a later tick.
 
-        While a reader holds more than `max_log_bytes` of log, ticks wait in memory as they do on a full disk.
-
-        Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops. (A lock
-        would stay held by a process that a broken GPU keeps from dying.)
+        `before_opening` is called before each attempt. Raises StoreError for a file that is not ours or cannot be
+        written for a reason that does not pass. While a reader holds more than `max_log_bytes` of log, ticks wait too.
         """
-        connection, aside = open_for_writing(path, now)
+        self.path = path
+        self.fault: Absence | None = None
+        self.set_aside: SetAside | None = None
+        self.is_open = False
+        self.lost_ticks = 0
+        self._before_opening, self._now = before_opening, now
+        self._hold_ticks, self._max_log_bytes = hold_ticks, max_log_bytes
+        self._token = secrets.token_hex(8)
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        self._nodes: dict[str, NodeWriter] = {}
+        self._when_open: list[Callable[[], object]] = []
+        self._waiting: list[_Told] = []
+        # Of each node, when the first tick that was let go began, and when the last one ended.
+        self._gaps: dict[NodeWriter, tuple[float, float]] = {}
+        self._tried_at = -inf
         try:
-            batch = Batch(path, connection, hold_ticks, max_log_bytes)
-        except sqlite3.Error as error:
-            connection.close()
-            raise opening_error(path, error) from error
-        return cls(path, batch, aside, Schedule(commit_every, commit_seconds))
+            self._open()
+        except PassingError as error:
+            self._hold(error)
 
-    @property
-    def fault(self) -> Absence | None:
-        """Why nothing can be written at present (``disk-full``, ``store-busy``, ...); None while all is well."""
-        return self._batch.fault
+    @classmethod
+    def open(cls, path: Path, **options: Any) -> Writer:  # noqa: ANN401 - those of `Writer`
+        """A writer of a file that can be opened at once. Raises StoreError, a PassingError where that may pass."""
+        writer = cls(path, **options)
+        if not writer.is_open:
+            writer._open()
+        return writer
 
     @property
     def waiting_ticks(self) -> int:
-        """How many ticks are not yet written."""
-        return self._batch.waiting_ticks
+        return sum(told.tick is not None for told in self._waiting)
 
     @property
-    def lost_ticks(self) -> int:
-        """How many ticks were let go because a fault lasted longer than `hold_ticks`."""
-        return self._batch.lost_ticks
+    def connection(self) -> sqlite3.Connection:
+        """The open connection. Raises StoreError before it is opened and after `close`."""
+        if self._connection is None:
+            raise StoreError(f"{self.path} is closed.")
+        return self._connection
+
+    def when_open(self, call: Callable[[], object]) -> None:
+        """Call once when the file is open; at once where it is."""
+        if self.is_open:
+            call()
+        else:
+            self._when_open.append(call)
 
     def for_node(self, node: Node, ts: float) -> NodeWriter:
         """The writer of one node; the same one for the same name. Records the node as seen at `ts`."""
         writer = self._nodes.get(node.node)
-        if writer is not None:
-            writer.set_node(node, ts)
-            return writer
-        writer = self._nodes[node.node] = NodeWriter(self._batch, self._schedule, node, ts)
-        if self.set_aside is not None:
-            detail = f"The database was set aside as {self.set_aside.kept_as.name}: {self.set_aside.why}."
-            writer.note(store_absence(self.set_aside.reason, detail, self.set_aside.remedy), ts)
+        if writer is None:
+            writer = self._nodes[node.node] = NodeWriter(self, node, ts)
+            self._note_aside(writer)
+        writer.set_node(node, ts)
         return writer
 
+    def tell(
+        self, node: NodeWriter, write: Callable[[], None], *, size: int = 0, tick: Tick | None = None, state: str = ""
+    ) -> None:
+        """Let what a node was told wait; `write` puts it into the file, within a transaction. See `_Told`."""
+        self._waiting.append(_Told(node, write, size, tick, state))
+
+    def flush(self, tick: Tick) -> None:
+        """Write what waits where that is due with this tick."""
+        wait = _FLUSH_SECONDS if self.fault is None else _RETRY_SECONDS
+        if abs(tick.ts - self._tried_at) + tick.interval_seconds / 2 >= wait:
+            self._tried_at = tick.ts
+            self.commit()
+
     def commit(self) -> bool:
-        """Write what waits, in one transaction. False: it could not be written now, still waits, and `fault` says why.
+        """Write what waits. False: it could not be written now, still waits, and `fault` says why.
 
         Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
         """
-        self._schedule.restart()
-        return self._batch.commit()
+        while self._write_some():
+            if not self._waiting:
+                return True
+        return False
+
+    def put_now(self, write: Callable[[], object] = lambda: None) -> None:
+        """Commit what waits, then run `write` in a transaction of its own: for bulk work, where nobody waits for the
+        disk to recover. Raises StoreError where it fails."""
+        if not self.commit() and self.fault is not None:
+            raise StoreError(self.fault.detail, self.fault.remedy)
+        self._transact(write)
+
+    def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
+        """What a simulated workload really is: (workload_id, kind, bottleneck, waste), in the table ``truth``, which no
+        agent writes."""
+        columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
+        self.put_now(lambda: self.connection.execute(f"CREATE TABLE IF NOT EXISTS truth ({columns})"))
+        insert = "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)"
+        self.put_now(lambda: self.connection.executemany(insert, rows))
 
     def close(self) -> None:
         """Commit and let go of the file. Idempotent. Raises StoreError where something could not be written."""
-        if self._batch.closed:
+        if self._tried_at == inf:
             return
+        self._tried_at = inf
         try:
             written = self.commit()
         finally:
-            self._batch.close()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
         if not written and self.fault is not None:
-            raise StoreError(
-                f"{self.path}: the last {self._batch.waiting_ticks} ticks could not be written ({self.fault.reason}).",
-                self.fault.remedy,
-            )
+            why = f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason})."
+            raise StoreError(why, self.fault.remedy)
 
     def __enter__(self) -> Writer:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # What went wrong first is what a person must see.
+        with nullcontext() if error is None else suppress(StoreError):
             self.close()
-        except StoreError:
-            if error is None:  # what went wrong first is what a person must see
-                raise
 
-    def limit_bytes(self, max_bytes: int | None) -> None:
-        """Let the file grow to at most this size (None: as far as SQLite can). Beyond it the disk counts as full."""
-        connection = self._batch.connection
-        page_bytes = connection.execute("PRAGMA page_size").fetchone()[0]
-        pages = 2**32 - 2 if max_bytes is None else max(1, max_bytes // page_bytes)
-        connection.execute(f"PRAGMA max_page_count = {pages:d}").fetchone()
+    def _open(self) -> None:
+        self._before_opening()
+        self._connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
+        self._file = self._identity()
+        self.is_open = True
+        for node in self._nodes.values():
+            self._note_aside(node)
+        for call in self._when_open:
+            call()
 
-    def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """What a simulated workload really is: (workload_id, kind, bottleneck, waste), in the table ``truth``."""
-        columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
-        self._put_beside(f"truth ({columns})", "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows)
+    def _note_aside(self, node: NodeWriter) -> None:
+        if (aside := self.set_aside) is not None:
+            detail = f"The database was set aside as {aside.kept_as.name}: {aside.why}."
+            node.note(store_absence(aside.reason, detail, aside.remedy), node.begun)
 
-    def _put_beside(self, table: str, insert: str, rows: Iterable[tuple[object, ...]]) -> None:
-        """Rows of a table that no agent writes; it is made where it is not there."""
+    def _write_some(self) -> bool:
+        """Write the oldest of what waits, in one transaction."""
+        try:
+            if not self.is_open:
+                self._open()
+            part = self._waiting[:_AT_ONCE]
+            self._transact(lambda: self._write(part))
+        except PassingError as error:
+            for node in self._nodes.values():
+                node.forget()
+            self._hold(error)
+            return False
+        self.fault = None
+        self._gaps.clear()
+        del self._waiting[: len(part)]
+        return True
 
-        def write(connection: sqlite3.Connection) -> None:
-            connection.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-            connection.executemany(insert, rows)
+    def _write(self, part: Iterable[_Told]) -> None:
+        for node, (since, until) in self._gaps.items():
+            why = self.fault.reason if self.fault else "not written"
+            detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
+            node.put_absence(store_absence("ticks-lost", detail, "See the reason reported before it."), since, until)
+        for told in part:
+            told.write()
 
-        self._batch.put_now(write)
+    def _transact(self, write: Callable[[], object]) -> None:
+        """Raises StoreError, a PassingError where that may pass."""
+        if (said := marked(self.path)) is not None:
+            remedy = "Start the agent again: it sets the file aside and begins a new one."
+            raise StoreError(f"{self.path} is damaged ({said}).", remedy)
+        try:
+            if self._identity() != self._file:
+                # Written on, an unlinked file would take every sample and show none.
+                why = f"{self.path} was removed or replaced while it was being written, so the agent stops."
+                raise StoreError(why, "Start it again; to clear a database, stop the agent first.")
+            if log_bytes(self.path) > self._max_log_bytes:
+                # The jobs bring the log home each minute; a writer without them does it here.
+                checkpoint(self.path, min(LOG_KEPT_BYTES, self._max_log_bytes // 2))
+            if (size := log_bytes(self.path)) > self._max_log_bytes:
+                why = f"a reader has held its log of {size / 1e6:.0f} MB in one long transaction"
+                remedy = f"End the program that reads {self.path.name} (fuser names it), or let it read a snapshot."
+                raise PassingError(self.path, "log-held", why, remedy)
+            with transaction(self.connection):
+                holder = self.connection.execute("SELECT value FROM meta WHERE key = 'writer'").fetchone()
+                if holder != (self._token,):
+                    why = f"Another process has opened {self.path} for writing, so this one stops."
+                    raise StoreError(why, "Run one agent per database.")
+                write()
+        except (OSError, sqlite3.Error) as error:
+            if is_damage(error):
+                mark_damaged(self.path, str(error))
+            raise disk_error(self.path, error) from error
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file stands under the database's name; None: there is none. Raises OSError."""
+        with suppress(FileNotFoundError):
+            found = self.path.stat()
+            return found.st_dev, found.st_ino
+        return None
+
+    def _hold(self, error: PassingError) -> None:
+        """Say why nothing is written, and keep no more than may wait."""
+        if self.fault is None or self.fault.reason != error.reason:
+            what = f"{error.path.name} cannot be written ({error.why})"
+            detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."
+            self.fault = store_absence(error.reason, detail, error.remedy)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop the oldest ticks, and of the rest the oldest that does not hold any more, beyond what may wait."""
+        ticks = self.waiting_ticks - self._hold_ticks
+        others = sum(told.size for told in self._waiting) - MOST_OTHERS
+        last_words = {(told.node, told.state): told for told in self._waiting if told.state}
+        kept: list[_Told] = []
+        for told in self._waiting:
+            if told.tick is not None and ticks > 0:
+                ticks -= 1
+                self.lost_ticks += 1
+                began, end = told.tick.ts - told.tick.interval_seconds, told.tick.ts
+                since, until = self._gaps.get(told.node, (began, end))
+                self._gaps[told.node] = (min(since, began), max(until, end))
+            elif told.tick is None and others > 0 and last_words.get((told.node, told.state)) is not told:
+                others -= told.size
+            else:
+                kept.append(told)
+        self._waiting = kept

@@ -147,6 +147,13 @@ static nvmlReturn_t init(function_id function) {
         fprintf(stderr, "nvmlstub: SKUWISE_NVML_SCENARIO names no scenario, so there is no driver\n");
         return NVML_DRIVER_NOT_LOADED;
     }
+    /* NVIDIA's library begins with this open; a node without a driver behind it (ENXIO) is enough here. */
+    const char *device = getenv("SKUWISE_NVML_DEVICE");
+    if (device) {
+        int file = open(device, O_RDWR | O_CLOEXEC);
+        if (file < 0 && errno != ENXIO) return errno == ENOENT ? NVML_DRIVER_NOT_LOADED : NVML_UNKNOWN;
+        if (file >= 0) close(file);
+    }
     if (epoch < 0) epoch = monotonic();
     map_clock();
     if (!node) {

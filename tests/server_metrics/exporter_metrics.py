@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 
 from ...advisor.core.frame import Window
+from ...advisor.telemetry import queries
+from ...advisor.telemetry.queries import Query
 from ...advisor.telemetry.tables import to_table
-from ...agent.store import queries
-from ...agent.store.queries import Query
 from ...agent.store.reader import open_reader
 from .prometheus_series import Floats, Series, known_only
 

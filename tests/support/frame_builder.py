@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.core.histogram_array import BinsArray
+from skuwise.advisor.telemetry import queries
 from skuwise.agent.metrics import BIN_EDGES
-from skuwise.agent.store import queries
 
 HOUR = 3600.0
 START = 1_788_000_000.0 // HOUR * HOUR  # a full hour; nothing depends on which

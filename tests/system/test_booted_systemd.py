@@ -5,6 +5,7 @@ Skipped, with the reason, where `machine` says what it lacks.
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 import time
@@ -13,7 +14,17 @@ from pathlib import Path
 
 import pytest
 from skuwise.tests.nvmlstub import StubClock
-from skuwise.tests.system.machine import PYTHON, STATE, Machine, minimal_debian, must, put_agent, skip_without, until
+from skuwise.tests.system.machine import (
+    PYTHON,
+    STATE,
+    Cgroups,
+    Machine,
+    minimal_debian,
+    must,
+    put_agent,
+    skip_without,
+    until,
+)
 
 pytestmark = [pytest.mark.system]
 
@@ -29,6 +40,7 @@ DROP_IN = """
 WatchdogSec=8
 RestartSec=1
 Environment=LD_LIBRARY_PATH=/opt/nvml SKUWISE_NVML_SCENARIO=/opt/nvml/scenario SKUWISE_NVML_CLOCK=/opt/nvml/clock
+Environment=SKUWISE_NVML_DEVICE=/dev/nvidiactl
 """
 
 
@@ -36,7 +48,15 @@ class Node(Machine):
     """The booted container."""
 
     def __init__(self, root: Path, log: Path) -> None:
-        super().__init__(root, log, [])
+        # Which devices a unit may open is enforced in cgroups of version 2, by BPF programs.
+        own = [name for name in ("systemd", "unified") if Cgroups.has(name)]
+        super().__init__(
+            root,
+            log,
+            ["--capability=all", "--system-call-filter=bpf"],
+            environment={"SYSTEMD_NSPAWN_UNIFIED_HIERARCHY": "1"},
+            cgroups=Cgroups(f"skuwise-booted-{os.getpid()}", own),
+        )
 
     def fill(self) -> None:
         """Leave no room on the disk that holds the database."""
@@ -68,7 +88,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         shutil.rmtree(root)  # some 400 MB
 
 
-def test_install_start_kill_hang_stall_fill_and_restart(machine: Node) -> None:
+def test_install_late_driver_kill_hang_stall_fill_and_restart(machine: Node) -> None:
     # An operator installs and starts it.
     said = machine.run(PYTHON, "-m", "skuwise", "agent", "install")
     assert "wrote /etc/systemd/system/skuwise-agent.service" in said and "failed" not in said
@@ -77,7 +97,17 @@ def test_install_start_kill_hang_stall_fill_and_restart(machine: Node) -> None:
     drop_in.write_text(DROP_IN)
     machine.run("systemctl", "daemon-reload")
     machine.run("systemctl", "start", "skuwise-agent.service")
-    assert "sampling 2 GPUs" in machine.shows("StatusText")
+
+    # The driver loads after the unit has started: it is taken up within a minute, by the same process.
+    assert "no GPU can be read" in machine.shows("StatusText")
+    agent = machine.shows("MainPID")
+    for name, major in (("nvidiactl", "195"), ("other", "234")):
+        machine.run("mknod", "-m", "666", f"/dev/{name}", "c", major, "255")
+    until(lambda: bool(machine.rows("SELECT 1 FROM gpu_samples")), 75)
+    assert (machine.shows("MainPID"), machine.shows("NRestarts")) == (agent, "0")
+    group = f"/sys/fs/cgroup{machine.shows('ControlGroup')}/cgroup.procs"
+    refused = machine.run("sh", "-c", f"echo $$ > {group}; exec 2>&1; : < /dev/other", check=False)
+    assert "Operation not permitted" in refused  # any other device is closed to it
     database = machine.inside(f"{STATE}/skuwise.db")
     until(lambda: len(machine.rows("SELECT 1 FROM gpu_samples WHERE gpu_util > 0.86")) >= 4)
     assert stat.S_IMODE(database.stat().st_mode) == 0o640

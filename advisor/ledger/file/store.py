@@ -16,7 +16,7 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ....agent.store.bounds import Bounds, bounds_of
+from ....agent.store.reader import Bounds, bounds_of
 from ....rules.base.errors import NothingToDo, StoreError
 from ...core.advice_types import Fleet
 from ...recommend.progress import PredictionSnapshot

@@ -15,7 +15,6 @@ import pandas as pd
 
 from ....agent.model import Role
 from ....agent.sources.dcgm import FIELDS
-from ....agent.store import queries as store
 from ....rules.base.errors import NothingToDo, SourceError
 from ....rules.base.progress import Steps, no_steps
 from ....rules.catalog.loader import Catalog
@@ -23,6 +22,7 @@ from ...core.coded_text import coded
 from ...core.frame import Frame
 from ...core.frame_groups import node_groups, of_nodes
 from ...core.timestamps import minute, span
+from .. import queries as store
 from ..activity import with_activity
 from ..resolution import HOUR, concat
 from .client.cache import Cache

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from ....agent.store import queries as store
 from ...core.frame import Window
+from .. import queries as store
 from ..resolution import MINUTE, concat
 from .client.client import Client
 from .client.range_planner import Ask

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from ....agent.store import queries
-from ....agent.store.queries import Query
 from ...core.frame import Window
+from .. import queries
 from .. import resolution as resolve
+from ..queries import Query
 from ..ranges import LAST_DAY
 from ..resolution import Only
 from .open import DatabaseReader, read_tables

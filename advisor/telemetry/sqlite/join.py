@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ....agent.store import queries
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import counted, listed
 from ...core.frame import Frame, Window
+from .. import queries
 from ..resolution import FAMILIES, HOUR, concat, stacked
 from .database import LISTED, Parts
 

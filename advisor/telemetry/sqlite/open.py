@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ....agent.store.queries import Query
 from ....agent.store.reader import Reader, decoded, open_reader
 from ....rules.base.errors import UsageError
+from ..queries import Query
 from ..resolution import Only
 from ..tables import to_table
 

@@ -15,14 +15,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
 from pathlib import Path
 
-from ....agent.store import queries
-from ....agent.store.bounds import disk_bytes
+from ....agent.store.reader import disk_bytes
 from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError
 from ....rules.base.progress import Steps, no_steps
 from ...core.coded_text import CodedText, coded
 from ...core.frame import Frame, Window
 from ...core.timestamps import minute
 from ...core.unobservable import blind_nodes, unreadable
+from .. import queries
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, engine_use, with_activity
 from ..resolution import HOUR, MINUTE, concat

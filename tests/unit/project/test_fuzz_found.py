@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from datetime import date
 from pathlib import Path
 
@@ -26,7 +24,6 @@ from skuwise.agent.jobs.slurm_conf import read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.choice import expand_node_list
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.store.retention import trusted_now
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.base.yaml_loader import parse_table
 from skuwise.rules.catalog.hour_prices import StatedPrices, resolve_prices
@@ -136,13 +133,3 @@ def test_numbers_that_no_kernel_writes_are_none(tmp_path: Path) -> None:
         (tmp_path / "stat").write_text(f"cpu  {second}{digits} 2 3 4 5 6 7 8 0 0\n")
         assert source.read(Instant(1.79e9 + second, float(second))).host == {}
     source.close()
-
-
-@pytest.mark.parametrize("kept", ["[NaN, null]", "[1e999, 1]", "[1, NaN]", "[" * 5000, "[1]", "{}"])
-def test_a_time_that_is_none_is_not_trusted(kept: str) -> None:
-    now = 1_790_000_000.0
-    with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript("CREATE TABLE meta (key PRIMARY KEY, value); CREATE TABLE node (last_seen)")
-        trusted_now(db, now)
-        db.execute("UPDATE meta SET value = ?", (kept,))
-        assert trusted_now(db, now) == now

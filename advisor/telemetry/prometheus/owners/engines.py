@@ -13,7 +13,7 @@ import pandas as pd
 from .....agent.sources.latency_pages import edge_of
 from .....agent.sources.serving import ENGINES, histograms_of
 from .....agent.statistics.latency_bins import bucket_shares, can_tell, encode
-from .....agent.store import queries as store
+from ... import queries as store
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels
 from ..promql import promql as queries

@@ -13,11 +13,11 @@ import pandas as pd
 
 from .....agent.jobs.identity import REGION_LABELS, TYPE_LABELS, dmi_of, label_of, sku_by_signs
 from .....agent.model import FabricPort, Gpu, Role
-from .....agent.store import queries as store
 from .....rules.catalog.loader import Catalog
 from .....rules.catalog.mig import slices_of
 from .....rules.catalog.types import MEMORY_SLICES
 from ....core.totals import most_at_once
+from ... import queries as store
 from ...resolution import concat
 from ..client.response import Labels, SeriesAnswer
 from ..owners.kube import MOST_GPUS, KubeNode

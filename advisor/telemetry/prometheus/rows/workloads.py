@@ -18,9 +18,9 @@ import pandas as pd
 from .....agent.jobs.ids import series_id, slurm_parts, workload_id
 from .....agent.jobs.pod_names import controller_of
 from .....agent.jobs.pods import RESERVATION_NAMESPACES, RESERVED
-from .....agent.store import queries as store
 from ....core.frame import Window
 from ....core.scalars import records, text
+from ... import queries as store
 from ...resolution import concat
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer

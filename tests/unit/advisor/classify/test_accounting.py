@@ -12,8 +12,8 @@ from skuwise.advisor.classify.accounting.workload_verdicts import with_latency
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.energy_types import EnergyPhase
 from skuwise.advisor.core.verdict_types import Latency, Owner, Phase, WorkloadVerdict
+from skuwise.advisor.telemetry import queries
 from skuwise.agent.statistics.latency_bins import encode, spread
-from skuwise.agent.store import queries
 from skuwise.rules.policy.latency_classes import LatencyClasses, load_latency_classes
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tests.support.moves_builders import END, workload

@@ -16,8 +16,8 @@ from skuwise.advisor.provenance import SERIES, numbers_of_finding, promql_text, 
 from skuwise.advisor.render.explain import render_explained
 from skuwise.advisor.views.roofline import roofline
 from skuwise.advisor.views.subjects import find, recommended
-from skuwise.agent.store.database import open_for_writing
 from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import UsageError
 from skuwise.rules.policy.features import FEATURES
 from skuwise.rules.policy.thresholds import load_waste_rules
@@ -222,8 +222,7 @@ def test_every_feature_of_rules_of_ones_own_has_a_series() -> None:
 
 
 def test_every_select_runs_on_the_views_and_holds_no_outside_text(tmp_path: Path) -> None:
-    connection, _ = open_for_writing(tmp_path / "empty.db", lambda: 0.0)
-    connection.close()
+    Writer.open(tmp_path / "empty.db").close()
     advice = idle_advice(kind="sqlite", databases=[HOSTILE_QUERIES, "b.db"])
     script = render_queries(advice, [numbers_of_finding(hostile(advice.findings[0], *SERIES))])
     queries = plain(script, "--")

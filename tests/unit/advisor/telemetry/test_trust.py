@@ -20,6 +20,7 @@ from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.short_rows import short_asks
+from skuwise.advisor.telemetry.queries import Query
 from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
@@ -27,7 +28,6 @@ from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.model import Absence, FabricPort, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.store.node_writer import NodeWriter
-from skuwise.agent.store.queries import Query
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer

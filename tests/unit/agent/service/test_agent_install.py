@@ -19,10 +19,9 @@ from skuwise.__main__ import main
 from skuwise.agent.service.bursts import next_start
 from skuwise.agent.service.install import (
     MARK,
-    Installation,
     install,
     plan_files,
-    refuse_scripts_that_others_can_write,
+    refuse,
     refuse_what_others_can_write,
     uninstall,
 )
@@ -42,14 +41,14 @@ def _no_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_install_writes_this_interpreter_into_the_units_and_uninstall_takes_them_away(tmp_path: Path) -> None:
     said: list[str] = []
-    files = plan_files(Installation(Path("/opt/sku wise/bin/python"), ()), tmp_path)
+    files = plan_files(Path("/opt/sku wise/bin/python"), " -m skuwise", tmp_path)
     install(files, tmp_path, said.append, dry_run=True)
     assert not list(tmp_path.iterdir()) and any("would write" in line for line in said)
     install(files, tmp_path, said.append, dry_run=False)
     unit = (tmp_path / "etc/systemd/system/skuwise-agent.service").read_text()
     assert unit.startswith(MARK)
     assert 'ExecStart="/opt/sku wise/bin/python" -m skuwise agent run' in unit
-    assert "/usr/bin/skuwise" not in "".join(file.text for file in files)
+    assert "/usr/bin/skuwise" not in "".join(files.values())
     (tmp_path / "etc/tmpfiles.d/skuwise.conf").write_text("# the site's own\n")
     with pytest.raises(SkuwiseError, match="not written by skuwise"):
         install(files, tmp_path, said.append, dry_run=False)
@@ -72,13 +71,12 @@ def test_what_is_optional_is_written_only_where_it_is_asked_for(
     tmp_path: Path, option: str, files: list[str], command: str
 ) -> None:
     said: list[str] = []
-    installation = Installation(Path("/srv/skuwise/bin/python"), ())
+    installation = (Path("/srv/skuwise/bin/python"), " -m skuwise", tmp_path)
     units = [tmp_path / "etc/systemd/system" / name for name in files]
-    install(plan_files(installation, tmp_path), tmp_path, said.append, dry_run=False)
-    assert not any(unit.exists() for unit in units) and not any(files[-1] in line for line in said)
-    install(plan_files(installation, tmp_path, (option,)), tmp_path, said.append, dry_run=False)
+    install(plan_files(*installation), tmp_path, said.append, dry_run=False)
+    assert not any(unit.exists() for unit in units)
+    install(plan_files(*installation, (option,)), tmp_path, said.append, dry_run=False)
     assert f"\nExecStart=/srv/skuwise/bin/python -m {command}" in units[0].read_text()
-    assert f"enable --now {files[-1]}" in said[-1]
     (tmp_path / "etc/skuwise/slurm/site.sh").write_text("# the site's own\n")
     assert uninstall(tmp_path, said.append, dry_run=False) == 8 + len(files)
     assert not any(unit.exists() for unit in units)
@@ -89,62 +87,51 @@ def test_what_is_optional_is_written_only_where_it_is_asked_for(
 def test_the_command_prints_what_it_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agent", "install", "--dry-run", "--root", str(tmp_path)]) == 0
     assert f"ExecStart={sys.executable} -m skuwise agent run" in capsys.readouterr().out
+    assert main(["agent", "install", "--dry-run", "--root", str(tmp_path), "--with-slurm"]) == 0
+    assert "enable --now skuwise-slurm.timer" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_for_scripts_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    refuse_scripts_that_others_can_write(tmp_path, ME)
-    settings = tmp_path / "etc/skuwise"
-    settings.mkdir(parents=True)
-    for path in (settings.parent, settings):
-        path.chmod(0o755)
-    refuse_scripts_that_others_can_write(tmp_path, ME)
-    settings.chmod(0o777)
-    with pytest.raises(SkuwiseError, match="what Slurm's prolog runs as root"):
-        refuse_scripts_that_others_can_write(tmp_path, ME)
 
 
 @pytest.mark.parametrize("path", ['/opt/a"b/python', "/opt/a\nExecStartPre=/bin/evil/python", "/opt/a\x1b[2J/python"])
 def test_a_path_that_would_change_the_unit_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(SkuwiseError, match="cannot be used in a systemd unit"):
-        plan_files(Installation(Path(path), ()), tmp_path)
+        plan_files(Path(path), "", tmp_path)
 
 
-def prefix(folder: Path) -> Installation:
-    """A small installation that only we can write."""
-    (folder / "bin").mkdir(parents=True)
-    (folder / "lib").mkdir()
-    (folder / "real").write_text("")
-    (folder / "bin/python").symlink_to(folder / "real")
-    (folder / "lib/module.py").write_text("")
-    for path in (folder, *folder.rglob("*")):
-        if not path.is_symlink():
-            path.chmod(0o755)
-    return Installation(folder / "bin/python", (folder / "lib",))
-
-
-def test_a_prefix_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    installation = prefix(tmp_path / "opt")
-    check = functools.partial(refuse_what_others_can_write, installation, hidden_folders=())
+def test_what_others_can_write_is_refused(tmp_path: Path) -> None:
+    prefix, real, program = tmp_path / "opt", tmp_path / "opt/real", tmp_path / "opt/bin/python"
+    (prefix / "bin").mkdir(parents=True)
+    (prefix / "lib").mkdir()
+    real.write_text("")
+    program.symlink_to(real)
+    for path in (tmp_path, prefix, prefix / "bin", prefix / "lib", real):
+        path.chmod(0o755)
+    check = functools.partial(refuse_what_others_can_write, program, prefix / "lib", hidden=())
     check(ME)
-    for path in ("lib/module.py", "real", "bin", "."):
-        (tmp_path / "opt" / path).chmod(0o777)
+    for path in (prefix / "lib", real, prefix / "bin", prefix):
+        path.chmod(0o777)
         with pytest.raises(SkuwiseError, match="can be written by everyone"):
             check(ME)
-        (tmp_path / "opt" / path).chmod(0o755)
+        path.chmod(0o755)
     with pytest.raises(SkuwiseError, match="belongs to user"):
-        check(frozenset({54321}))
-    (tmp_path / "opt/real").unlink()
+        check((54321,))
+    with pytest.raises(SkuwiseError, match="what Slurm's prolog runs"):
+        refuse([prefix], "Slurm's prolog runs", (54321,))
+    real.unlink()
     with pytest.raises(SkuwiseError, match="cannot be checked"):
         check(ME)
     with pytest.raises(SkuwiseError, match="lies under /home"):
-        refuse_what_others_can_write(Installation(Path("/home/me/venv/bin/python"), ()))
+        refuse_what_others_can_write(Path("/home/me/venv/bin/python"), prefix)
 
 
-def test_devices_are_named_in_both_ways_and_no_capability_is_kept() -> None:
+def test_devices_are_named_by_number_and_in_both_ways_and_no_capability_is_kept() -> None:
     unit = (UNITS / "skuwise-agent.service").read_text()
-    for line in ("DeviceAllow=char-nvidia rw", "DeviceAllow=char-nvidia-frontend rw", "PrivateDevices=no"):
+    for line in (
+        "DeviceAllow=char-195 rw",
+        "DeviceAllow=char-nvidia rw",
+        "DeviceAllow=char-nvidia-frontend rw",
+        "PrivateDevices=no",
+    ):
         assert f"\n{line}\n" in unit
     assert "\nCapabilityBoundingSet=\n" in unit and "\nAmbientCapabilities=\n" in unit
     assert "ProcSubset=" not in re.sub(r"^#.*$", "", unit, flags=re.MULTILINE)
@@ -163,7 +150,7 @@ def agent(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     proc.disks({"sda": (1, 2)})
     monkeypatch.setenv("SKUWISE_DB", str(tmp_path / "node.db"))
     monkeypatch.setenv("SKUWISE_DCGM_URL", "")
-    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda _: None)
+    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda: "")
 
     def run(command: str, *arguments: str, reads: bool = True) -> tuple[int, str, str]:
         paths = ("--path.sysfs", str(tmp_path / "sys"), "--path.procfs", str(tmp_path / "proc")) if reads else ()

@@ -1,12 +1,12 @@
-"""Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what reading costs."""
+"""Doctor's lines: the exact reason of a refusal, what the settings do not ask for, and what Slurm lacks."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import pwd
 import sqlite3
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
-from skuwise.agent.service.doctor import not_configured, source_lines
+from skuwise.agent.service.doctor import not_configured, service_lines, source_lines
 from skuwise.agent.service.instance_lock import InstanceLock, is_wedged
 from skuwise.agent.service.process_stats import resident_bytes, started_ts
-from skuwise.agent.service.slurm_checks import Recorded, config_folders, read_config, slurm_lines
+from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
 from skuwise.agent.service.supervisor import Notifier
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.sources.nvml_privileges import explain
@@ -94,6 +94,30 @@ def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> 
     ] == [late]
 
 
+def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
+    assert service_lines(tmp_path) == ()
+    put(
+        tmp_path / "etc/systemd/system/skuwise-agent.service",
+        f"[Service]\nExecStart={tmp_path}/python -m skuwise agent run",
+    )
+    put(tmp_path / "python", "")
+    put(tmp_path / "dev/nvidia0", "")
+    me = pwd.getpwuid(os.getuid()).pw_name
+
+    def reasons(user: str = me) -> list[str]:
+        return [line.absence.reason for line in service_lines(tmp_path, user) if line.absence is not None]
+
+    (tmp_path / "dev/nvidia0").chmod(0o606)
+    (tmp_path / "python").chmod(0o755)
+    assert reasons() == []
+    assert reasons("nobody-of-this-name") == ["no-user"]
+    (tmp_path / "dev/nvidia0").chmod(0o660)
+    assert reasons() == []
+    (tmp_path / "dev/nvidia0").chmod(0o600)
+    (tmp_path / "python").unlink()
+    assert reasons() == ["no-interpreter", "device-closed"]
+
+
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
 ME = frozenset({os.getuid()})
 # As a real 22.05 prints it.
@@ -113,48 +137,39 @@ Slurmctld(primary) at gpunode is UP
 """
 
 
-class Site:
-    """A node with Slurm as it should be, in one folder."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        for name in ("prolog.sh", "epilog.sh"):
-            put(root / name, f"#!/bin/sh\n/etc/skuwise/slurm/{name}")
-            (root / name).chmod(0o755)
-        put(root / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
-        put(root / "slurm.conf", "NodeName=n1 Gres=gpu:4")
-        (root / "allocations").mkdir(mode=0o755)
-        self.said: str | None = SCONTROL.format(root=root)
-        self.asked: list[Sequence[str]] = []
-
-    def lines(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> tuple[Capability, ...]:
-        def ask(command: Sequence[str]) -> str | None:
-            self.asked.append(command)
-            return self.said
-
-        return slurm_lines(
-            read_config(ask, (self.root,)), SlurmConfReader(self.root, host="n1"), self.root / "allocations", gpus,
-            recorded, procfs=self.root / "proc", cgroups=self.root / "cgroup", root_uids=ME,
-        )  # fmt: skip
-
-    def absences(self, gpus: Sequence[Gpu] = GPUS, recorded: Recorded | None = None) -> Mapping[str, Absence]:
-        return {one.absence.reason: one.absence for one in self.lines(gpus, recorded) if one.absence is not None}
-
-    def change(self, before: str, after: str) -> None:
-        assert self.said is not None and before in self.said
-        self.said = self.said.replace(before, after)
-
-
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Path:
+    """A node with Slurm as it should be, in one folder."""
+    for name, calls, mode in (
+        ("prolog.sh", "/etc/skuwise/slurm/prolog.sh", 0o755),
+        ("epilog.sh", "/etc/skuwise/slurm/epilog.sh", 0o755),
+        ("other.sh", "/opt/site/health", 0o755),
+        ("closed.sh", "/etc/skuwise/slurm/prolog.sh", 0o644),
+    ):
+        put(tmp_path / name, f"#!/bin/sh\n{calls}")
+        (tmp_path / name).chmod(mode)
+    put(tmp_path / "gres.conf", "Name=gpu File=/dev/nvidia[4-7]")
+    put(tmp_path / "slurm.conf", "NodeName=n1 Gres=gpu:4")
+    (tmp_path / "allocations").mkdir(mode=0o755)
+    return tmp_path
 
 
-def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Site) -> None:
-    assert site.absences() == {}
-    assert site.asked == [("scontrol", "show", "config")]
-    (devices,) = (line for line in site.lines() if line.metric == "devices")
-    assert devices.origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
+def slurm_lines(site: Path, said: str = SCONTROL) -> dict[str, Capability]:
+    """By their metric, and those that say what is absent by their reason."""
+    settings = read_config(said.format(root=site), (site,))
+    assert settings is not None
+    devices = devices_lines(SlurmConfReader(site, host="n1"), GPUS, site / "proc", site / "cgroup")
+    lines = (*config_lines(*settings), folder_line(site / "allocations", ME), *devices)
+    return {line.absence.reason if line.absence else line.metric: line for line in lines}
+
+
+def absences(site: Path, said: str = SCONTROL) -> dict[str, Absence]:
+    return {reason: line.absence for reason, line in slurm_lines(site, said).items() if line.absence is not None}
+
+
+def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site: Path) -> None:
+    assert absences(site) == {}
+    assert slurm_lines(site)["devices"].origin.endswith("gres.conf: 0 is GPU 4, 1 is GPU 5, 2 is GPU 6, 3 is GPU 7")
 
 
 @pytest.mark.parametrize(
@@ -171,44 +186,37 @@ def test_a_site_that_is_as_it_should_be_misses_nothing_and_shows_its_order(site:
         ("task/affinity,task/cgroup", "task/affinity", "devices-not-constrained", "TaskPlugin"),
     ],
 )
-def test_each_cause_has_its_remedy(site: Site, before: str, after: str, reason: str, says: str) -> None:
-    put(site.root / "other.sh", "#!/bin/sh\n/opt/site/health")
-    put(site.root / "closed.sh", "#!/bin/sh\n/etc/skuwise/slurm/prolog.sh")
-    (site.root / "other.sh").chmod(0o755)
-    (site.root / "closed.sh").chmod(0o644)
-    site.change(before.format(root=site.root), after.format(root=site.root))
-    absences = site.absences()
-    assert set(absences) == {reason}
-    assert says in absences[reason].remedy
+def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: str, says: str) -> None:
+    assert before in SCONTROL
+    found = absences(site, SCONTROL.replace(before, after))
+    assert set(found) == {reason}
+    assert says in found[reason].remedy
 
 
-def test_without_scontrol_the_files_are_read(site: Site) -> None:
-    site.said = None
+def test_without_scontrol_the_files_are_read(site: Path) -> None:
     put(
-        site.root / "slurm.conf",
+        site / "slurm.conf",
         "NodeName=n1 Gres=gpu:4\nTaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup",
     )
-    put(site.root / "cgroup.conf", "ConstrainDevices=yes")
-    absences = site.absences()
-    assert set(absences) == {"prolog-not-configured", "epilog-not-configured"}
-    assert str(site.root / "slurm.conf") in absences["prolog-not-configured"].detail
+    put(site / "cgroup.conf", "ConstrainDevices=yes")
+    found = absences(site, "")
+    assert set(found) == {"prolog-not-configured", "epilog-not-configured"}
+    assert str(site / "slurm.conf") in found["prolog-not-configured"].detail
 
 
-def test_the_folder_must_be_roots_and_there(site: Site) -> None:
-    folder = site.root / "allocations"
+def test_the_folder_must_be_roots_and_there(site: Path) -> None:
+    folder = site / "allocations"
     folder.chmod(0o777)
-    assert "only root can write" in site.absences()["folder-not-roots"].detail
+    assert set(absences(site)) == {"folder-not-roots"}
     folder.rmdir()
-    assert "systemd-tmpfiles --create" in site.absences()["folder-missing"].remedy
-    folder.symlink_to(site.root)
-    assert set(site.absences()) == {"folder-not-roots"}
+    assert set(absences(site)) == {"folder-missing"}
+    folder.symlink_to(site)
+    assert set(absences(site)) == {"folder-not-roots"}
 
 
-def test_a_node_without_slurm_has_no_lines(tmp_path: Path) -> None:
-    settings = SlurmConfReader(folders=(tmp_path,), host="n1")
-    assert read_config(lambda _: None, (tmp_path,)) is None
-    assert slurm_lines(None, settings, tmp_path, GPUS, None, procfs=tmp_path, cgroups=tmp_path) == ()
-    assert config_folders(tmp_path / "slurm.conf") == (tmp_path,)
+def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skuwise.agent.service.slurm_checks.ask_scontrol", lambda: "")
+    assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
 def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:

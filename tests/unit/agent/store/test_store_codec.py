@@ -11,21 +11,17 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from skuwise.advisor.classify.bottlenecks.evidence import tokens_of
+from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import PERIOD_SECONDS, Gpu, Node, ServingSample, Tick, Workload
 from skuwise.agent.statistics.burst_stats import Burst
 from skuwise.agent.statistics.latency_bins import decode
-from skuwise.agent.store import queries
-from skuwise.agent.store.burst_rows import merge_bursts
 from skuwise.agent.store.codec import (
-    GPU_STEPS,
     MEASURES,
+    TABLES,
     RollupTable,
-    encode_values,
     rollup_columns,
     rollup_kind,
     rollup_period,
@@ -33,14 +29,13 @@ from skuwise.agent.store.codec import (
     row_id,
     storable,
     stored_columns,
-    values_encoder,
+    write_rollups,
 )
 from skuwise.agent.store.database import schema_sql
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
-from skuwise.agent.store.rollups import RollupJob
+from skuwise.agent.store.rollups import RollupJob, merge_bursts
 from skuwise.agent.store.snapshot import take_snapshot
-from skuwise.agent.store.tables import TABLES, write_rollups
 from skuwise.agent.store.writer import Writer
 from skuwise.tests.support import stored_rows
 
@@ -51,6 +46,11 @@ ROLLUPS: tuple[RollupTable, ...] = get_args(RollupTable)
 def database() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.executescript(schema_sql())
+    connection.executescript(
+        "INSERT INTO node (id, node, first_seen, last_seen) VALUES (1, 'n', 0, 0);"
+        "INSERT INTO gpu (id, node_id, gpu_uuid, gpu_index, name, valid_from) VALUES (1, 1, 'g', 0, 'x', 0);"
+        "INSERT INTO port (id, node_id, device, port, role, link_layer, valid_from) VALUES (1, 1, 'p', 1, '', '', 0)"
+    )
     yield connection
     connection.close()
 
@@ -59,57 +59,12 @@ def columns(database: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
 
 
-# What users may rely on; columns may be added, never taken away.
-CONTRACT = {
-    "nodes": "node cluster machine_id boot_id provider region instance_type node_sku node_sku_source gpu_count "
-    "agent_version first_seen last_seen",
-    "gpus": "node gpu_uuid gpu_index name sku kind parent_uuid slices mig_profile pci_bus_id mem_total_bytes "
-    "power_limit_watts nvlink_links nvlink_bytes_per_second driver_version valid_from valid_to",
-    "gpu_samples": "ts interval_seconds node gpu_uuid gpu_index gpu_util sm_active sm_occupancy tensor_active "
-    "dram_active fp64_active fp32_active fp16_active mem_used_bytes mem_total_bytes power_watts energy_joules "
-    "sm_clock_hertz mem_clock_hertz temperature_celsius throttle_reasons pcie_tx_bytes_per_second "
-    "pcie_rx_bytes_per_second nvlink_tx_bytes_per_second nvlink_rx_bytes_per_second",
-    "fabric_samples": "ts interval_seconds node device port role link_layer state line_rate_bytes_per_second "
-    "tx_bytes_per_second rx_bytes_per_second xmit_wait_per_second",
-    "host_samples": "ts interval_seconds node cpu_util io_wait mem_used_bytes mem_total_bytes "
-    "disk_read_bytes_per_second disk_write_bytes_per_second",
-    "workloads": "workload_id series_id name scheduler job_id namespace pod user account framework command first_seen "
-    "last_seen",
-    "workload_gpus": "workload_id node gpu_uuid ts_start ts_end basis shared mem_used_bytes",
-    "absences": "node gpu_uuid device metric reason since until",
-    "agent_stats": "ts cpu_seconds rss_bytes tick_seconds late_seconds missed_ticks clock_offset_seconds",
-    "gpu_minutes": "ts node gpu_uuid sm_active_mean sm_active_max sm_active_p95 sm_active_n duty idle_run_seconds "
-    "sm_active_cv period_seconds period_strength tensor_nvlink_correlation",
-    "gpu_hours": "ts node gpu_uuid sm_active_bins tensor_active_p95 nvlink_bins duty",
-    "fabric_hours": "ts node device port util_mean util_max util_p95 util_n util_bins idle_run_seconds",
-    "host_hours": "ts node cpu_util_mean cpu_util_max cpu_util_p95 cpu_util_n cpu_util_bins",
-}
-
-
-@pytest.mark.parametrize("view", CONTRACT)
-def test_the_views_keep_their_columns(database: sqlite3.Connection, view: str) -> None:
-    assert set(CONTRACT[view].split()) <= set(columns(database, view))
-
-
-@pytest.mark.parametrize("table", ROLLUPS)
-def test_rollup_columns_are_those_of_the_tables(database: sqlite3.Connection, table: RollupTable) -> None:
-    assert columns(database, table) == ["id", *stored_columns(table)]
-
-
-@pytest.mark.parametrize("table", TABLES)
-def test_small_tables_are_written_whole(database: sqlite3.Connection, table: str) -> None:
-    assert columns(database, table)[0] == TABLES[table][0]
-    assert sorted(columns(database, table)) == sorted(TABLES[table])
-
-
-def with_devices(database: sqlite3.Connection) -> None:
-    database.execute("INSERT INTO node VALUES (1, 'n', '', NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1, NULL, 0, 0)")
-    database.execute(
-        "INSERT INTO gpu (id, node_id, gpu_uuid, gpu_index, name, valid_from) VALUES (1, 1, 'g', 0, 'x', 0)"
-    )
-    database.execute(
-        "INSERT INTO port (id, node_id, device, port, role, link_layer, valid_from) VALUES (1, 1, 'p', 1, '', '', 0)"
-    )
+def test_what_is_written_has_the_columns_of_the_tables(database: sqlite3.Connection) -> None:
+    for table in ROLLUPS:
+        assert columns(database, table) == ["id", *stored_columns(table)]
+    for table, written in TABLES.items():
+        found = columns(database, table)
+        assert found[0] == written[0] and sorted(found) == sorted(written)
 
 
 def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict[str, object]) -> dict[str, object]:
@@ -124,7 +79,6 @@ def through_the_view(database: sqlite3.Connection, table: RollupTable, row: dict
 
 @pytest.mark.parametrize("table", ROLLUPS)
 def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: RollupTable) -> None:
-    with_devices(database)
     bins = [0.0] * 3 + [17.3] + [0.0] * 23 + [1.0]
     row: dict[str, object] = {"observed_seconds": 57.3}
     for measure in MEASURES[rollup_kind(table)]:
@@ -153,7 +107,6 @@ def test_rollups_come_back_in_base_units(database: sqlite3.Connection, table: Ro
 
 
 def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: sqlite3.Connection) -> None:
-    with_devices(database)
     row: dict[str, object] = {"observed_seconds": 60, "gpu_util_mean": 0.5, "gpu_util_max": 0.75, "gpu_util_n": 60}
     row |= {"sm_active_mean": 0.25, "sm_active_n": 6, "tensor_active_n": 0, "dram_active_n": 5}
     told = through_the_view(database, "gpu_minute", row)
@@ -168,49 +121,34 @@ def test_counts_that_differ_and_statistics_that_are_missing_come_back(database: 
     assert database.execute("SELECT sample_counts FROM gpu_minute").fetchall() == [(None,)]
 
 
-_ODD = st.sampled_from([math.nan, math.inf, -math.inf, 1e300, None, "text", True])
+@pytest.mark.parametrize(
+    ("observed", "correlation", "bins", "duty", "stored"),
+    [
+        (3599.96, -0.5, [0.0] * 27 + [3600.0], math.nan, (0, -50, "27003600", None)),
+        (1.0, math.inf, json.dumps([1.25, 0.04] + [0] * 26), "x", (35990, None, "00271.2", None)),
+        (0.0, None, [0.0] * 28, 1e300, (36000, None, "00270", None)),
+        (0.0, 2.0**60, None, 0.33333, (36000, None, None, 3333)),
+    ],
+)
+def test_odd_values_are_missing_and_bins_are_short(
+    observed: float, correlation: object, bins: object, duty: object, stored: tuple[object, ...]
+) -> None:
+    names = ["observed_seconds", "tensor_nvlink_correlation", "sm_active_bins", "duty"]
+    row = row_encoder("gpu_hour", names)([observed, correlation, bins, duty])
+    found = dict(zip(stored_columns("gpu_hour"), row, strict=True))
+    assert tuple(found[name] for name in ["unobserved_seconds", *names[1:]]) == stored
 
 
-@given(st.dictionaries(st.sampled_from([name for name, _ in GPU_STEPS]), st.floats(-1e13, 1e13) | _ODD))
-def test_the_prepared_encoder_gives_what_the_plain_one_does(reading: dict[str, float]) -> None:
-    whole = {name: 0.5 for name, _ in GPU_STEPS} | reading
-    encode = values_encoder(GPU_STEPS)
-    for values in (whole, reading):
-        assert encode(values) == encode_values(values.get, GPU_STEPS)
-
-
-def test_rows_of_rollups_are_encoded_column_by_column() -> None:
-    encode = row_encoder("gpu_hour", ["observed_seconds", "tensor_nvlink_correlation", "sm_active_bins", "duty"])
-
-    def stored(row: list[object]) -> dict[str, object]:
-        return dict(zip(stored_columns("gpu_hour"), encode(row), strict=True))
-
-    row = stored([3599.96, -0.5, [0.0] * 27 + [3600.0], math.nan])
-    assert row["unobserved_seconds"] == 0
-    assert row["tensor_nvlink_correlation"] == -50
-    assert row["sm_active_bins"] == "27003600"
-    assert row["duty"] is None
-    row = stored([1.0, math.inf, json.dumps([1.25, 0.04] + [0] * 26), "x"])
-    assert (row["unobserved_seconds"], row["tensor_nvlink_correlation"], row["duty"]) == (35990, None, None)
-    assert row["sm_active_bins"] == "00271.2"
-    assert stored([0.0, None, [0.0] * 28, None])["sm_active_bins"] == "00270"
-    assert stored([0.0, None, None, None])["sm_active_bins"] is None
-
-
-def test_unknown_columns_and_wrong_bins_are_refused() -> None:
-    with pytest.raises(ValueError, match="nonsense"):
-        row_encoder("gpu_hour", ["nonsense"])
-    with pytest.raises(ValueError, match="need its mean"):
-        row_encoder("gpu_hour", ["sm_active_p95"])
-    with pytest.raises(ValueError, match="28"):
-        row_encoder("gpu_hour", ["sm_active_bins"])([[1.0, 2.0]])
-    with pytest.raises(ValueError, match="finite"):
-        row_encoder("gpu_hour", ["sm_active_bins"])([[math.nan] * 28])
+def test_what_cannot_be_written_is_refused_or_left_out() -> None:
+    for columns, row, why in (
+        (["nonsense"], [], "nonsense"),
+        (["sm_active_bins"], [[1.0, 2.0]], "28 finite"),
+        (["sm_active_bins"], [[math.nan] * 28], "28 finite"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            row_encoder("gpu_hour", columns)(row)
     with pytest.raises(ValueError, match="4096"):
         row_id("hour", 3600, 4096)
-
-
-def test_storable_takes_out_what_sqlite_cannot_hold() -> None:
     assert storable([2**63, -5, "a\udc80b", None, 1.5]) == (None, -5, "a?b", None, 1.5)
 
 
@@ -264,20 +202,12 @@ def test_an_hour_tells_of_its_bursts(database_bursts: Path) -> None:
     assert other == (3600.0, "GPU-2", *[None] * 8)
 
 
-def test_a_snapshot_of_the_rollups_keeps_them(database_bursts: Path, tmp_path: Path) -> None:
-    copy = take_snapshot(database_bursts, tmp_path / "copy.db", rollups_only=True, now=START + 7200)
-    for view in ("gpu_minutes", "gpu_hours"):
-        assert rows(copy, view, "burst_n IS NOT NULL") == rows(database_bursts, view, "burst_n IS NOT NULL") != []
-
-
 def test_retention_lets_them_go_with_the_minutes_and_keeps_the_hours(database_bursts: Path, tmp_path: Path) -> None:
     copy = take_snapshot(database_bursts, tmp_path / "copy.db")
-    RetentionJob(copy, Limits(raw_seconds=7200, minutes_seconds=86400), sleep=lambda _: None).run(START + 86400 + 300)
     counts = "SELECT (SELECT count(*) FROM gpu_burst), (SELECT count(*) FROM gpu_burst_hour)"
-    assert stored_rows.rows(copy, counts) == [(1, 1)]
-    limits = Limits(raw_seconds=7200, minutes_seconds=7200, hours_seconds=7200)
-    RetentionJob(copy, limits, sleep=lambda _: None).run(START + 86400)
-    assert stored_rows.rows(copy, counts) == [(0, 0)]
+    for minutes, hours, expected in ((3400.0, 86400.0, [(1, 1)]), (10.0, 10.0, [(0, 0)])):
+        RetentionJob(copy, Limits(10.0, minutes, hours), sleep=lambda _: None).run(START + 7200)
+        assert stored_rows.rows(copy, counts) == expected
 
 
 def test_an_hours_values_are_of_the_bursts_that_have_them() -> None:
@@ -293,16 +223,10 @@ VALUES = {
     "generation_tokens_per_second": 50.0, "time_to_first_token_seconds": 0.3123, "preemptions_per_second": 0.2,
     "time_per_output_token_seconds": 0.02345,
 }  # fmt: skip
-COLUMNS_SERVING = ("ts", "interval_seconds", "node", "workload_id", "engine", "endpoint", *VALUES)
 
 
 def sample(ts: float, workload_id: str | None = None, **values: float) -> ServingSample:
     return ServingSample(ts, 10.02, "http://127.0.0.1:8000/metrics", "vllm", values or VALUES, workload_id=workload_id)
-
-
-def shown(path: Path) -> list[tuple[object, ...]]:
-    with open_reader(path) as reader:
-        return reader.fetch("SELECT * FROM serving_samples ORDER BY ts")
 
 
 def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
@@ -312,13 +236,11 @@ def test_a_sample_comes_back_in_base_units(tmp_path: Path) -> None:
         node.set_workloads((WORK,), (), T0)
         node.add_serving(sample(T0 + 10, "w-1"))
         node.add_serving(sample(T0 + 20, "nobody-named-it", requests_running=3.0))
-    first, second = shown(path)
     with open_reader(path) as reader:
-        assert tuple(c[0] for c in reader.execute("SELECT * FROM serving_samples").description) == COLUMNS_SERVING
+        first, second = reader.fetch("SELECT * FROM serving_samples ORDER BY ts")
     expected = (T0 + 10, 10.02, "n1", "w-1", "vllm", "http://127.0.0.1:8000/metrics", *VALUES.values())
     assert first == pytest.approx(expected)
-    assert second[3] is None
-    assert second[6:] == (None, 3.0, None, None, None, None, None, None)
+    assert (second[3], *second[6:]) == (None, None, 3.0, None, None, None, None, None, None)
 
 
 FAST, SLOW = (0.0,) * 7 + (80.0, 20.0) + (0.0,) * 22, (0.0,) * 30 + (3.0,)

@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 from skuwise.agent.model import Node, Tick
-from skuwise.agent.store.bounds import Meter, bounds_of
-from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, read_header, set_database_aside
-from skuwise.agent.store.filesystem_check import file_system, place_line
-from skuwise.agent.store.integrity import check_whole, mark_of
-from skuwise.agent.store.reader import open_reader
+from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, kind_of, set_database_aside
+from skuwise.agent.store.disk_errors import check_whole, mark_of, place_line
+from skuwise.agent.store.reader import Meter, bounds_of, open_reader
 from skuwise.agent.store.slurm_rows import known_jobs
 from skuwise.agent.store.snapshot import take_snapshot
 from skuwise.agent.store.writer import Writer
@@ -42,21 +40,18 @@ def change(path: Path, script: str) -> None:
 
 
 @pytest.mark.parametrize("empty_file", [True, False])
-def test_a_new_or_empty_file_becomes_a_database(tmp_path: Path, empty_file: bool) -> None:
-    path = tmp_path / "new.db"
+def test_a_new_or_empty_file_becomes_a_database(path: Path, empty_file: bool) -> None:
     if empty_file:
         path.touch()
     make(path)
-    assert pragma(path, "application_id") == APPLICATION_ID
-    assert pragma(path, "user_version") == SCHEMA_VERSION
-    assert pragma(path, "journal_mode") == "wal"
-    assert pragma(path, "auto_vacuum") == 2
-    assert read_header(path).ours
+    assert [pragma(path, name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")] == [
+        APPLICATION_ID, SCHEMA_VERSION, "wal", 2
+    ]  # fmt: skip
+    assert kind_of(path) == "ours"
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "foreign"])
-def test_what_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "other.db"
+def test_what_is_not_ours_is_refused_and_left_as_it_is(path: Path, kind: str) -> None:
     if kind == "foreign":
         change(path, "CREATE TABLE node (id INTEGER)")
     else:
@@ -64,44 +59,28 @@ def test_what_is_not_ours_is_refused_and_left_as_it_is(tmp_path: Path, kind: str
     before = path.read_bytes()
     with pytest.raises(StoreError, match="untouched") as caught:
         Writer.open(path)
-    assert caught.value.remedy
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["other.db"]
+    assert caught.value.remedy and path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("where", [slice(100, 4096), slice(4096, None)], ids=str)
-def test_a_damaged_database_is_set_aside_and_a_new_one_begun(tmp_path: Path, where: slice) -> None:
-    path = tmp_path / "node.db"
+@pytest.mark.parametrize("where", [slice(100, 4096), slice(4096, None), slice(0, 4096)], ids=str)
+def test_a_damaged_database_is_set_aside_and_a_new_one_begun(path: Path, where: slice) -> None:
     make(path)
     content = bytearray(path.read_bytes())
     content[where] = b"\xff" * len(content[where])
     path.write_bytes(content)
+    if where.start == 0:  # without its header it is known by its log
+        path.with_name("node.db-wal").touch()
     with Writer.open(path, now=lambda: NOW) as writer:
-        assert writer.set_aside is not None
+        assert writer.set_aside is not None and ".recover" in writer.set_aside.remedy
         kept = writer.set_aside.kept_as
         writer.for_node(Node("n1"), NOW + 50)
-    assert kept.name == "node.db.damaged-20260921T141320Z"
-    assert kept.read_bytes() == content
-    assert ".recover" in writer.set_aside.remedy
+    assert (kept.name, kept.read_bytes()) == ("node.db.damaged-20260921T141320Z", content)
     assert pragma(path, "integrity_check") == "ok"
     assert rows(path, "SELECT reason, since FROM absences") == [("damaged-database-set-aside", NOW + 50)]
 
 
-def test_a_database_whose_header_is_gone_is_known_by_its_log(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
-    with Writer.open(path) as writer:
-        writer.for_node(Node("n1"), NOW).add_tick(Tick(NOW + 1, 1.0))
-        writer.commit()
-        log = path.with_name("node.db-wal").read_bytes()
-    path.write_bytes(bytes(4096))
-    path.with_name("node.db-wal").write_bytes(log)
-    with Writer.open(path) as writer:
-        assert writer.set_aside is not None
-        assert writer.set_aside.kept_as.with_name(writer.set_aside.kept_as.name + "-wal").read_bytes() == log
-
-
-def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_aside(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
+def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_aside(path: Path) -> None:
     make(path, ticks=20_000)
     content = bytearray(path.read_bytes())
     middle = len(content) // 2 // 4096 * 4096
@@ -114,8 +93,7 @@ def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_
     with pytest.raises(StoreError, match="Start the agent again"):
         writer.close()
     with Writer.open(path) as writer:
-        assert writer.set_aside is not None
-        assert writer.set_aside.reason == "damaged-database-set-aside"
+        assert writer.set_aside is not None and writer.set_aside.reason == "damaged-database-set-aside"
     check_whole(path)
     assert not mark_of(path).exists()
 
@@ -124,11 +102,10 @@ def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_
     ("version", "which", "said"), [(2001, "newer", "a newer"), (1006, "older", "another"), (7, "older", "another")]
 )
 def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
-    tmp_path: Path, version: int, which: str, said: str
+    path: Path, version: int, which: str, said: str
 ) -> None:
-    path = tmp_path / "node.db"
     make(path, version)
-    for refuse in (open_reader, known_jobs, lambda path: take_snapshot(path, tmp_path / "copy.db", now=NOW)):
+    for refuse in (open_reader, known_jobs, lambda path: take_snapshot(path, path.with_name("copy.db"), now=NOW)):
         with pytest.raises(
             StoreError, match=rf"was written by {said} skuwise .schema {version // 1000}\.{version % 1000}"
         ):
@@ -145,8 +122,7 @@ def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
     ]
 
 
-def test_a_newer_minor_is_written_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "node.db"
+def test_a_newer_minor_is_written_as_it_is(path: Path) -> None:
     make(path, SCHEMA_VERSION + 1)
     change(path, "ALTER TABLE node ADD COLUMN added TEXT; UPDATE node SET added = 'kept'")
     with Writer.open(path) as writer:
@@ -155,16 +131,14 @@ def test_a_newer_minor_is_written_as_it_is(tmp_path: Path) -> None:
     assert rows(path, "SELECT cluster, added FROM node") == [("c2", "kept")]
 
 
-def test_what_is_set_aside_never_replaces_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.db"
+def test_what_is_set_aside_never_replaces_a_file(path: Path) -> None:
     kept = []
     for content in ("one", "two"):
         path.write_text(content)
-        path.with_name("a.db-wal").write_text(f"{content} log")
+        path.with_name("node.db-wal").write_text(f"{content} log")
         kept.append(set_database_aside(path, "a test", "broken", NOW).kept_as)
-    assert [p.read_text() for p in kept] == ["one", "two"]
+    assert [p.read_text() for p in kept] == ["one", "two"] and not path.exists()
     assert [p.with_name(p.name + "-wal").read_text() for p in kept] == ["one log", "two log"]
-    assert not path.exists()
 
 
 MOUNTS = r"""
@@ -181,7 +155,7 @@ broken
 
 
 @pytest.mark.parametrize(
-    ("path", "kind", "reason"),
+    ("db", "kind", "reason"),
     [
         ("/data/x.db", "ext4", None),
         ("/run/x.db", "tmpfs", "memory-file-system"),
@@ -193,19 +167,13 @@ broken
         ("/layer/x.db", "overlay", "container-layer"),
     ],
 )
-def test_the_place_is_named_and_judged(tmp_path: Path, path: str, kind: str, reason: str | None) -> None:
-    assert file_system(Path(path), MOUNTS) == kind
+def test_the_place_is_named_and_judged(tmp_path: Path, db: str, kind: str, reason: str | None) -> None:
+    assert place_line(Path(db), tmp_path).absence is None  # without a list of mounts nothing is claimed
     (tmp_path / "mounts").write_text(MOUNTS)
-    line = place_line(Path(path), tmp_path)
-    assert line.origin == f"{path} on {kind}"
+    line = place_line(Path(db), tmp_path)
+    assert line.origin == f"{db} on {kind}"
     assert (line.absence.reason if line.absence else None) == reason
-    if line.absence:
-        assert line.absence.remedy
-
-
-def test_without_a_list_of_mounts_nothing_is_claimed(tmp_path: Path) -> None:
-    line = place_line(Path("/data/x.db"), tmp_path)
-    assert (line.origin, line.absence) == ("/data/x.db", None)
+    assert line.absence is None or line.absence.remedy
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
@@ -223,15 +191,14 @@ def test_a_new_database_is_not_readable_by_everybody(path: Path, umask: int) -> 
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_was_taken_away_is_said_not_written_on(path: Path, replaced: bool) -> None:
-    with pytest.raises(StoreError, match="removed or replaced"), Writer.open(path, commit_every=1) as writer:
+    with pytest.raises(StoreError, match="removed or replaced"), Writer.open(path) as writer:
         node = writer.for_node(Node("n1"), NOW)
         node.add_tick(Tick(NOW + 1, 1.0))
         path.rename(path.with_name("taken.db"))
         if replaced:
             path.write_bytes(b"somebody else's")
         node.add_tick(Tick(NOW + 2, 1.0))
-    if replaced:
-        assert path.read_bytes() == b"somebody else's"
+    assert path.exists() is replaced and (not replaced or path.read_bytes() == b"somebody else's")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])

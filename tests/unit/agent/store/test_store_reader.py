@@ -12,7 +12,7 @@ import pytest
 from skuwise.agent.base.retention_limits import Limits
 from skuwise.agent.model import Absence, Event, EventKind, FabricPort, Gpu, Node, Tick, Workload
 from skuwise.agent.store.database import SCHEMA_VERSION
-from skuwise.agent.store.event_rows import MOST_ROWS_AN_HOUR
+from skuwise.agent.store.node_writer import MOST_ROWS_AN_HOUR
 from skuwise.agent.store.reader import open_reader
 from skuwise.agent.store.retention import RetentionJob
 from skuwise.agent.store.rollups import RollupJob
@@ -33,31 +33,20 @@ def begin(path: Path) -> Writer:
     return writer
 
 
-def count(path: Path) -> int:
-    with open_reader(path) as reader:
-        return int(str(reader.fetch("SELECT count(*) FROM gpu_samples")[0][0]))
-
-
-def test_the_contract_is_the_views(path: Path) -> None:
-    begin(path).close()
-    with open_reader(path) as reader:
-        assert reader.version == SCHEMA_VERSION
-        assert reader.fetch("SELECT sm_active FROM gpu_samples WHERE gpu_uuid = :u", {"u": "GPU-0"}) == [(0.5,)]
-    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        reader.fetch("SELECT * FROM nodes")
-
-
 def test_a_live_database_is_read_while_it_is_written(path: Path) -> None:
     writer = begin(path)
     node = writer.for_node(Node("n1"), T0)
-    reader = open_reader(path)
-    for second in range(2, 40):
-        node.add_tick(Tick(T0 + second, 1.0, {"GPU-0": {"sm_active": 0.5}}))
-        writer.commit()
-        assert reader.fetch("SELECT count(*) FROM gpu_samples") == [(second,)]
-    writer.close()
-    assert reader.fetch("SELECT count(*) FROM gpu_samples") == [(39,)]
-    reader.close()
+    with open_reader(path) as reader:
+        assert reader.version == SCHEMA_VERSION
+        assert reader.fetch("SELECT sm_active FROM gpu_samples WHERE gpu_uuid = :u", {"u": "GPU-0"}) == [(0.5,)]
+        for second in range(2, 40):
+            node.add_tick(Tick(T0 + second, 1.0, {"GPU-0": {"sm_active": 0.5}}))
+            writer.commit()
+            assert reader.fetch("SELECT count(*) FROM gpu_samples") == [(second,)]
+        writer.close()
+        assert reader.fetch("SELECT count(*) FROM gpu_samples") == [(39,)]
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        reader.fetch("SELECT * FROM nodes")
 
 
 def test_a_stopped_and_a_copied_database_stay_as_they_are(path: Path) -> None:
@@ -66,35 +55,34 @@ def test_a_stopped_and_a_copied_database_stay_as_they_are(path: Path) -> None:
     shutil.copyfile(path, copy)
     for file in (path, copy):
         before = (file.read_bytes(), file.stat().st_mtime_ns)
-        assert count(file) == 1
+        with open_reader(file) as reader:
+            assert reader.fetch("SELECT count(*) FROM gpu_samples") == [(1,)]
         assert (file.read_bytes(), file.stat().st_mtime_ns) == before
 
 
 def test_a_reader_cannot_write(path: Path) -> None:
     begin(path).close()
-    reader = open_reader(path)
-    with pytest.raises(sqlite3.OperationalError):
-        reader.execute("DELETE FROM node")
-    for sql in ("DELETE FROM nodes", "PRAGMA query_only = 0", "ATTACH 'x.db' AS x", "SELECT 1; SELECT 2", "nonsense"):
-        with pytest.raises((StoreError, sqlite3.Error)):
-            reader.fetch(sql)
-    reader.close()
+    with open_reader(path) as reader:
+        with pytest.raises(sqlite3.OperationalError):
+            reader.execute("DELETE FROM node")
+        for sql in ("DELETE FROM nodes", "PRAGMA query_only = 0", "ATTACH 'x.db' AS x", "SELECT 1; SELECT 2"):
+            with pytest.raises((StoreError, sqlite3.Error)):
+                reader.fetch(sql)
 
 
-def test_no_file_no_bytes_no_database(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        open_reader(tmp_path / "missing.db")
-    with pytest.raises(StoreError, match="directory"):
-        open_reader(tmp_path)
-    empty = tmp_path / "empty.db"
+def test_what_is_no_database_is_said(tmp_path: Path) -> None:
+    empty, damaged = tmp_path / "empty.db", tmp_path / "damaged.db"
     empty.touch()
-    with pytest.raises(NothingToDo, match="nothing yet"):
-        open_reader(empty)
-    damaged = tmp_path / "damaged.db"
     begin(damaged).close()
     damaged.write_bytes(damaged.read_bytes()[:100] + b"\xff" * 3996)
-    with pytest.raises(StoreError, match="damaged"):
-        open_reader(damaged)
+    for path, error, why in (
+        (tmp_path / "missing.db", UsageError, "does not exist"),
+        (tmp_path, StoreError, "directory"),
+        (empty, NothingToDo, "nothing yet"),
+        (damaged, StoreError, "damaged"),
+    ):
+        with pytest.raises(error, match=why):
+            open_reader(path)
 
 
 HOUR = 1_790_002_800
@@ -173,17 +161,15 @@ def test_what_is_wrong_is_said_and_the_target_stays_as_it_was(tmp_path: Path) ->
     foreign = tmp_path / "notes.txt"
     foreign.write_text("mine")
     (tmp_path / "empty.db").touch()
-    for target, words in (
-        (db, "the database itself"),
-        (foreign, "left untouched"),
-        (tmp_path / "none" / "x.db", "does not exist"),
+    for source, target, words in (
+        (db, db, "the database itself"),
+        (db, foreign, "left untouched"),
+        (db, tmp_path / "none" / "x.db", "does not exist"),
+        (tmp_path / "missing.db", tmp_path / "x.db", "does not exist"),
+        (tmp_path / "empty.db", tmp_path / "x.db", "holds nothing"),
     ):
-        with pytest.raises(UsageError, match=words):
-            take_snapshot(db, target)
-    with pytest.raises(UsageError, match="does not exist"):
-        take_snapshot(tmp_path / "missing.db", tmp_path / "x.db")
-    with pytest.raises(NothingToDo):
-        take_snapshot(tmp_path / "empty.db", tmp_path / "x.db")
+        with pytest.raises((UsageError, NothingToDo), match=words):
+            take_snapshot(source, target)
     content = bytearray(db.read_bytes())
     content[8192:] = b"\xff" * (len(content) - 8192)
     (tmp_path / "damaged.db").write_bytes(content)
@@ -238,5 +224,6 @@ def test_events_go_with_the_hours_and_beyond_their_number(tmp_path: Path) -> Non
     # What was seen within the last day stays: the writer may still count in it.
     RetentionJob(path, Limits(max_events=10), sleep=lambda _: None).run(now)
     assert rows(path, "SELECT count(*) FROM events") == [(50,)]
-    RetentionJob(path, Limits(max_events=10), sleep=lambda _: None).run(now + 86000)
+    kept(path, xid(now + 86400))
+    RetentionJob(path, Limits(max_events=10), sleep=lambda _: None).run(now + 86400)
     assert rows(path, "SELECT count(*) FROM events") == [(10,)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .codec import GPU_DYNAMICS
+from ...agent.store.codec import GPU_DYNAMICS
 
 _SPAN = "ts > :start AND ts <= :end"
 
