@@ -151,9 +151,8 @@ def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
     """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks. An instance has its
     parent's: it is a part of that product."""
     names = {gpu.uuid: gpu.name for gpu in survey.gpus}
-    names |= {gpu.uuid: names.get(gpu.parent_uuid, gpu.name) for gpu in survey.gpus if gpu.parent_uuid}
-    skus = {name: catalog.gpu(name) for name in names.values()}
-    named = (replace(gpu, sku=sku.name if (sku := skus[names[gpu.uuid]]) else None) for gpu in survey.gpus)
+    skus = [catalog.gpu(names.get(gpu.parent_uuid or "", gpu.name)) for gpu in survey.gpus]
+    named = (replace(gpu, sku=sku.name if sku else None) for gpu, sku in zip(survey.gpus, skus, strict=True))
     return replace(survey, gpus=tuple(named))
 
 

@@ -32,7 +32,7 @@ class ControlServer:
         self._requests: SimpleQueue[tuple[Message, SimpleQueue[Message]]] = SimpleQueue()
         self._socket = _listen(path)
         self._closed = False
-        threading.Thread(target=self._listen, name="control", daemon=True).start()
+        threading.Thread(target=self._accept, name="control", daemon=True).start()
 
     def serve(self, answer: Callable[[Message], Message]) -> None:
         """Answer the requests that wait, on the caller's thread."""
@@ -41,16 +41,14 @@ class ControlServer:
             answers.put(answer(message))
 
     def close(self) -> None:
-        """Stop listening and take the socket's name away. Idempotent."""
-        if self._closed:
-            return
+        """Stop listening and take the socket's name away."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # ends the accept that the thread stands in
         self._socket.close()
         self._path.unlink(missing_ok=True)
 
-    def _listen(self) -> None:
+    def _accept(self) -> None:
         while not self._closed:
             with contextlib.suppress(OSError):
                 client, _ = self._socket.accept()
