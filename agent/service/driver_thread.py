@@ -69,7 +69,7 @@ class DriverThread:
     # How long the loop waits for the driver.
     read_seconds = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred
     open_seconds = 20.0  # without persistence mode it wakes every GPU, some seconds each on a node of eight
-    close_seconds = 1.3  # a wait for events, which ends first, lasts a second
+    close_seconds = 1.5  # a wait for events, which ends first, lasts a second
     retry_seconds = 60.0  # a driver that comes up late, or was changed, is seen within this
 
     def __init__(

@@ -170,8 +170,9 @@ class EventSource:
         return Reading(events=events, absences=self._absences)
 
     def close(self) -> None:
-        """End the thread. Idempotent."""
-        self._end()
+        """Let the thread end. Only a session that lets go waits for it: where the driver hangs nobody does."""
+        if self._watch is not None:
+            self._watch.stop.set()
 
     # On the thread that opens and closes the session.
 
