@@ -80,11 +80,6 @@ class Sampler:
             unnamed_gpus=sum(probe.unnamed_gpus for probe in probes),
         )
 
-    def prime(self, instant: Instant) -> None:
-        """Read once and keep nothing, so that the first stored tick has counters to subtract from."""
-        self._read_all(instant)
-        self._last = instant
-
     def sample(self, instant: Instant) -> Sampled:
         """Read every source at `instant`."""
         elapsed = None if self._last is None else instant.monotonic_seconds - self._last.monotonic_seconds
@@ -180,7 +175,7 @@ def run_loop(
         rss_bytes = pages * resource.getpagesize()
         report(AgentStats(at.wall_seconds, used, rss_bytes, longest, late, missed, moved))
 
-    sampler.prime(start)
+    sampler.sample(start)  # not kept: it gives the first tick counters to subtract from
     while True:
         number += 1
         on_grid = start.monotonic_seconds + number * interval

@@ -31,12 +31,10 @@ from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from .bursts import Bursts, capabilities
 from .driver_thread import DriverThread
 
-ETC = Path("/etc")
-
 
 @dataclass(frozen=True)
 class Agent:
-    """A put-together agent, probed once."""
+    """A put-together agent, probed once. `look` looks anew at what is here, and says what the node is now."""
 
     sampler: Sampler
     node: Node
@@ -45,10 +43,6 @@ class Agent:
     driver: DriverThread
     bursts: Bursts
     look: Callable[[], Survey]
-
-    def resurvey(self) -> Survey | None:
-        """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
-        return self.look() if self.sampler.wants_probe else None
 
 
 def assemble(
@@ -92,7 +86,7 @@ def assemble(
             config_sku=config.node_sku,
             sysfs=config.sysfs,
             procfs=config.procfs,
-            etc=ETC,
+            etc=Path("/etc"),
             environ=environ,
             gpus=survey.gpus,
             ports=survey.ports,

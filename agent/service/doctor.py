@@ -37,7 +37,7 @@ def probe_node(config: AgentConfig, environ: Mapping[str, str], clock: SystemClo
     agent = assemble(config, environ, clock.now)
     try:
         first = clock.now()
-        agent.sampler.prime(first)
+        agent.sampler.sample(first)
         clock.wait_until(first.monotonic_seconds + seconds)
         sampled = agent.sampler.sample(clock.now())
         uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)

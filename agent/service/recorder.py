@@ -33,9 +33,8 @@ class Recorder:
     def keep(self, sampled: Sampled) -> None:
         """Store one tick. What cannot be written waits in the writer; the fault is kept as an absence."""
         ts = sampled.tick.ts
-        survey = self._agent.resurvey()
-        if survey is not None:
-            self._announce(survey, ts)
+        if self._agent.sampler.wants_probe:  # a port came up, a NIC or a GPU appeared
+            self._announce(self._agent.look(), ts)
         if sampled.processes is not None:
             workloads, uses = self._attribution.attribute(sampled.processes)
             self._node_writer.set_workloads(workloads, uses, ts)
