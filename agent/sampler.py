@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from pathlib import Path
 
-from .base.clock import Clock
+from .base.clock import LOOK_SECONDS, SystemClock
 from .model import (
     Absence,
     AgentStats,
     Capability,
     Event,
-    FabricPort,
-    Gpu,
     GpuProcess,
     Instant,
     Node,
@@ -23,8 +22,6 @@ from .model import (
     Tick,
 )
 from .sources.base import NOTHING_READ, SlowSource, Source
-
-_V = TypeVar("_V")
 
 # Two GPM samples must lie more than 100 ms apart (NVML's documentation); two more for the jitter of a tick.
 MIN_SPACING_SECONDS = 0.102
@@ -45,17 +42,10 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What all sources found when they looked once. `node`: what the node is now, where that was looked at again.
+class Survey(Probe):
+    """What all sources found when they looked once. `node`: what the node is now, where that was looked at again."""
 
-    `unnamed_gpus` as in `Probe`.
-    """
-
-    gpus: tuple[Gpu, ...]
-    ports: tuple[FabricPort, ...]
-    capabilities: tuple[Capability, ...]
     node: Node | None = None
-    unnamed_gpus: int = 0
 
 
 class Sampler:
@@ -63,27 +53,26 @@ class Sampler:
 
     def __init__(self, sources: Sequence[Source], interval_seconds: float, max_gap_seconds: float) -> None:
         self.sources = tuple(sources)
-        # Who may keep us waiting begins first and is waited for after the others have read; ranks stay.
-        places = range(len(self.sources))
-        self._slow = [source for source in self.sources if isinstance(source, SlowSource)]
-        self._order = sorted(places, key=lambda place: isinstance(self.sources[place], SlowSource))
         self.interval_seconds = interval_seconds
         self.max_gap_seconds = max_gap_seconds
+        self._slow = [source for source in sources if isinstance(source, SlowSource)]
+        self._order = sorted(range(len(sources)), key=lambda place: isinstance(sources[place], SlowSource))
         self._last: Instant | None = None
-        self._absence_parts: tuple[frozenset[Absence] | frozenset[tuple[str, str]], ...] = ()
-        self._absences: frozenset[Absence] = frozenset()
 
     @property
     def wants_probe(self) -> bool:
         """Whether a source has found other devices than it named."""
-        for source in self.sources:  # noqa: SIM110 - asked at each tick, and a generator costs more than it does
-            if getattr(source, "wants_probe", False):
-                return True
-        return False
+        return any(getattr(source, "wants_probe", False) for source in self.sources)
 
     def probe(self) -> Survey:
         """Ask each source what is here. A source that fails is one capability line saying so."""
-        probes = [self._probe_one(source) for source in self.sources]
+        probes: list[Probe] = []
+        for source in self.sources:
+            try:
+                probes.append(source.probe())
+            except Exception as error:
+                line = Capability(source.name, "source", source.name, "*", source.name, _failure(source, error))
+                probes.append(Probe(capabilities=(line,)))
         return Survey(
             gpus=tuple(gpu for probe in probes for gpu in probe.gpus),
             ports=tuple(port for probe in probes for port in probe.ports),
@@ -91,33 +80,25 @@ class Sampler:
             unnamed_gpus=sum(probe.unnamed_gpus for probe in probes),
         )
 
-    def prime(self, instant: Instant) -> None:
-        """Read once and keep nothing, so that the first stored tick has counters to subtract from."""
-        self._read_all(instant)
-        self._last = instant
-
     def sample(self, instant: Instant) -> Sampled:
         """Read every source at `instant`."""
+        elapsed = None if self._last is None else instant.monotonic_seconds - self._last.monotonic_seconds
+        self._last = instant
         readings = self._read_all(instant)
         tick = Tick(
             ts=instant.wall_seconds,
-            interval_seconds=self._interval(instant),
-            gpus=_merge_devices([r.gpus for r in readings if r.gpus]),
-            fabric=_merge_devices([r.fabric for r in readings if r.fabric]),
-            port_states=_first([r.port_states for r in readings if r.port_states]),
-            host=_first([r.host for r in readings if r.host]),
+            # After a long stop the gauges speak for this tick alone, not for the time nobody looked.
+            interval_seconds=self.interval_seconds if elapsed is None or elapsed > self.max_gap_seconds else elapsed,
+            gpus=_merge_devices([r.gpus for r in readings]),
+            fabric=_merge_devices([r.fabric for r in readings]),
+            port_states={key: state for r in readings[::-1] for key, state in r.port_states.items()},
+            host={name: value for r in readings[::-1] for name, value in r.host.items()},
         )
-        self._last = instant
-        serving = tuple([one for r in readings if r.serving for one in r.serving])
-        events = tuple([one for r in readings if r.events for one in r.events])
-        return Sampled(tick, _all_processes(readings), self._all_absences(readings), serving, events)
-
-    def read_gpus(self, instant: Instant) -> Reading:
-        """Read every source at `instant`, for what they tell of GPUs alone."""
-        readings = self._read_all(instant)
-        self._last = instant
-        gpus = _merge_devices([r.gpus for r in readings if r.gpus])
-        return Reading(gpus=gpus, processes=_all_processes(readings), absences=self._all_absences(readings))
+        serving = tuple(one for r in readings for one in r.serving)
+        events = tuple(one for r in readings for one in r.events)
+        looked = [r.processes for r in readings if r.processes is not None]
+        processes = tuple(one for found in looked for one in found) if looked else None
+        return Sampled(tick, processes, _all_absences(readings), serving, events)
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
@@ -128,172 +109,106 @@ class Sampler:
                 continue
 
     def _read_all(self, instant: Instant) -> list[Reading]:
-        """In the order of rank, not of reading."""
+        """In the order of rank. Who may keep us waiting begins first, and is waited for after the others have read."""
         readings = [NOTHING_READ] * len(self.sources)
         for source in self._slow:
             source.begin(instant)
         for place in self._order:
-            readings[place] = self._read_one(self.sources[place], instant)
+            source = self.sources[place]
+            try:
+                readings[place] = source.read(instant)
+            except Exception as error:
+                readings[place] = Reading(absences=frozenset({_failure(source, error)}))
         return readings
-
-    def _interval(self, instant: Instant) -> float:
-        if self._last is None:
-            return self.interval_seconds
-        elapsed = instant.monotonic_seconds - self._last.monotonic_seconds
-        # After a long stop the gauges speak for this tick alone, not for the time nobody looked.
-        return elapsed if elapsed <= self.max_gap_seconds else self.interval_seconds
-
-    def _all_absences(self, readings: Sequence[Reading]) -> frozenset[Absence]:
-        parts = (*[reading.absences for reading in readings], *[reading.provides for reading in readings])
-        if parts != self._absence_parts:  # the same objects are not compared further
-            self._absence_parts = parts
-            provided = frozenset[tuple[str, str]]().union(*(reading.provides for reading in readings))
-            absences = frozenset[Absence]().union(*(reading.absences for reading in readings))
-            if provided:
-                absences = frozenset(a for a in absences if (a.subject, a.metric) not in provided)
-            self._absences = absences
-        return self._absences
-
-    def _probe_one(self, source: Source) -> Probe:
-        try:
-            return source.probe()
-        except Exception as error:
-            failed = _failure(source, error)
-            return Probe(capabilities=(Capability(source.name, "source", source.name, "*", source.name, failed),))
-
-    def _read_one(self, source: Source, instant: Instant) -> Reading:
-        try:
-            return source.read(instant)
-        except Exception as error:
-            return Reading(absences=frozenset({_failure(source, error)}))
 
 
 def _failure(source: Source, error: Exception) -> Absence:
-    return Absence(
-        "source",
-        source.name,
-        "*",
-        "source-failed",
-        f"The source {source.name} failed with {type(error).__name__}: {str(error)[:200]}.",
-        "Report this; the other sources go on.",
-    )
+    detail = f"The source {source.name} failed with {type(error).__name__}: {str(error)[:200]}."
+    return Absence("source", source.name, "*", "source-failed", detail, "Report this; the other sources go on.")
 
 
-def _all_processes(readings: Sequence[Reading]) -> tuple[GpuProcess, ...] | None:
-    looked = [r.processes for r in readings if r.processes is not None]
-    return tuple(p for found in looked for p in found) if looked else None
+def _all_absences(readings: Sequence[Reading]) -> frozenset[Absence]:
+    """All of them but those of what another source provides."""
+    absences = frozenset[Absence]().union(*(reading.absences for reading in readings))
+    provided = frozenset[tuple[str, str]]().union(*(reading.provides for reading in readings))
+    return frozenset(a for a in absences if (a.subject, a.metric) not in provided) if provided else absences
 
 
 def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:
-    merged: dict[str, Mapping[str, float]] = dict(parts[0]) if parts else {}
-    for part in parts[1:]:
+    merged: dict[str, Mapping[str, float]] = {}
+    for part in parts:
         for device, values in part.items():
             known = merged.get(device)
             merged[device] = values if known is None else {**values, **known}
     return merged
 
 
-def _first(parts: Sequence[Mapping[str, _V]]) -> dict[str, _V]:
-    merged: dict[str, _V] = {}
-    for part in parts[::-1]:
-        merged.update(part)
-    return merged
+def run_loop(
+    sampler: Sampler,
+    clock: SystemClock,
+    keep: Callable[[Sampled], None],
+    report: Callable[[AgentStats], None],
+    *,
+    duration_seconds: float | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    stepped: Callable[[float, float], None] = lambda _step, _ts: None,
+) -> int:
+    """Sample every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`; returns the ticks kept.
 
-
-class SamplingLoop:
-    """Samples every `sampler.interval_seconds` until `duration_seconds` are over or `stopped()`.
-
-    `stopped` is asked once a tick, when its time has come or the clock was woken.
+    `stopped` is asked once a tick, every `LOOK_SECONDS` of a long wait and when the clock was woken. `stepped` hears of
+    every step of the wall clock: by how many seconds, and the time after it.
 
     Ticks stand on a fixed monotonic grid: a late one does not shift the rest, and ticks that could not be taken are
     counted as missed, never made up. No two are closer than `MIN_SPACING_SECONDS`, so that each has a GPM value: an
-    interval of 0.1 s gives some 9.8 ticks a second. `stepped` hears of every step of the wall clock: by how many
-    seconds, and the time after it.
+    interval of 0.1 s gives some 9.8 ticks a second.
     """
+    interval = sampler.interval_seconds
+    start = reported = began = clock.now()
+    offset = offset_at_start = start.wall_seconds - start.monotonic_seconds
+    cpu = clock.cpu_seconds()
+    number = kept = missed = 0
+    late = longest = 0.0  # since the last report, the worst
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        clock: Clock,
-        keep: Callable[[Sampled], None],
-        report: Callable[[AgentStats], None],
-        rss_bytes: Callable[[], int],
-        *,
-        duration_seconds: float | None = None,
-        stopped: Callable[[], bool] = lambda: False,
-        stepped: Callable[[float, float], None] = lambda _step, _ts: None,
-    ) -> None:
-        self._sampler, self._clock = sampler, clock
-        self._keep, self._report, self._rss_bytes = keep, report, rss_bytes
-        self._duration, self._stopped, self._stepped = duration_seconds, stopped, stepped
-        self.kept = 0
-        self._start: Instant | None = None
-        self._primed = False
-        self._taking: Instant | None = None  # the tick that is being taken
-        self._number, self._missed = 0, 0
-        self._last_began = 0.0
-        self._offset, self._offset_at_start = 0.0, 0.0
-        self._last_report, self._last_cpu = 0.0, 0.0
-        self._worst_late, self._worst_tick = 0.0, 0.0
+    def tell(at: Instant) -> None:
+        used, moved = clock.cpu_seconds() - cpu, offset - offset_at_start
+        pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+        rss_bytes = pages * resource.getpagesize()
+        report(AgentStats(at.wall_seconds, used, rss_bytes, longest, late, missed, moved))
 
-    def run(self) -> None:
-        """Until the end; or, where another thread was stuck in it while it read, from the same reading on."""
-        start = self._start
-        if start is None:
-            start = self._start = self._clock.now()
-            self._offset = self._offset_at_start = start.wall_seconds - start.monotonic_seconds
-            self._last_report, self._last_cpu = start.monotonic_seconds, self._clock.cpu_seconds()
-            self._last_began = start.monotonic_seconds
-        if not self._primed:
-            self._sampler.prime(start)
-            self._primed = True
-        while self._taking is not None or self._next(start.monotonic_seconds):
-            self._take()
-        end = self._clock.now()
-        if self.kept:
-            self._tell(end)
-
-    def _next(self, start: float) -> bool:
-        """Wait for the next tick's time. False: there is none."""
-        interval, clock = self._sampler.interval_seconds, self._clock
-        self._number += 1
-        on_grid = start + self._number * interval
-        if self._duration is not None and on_grid - start > self._duration + interval / 2:
-            return False
-        due = max(on_grid, self._last_began + MIN_SPACING_SECONDS)
-        clock.wait_until(due)
-        if self._stopped():
-            return False
+    sampler.sample(start)  # not kept: it gives the first tick counters to subtract from
+    while True:
+        number += 1
+        on_grid = start.monotonic_seconds + number * interval
+        due = max(on_grid, began.monotonic_seconds + MIN_SPACING_SECONDS)
+        is_over = duration_seconds is not None and (number - 0.5) * interval > duration_seconds
+        if is_over or not _waited(clock, due, stopped):
+            break
         began = clock.now()
-        self._last_began = began.monotonic_seconds
-        self._worst_late = max(self._worst_late, began.monotonic_seconds - due)
-        last_offset, self._offset = self._offset, began.wall_seconds - began.monotonic_seconds
-        if abs(self._offset - last_offset) >= CLOCK_STEP_SECONDS:
-            self._stepped(self._offset - last_offset, began.wall_seconds)
+        late = max(late, began.monotonic_seconds - due)
+        before, offset = offset, began.wall_seconds - began.monotonic_seconds
+        if abs(offset - before) >= CLOCK_STEP_SECONDS:
+            stepped(offset - before, began.wall_seconds)
         skipped = int((began.monotonic_seconds - on_grid) // interval)
-        self._missed, self._number = self._missed + skipped, self._number + skipped
-        self._taking = began
-        return True
+        missed, number = missed + skipped, number + skipped
+        keep(sampler.sample(began))
+        kept += 1
+        ended = clock.now()
+        longest = max(longest, ended.monotonic_seconds - began.monotonic_seconds)
+        if ended.monotonic_seconds - reported.monotonic_seconds >= REPORT_SECONDS:
+            tell(ended)
+            reported, cpu, missed, late, longest = ended, clock.cpu_seconds(), 0, 0.0, 0.0
+    if kept:
+        tell(clock.now())
+    return kept
 
-    def _take(self) -> None:
-        """Read and keep the tick whose time has come."""
-        began = self._taking
-        assert began is not None
-        sampled = self._sampler.sample(began)
-        self._taking = None
-        self._keep(sampled)
-        self.kept += 1
-        ended = self._clock.now()
-        self._worst_tick = max(self._worst_tick, ended.monotonic_seconds - began.monotonic_seconds)
-        if ended.monotonic_seconds - self._last_report >= REPORT_SECONDS:
-            self._tell(ended)
-            self._last_report, self._missed = ended.monotonic_seconds, 0
-            self._worst_late = self._worst_tick = 0.0
 
-    def _tell(self, now: Instant) -> None:
-        """Report what watching cost since this was last told."""
-        cpu = self._clock.cpu_seconds()
-        spent, self._last_cpu = cpu - self._last_cpu, cpu
-        moved = self._offset - self._offset_at_start
-        late, tick = self._worst_late, self._worst_tick
-        self._report(AgentStats(now.wall_seconds, spent, self._rss_bytes(), tick, late, self._missed, moved))
+def _waited(clock: SystemClock, due: float, stopped: Callable[[], bool]) -> bool:
+    """Wait for the moment of a tick. False: the loop is to end."""
+    while True:
+        at = clock.now().monotonic_seconds
+        if at < due:
+            clock.wait_until(min(due, at + LOOK_SECONDS))
+        if stopped():
+            return False
+        if clock.now().monotonic_seconds >= due:
+            return True

@@ -138,11 +138,15 @@ def _simulate(fleet: Path, seed: int, until: float) -> None:
 def _sample_own_gpus(folder: Path) -> Path | None:
     """Run the real agent here for some seconds where NVML answers."""
     from ...agent.base.clock import SystemClock  # noqa: PLC0415 - only the demo looks, and only here
-    from ...agent.config import AgentConfig  # noqa: PLC0415
-    from ...agent.sources.gpu_backends import gpus_here  # noqa: PLC0415
+    from ...agent.sources.nvidia_driver import NvidiaDriver  # noqa: PLC0415
 
     db = folder / "this-machine.db"
-    if not gpus_here(AgentConfig(), SystemClock().now()):
+    driver = NvidiaDriver(1.0, 10.0)
+    driver.open(SystemClock().now())
+    found = driver.sources[0].probe().gpus if driver.fault is None else ()
+    for source in driver.sources:
+        source.close()
+    if not found:
         say("2/4  No GPU found on this machine: nothing to sample here")
         return None
     say(f"2/4  Sampling the GPUs of this machine for {OWN_GPUS_SECONDS} s")

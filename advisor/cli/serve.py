@@ -29,9 +29,8 @@ from apscheduler.util import undefined
 from msgspec import Meta
 
 from ...agent.base.address import Address
-from ...agent.base.clock import SystemClock
+from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.self_command import child_command
-from ...agent.base.signal_pipe import StopSignals
 from ...agent.config import SYSTEM_FILE, load_section
 from ...agent.model import Instant
 from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
@@ -260,11 +259,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:  # noqa: ARG001 - it has none
     """Run until SIGTERM or SIGINT."""
-    with closing(StopSignals()) as stop:
+    with closing(Signals(SystemClock())) as stop:
         return _serve(stop)
 
 
-def _serve(stop: StopSignals) -> int:
+def _serve(stop: Signals) -> int:
     environ = os.environ
     settings, watching = load_serve_settings(environ), load_watch_settings(environ)
     planned = scheduled_commands(settings, load_mail_settings(environ), load_slurm_settings(environ), watching)

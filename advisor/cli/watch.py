@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...agent.base.clock import SystemClock
+from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.durations import parse_duration
-from ...agent.base.signal_pipe import StopSignals
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
@@ -110,7 +109,7 @@ class _Watcher:
     def go_on(self) -> int:
         """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look."""
         every = self._settings.every_seconds
-        with closing(StopSignals()) as stop:
+        with closing(Signals(SystemClock())) as stop:
             say(f"watching every {every / 60:g} min; incidents in {self._store.path}")
             while True:
                 began = time.monotonic()

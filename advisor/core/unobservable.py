@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ...agent.sources.gpu_backends import DRIVER_NAMES
 from ...rules.base.errors import NothingToDo
 from .formatting import clause, listed
 
@@ -30,9 +29,8 @@ def blind_nodes(absences: pd.DataFrame) -> Mapping[str, Blind]:
     """Node -> why its agent reads no GPU; of several reasons the one that lasted longest."""
     if absences.empty:
         return {}
-    whole = absences[
-        (absences["scope"] == "source") & (absences["metric"] == "*") & absences["device"].isin(DRIVER_NAMES)
-    ]
+    # The agent's source "nvml" is the driver: what it lacks is lacking of all GPUs.
+    whole = absences[(absences["scope"] == "source") & (absences["metric"] == "*") & (absences["device"] == "nvml")]
     found: dict[str, tuple[float, Blind]] = {}
     for row in whole.to_dict("records"):
         since, until = float(row["since"]), float(row["until"])

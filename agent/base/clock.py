@@ -1,56 +1,35 @@
-"""Time, injected: the loop asks a clock and never the operating system."""
+"""Time and waiting: the loop asks a clock and never the operating system."""
 
 from __future__ import annotations
 
-import os
-import select
+import contextlib
+import signal
 import time
-from collections.abc import Callable
-from typing import Protocol
+from queue import Empty, SimpleQueue
 
 from ..model import Instant
 
-_ATTEND_SECONDS = 5.0  # the longest time for which nobody looks after signals, requests and the watchdog
-
-
-class Clock(Protocol):
-    """Where `Instant`s come from, and how to wait for one."""
-
-    def now(self) -> Instant: ...
-
-    def cpu_seconds(self) -> float:
-        """CPU time of this process so far."""
-        ...
-
-    def wait_until(self, monotonic_seconds: float) -> None:
-        """Return at `monotonic_seconds`, or earlier when woken."""
-        ...
+# The longest wait in which nobody looks: the kernel may give a signal to another thread, which ends no wait.
+LOOK_SECONDS = 1.5
 
 
 def boot_seconds() -> float:
-    """The time of `Instant.monotonic_seconds`, as `SystemClock` gives it, alone."""
+    """The time of `Instant.monotonic_seconds`. It goes on while the machine sleeps: a suspend is a gap like others."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class SystemClock:
-    """The real clocks. The monotonic one goes on while the machine sleeps, so a suspend is a gap like any other.
-
-    `attend` is called every few seconds of a long wait, and whenever `wake` was called, before or during it; the wait
-    ends early where it returns True.
-    """
+    """The real clocks. Tests move one of their own (tests/support/stepped_clock.py)."""
 
     def __init__(self) -> None:
-        self.attend: Callable[[], bool] = lambda: False
-        # Unlike a threading.Event, which may be locked just then, a descriptor can be written from a signal handler.
-        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def __del__(self) -> None:
-        os.close(self._wake_fd)
+        # Not a threading.Event: a signal's handler that comes while the event is locked would wait for ever.
+        self._woken: SimpleQueue[None] = SimpleQueue()
 
     def now(self) -> Instant:
         return Instant(time.time(), boot_seconds())
 
     def cpu_seconds(self) -> float:
+        """CPU time of this process so far."""
         return time.process_time()
 
     def suspended_seconds(self) -> float:
@@ -59,14 +38,37 @@ class SystemClock:
 
     def wake(self) -> None:
         """End a wait early, also from a signal handler or another thread."""
-        os.eventfd_write(self._wake_fd, 1)
+        self._woken.put(None)
 
     def wait_until(self, monotonic_seconds: float) -> None:
-        while (left := monotonic_seconds - boot_seconds()) > 0:
-            woken, _, _ = select.select((self._wake_fd,), (), (), min(left, _ATTEND_SECONDS))
-            if woken:
-                os.eventfd_read(self._wake_fd)
-            elif left <= _ATTEND_SECONDS:
-                return
-            if self.attend():
-                return
+        """Return at `monotonic_seconds`, or earlier when woken."""
+        with contextlib.suppress(Empty):
+            self._woken.get(timeout=max(0.0, monotonic_seconds - boot_seconds()))
+
+
+class Signals:
+    """What was asked of this process: SIGTERM and SIGINT set `stop`, SIGHUP (where it `reloads`) `reload`; each ends a
+    wait of `clock`. Made by the main thread."""
+
+    def __init__(self, clock: SystemClock, *, reloads: bool = False) -> None:
+        self.stop = self.reload = False
+        self._clock = clock
+        numbers = (signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if reloads else []))
+        self._before = {number: signal.signal(number, self._note) for number in numbers}
+
+    def _note(self, number: int, _frame: object) -> None:
+        self.reload = self.reload or number == signal.SIGHUP
+        self.stop = self.stop or number != signal.SIGHUP
+        self._clock.wake()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the process is to stop, at the latest after `seconds`."""
+        ends = boot_seconds() + seconds
+        while not self.stop and (now := boot_seconds()) < ends:
+            self._clock.wait_until(min(ends, now + LOOK_SECONDS))
+        return self.stop
+
+    def close(self) -> None:
+        """Let the signals do what they did before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Puts the agent together from its settings: drivers, sources, sampler, identity."""
+"""Puts the agent together from its settings: driver, sources, sampler, identity."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.catalog.loader import Catalog, load_catalog
+from ..base.clock import boot_seconds
 from ..config import AgentConfig
 from ..jobs.allocation import Allocations
 from ..jobs.attribution import NodeAttribution
@@ -23,87 +24,83 @@ from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Instant, Node
 from ..sampler import Sampler, Survey
 from ..sources.base import Source, SourceContext
-from ..sources.gpu_backends import GPU_BACKENDS
 from ..sources.infiniband import InfinibandSource
+from ..sources.nvidia_driver import NvidiaDriver
 from ..sources.registry import SOURCES
 from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from .bursts import Bursts, capabilities
-from .gpu_drivers import GpuDrivers
-from .guard import GuardedDriver
-
-ETC = Path("/etc")
+from .driver_thread import DriverThread
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A put-together agent, probed once."""
+    """A put-together agent, probed once. `look` looks anew at what is here, and says what the node is now."""
 
     sampler: Sampler
-    catalog: Catalog
     node: Node
     survey: Survey
     attribution: NodeAttribution
-    drivers: GpuDrivers
+    driver: DriverThread
     bursts: Bursts
-    identify: Callable[[Survey], Node]
-
-    def resurvey(self) -> Survey | None:
-        """A new look at what is here, where a source asks for one; otherwise None. It says what the node is now."""
-        if not self.sampler.wants_probe:
-            return None
-        self.bursts.look_again()
-        survey = name_gpus(self.sampler.probe(), self.catalog)
-        return replace(survey, node=self.identify(survey))
+    look: Callable[[], Survey]
 
 
 def assemble(
-    config: AgentConfig, environ: Mapping[str, str], now: Callable[[], Instant], *, pause_seconds: float = 0.0
+    config: AgentConfig,
+    environ: Mapping[str, str],
+    now: Callable[[], Instant],
+    *,
+    pause_seconds: float = 0.0,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> Agent:
     """Open what can be opened. Never raises for missing hardware: that is what absences are for.
 
-    With `pause_seconds` the drivers are left alone for that long.
+    With `pause_seconds` the driver is left alone for that long. `stopped`: see `DriverThread`.
     """
-    drivers = _drivers(config)
-    drivers.open(now(), pause_seconds)
+    nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds, now=boot_seconds)
+    driver = DriverThread(nvidia, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs, stopped=stopped)
+    if pause_seconds > 0:
+        driver.pause(now(), pause_seconds)
+    else:
+        driver.open(now())
     listeners = Listeners(config.procfs)
     context = SourceContext(
         config,
-        gpus=lambda: drivers.gpus,
-        unread_gpus=drivers.unread_gpus,
+        gpus=lambda: driver.gpus,
+        unread_gpus=nvidia.unread_gpus,
         listeners=lambda port: listeners.pids(port, time.monotonic()),
     )
     sources: tuple[Source, ...] = (
-        *drivers.guards,
-        # Not read by the guards: they wait on threads of their own, and tell while the driver hangs.
-        *(source for guard in drivers.guards for source in guard.driver.beside),
+        driver,
+        *nvidia.beside,  # they wait on threads of their own, and tell while the driver hangs
         *(source for spec in SOURCES if (source := spec.build(context)) is not None),
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
-    survey = name_gpus(sampler.probe(), catalog)
-    lines = capabilities(
-        GPU_BACKENDS, survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds
-    )
-    survey = replace(survey, capabilities=(*survey.capabilities, *lines))
 
-    def identify_now(found: Survey) -> Node:
-        return identify(
+    def look() -> Survey:
+        survey = name_gpus(sampler.probe(), catalog)
+        node = identify(
             config_node=config.node,
             config_cluster=config.cluster,
             config_sku=config.node_sku,
             sysfs=config.sysfs,
             procfs=config.procfs,
-            etc=ETC,
+            etc=Path("/etc"),
             environ=environ,
-            gpus=found.gpus,
-            unread_gpus=found.unnamed_gpus,
-            ports=found.ports,
+            gpus=survey.gpus,
+            ports=survey.ports,
             node_skus=tuple(catalog.nodes.values()),
+            unread_gpus=survey.unnamed_gpus,
         )
+        lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
+        return replace(survey, node=node, capabilities=(*survey.capabilities, *lines))
 
-    node = identify_now(survey)
+    survey = look()
+    node = survey.node
+    assert node is not None
     bursts = Bursts(
-        drivers.guards,
+        driver,
         InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
         now,
         node=node.node,
@@ -112,17 +109,7 @@ def assemble(
     )
     attribution = _attribution(config, node)
     attribution.set_gpus(survey.gpus)
-    return Agent(sampler, catalog, node, survey, attribution, drivers, bursts, identify_now)
-
-
-def _drivers(config: AgentConfig) -> GpuDrivers:
-    """The drivers of all vendors that the agent knows, not opened yet."""
-    return GpuDrivers([
-        GuardedDriver(
-            backend, backend.connect(config), config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs
-        )
-        for backend in GPU_BACKENDS
-    ])  # fmt: skip
+    return Agent(sampler, node, survey, attribution, driver, bursts, look)
 
 
 def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
@@ -157,9 +144,8 @@ def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
     """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks. An instance has its
     parent's: it is a part of that product."""
     names = {gpu.uuid: gpu.name for gpu in survey.gpus}
-    names |= {gpu.uuid: names.get(gpu.parent_uuid, gpu.name) for gpu in survey.gpus if gpu.parent_uuid}
-    skus = {name: catalog.gpu(name) for name in names.values()}
-    named = (replace(gpu, sku=sku.name if (sku := skus[names[gpu.uuid]]) else None) for gpu in survey.gpus)
+    skus = [catalog.gpu(names.get(gpu.parent_uuid or "", gpu.name)) for gpu in survey.gpus]
+    named = (replace(gpu, sku=sku.name if sku else None) for gpu, sku in zip(survey.gpus, skus, strict=True))
     return replace(survey, gpus=tuple(named))
 
 

@@ -1,10 +1,8 @@
 """Bursts: every few minutes all GPUs and the fabric are read at some 10 Hz for some seconds, beside the ticks.
 
-A burst has a thread of its own (a job's), readers of the drivers of its own and counters of the fabric of its own, so
-that the 1 Hz path is not touched. A driver is called on its guard's thread all the same, one GPU at a time and only
-while the loop wants nothing there (`GuardedDriver.aside`). A vendor whose backend reads no bursts has none. All GPUs
-are read, idle ones too: that a GPU does nothing between two requests is what the burst is to tell, and a second's mean
-cannot.
+A burst has a thread of its own (a job's), a reader of the driver of its own and counters of the fabric of its own, so
+that the ticks are not touched; the driver is called on its one thread all the same. All GPUs are read, idle ones too:
+that a GPU does nothing between two requests is what the burst is to tell, and a second's mean cannot.
 
 What ends a burst early (a pause, a hung driver, the agent's end) leaves nothing of it; the next one comes by itself.
 """
@@ -14,16 +12,14 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from ..model import Absence, Capability, Gpu, Instant, Reading
 from ..sampler import MIN_SPACING_SECONDS
-from ..sources.gpu_backend import BurstReader, GpuBackend
 from ..sources.infiniband import InfinibandSource
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
-from .guard import GuardedDriver
-from .worker import Aside
+from .driver_thread import DriverThread, Job
 
 # A counter's delta over more than this is not of this burst; some readings in a row may be missed.
 MAX_GAP_SECONDS = 1.0
@@ -32,18 +28,10 @@ PASS_SECONDS = 1.0
 METRIC = "burst"  # under which absences and capabilities name the fast dynamics
 
 _MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
+_SOURCE = "gpm"  # the source whose metrics a burst reads
 _SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
 
-_Pass = Mapping[str, tuple[Instant, Mapping[str, float]]]
-_Steps = Generator[None, None, tuple[_Pass, frozenset[Absence]]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Traffic:
-    """What the compute ports carried at one reading: how many of them said so, and their sum."""
-
-    ports: int
-    bytes_per_second: float
+_Pass = dict[str, tuple[Instant, Mapping[str, float]]]
 
 
 class Bursts:
@@ -51,7 +39,7 @@ class Bursts:
 
     def __init__(
         self,
-        guards: Sequence[GuardedDriver],
+        driver: DriverThread,
         fabric: InfinibandSource,
         now: Callable[[], Instant],
         *,
@@ -59,37 +47,28 @@ class Bursts:
         every_seconds: float,
         seconds: float,
     ) -> None:
-        self._readers = [
-            (guard, reader)
-            for guard in guards
-            if (reader := guard.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)) is not None
-        ]
-        self._fabric = fabric
-        self._now = now
-        self._node = node
-        self._every = every_seconds
-        self._seconds = seconds
-        self._outstanding: list[Aside] = []
-        self._look = True  # which ports are the compute ports is to be looked at (again)
+        self._driver, self._fabric, self._now = driver, fabric, now
+        self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
+        self.node, self.every_seconds, self._seconds = node, every_seconds, seconds
+        self._job: Job | None = None  # what the driver was asked last
         self._stopped = threading.Event()
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
         self.absences: frozenset[Absence] = frozenset()
 
-    def run(self) -> tuple[Burst, ...]:
+    def run(self) -> list[Burst]:
         """One burst, now: what it told of each GPU. Empty where it could not be taken or was ended early."""
-        if not all(asked.done for asked in self._outstanding):
-            return ()  # a driver still holds what the last burst asked for
+        if self._job is not None and not self._job.done.is_set():
+            return []  # the driver still holds what the last burst asked for
         try:
+            self._fabric.probe()
+            self._fabric.keep_only("compute")
             taken = self._take()
         finally:
             self._fabric.close()  # descriptors are not held for five minutes
-        bursts = tuple(_bursts(*taken)) if taken is not None else ()
+        ts = self._now().wall_seconds
+        bursts = [one for uuid in sorted(taken) if (one := burst_of(uuid, ts, taken[uuid])) is not None]
         self._done.extend(bursts)
         return bursts
-
-    def next_start(self, now: float) -> float | None:
-        """When the next burst after `now` begins (both Unix seconds); None: none does."""
-        return next_start(self._node, now, self._every) if self._every > 0 else None
 
     def take(self) -> list[Burst]:
         """The bursts that were done since this was last asked."""
@@ -99,114 +78,74 @@ class Bursts:
         """End a burst that runs, and take no other."""
         self._stopped.set()
 
-    def look_again(self) -> None:
-        """Other devices are here now; the next burst looks anew which ports serve the GPUs."""
-        self._look = True
-
-    def _take(self) -> tuple[float, list[_Pass], list[_Traffic]] | None:
-        """All readings of a burst and when it ended (Unix seconds); None where it was ended early."""
-        if self._look or self._fabric.wants_probe:
-            self._look = False
-            self._fabric.probe()
-            self._fabric.keep_only("compute")
-        passes: list[_Pass] = []
-        traffic: list[_Traffic] = []
-        absent: frozenset[Absence] = frozenset()
+    def _take(self) -> dict[str, list[BurstReading]]:
+        """All readings of a burst by GPU; none where it was ended early."""
+        readings: dict[str, list[BurstReading]] = {}
+        ended: dict[str, float] = {}  # when each GPU was last read, in monotonic seconds
+        most = 1
         start = self._now().monotonic_seconds
         while True:
-            self._outstanding = [
-                asked for guard, reader in self._readers if (asked := guard.aside(self._steps(reader))) is not None
-            ]
-            traffic.append(_traffic(self._fabric.read(self._now())))
-            answers = [_answer(asked) for asked in self._outstanding]
-            values = {uuid: one for answer in answers if answer for uuid, one in answer[0].items()}
-            absent = frozenset[Absence]().union(*(answer[1] for answer in answers if answer))
-            if None in answers or (not values and not absent):
-                return None  # a driver hangs, or no session is open
-            passes.append(values)
-            ended = self._now()
-            if ended.monotonic_seconds - start >= self._seconds:
-                break
+            told: _Pass = {}
+            job = self._job = self._driver.burst(lambda told=told: self._read(told))
+            ports, bytes_per_second = _traffic(self._fabric.read(self._now()))
+            # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
+            most = max(most, ports)
+            if not job.done.wait(PASS_SECONDS):
+                return {}  # the driver hangs
+            if isinstance(job.result, Exception):
+                raise job.result
+            absent = job.result
+            assert isinstance(absent, frozenset)
+            if not told and not absent:
+                return {}  # no session is open
+            for uuid, (instant, values) in told.items():
+                before, end = ended.get(uuid), instant.monotonic_seconds
+                ended[uuid] = end
+                if before is not None:
+                    carried = bytes_per_second if ports == most else None
+                    readings.setdefault(uuid, []).append(BurstReading(end, end - before, values, carried))
+            if self._now().monotonic_seconds - start >= self._seconds:
+                self.absences = _why_none(absent, ended)
+                return readings
             # From the end of one pass to the start of the next, so that every GPU's samples are far enough apart
             # also where a tick came between.
             if self._stopped.wait(MIN_SPACING_SECONDS):
-                return None
-        self.absences = _why_none(passes, absent)
-        return ended.wall_seconds, passes, traffic
+                return {}
 
-    def _steps(self, reader: BurstReader) -> _Steps:
-        """One reading of every GPU, a GPU a step; runs on the driver's thread."""
-        values: dict[str, tuple[Instant, Mapping[str, float]]] = {}
-        each = reader.each(self._now)
+    def _read(self, told: _Pass) -> frozenset[Absence]:
+        """One reading of every GPU, each at its own instant; runs on the driver's thread. Returns the absences."""
+        each = self._reader.each(self._now)
         while True:
             try:
-                uuid, instant, read = next(each)
+                uuid, instant, values = next(each)
             except StopIteration as end:
-                return values, end.value
-            if read:
-                values[uuid] = instant, read
-            yield
+                return end.value
+            if values:
+                told[uuid] = instant, values
 
 
-def _answer(asked: Aside) -> tuple[_Pass, frozenset[Absence]] | None:
-    """What one driver told in a pass; None: it does not answer."""
-    if not asked.wait(PASS_SECONDS):
-        asked.dropped = True
-        return None
-    if asked.error is not None:
-        raise asked.error
-    assert isinstance(asked.result, tuple)
-    return asked.result
-
-
-def _traffic(reading: Reading) -> _Traffic:
-    """As the rollups have it: the larger direction of each compute port, summed."""
+def _traffic(reading: Reading) -> tuple[int, float]:
+    """How many ports said what they carried, and as the rollups have it the sum of their larger directions."""
     told = [
         max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
         for values in reading.fabric.values()
         if "tx_bytes_per_second" in values and "rx_bytes_per_second" in values
     ]
-    return _Traffic(len(told), sum(told))
+    return len(told), sum(told)
 
 
-def _bursts(ts: float, passes: Sequence[_Pass], traffic: Sequence[_Traffic]) -> Iterator[Burst]:
-    # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
-    most = max((one.ports for one in traffic), default=0)
-    fabric = [one.bytes_per_second if one.ports == most and most else None for one in traffic]
-    for uuid in sorted({uuid for one in passes for uuid in one}):
-        readings: list[BurstReading] = []
-        before: float | None = None
-        for one, bytes_per_second in zip(passes, fabric, strict=True):
-            if uuid not in one:
-                continue
-            instant, values = one[uuid]
-            end = instant.monotonic_seconds
-            if before is not None:
-                readings.append(BurstReading(end, end - before, values, bytes_per_second))
-            before = end
-        burst = burst_of(uuid, ts, readings)
-        if burst is not None:
-            yield burst
-
-
-def _why_none(passes: Sequence[_Pass], absent: Iterable[Absence]) -> frozenset[Absence]:
+def _why_none(absent: Iterable[Absence], read: Collection[str]) -> frozenset[Absence]:
     """For each GPU of which nothing was read in the whole burst: why, as the last reading has it."""
-    read = {uuid for one in passes for uuid in one}
     reasons = {one.subject: one for one in absent if one.metric in ("*", "sm_active") and one.subject not in read}
     return frozenset(replace(one, scope="gpu", subject=uuid, metric=METRIC) for uuid, one in reasons.items())
 
 
 def capabilities(
-    backends: Iterable[GpuBackend],
-    gpus: Iterable[Gpu],
-    lines: Iterable[Capability],
-    every_seconds: float,
-    seconds: float,
+    gpus: Iterable[Gpu], lines: Iterable[Capability], every_seconds: float, seconds: float
 ) -> tuple[Capability, ...]:
     """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says the bursts' source can read."""
-    readers = {backend.burst_source for backend in backends}
     how = f"for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
-    asked = {line.subject: line for line in lines if line.source in readers and line.metric in ("*", "sm_active")}
+    asked = {line.subject: line for line in lines if line.source == _SOURCE and line.metric in ("*", "sm_active")}
     found: list[Capability] = []
     for gpu in gpus:
         if (line := asked.get(gpu.uuid)) is not None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import queue
 import socket
 import stat
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from ...rules.base.errors import SkuwiseError
 
@@ -22,77 +20,41 @@ MODE = 0o660
 _MOST_BYTES = 4096
 _SPEAK_SECONDS = 2.0  # a client that connects and says nothing
 _ANSWER_SECONDS = 40.0  # the loop may be in a tick, opening the driver or letting go of it
-_NO_ANSWER = {"ok": False, "error": "The agent's loop did not answer in time."}
 
 Message = Mapping[str, object]
 
 
-class Request:
-    """One message, and the place for its answer."""
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self._answers: queue.SimpleQueue[Message] = queue.SimpleQueue()
-
-    def answer(self, reply: Message) -> None:
-        self._answers.put(reply)
-
-    def wait(self, seconds: float) -> Message:
-        try:
-            return self._answers.get(timeout=seconds)
-        except queue.Empty:
-            return _NO_ANSWER
-
-
 class ControlServer:
-    """Listens on `path` (mode 0660). `wake` is called when a request waits in `requests`."""
+    """Listens on `path` (mode 0660). `wake` is called when the loop is to `serve` a request."""
 
     def __init__(self, path: Path, wake: Callable[[], None]) -> None:
-        self.path = path
-        self._wake = wake
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._path, self._wake = path, wake
+        self._requests: SimpleQueue[tuple[Message, SimpleQueue[Message]]] = SimpleQueue()
         self._socket = _listen(path)
-        self._named = _identity(path)
         self._closed = False
-        self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._accept, name="control", daemon=True).start()
 
-    def next_request(self) -> Request | None:
-        return None if self._requests.empty() else self._requests.get()  # nobody else takes from it
-
-    def mend(self) -> None:
-        """Listen anew where the socket's name was taken away; where that fails nothing changes."""
-        if self._closed or _identity(self.path) == self._named:
-            return
-        with contextlib.suppress(SkuwiseError):
-            before, self._socket = self._socket, _listen(self.path)
-            self._named = _identity(self.path)
-            with contextlib.suppress(OSError):
-                before.shutdown(socket.SHUT_RDWR)  # the thread goes on with the new one
-            before.close()
+    def serve(self, answer: Callable[[Message], Message]) -> None:
+        """Answer the requests that wait, on the caller's thread."""
+        while not self._requests.empty():  # nobody else takes from it
+            message, answers = self._requests.get()
+            answers.put(answer(message))
 
     def close(self) -> None:
-        """Stop listening and take the socket's name away. Idempotent."""
-        if self._closed:
-            return
+        """Stop listening and take the socket's name away."""
         self._closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # ends the accept that the thread stands in
         self._socket.close()
-        self.path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
 
-    def _serve(self) -> None:
+    def _accept(self) -> None:
         while not self._closed:
-            try:
+            with contextlib.suppress(OSError):
                 client, _ = self._socket.accept()
-            except OSError:
-                if self._closed:
-                    return
-                continue
-            with client, contextlib.suppress(OSError):
-                line = _read_line(client, _SPEAK_SECONDS)
-                client.settimeout(_SPEAK_SECONDS)
-                client.sendall(_encode(self._reply(line)))
+                with client:
+                    client.settimeout(_SPEAK_SECONDS)
+                    client.sendall(_encode(self._reply(client.makefile("rb").readline(_MOST_BYTES))))
 
     def _reply(self, line: bytes) -> Message:
         try:
@@ -101,10 +63,13 @@ class ControlServer:
             message = None
         if not isinstance(message, dict):
             return {"ok": False, "error": "The request is not a line of JSON."}
-        request = Request(message)
-        self._requests.put(request)
+        answers: SimpleQueue[Message] = SimpleQueue()
+        self._requests.put((message, answers))
         self._wake()
-        return request.wait(_ANSWER_SECONDS)
+        try:
+            return answers.get(timeout=_ANSWER_SECONDS)
+        except Empty:
+            return {"ok": False, "error": "The agent's loop did not answer in time."}
 
 
 def ask(path: Path, message: Message) -> Message:
@@ -114,34 +79,20 @@ def ask(path: Path, message: Message) -> Message:
             client.settimeout(_ANSWER_SECONDS + _SPEAK_SECONDS)
             client.connect(str(path))
             client.sendall(_encode(message))
-            answer = json.loads(_read_line(client, _ANSWER_SECONDS + _SPEAK_SECONDS))
+            answer = json.loads(client.makefile("rb").readline())
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise SkuwiseError(
-            f"No agent listens on {path}.", "Start one, or name its socket (--socket) or its database (--db)."
-        ) from error
+        remedy = "Start one, or name its socket (--socket) or its database (--db)."
+        raise SkuwiseError(f"No agent listens on {path}.", remedy) from error
     except PermissionError as error:
-        raise SkuwiseError(
-            f"{path} may not be written by this user.", "Run as root, or add this user to the agent's group (skuwise)."
-        ) from error
-    except OSError as error:
-        why = error.strerror or "it does not answer in time"
+        remedy = "Run as root, or add this user to the agent's group (skuwise)."
+        raise SkuwiseError(f"{path} may not be written by this user.", remedy) from error
+    except (OSError, ValueError) as error:
+        why = "it does not answer in time, or not as an agent does"
         raise SkuwiseError(f"The agent at {path} cannot be asked: {why}.", "See the agent's log.") from error
-    except (ValueError, RecursionError) as error:
-        raise SkuwiseError(
-            f"What listens on {path} does not answer as an agent does.", "Name the agent's socket (--socket)."
-        ) from error
     if not isinstance(answer, dict) or not answer.get("ok"):
         said = answer.get("error") if isinstance(answer, dict) else None
         raise SkuwiseError(f"The agent at {path} refused: {said or 'no reason given'}", "See the agent's log.")
     return answer
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _listen(path: Path) -> socket.socket:
@@ -151,9 +102,9 @@ def _listen(path: Path) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(path.lstat().st_mode):
                 path.unlink()
-        os.fchmod(listening.fileno(), MODE)  # before the name exists, so that it is never wider
+        # Nobody can connect before it listens, so its mode is right in time.
         listening.bind(str(path))
-        path.chmod(MODE)  # the umask may have taken something away
+        path.chmod(MODE)
         listening.listen(8)
     except OSError as error:
         listening.close()
@@ -162,21 +113,6 @@ def _listen(path: Path) -> socket.socket:
             "Name another place with --socket (at most 107 bytes long).",
         ) from error
     return listening
-
-
-def _read_line(client: socket.socket, seconds: float) -> bytes:
-    """The line that arrives within `seconds` in all, however it trickles. Raises TimeoutError."""
-    data, ends = b"", time.monotonic() + seconds
-    while b"\n" not in data and len(data) < _MOST_BYTES:
-        left = ends - time.monotonic()
-        if left <= 0:
-            raise TimeoutError("it did not end its line in time")
-        client.settimeout(left)
-        part = client.recv(_MOST_BYTES)
-        if not part:
-            break
-        data += part
-    return data.partition(b"\n")[0]
 
 
 def _encode(message: Message) -> bytes:

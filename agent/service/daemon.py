@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, StoreError
-from ..base.clock import SystemClock
-from ..base.signal_pipe import SignalPipe
+from ..base.clock import Signals, SystemClock
 from ..config import AgentConfig
-from ..sampler import SamplingLoop
+from ..sampler import run_loop
+from ..store.writer import Writer
 from .assembly import Agent, assemble
 from .control import ControlServer
-from .guard import USUAL_SECONDS
-from .notify import Notifier
-from .process_stats import resident_bytes
+from .instance_lock import InstanceLock
 from .recorder import Recorder
-from .relief import Relief
-from .run_database import RunDatabase
-from .supervisor import MAX_PAUSE_SECONDS, Supervisor
-from .timetable import roll_all, start_jobs
+from .supervisor import MAX_PAUSE_SECONDS, Notifier, Supervisor
+from .timetable import roll_last, start_jobs
 
 if TYPE_CHECKING:
     from .metrics_page import MetricsPage
     from .totals import Totals
-
-_Ending = Literal["stop", "reload", "restart"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +31,6 @@ class RunOutcome:
 
     kept: int
     restart: str | None = None
-
-
-class Signals:
-    """What was asked of this process: SIGTERM and SIGINT stop it, SIGHUP reloads its settings.
-
-    `pipe` wakes the main thread, which alone may hear of them; `wake` is called to end the loop's wait.
-    """
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self.pipe = SignalPipe()
-        self.stop = False
-        self.reload = False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, _frame: object) -> None:
-        if number == signal.SIGHUP:
-            self.reload = True
-        else:
-            self.stop = True
-        self._wake()
 
 
 def run_agent(
@@ -72,146 +43,98 @@ def run_agent(
 
     SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
     opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened at
-    the start for a reason that does not pass (`PatientWriter` waits for the others), or the last ticks could not be
-    written.
+    the start for a reason that does not pass (the writer waits for the others), or the last ticks could not be written.
     """
-    clock = SystemClock()
-    notifier = Notifier(environ)
-    signals = Signals(clock.wake)
-    left = config.duration_seconds
-    kept = 0
-    wanted, current = config, config
-    totals: Totals | None = None
+    daemon = _Daemon(config, environ, say)
+    wanted = config
     try:
-        while True:
+        while daemon.live(wanted):
+            daemon.notifier.tell("RELOADING")
+            daemon.signals.reload = False
             try:
-                opened = RunDatabase(wanted.db, wanted.limits, lambda: clock.now().wall_seconds)
-            except StoreError as error:
-                if wanted is current:
-                    raise
+                wanted = replace(reload(), duration_seconds=config.duration_seconds) if reload else daemon.config
+            except SkuwiseError as error:
+                wanted = daemon.config
                 say(f"the new settings are not taken: {error}")
-                wanted = current
-                continue
-            current = wanted
-            life = _Life(current, environ, say, clock, notifier, signals, opened, totals)
-            ending, ticks, seconds = life.live(left)
-            totals = life.totals
-            kept += ticks
-            left = None if left is None else max(0.0, left - seconds)
-            if ending != "reload":
-                return RunOutcome(kept, life.restart_reason if ending == "restart" else None)
-            notifier.reloading()
-            signals.reload = False
-            wanted = _reloaded(current, reload, say)
     finally:
-        signals.pipe.close()
-        notifier.close()
+        daemon.signals.close()
+    return RunOutcome(daemon.kept, None if daemon.signals.stop else daemon.restart_reason)
 
 
-def _reloaded(
-    current: AgentConfig, reload: Callable[[], AgentConfig] | None, say: Callable[[str], None]
-) -> AgentConfig:
-    if reload is None:
-        return current
-    try:
-        return replace(reload(), duration_seconds=current.duration_seconds)
-    except SkuwiseError as error:
-        say(f"the new settings are not taken: {error}")
-        return current
+class _Daemon:
+    """One process: what outlives a reload of the settings. `live` is the agent with one set of them."""
 
+    def __init__(self, config: AgentConfig, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+        self.config = config
+        self.environ, self.say = environ, say
+        self.clock = SystemClock()
+        self.signals = Signals(self.clock, reloads=True)
+        self.notifier = Notifier(environ)
+        self.kept = 0
+        self.restart_reason: str | None = None
+        self._left = config.duration_seconds
+        self._totals: Totals | None = None  # of the metrics page, over all reloads; None: none served yet
 
-@dataclass(eq=False)
-class _Life:
-    """The agent with one set of settings. `totals`: of the metrics page, over all reloads; None: none served yet."""
+    def live(self, wanted: AgentConfig) -> bool:
+        """Sample to the end, or until new settings are wanted: whether they are. Where the database of those that are
+        `wanted` cannot be opened, the ones before stay."""
+        try:
+            lock, writer = _opened(wanted)
+            self.config = wanted
+        except StoreError as error:
+            if wanted is self.config:
+                raise
+            self.say(f"the new settings are not taken: {error}")
+            lock, writer = _opened(self.config)
+        with contextlib.closing(lock):
+            with writer, contextlib.ExitStack() as stack:
+                self._sample(stack, lock, writer)
+            reloads = self.signals.reload and not self.signals.stop and self.restart_reason is None
+            if not reloads and writer.is_open:
+                self.notifier.tell("STOPPING", "writing the last rollups")
+                roll_last(self.config.db, self.say)
+        return reloads
 
-    config: AgentConfig
-    environ: Mapping[str, str]
-    say: Callable[[str], None]
-    clock: SystemClock
-    notifier: Notifier
-    signals: Signals
-    opened: RunDatabase
-    totals: Totals | None
-    restart_reason: str | None = None
-
-    def live(self, duration_seconds: float | None) -> tuple[_Ending, int, float]:
-        """How it ended, the ticks kept, and for how many seconds the loop ran."""
-        with self.opened as opened:
-            with opened.writing(), contextlib.ExitStack() as stack:
-                kept, seconds = self._sample(stack, duration_seconds)
-            ending = self._ending()
-            if ending != "reload" and opened.writer.is_open:
-                self.notifier.stopping("writing the last rollups")
-                roll_all(self.config.db, self.say, and_open=True)
-        return ending, kept, seconds
-
-    def _sample(self, stack: contextlib.ExitStack, duration_seconds: float | None) -> tuple[int, float]:
-        config, clock, opened = self.config, self.clock, self.opened
-        start = clock.now()
-        pause_left = min(opened.paused_until - start.wall_seconds, MAX_PAUSE_SECONDS)
-        agent = assemble(config, self.environ, clock.now, pause_seconds=max(0.0, pause_left))
+    def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: Writer) -> None:
+        config, clock = self.config, self.clock
+        pause_left = min(lock.memory.paused_until - clock.now().wall_seconds, MAX_PAUSE_SECONDS)
+        agent = assemble(
+            config, self.environ, clock.now, pause_seconds=max(0.0, pause_left), stopped=lambda: self.signals.stop
+        )
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.close)
-        now = clock.now()
-        recorder = Recorder(
-            opened.writer,
-            agent.node,
-            agent.survey,
-            attribution=agent.attribution,
-            resurvey=agent.resurvey,
-            bursts=agent.bursts,
-            ts=now.wall_seconds,
-            metrics=self._serve_metrics(agent, stack),
-        )
-        attendant = Supervisor(
-            clock,
-            self.notifier,
-            agent.drivers,
-            opened,
-            store=opened.writer,
-            server=self._listen(stack),
-            note=recorder.note,
-            say=self.say,
-            database=config.db,
-        )
-        opened.writer.commit()
+        recorder = Recorder(writer, agent, clock.now().wall_seconds, self._serve_metrics(agent, stack))
+        server = self._listen(stack)
+        supervisor = Supervisor(clock, self.notifier, agent.driver, lock, writer, server, recorder.note, self.say)
+        writer.commit()
         opening = _opening(agent, config)
         self.say(opening)
 
         def begun() -> None:
-            if opened.aside is not None:
-                attendant.note_aside(opened.aside)
-            stack.callback(self._start_jobs(agent))
+            supervisor.begun()
+            stack.callback(start_jobs(config.db, self.say, agent.bursts, config.limits))
 
-        opened.writer.when_open(begun)
-        self.notifier.ready(opening)
-        stopping = self._stopping(attendant)
-        clock.attend = stopping
-        stack.callback(setattr, clock, "attend", lambda: False)
+        writer.when_open(begun)
+        self.notifier.tell("READY", opening)
         began = clock.now().monotonic_seconds
-        loop = SamplingLoop(
+        self.kept += run_loop(
             agent.sampler,
             clock,
             recorder.keep,
             recorder.report,
-            resident_bytes,
-            duration_seconds=duration_seconds,
-            stopped=stopping,
-            stepped=attendant.clock_stepped,
+            duration_seconds=self._left,
+            stopped=lambda: self._is_over(supervisor, writer),
+            stepped=supervisor.clock_stepped,
         )
-        _run(loop, agent, self.signals.pipe)
-        self.restart_reason = attendant.restart_reason
-        return loop.kept, clock.now().monotonic_seconds - began
+        if self._left is not None:
+            self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
+        self.restart_reason = supervisor.restart_reason
 
-    def _start_jobs(self, agent: Agent) -> Callable[[], None]:
-        """Start the jobs. Returns what stops them."""
-        stop_jobs = start_jobs(self.config.db, self.say, agent.bursts, self.config.limits)
-
-        def stop() -> None:
-            agent.bursts.stop()
-            stop_jobs()
-
-        return stop
+    def _is_over(self, supervisor: Supervisor, writer: Writer) -> bool:
+        supervisor.attend()
+        # New settings begin a new writer, and what waits in this one would be lost.
+        reloads = self.signals.reload and writer.fault is None
+        return self.signals.stop or reloads or supervisor.restart_reason is not None
 
     def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:
         config = self.config
@@ -220,34 +143,12 @@ class _Life:
         from .metrics_page import MetricsPage  # noqa: PLC0415 - most agents serve no page
         from .totals import Totals  # noqa: PLC0415
 
-        if self.totals is None or not self.totals.go_on(agent.node, config.interval_seconds):
-            self.totals = Totals(agent.node, config.interval_seconds)
-        metrics = MetricsPage(config.listen, self.totals, config.max_gap_seconds)
-        metrics.start(self.say)
-        stack.callback(metrics.stop)
-        return metrics
-
-    def _stopping(self, attendant: Supervisor) -> Callable[[], bool]:
-        waits = False
-
-        def stopping() -> bool:
-            nonlocal waits
-            attendant.attend()
-            # New settings begin a new writer, and what waits in this one would be lost.
-            reload, fault = self.signals.reload, self.opened.writer.fault
-            if reload and fault is not None and not waits:
-                self.say(f"the settings are read again when the database can be written ({fault.reason})")
-            waits = reload and fault is not None
-            return self.signals.stop or (reload and not waits) or attendant.restart_reason is not None
-
-        return stopping
-
-    def _ending(self) -> _Ending:
-        if self.signals.stop:
-            return "stop"
-        if self.restart_reason is not None:
-            return "restart"
-        return "reload" if self.signals.reload else "stop"
+        if self._totals is None or not self._totals.go_on(agent.node, config.interval_seconds):
+            self._totals = Totals(agent.node, config.interval_seconds)
+        page = MetricsPage(config.listen, self._totals, config.max_gap_seconds)
+        page.start(self.say)
+        stack.callback(page.stop)
+        return page
 
     def _listen(self, stack: contextlib.ExitStack) -> ControlServer | None:
         try:
@@ -259,22 +160,14 @@ class _Life:
         return server
 
 
-def _run(loop: SamplingLoop, agent: Agent, signals: SignalPipe) -> None:
-    """Run the loop on a thread that reads the drivers itself, and that another one replaces where a driver keeps it."""
+def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
+    """The right to write the database and its writer. Raises StoreError where waiting does not help."""
+    lock = InstanceLock(config.db)
     try:
-        relief = Relief(USUAL_SECONDS, signals)
-    except OSError:
-        loop.run()  # the drivers are read on their own threads
-        return
-    guards = agent.drivers.guards
-    for guard in guards:
-        guard.relief = relief
-    try:
-        relief.run(loop.run)
-    finally:
-        for guard in guards:
-            guard.relief = None
-        relief.close()
+        return lock, Writer(config.db, before_opening=lock.take, max_log_bytes=config.limits.log_bytes)
+    except StoreError:
+        lock.close()
+        raise
 
 
 def _opening(agent: Agent, config: AgentConfig) -> str:

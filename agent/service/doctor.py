@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...rules.base.sanitize import clean
 from ...rules.base.text_table import columns
-from ..base.clock import Clock
+from ..base.clock import SystemClock
 from ..config import AgentConfig
 from ..model import Capability, WorkloadUse
 from ..sampler import Sampled, Survey
@@ -32,12 +32,12 @@ class NodeProbe(NamedTuple):
     uses: tuple[WorkloadUse, ...]
 
 
-def probe_node(config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float) -> NodeProbe:
+def probe_node(config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float) -> NodeProbe:
     """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored."""
     agent = assemble(config, environ, clock.now)
     try:
         first = clock.now()
-        agent.sampler.prime(first)
+        agent.sampler.sample(first)
         clock.wait_until(first.monotonic_seconds + seconds)
         sampled = agent.sampler.sample(clock.now())
         uses = tuple(use for use in agent.attribution.attribute(sampled.processes or ())[1] if use.until is None)
@@ -48,7 +48,7 @@ def probe_node(config: AgentConfig, environ: Mapping[str, str], clock: Clock, se
 
 
 def examine(
-    config: AgentConfig, environ: Mapping[str, str], clock: Clock, seconds: float
+    config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
 ) -> tuple[list[dict[str, object]], str]:
     """What doctor has to say of this node: rows for JSON, and a table for a person."""
     seen = probe_node(config, environ, clock, seconds)

@@ -1,145 +1,149 @@
-"""What the loop looks after between ticks: the watchdog, requests, a hung or changed driver, a disk that takes nothing,
-a machine that slept."""
+"""What the loop looks after between ticks: systemd's watchdog, requests, a hung or changed driver, a disk that takes
+nothing, a machine that slept."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
-from collections.abc import Callable
+import socket
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from ..base.clock import SystemClock
 from ..model import Absence
-from ..store.database import SetAside
+from ..store.writer import Writer
 from .control import ControlServer, Message
-from .gpu_drivers import GpuDrivers
-from .notify import Notifier
+from .driver_thread import DriverThread
+from .instance_lock import InstanceLock
 
 MAX_PAUSE_SECONDS = 3600.0  # whoever forgets to resume gets the readings back within the hour
 DEFAULT_PAUSE_SECONDS = 600.0
 RESTART_AFTER_SECONDS = 60.0  # a driver that is reset answers again within this; one that is wedged does not
 RESTART_EVERY_SECONDS = 3600.0
-_MEND_SECONDS = 30.0  # how often it is seen to that the socket's name is still there
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
+_FEED_SHARE = 0.25  # of the watchdog's time; systemd asks for half of it at least
 
 
-class RestartMemory(Protocol):
-    """What outlives a restart; see `Instance`."""
+class Notifier:
+    """Tells the service manager how we are (sd_notify(3)). Does nothing where there is none, and never raises.
 
-    @property
-    def restarted_at(self) -> float: ...
+    Only the loop calls `alive`: a loop that stands still is what the watchdog is for, so no thread feeds it.
+    """
 
-    def note_restart(self, ts: float) -> bool: ...
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        address = environ.get("NOTIFY_SOCKET", "")
+        # A leading @ stands for the zero byte of an abstract address.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._socket: socket.socket | None = None
+        if self._address.startswith(("/", "\0")):
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            self._socket.setblocking(False)  # a manager that does not read must not stop the loop
+        # Whether someone starts us again when we end: systemd, or the kubelet, whose variable every container has and
+        # which restarts the pods of a DaemonSet always.
+        self.supervised = self._socket is not None or "KUBERNETES_SERVICE_HOST" in environ
+        usec, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", str(os.getpid()))
+        self._feed_every = int(usec) / 1e6 * _FEED_SHARE if usec.isdecimal() and pid == str(os.getpid()) else 0.0
+        self._fed_at = -math.inf
 
-    def note_pause(self, until: float) -> None: ...
+    def tell(self, state: str = "", status: str = "") -> None:
+        """Tell a state of sd_notify(3) (READY, RELOADING, STOPPING; empty: as it was) and how the status line reads."""
+        lines = [f"{state}=1"] if state else []
+        lines += [f"STATUS={' '.join(status.split())}"] if status else []
+        lines += [f"MONOTONIC_USEC={time.monotonic_ns() // 1000}"] if state == "RELOADING" else []
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.sendto("\n".join(lines).encode(), self._address)
 
-
-class StoreHealth(Protocol):
-    """How the database is; see `Writer`."""
-
-    @property
-    def fault(self) -> Absence | None: ...
-
-    @property
-    def waiting_ticks(self) -> int: ...
+    def alive(self, monotonic_seconds: float) -> None:
+        """The loop came by. Feeds the watchdog where it is time."""
+        if self._feed_every and monotonic_seconds - self._fed_at >= self._feed_every:
+            self._fed_at = monotonic_seconds
+            self.tell("WATCHDOG")
 
 
 @dataclass(eq=False)
 class Supervisor:
-    """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone."""
+    """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone.
+
+    `restart_reason`: why the agent wants to be started again; None: it does not.
+    """
 
     clock: SystemClock
     notifier: Notifier
-    drivers: GpuDrivers
-    instance: RestartMemory
-    store: StoreHealth
+    driver: DriverThread
+    lock: InstanceLock
+    store: Writer
     server: ControlServer | None
     note: Callable[[Absence, float], None]
     say: Callable[[str], None]
-    database: Path
     restart_reason: str | None = None
-    _mended_at: float = -math.inf
     _told: tuple[str, str] = ("", "")
     _refused_restart: bool = False
 
     def __post_init__(self) -> None:
         self._slept = self.clock.suspended_seconds()
-        self._paused = self.drivers.paused_until is not None
+        self._paused = self.driver.paused_until is not None
 
     def attend(self) -> None:
         now = self.clock.now()
         self.notifier.alive(now.monotonic_seconds)
-        if self.server is not None and now.monotonic_seconds - self._mended_at >= _MEND_SECONDS:
-            self._mended_at = now.monotonic_seconds
-            self.server.mend()
-        while self.server is not None and (request := self.server.next_request()) is not None:
-            request.answer(self._answer(request.message))
-        if self._paused and self.drivers.paused_until is None:
+        if self.server is not None:
+            self.server.serve(self._answer)
+        if self._paused and self.driver.paused_until is None:
             self._paused = False
-            self.instance.note_pause(0.0)
+            self.lock.remember(paused_until=0.0)
             self.say("the pause is over: taking up the GPUs again")
         self._tell()
-        self._look_at_drivers(now.monotonic_seconds, now.wall_seconds)
-        slept = self.clock.suspended_seconds()
-        if slept - self._slept >= _SLEPT_SECONDS:
-            self.suspended(slept - self._slept, now.wall_seconds)
-        self._slept = slept
+        self._look_at_driver(now.wall_seconds)
+        before, self._slept = self._slept, self.clock.suspended_seconds()
+        if (slept := self._slept - before) >= _SLEPT_SECONDS:
+            text = f"The machine was suspended for {slept:.0f} s; nothing was read."
+            self._event("clock", "suspended", text, now.wall_seconds)
 
     def clock_stepped(self, step: float, ts: float) -> None:
         """The wall clock was set by `step` seconds; `ts` is the time after it."""
-        way = "forward" if step > 0 else "back"
-        text = f"The wall clock was set {way} by {abs(step):.3f} s"
-        self.say(f"{text[0].lower()}{text[1:]}")
-        self._event("clock", "clock-stepped", f"{text}; times before and after it do not compare.", ts)
+        text = f"wall clock was set {'forward' if step > 0 else 'back'} by {abs(step):.3f} s"
+        self.say(f"the {text}")
+        self._event("clock", "clock-stepped", f"The {text}; times before and after it do not compare.", ts)
 
-    def suspended(self, seconds: float, ts: float) -> None:
-        """The machine slept for `seconds` and woke at `ts`."""
-        self._event("clock", "suspended", f"The machine was suspended for {seconds:.0f} s; nothing was read.", ts)
-
-    def note_aside(self, aside: SetAside) -> None:
-        """The database that a wedged agent still holds open was set aside."""
-        text = f"The database was set aside as {aside.kept_as.name}: {aside.why}."
-        self.say(f"{text[0].lower()}{text[1:]}")
-        self._event("store", "wedged-database-set-aside", text, self.clock.now().wall_seconds)
+    def begun(self) -> None:
+        """The database is open; it may stand in the place of one that a wedged agent still holds open."""
+        if (aside := self.lock.aside) is not None:
+            text = f"database was set aside as {aside.kept_as.name}: {aside.why}."
+            self.say(f"the {text}")
+            self._event("store", "wedged-database-set-aside", f"The {text}", self.clock.now().wall_seconds)
 
     def _event(self, subject: str, reason: str, detail: str, ts: float) -> None:
+        """Something that happened is kept as an absence that is over."""
         self.note(Absence("source", subject, "*", reason, detail), ts)
 
     def _tell(self) -> None:
-        """Say what changed about the driver and the database, and let systemd's status line hold both."""
-        driver, store = self.drivers.fault, self.store.fault
-        reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
-        if reasons == self._told:
-            return
+        """Say what changed about the driver and the database, and let systemd's status line hold what is wrong."""
+        driver, store = self.driver.fault, self.store.fault
         texts = (
-            f"no GPU is read ({driver.reason}): {driver.detail}" if driver else "the GPUs are read again",
-            f"nothing is written ({store.reason}): {store.detail} {store.remedy}"
-            if store
-            else "ticks are written again",
+            f"no GPU is read ({driver.reason}): {driver.detail}" if driver else "",
+            f"nothing is written ({store.reason}): {store.detail} {store.remedy}" if store else "",
         )
-        for text, reason, told in zip(texts, reasons, self._told, strict=True):
-            if reason != told:
-                self.say(text)
-        held = [text for text, reason in zip(texts, reasons, strict=True) if reason]
-        news = [text for text, reason, told in zip(texts, reasons, self._told, strict=True) if reason != told]
-        self.notifier.status("; ".join(held or news))
-        self._told = reasons
+        wells = ("the GPUs are read again", "ticks are written again")
+        news = [new or well for new, told, well in zip(texts, self._told, wells, strict=True) if new != told]
+        for text in news:
+            self.say(text)
+        if news:
+            self.notifier.tell(status="; ".join([text for text in texts if text] or news))
+        self._told = texts
 
-    # A hung or changed driver.
-
-    def _look_at_drivers(self, monotonic: float, wall: float) -> None:
-        wanted = self.drivers.wants_restart(monotonic, RESTART_AFTER_SECONDS)
-        if wanted is None:
+    def _look_at_driver(self, wall: float) -> None:
+        """End by ourselves where only a new process can read the GPUs: as a last resort, and once an hour at most."""
+        reason = self.driver.wants_restart(RESTART_AFTER_SECONDS)
+        if reason is None:
             self._refused_restart = False
             return
-        name, reason = wanted
-        since = wall - self.instance.restarted_at
-        lately = 0 <= since < RESTART_EVERY_SECONDS
+        lately = 0 <= wall - self.lock.memory.restarted_at < RESTART_EVERY_SECONDS
         # What cannot be written down would be done again a minute after the restart.
-        if self.notifier.supervised and not lately and self.instance.note_restart(wall):
-            self._event(name, "self-restart", f"{reason} The agent restarted itself.", wall)
+        if self.notifier.supervised and not lately and self.lock.remember(restarted_at=wall):
+            self._event(self.driver.name, "self-restart", f"{reason} The agent restarted itself.", wall)
             self.say(f"{reason} Stopping for a restart")
             self.restart_reason = reason
         elif not self._refused_restart:
@@ -148,42 +152,38 @@ class Supervisor:
             why = why if self.notifier.supervised else "no service manager would start it again."
             self.say(f"{reason} The agent does not restart itself: {why}")
 
-    # Requests.
-
     def _answer(self, message: Message) -> Message:
         command = message.get("command")
-        if command == "status":
-            return self._status()
         if command == "resume":
-            self.drivers.resume()
-            return self._status()
-        if command == "pause":
+            self.driver.resume()
+        elif command == "pause":
             seconds = message.get("seconds", DEFAULT_PAUSE_SECONDS)
             if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
                 return {"ok": False, "error": "A pause is a number of seconds."}
             if not 0 < seconds <= MAX_PAUSE_SECONDS:  # NaN too, and integers that no float holds
                 return {"ok": False, "error": "A pause is longer than nothing and at most an hour."}
             now = self.clock.now()
-            free = self.drivers.pause(now, float(seconds))
+            free = self.driver.pause(now, float(seconds))
             self._paused = True
-            self.instance.note_pause(now.wall_seconds + seconds)
+            self.lock.remember(paused_until=now.wall_seconds + seconds)
             return {**self._status(), "released": free}
-        return {"ok": False, "error": "The agent knows pause, resume and status."}
+        elif command != "status":
+            return {"ok": False, "error": "The agent knows pause, resume and status."}
+        return self._status()
 
     def _status(self) -> dict[str, object]:
         now = self.clock.now()
-        fault, until, store = self.drivers.fault, self.drivers.paused_until, self.store.fault
-        hung = self.drivers.hung_seconds(now.monotonic_seconds)
+        fault, until, store = self.driver.fault, self.driver.paused_until, self.store.fault
         return {
             "ok": True,
             "state": fault.reason if fault else "reading",
             "detail": fault.detail if fault else "",
-            "gpus": sum(gpu.kind == "gpu" for gpu in self.drivers.gpus),
+            "gpus": sum(gpu.kind == "gpu" for gpu in self.driver.gpus),
             "pause_left_seconds": None if until is None else max(0.0, until - now.monotonic_seconds),
-            "hung_seconds": hung or None,
+            "hung_seconds": self.driver.hung_seconds or None,
             "store": store.reason if store else "writing",
             "store_detail": f"{store.detail} {store.remedy}" if store else "",
             "waiting_ticks": self.store.waiting_ticks,
-            "database": str(self.database),
+            "database": str(self.lock.database),
             "pid": os.getpid(),
         }

@@ -46,7 +46,7 @@ XID_MEANINGS: Mapping[int, str] = {
 }
 
 _WAIT_MILLISECONDS = 1000  # each end of a wait wakes the thread, which costs a tenth of a tick
-_LEAVE_SECONDS = 2.0  # how long a session that closes waits for the thread, whose waits end in a second
+_LEAVE_SECONDS = 1.2  # how long a session that closes waits for the thread, whose waits end in a second
 _FIRST_LOOK_SECONDS = 1.0
 _RETRY_SECONDS = 30.0
 _BREATH_SECONDS = 0.01  # after each event, so that a storm does not take a core
@@ -85,7 +85,7 @@ class EventSource:
         self._fault: Fault | None = _STARTING
         self._refused: Mapping[str, Fault | None] = {}  # by GPU why it tells of no events; None: it does
         session.after_open.append(self._begin)
-        session.before_close.append(self.close)
+        session.before_close.append(self._end)
 
     def probe(self) -> Probe:
         """Which events each GPU tells of."""
@@ -107,14 +107,17 @@ class EventSource:
         return Reading(events=events, absences=frozenset([fault.of("source", self.name)] if fault else absences))
 
     def close(self) -> None:
-        """End the thread. Idempotent."""
+        """Let the thread end. Only a session that lets go waits for it: where the driver hangs nobody does."""
         self._stop.set()
+
+    def _end(self) -> None:
+        self.close()
         if self._thread is not None:
             self._thread.join(_LEAVE_SECONDS)
         self._thread = None  # one that hangs is left alone, and lets its event set alone
 
     def _begin(self) -> None:
-        self.close()
+        self._end()
         self._fault, self._stop = _STARTING, threading.Event()
         self._looked.clear()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), name="skuwise-events", daemon=True)

@@ -176,7 +176,7 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
     """A connection that writes to a file that is there. `checkpoint_pages`: when it checkpoints by itself; 0: never."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
-    connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None)
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
     connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()

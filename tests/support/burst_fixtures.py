@@ -17,8 +17,7 @@ from pathlib import Path
 from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant, Reading
 from skuwise.agent.service.bursts import MAX_GAP_SECONDS, Bursts
-from skuwise.agent.service.guard import Deadlines, GuardedDriver
-from skuwise.agent.sources.gpu_backends import NVIDIA
+from skuwise.agent.service.driver_thread import DriverThread
 from skuwise.agent.sources.infiniband import InfinibandSource
 from skuwise.agent.sources.nvidia_driver import NvidiaDriver
 
@@ -29,7 +28,7 @@ TICK_SECONDS = 0.2
 class Ticking(threading.Thread):
     """The loop: it alone reads the driver's own sources, pauses and resumes."""
 
-    def __init__(self, driver: GuardedDriver, sysfs: Path, started: float) -> None:
+    def __init__(self, driver: DriverThread, sysfs: Path, started: float) -> None:
         super().__init__(daemon=True)
         self._driver = driver
         self._ports = [sysfs / f"class/infiniband/mlx5_{i}/ports/1/counters/port_xmit_data" for i in range(2)]
@@ -53,6 +52,7 @@ class Ticking(threading.Thread):
                 self._driver.resume()
             if now.monotonic_seconds >= self._since + number * TICK_SECONDS:
                 number += 1
+                self._driver.begin(now)
                 self.readings.append((now, self._driver.read(now)))
 
     def _send(self, seconds: float) -> None:
@@ -66,7 +66,8 @@ class Ticking(threading.Thread):
 def main() -> None:
     sysfs = Path(sys.argv[1])
     nvidia = NvidiaDriver(TICK_SECONDS, 10.0)
-    driver = GuardedDriver(NVIDIA, nvidia, TICK_SECONDS, 10.0, sysfs=sysfs, deadlines=Deadlines(read=0.3))
+    driver = DriverThread(nvidia, TICK_SECONDS, 10.0, sysfs=sysfs)
+    driver.read_seconds = 0.3
     clock = SystemClock()
     driver.open(clock.now())
     ticking = Ticking(driver, sysfs, clock.now().monotonic_seconds)
@@ -79,7 +80,7 @@ def main() -> None:
             time.sleep(3 * TICK_SECONDS)
             continue
         seconds = arguments[0] if name == "burst" else 10.0
-        bursts = Bursts([driver], fabric, clock.now, node="n", every_seconds=300.0, seconds=seconds)
+        bursts = Bursts(driver, fabric, clock.now, node="n", every_seconds=300.0, seconds=seconds)
         began = clock.now().monotonic_seconds
         if name == "pause":
             ticking.pause_at = began + arguments[0]

@@ -4,28 +4,37 @@ import threading
 
 from skuwise.agent.model import Gpu, Instant, Probe, Reading
 from skuwise.agent.sources.base import Fault, UnreadGpu
-from skuwise.agent.sources.gpu_backend import NO_DRIVER
+from skuwise.agent.sources.nvml_errors import NO_DRIVER
 
 
-class Session:
-    """A driver over no library: opening succeeds, hangs or finds nothing."""
+class Driver:
+    """In place of `NvidiaDriver`: one GPU. While `answers` is not set, what opens, reads or closes it hangs."""
 
     version = None
 
-    def __init__(self, here: bool = True) -> None:
+    def __init__(self) -> None:
         self.fault: Fault | None = Fault(NO_DRIVER, "It is not open.", "")
-        self.here = here
         self.answers = threading.Event()
         self.answers.set()
-        self.gpus = Gpus(self)
-        self.sources = (self.gpus,)
+        self.reads = 0
+        self.sources = (self,)
         self.beside = ()
+        self.name = "nvml"
 
     def open(self, instant: Instant) -> None:
         self.answers.wait()
-        self.fault = None if self.here else self.fault
+        self.fault = None
+
+    def probe(self) -> Probe:
+        return Probe(gpus=(Gpu("GPU-1", 0, "H100"),))
+
+    def read(self, instant: Instant) -> Reading:
+        self.reads += 1
+        self.answers.wait()
+        return Reading(gpus={"GPU-1": {"power_watts": 300.0}})
 
     def close(self) -> None:
+        self.answers.wait()
         self.fault = Fault("released", "It is closed.", "")
 
     def burst_reader(self, max_gap_seconds: float, metrics: object) -> None:
@@ -33,28 +42,6 @@ class Session:
 
     def unread_gpus(self) -> list[UnreadGpu]:
         return []
-
-
-class Gpus:
-    """One GPU; `read` hangs while the session does."""
-
-    name = "nvml"
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.reads = 0
-
-    def probe(self) -> Probe:
-        return Probe(gpus=(Gpu("GPU-1", 0, "H100"),))
-
-    def read(self, instant: Instant) -> Reading:
-        self.reads += 1
-        self.session.answers.wait()
-        return Reading(gpus={"GPU-1": {"power_watts": 300.0}})
-
-    def close(self) -> None:
-        self.session.answers.wait()
-        self.session.close()
 
 
 def at(seconds: float) -> Instant:

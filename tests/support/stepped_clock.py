@@ -1,12 +1,14 @@
 """Time that tests and benchmarks move themselves."""
 
+from skuwise.agent.base.clock import SystemClock
 from skuwise.agent.model import Instant
 
 
-class SteppedClock:
+class SteppedClock(SystemClock):
     """A clock that moves only when told or waited on: tests run hours in no time."""
 
     def __init__(self, wall_seconds: float, monotonic_seconds: float = 0.0) -> None:
+        super().__init__()
         self._wall = wall_seconds
         self._monotonic = monotonic_seconds
         self.cpu = 0.0

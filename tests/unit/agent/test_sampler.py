@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pytest
+from skuwise.agent.base.clock import Signals, SystemClock
 from skuwise.agent.model import AgentStats, Instant, Probe, Reading
-from skuwise.agent.sampler import Sampled, Sampler, SamplingLoop
+from skuwise.agent.sampler import Sampled, Sampler, run_loop
+from skuwise.agent.sources.base import NOTHING_READ
 from skuwise.agent.statistics.burst_stats import Burst, BurstReading, burst_of, even_grid
 from skuwise.tests.support.stepped_clock import SteppedClock
 
 
+@dataclass
 class Steady:
-    """A source that always reads the same."""
+    """A source that always reads the same, and notes in `order` what it is asked; `broken`: it raises at all."""
 
-    def __init__(self, name: str, reading: Reading) -> None:
-        self.name = name
-        self.reading = reading
-        self.closed = False
+    name: str
+    reading: Reading = NOTHING_READ
+    order: list[str] = field(default_factory=list)
+    broken: bool = False
 
     def probe(self) -> Probe:
+        self.asked("probe")
         return Probe()
 
     def read(self, instant: Instant) -> Reading:
+        self.asked("read")
         return self.reading
 
     def close(self) -> None:
-        self.closed = True
+        self.asked("close")
+
+    def asked(self, what: str) -> None:
+        self.order.append(f"{what} {self.name}")
+        if self.broken:
+            raise OSError("the device went away")
 
 
-class Broken:
-    """A source that raises at whatever it is asked."""
+class Slow(Steady):
+    """Begins before the others and is read after them."""
 
-    name = "broken"
-
-    def probe(self) -> Probe:
-        raise OSError("the device went away")
-
-    def read(self, instant: Instant) -> Reading:
-        raise RuntimeError("no such counter")
-
-    def close(self) -> None:
-        raise OSError("still held")
+    def begin(self, instant: Instant) -> None:
+        self.asked("begin")
 
 
 class OddClock(SteppedClock):
@@ -65,31 +70,33 @@ class OddClock(SteppedClock):
 def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
     kept: list[Sampled] = []
     stats: list[AgentStats] = []
-    SamplingLoop(sampler, clock, kept.append, stats.append, lambda: 1, duration_seconds=duration).run()
+    run_loop(sampler, clock, kept.append, stats.append, duration_seconds=duration)
     return kept, stats
 
 
 def test_a_broken_source_is_an_absence_and_the_others_go_on() -> None:
     good = Steady("host", Reading(host={"cpu_util": 0.5}))
-    sampler = Sampler([Broken(), good], 1.0, 10.0)
+    sampler = Sampler([Steady("broken", broken=True), good], 1.0, 10.0)
     survey = sampler.probe()
     assert [c.absence.reason for c in survey.capabilities if c.absence] == ["source-failed"]
     sampled = sampler.sample(Instant(1.0, 1.0))
     assert sampled.tick.host == {"cpu_util": 0.5}
     assert [(a.subject, a.reason) for a in sampled.absences] == [("broken", "source-failed")]
     sampler.close()
-    assert good.closed
+    assert good.order == ["probe host", "read host", "close host"]
 
 
-def test_earlier_sources_win_and_later_ones_fill_in() -> None:
-    first = Steady("gpm", Reading(gpus={"GPU-1": {"sm_active": 0.5}}))
-    second = Steady("nvml", Reading(gpus={"GPU-1": {"sm_active": 0.9, "power_watts": 300.0}}))
+def test_earlier_sources_win_later_ones_fill_in_and_a_slow_one_is_waited_for_last() -> None:
+    order: list[str] = []
+    first = Slow("gpm", Reading(gpus={"GPU-1": {"sm_active": 0.5}}), order)
+    second = Steady("dcgm", Reading(gpus={"GPU-1": {"sm_active": 0.9, "power_watts": 300.0}}), order)
     tick = Sampler([first, second], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
     assert tick.gpus == {"GPU-1": {"sm_active": 0.5, "power_watts": 300.0}}
+    assert order == ["begin gpm", "read dcgm", "read gpm"]
 
 
 def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
-    kept, stats = loop(Sampler([Steady("host", Reading())], 1.0, 10.0), OddClock({3: 2.5}), 8.0)
+    kept, stats = loop(Sampler([Steady("host")], 1.0, 10.0), OddClock({3: 2.5}), 8.0)
     assert [round(s.tick.ts - 1_790_000_000.0, 3) for s in kept] == [1.0, 2.0, 5.5, 6.0, 7.0, 8.0]
     assert [round(s.tick.interval_seconds, 3) for s in kept] == [1.0, 1.0, 3.5, 0.5, 1.0, 1.0]
     assert stats[-1].missed_ticks == 2
@@ -97,7 +104,7 @@ def test_ticks_stand_on_a_grid_and_a_stall_is_counted_not_made_up() -> None:
 
 
 def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
-    sampler = Sampler([Steady("host", Reading())], 0.1, 10.0)
+    sampler = Sampler([Steady("host")], 0.1, 10.0)
     kept, stats = loop(sampler, OddClock({5: 0.03, 6: 0.001}), 3.0)
     spacing = [b.tick.ts - a.tick.ts for a, b in pairwise(kept)]
     assert min(spacing) > 0.1
@@ -109,48 +116,31 @@ def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
     kept: list[Sampled] = []
     stats: list[AgentStats] = []
     steps: list[tuple[float, float]] = []
-    clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 30.0})
-    SamplingLoop(
-        Sampler([Steady("host", Reading())], 1.0, 10.0),
+    clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 3600.0})
+    run_loop(
+        Sampler([Steady("host")], 1.0, 10.0),
         clock,
         kept.append,
         stats.append,
-        lambda: 1,
         duration_seconds=10.0,
         stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
-    ).run()
-    assert steps == [(-3600.0, -3597.0), (30.0, -3561.8)]  # 0.2 s between two ticks is slewing
+    )
+    assert steps == [(-3600.0, -3597.0), (3600.0, 8.2)]  # 0.2 s between two ticks is slewing
     assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
-    assert round(stats[-1].clock_offset_seconds or 0.0, 6) == -3569.8
+    assert round(stats[-1].clock_offset_seconds or 0.0, 6) == 0.2
 
 
-class Noted(Steady):
-    """Notes when it is read."""
-
-    def __init__(self, name: str, sm_active: float, order: list[str]) -> None:
-        super().__init__(name, Reading(gpus={"GPU-1": {"sm_active": sm_active}}))
-        self.order = order
-
-    def read(self, instant: Instant) -> Reading:
-        self.order.append(self.name)
-        return self.reading
+def test_a_signal_ends_every_wait_whichever_thread_takes_it() -> None:
+    signals = Signals(SystemClock())
+    taker = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+    taker.start()
+    assert signals.wait(600.0) and signals.wait(600.0) and not signals.reload
+    signals.close()
+    taker.join()
+    assert signal.getsignal(signal.SIGTERM) != signals._note
 
 
-class Slow(Noted):
-    """Begins before the others and is read after them."""
-
-    def begin(self, instant: Instant) -> None:
-        self.order.append("begin")
-
-
-def test_a_slow_source_is_waited_for_last_and_keeps_its_rank() -> None:
-    order: list[str] = []
-    tick = Sampler([Slow("slow", 0.5, order), Noted("dcgm", 0.9, order)], 1.0, 10.0).sample(Instant(1.0, 1.0)).tick
-    assert order == ["begin", "dcgm", "slow"]
-    assert tick.gpus["GPU-1"]["sm_active"] == 0.5
-
-
-def signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:
+def step_signal(step_seconds: float, t: float, *, phase: float = 0.0) -> float:
     """Work for 60 % of each step."""
     return 0.9 if (t / step_seconds + phase) % 1.0 < 0.6 else 0.02
 
@@ -164,7 +154,7 @@ def readings(
     while start < 100.0 + seconds:
         end = start + spacing + rng.uniform(0.0, jitter)
         points = [start + (end - start) * (i + 0.5) / 20 for i in range(20)]
-        busy = sum(signal(step_seconds, t) for t in points) / 20
+        busy = sum(step_signal(step_seconds, t) for t in points) / 20
         values = {"sm_active": busy, "tensor_active": busy * 0.7, "dram_active": 0.4}
         values |= {"nvlink_rx_bytes_per_second": 1e9 * (1 - busy), "nvlink_tx_bytes_per_second": 2e9 * (1 - busy)}
         made.append(BurstReading(end, end - start, values, 5e9 * busy))
@@ -192,19 +182,17 @@ def test_duty_idle_run_and_dispersion() -> None:
     assert burst.sm_active_cv == pytest.approx(0.75, abs=0.15)
 
 
-def test_noise_has_no_period_and_flat_signals_no_correlation() -> None:
-    rng = random.Random(3)
-    noise = [BurstReading(0.1 * i, 0.1, {"sm_active": rng.random(), "tensor_active": rng.random()}) for i in range(100)]
-    burst = burst_of("GPU-1", 1.8e9, noise)
-    assert burst is not None and burst.period_seconds is None and burst.tensor_nvlink_correlation is None
-    idle = burst_of("GPU-1", 1.8e9, [BurstReading(0.1 * i, 0.1, {"sm_active": 0.0}) for i in range(100)])
-    assert idle == Burst("GPU-1", 1.8e9, pytest.approx(10.0), 100, duty=0.0, idle_run_seconds=pytest.approx(10.0))  # type: ignore[arg-type]
+def test_noise_has_no_period_and_what_was_not_read_is_not_told() -> None:
+    def burst(values: Callable[[], dict[str, float]]) -> Burst | None:
+        return burst_of("GPU-1", 1.8e9, [BurstReading(0.1 * i, 0.1, values()) for i in range(100)])
 
-
-def test_what_was_not_read_is_not_told() -> None:
+    rng, seconds = random.Random(3), pytest.approx(10.0)
+    noise = burst(lambda: {"sm_active": rng.random(), "tensor_active": rng.random()})
+    assert noise is not None and noise.period_seconds is None and noise.tensor_nvlink_correlation is None
+    idle = Burst("GPU-1", 1.8e9, seconds, 100, duty=0.0, idle_run_seconds=seconds)  # type: ignore[arg-type]
+    assert burst(lambda: {"sm_active": 0.0}) == idle
+    assert burst(dict) == Burst("GPU-1", 1.8e9, seconds, 100)  # type: ignore[arg-type]
     assert burst_of("GPU-1", 1.8e9, readings(0.8)[:19]) is None
-    nothing = burst_of("GPU-1", 1.8e9, [BurstReading(0.1 * i, 0.1, {}) for i in range(100)])
-    assert nothing == Burst("GPU-1", 1.8e9, pytest.approx(10.0), 100)  # type: ignore[arg-type]
 
 
 def test_a_hole_stays_a_hole_and_shifts_nothing() -> None:

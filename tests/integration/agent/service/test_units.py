@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import COMMANDS
 from skuwise.agent.cli import agent
-from skuwise.agent.service.notify import Notifier
+from skuwise.agent.service.supervisor import Notifier
 from skuwise.rules.base.command_registry import configure_command
 from skuwise.tests.support.prometheus_engines import needed
 
@@ -95,9 +95,9 @@ def test_the_datagrams_are_those_of_sd_notify(tmp_path: Path, abstract: bool) ->
     name = f"@skuwise-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with manager("\0" + name[1:] if abstract else name) as listening:
         notifier = Notifier({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "4000000", "WATCHDOG_PID": str(os.getpid())})
-        notifier.ready("sampling\n8 GPUs")
-        notifier.reloading()
-        notifier.stopping("bye")
+        notifier.tell("READY", "sampling\n8 GPUs")
+        notifier.tell("RELOADING")
+        notifier.tell("STOPPING", "bye")
         first, second, third = heard(listening)
         assert first == "READY=1\nSTATUS=sampling 8 GPUs"
         assert second.startswith("RELOADING=1\nMONOTONIC_USEC=")
@@ -105,7 +105,6 @@ def test_the_datagrams_are_those_of_sd_notify(tmp_path: Path, abstract: bool) ->
         for second_of_loop in (0.0, 0.5, 0.9, 1.0, 1.5, 2.0):
             notifier.alive(second_of_loop)
         assert heard(listening) == ["WATCHDOG=1"] * 3
-        notifier.close()
 
 
 @pytest.mark.parametrize(
@@ -117,4 +116,3 @@ def test_a_watchdog_that_is_not_ours_is_not_fed(tmp_path: Path, environ: dict[st
         notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify"), **environ})
         notifier.alive(0.0)
         assert heard(listening) == []
-        notifier.close()

@@ -63,7 +63,7 @@ def test_a_pass_that_fails_is_said_and_the_watch_goes_on(home: Path, monkeypatch
             raise one
         return one
 
-    monkeypatch.setattr(watch, "StopSignals", Stop)
+    monkeypatch.setattr(watch, "Signals", lambda _: Stop())
     monkeypatch.setattr(watch_reading, "read_recent", read)
     assert main(["watch", *STEM, "--every", "1m"]) == 0
     said = capsys.readouterr().err

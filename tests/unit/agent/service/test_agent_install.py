@@ -185,7 +185,7 @@ def test_run_stores_what_can_be_read(agent: Run, tmp_path: Path, monkeypatch: py
         raise SkuwiseError("No socket here.", "None.")
 
     monkeypatch.setattr("skuwise.agent.service.daemon.ControlServer", refuse)
-    monkeypatch.setattr("skuwise.agent.service.daemon.roll_all", lambda *_, **__: None)
+    monkeypatch.setattr("skuwise.agent.service.daemon.roll_last", lambda *_: None)
     status, _, err = agent("run", "--interval", "0.1s", "--duration", "0.5s")
     assert status == 0 and "no GPU can be read" in err and "stopped after 5 ticks" in err
     with sqlite3.connect(tmp_path / "node.db") as connection:

@@ -10,17 +10,15 @@ import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Absence, Capability, Gpu, Tick
 from skuwise.agent.sampler import Sampled, Survey
 from skuwise.agent.service.doctor import not_configured, service_lines, source_lines
-from skuwise.agent.service.notify import Notifier
-from skuwise.agent.service.process_stats import resident_bytes
-from skuwise.agent.service.run_database import DatabaseLock, Holder, is_wedged
+from skuwise.agent.service.instance_lock import InstanceLock, is_wedged
 from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
+from skuwise.agent.service.supervisor import Notifier
 from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
 from skuwise.agent.sources.nvml_privileges import explain
 from skuwise.agent.store.writer import Writer
@@ -219,17 +217,11 @@ def test_a_node_without_slurm_has_no_lines(tmp_path: Path, monkeypatch: pytest.M
     assert look_at_slurm(AgentConfig(slurm_conf=tmp_path / "slurm.conf"), GPUS) == []
 
 
-def proc_instance(
-    root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = (), started: int = 777
-) -> None:
+def proc_instance(root: Path, pid: int, *, state: str, pending: int = 0, threads: tuple[str, ...] = ()) -> None:
     """A process as /proc shows it; the main thread in `state`, the others in `threads`' states."""
     for number, one in enumerate((state, *threads)):
-        task = root / str(pid) / "task" / str(pid + number)
-        task.mkdir(parents=True)
-        fields = [one, *["0"] * 18, "777", "0", "0"]
-        (task / "stat").write_text(f"{pid + number} (sku) wise) {' '.join(fields)}\n")
-        (task / "status").write_text(f"Name:\tskuwise\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n")
-    (root / str(pid) / "stat").write_text((root / str(pid) / "task" / str(pid) / "stat").read_text())
+        text = f"Name:\tskuwise\nState:\t{one} (x)\nSigPnd:\t{pending:016x}\nShdPnd:\t{pending:016x}\n"
+        put(root / f"{pid}/task/{pid + number}/status", text)
 
 
 @pytest.mark.parametrize(
@@ -247,17 +239,16 @@ def test_who_cannot_die_is_told_from_who_does_not_want_to(
     tmp_path: Path, state: str, pending: int, threads: tuple[str, ...], wedged: bool
 ) -> None:
     proc_instance(tmp_path, 40, state=state, pending=pending, threads=threads)
-    assert is_wedged(tmp_path, Holder(40, 777)) is wedged
-    assert not is_wedged(tmp_path, Holder(40, 778))  # another process with the same number
-    assert not is_wedged(tmp_path, Holder(41, 777))
-    assert not is_wedged(tmp_path, Holder())
+    assert is_wedged(tmp_path, 40) is wedged
+    assert not is_wedged(tmp_path, 41)
+    assert not is_wedged(tmp_path, 0)
 
 
-def held_by(database: Path, holder: Holder) -> int:
+def held_by(database: Path, pid: int) -> int:
     """The lock of `database`, held by a descriptor of ours that stands for another process."""
     descriptor = os.open(database.with_name(database.name + ".lock"), os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, json.dumps({"pid": holder.pid, "started": holder.started, "restarted_at": 5.0}).encode())
+    os.write(descriptor, json.dumps({"pid": pid, "started": 777, "restarted_at": 5.0}).encode())
     return descriptor
 
 
@@ -265,51 +256,34 @@ def test_a_wedged_agent_keeps_its_file_and_a_new_one_is_begun(tmp_path: Path) ->
     database = tmp_path / "node.db"
     old = Writer.open(database)
     proc_instance(tmp_path / "proc", 40, state="S", pending=0x100, threads=("D",))
-    descriptor = held_by(database, Holder(40, 777))
-    with DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0, now=lambda: 1.8e9) as instance:
-        assert instance.aside is not None
-        assert instance.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
-        assert instance.restarted_at == 5.0  # what the lock remembered is not lost
-        with Writer.open(database):
-            pass
-        with pytest.raises(StoreError, match="Another agent"):
-            DatabaseLock.take(database, procfs=tmp_path / "proc", wait_seconds=0.0)
+    descriptor = held_by(database, 40)
+    lock, second = (InstanceLock(database, procfs=tmp_path / "proc", now=lambda: 1.8e9) for _ in range(2))
+    lock.take()
+    assert lock.aside is not None
+    assert lock.aside.kept_as.name == "node.db.wedged-20270115T080000Z"
+    assert lock.memory.restarted_at == 5.0  # what the lock remembered is not lost
+    with Writer.open(database):
+        pass
+    with pytest.raises(StoreError, match="Another agent"):
+        second.take()
     os.close(descriptor)
     with pytest.raises(StoreError, match="replaced"):
         old.close()  # should it ever wake up, it writes nothing
-    with sqlite3.connect(instance.aside.kept_as) as connection:
+    with sqlite3.connect(lock.aside.kept_as) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-def test_a_living_agent_is_never_passed_over(tmp_path: Path) -> None:
+def test_a_living_agent_is_never_passed_over_and_its_memory_goes_on(tmp_path: Path) -> None:
     database = tmp_path / "node.db"
-    with DatabaseLock.take(database), pytest.raises(StoreError, match=f"PID {os.getpid()}"):
-        DatabaseLock.take(database, wait_seconds=0.3, sleep=lambda _: None)
-    assert not list(tmp_path.glob("*wedged*"))
-    with DatabaseLock.take(database, wait_seconds=0.0) as again:
-        assert again.aside is None
-
-
-def test_a_predecessor_that_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
-    database = tmp_path / "node.db"
-    first = DatabaseLock.take(database)
-    first.note_restart(123.0)
-    first.note_pause(456.0)
-    slept: list[float] = []
-
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        if len(slept) == 3:
-            first.release()
-
-    with DatabaseLock.take(database, sleep=sleep) as second:
-        assert len(slept) == 3
-        assert (second.restarted_at, second.paused_until) == (123.0, 456.0)
-
-
-def test_memory_and_start_are_those_of_this_process() -> None:
-    own = psutil.Process()
-    assert resident_bytes() == pytest.approx(own.memory_info().rss, rel=0.1)
+    first, second = InstanceLock(database), InstanceLock(database)
+    first.take()
+    first.remember(restarted_at=123.0, paused_until=456.0)
+    with pytest.raises(StoreError, match=f"PID {os.getpid()}"):
+        second.take()
+    first.close()
+    second.take()
+    assert second.aside is None and not list(tmp_path.glob("*wedged*"))
+    assert (second.memory.restarted_at, second.memory.paused_until) == (123.0, 456.0)
 
 
 def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
@@ -317,4 +291,3 @@ def test_who_starts_us_again_is_systemd_or_the_kubelet() -> None:
     assert Notifier({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}).supervised
     notifier = Notifier({"NOTIFY_SOCKET": "@nobody-listens"})
     assert notifier.supervised
-    notifier.close()

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from pathlib import Path
 
 import pytest
-from skuwise.agent.config import AgentConfig
 from skuwise.agent.metrics import GPU_METRICS
-from skuwise.agent.model import Instant
 from skuwise.agent.sources import nvml_table as table
-from skuwise.agent.sources.base import METRIC_NAMES, SourceContext, SourceSpec
 from skuwise.agent.sources.nvml_errors import UNKNOWN_LAYOUT
-from skuwise.agent.sources.registry import SOURCES
 
 
 def test_the_table_has_every_metric_of_a_gpu_and_no_other():
@@ -63,25 +58,3 @@ def test_more_processes_than_were_asked_for_are_not_believed(monkeypatch):
 
     monkeypatch.setattr(table, "function", lambda _: driver)
     assert table.processes_of(None) == (UNKNOWN_LAYOUT, [])
-
-
-def test_every_source_has_a_name_of_its_own_and_bears_it() -> None:
-    names = [spec.name for spec in SOURCES]
-    assert len(names) == len({*names, "nvml", "gpm", "nvlink"}) - 3
-    context = SourceContext(AgentConfig(sysfs=Path("/nonexistent"), procfs=Path("/nonexistent")))
-    for spec in SOURCES:
-        source = spec.built(context)
-        assert source is not None and source.name == spec.name
-        assert {line.metric for line in source.probe().capabilities} <= METRIC_NAMES | {"*"}
-        source.close()
-
-
-def test_what_cannot_be_built_says_what_it_needs_and_reads_nothing() -> None:
-    def build(_: SourceContext) -> None:
-        raise OSError("broken")
-
-    source = SourceSpec("toy", ["cpu_util"], "a toy", "Get one.", build).built(SourceContext(AgentConfig()))
-    assert source is not None
-    (absence,) = source.read(Instant(1.0, 1.0)).absences
-    assert (absence.subject, absence.reason, absence.remedy) == ("toy", "source-failed", "Get one.")
-    assert "a toy" in absence.detail and source.probe().capabilities[0].absence == absence

@@ -1,0 +1,253 @@
+"""The GPU driver on a thread of its own, with a deadline: a hung driver costs its GPUs, never the loop.
+
+A driver that wedges leaves its caller in a call that does not return. So all that calls it (open, probe, read, a
+burst's reading, close) is a job of one thread. The loop waits for a job until its deadline and goes on without it.
+While one of the loop's jobs is outstanding the GPUs are absent (``driver-hung``) and nobody asks again: one stuck
+thread is all that a wedged driver gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+
+from ..model import Absence, Gpu, Instant, Probe, Reading
+from ..sampler import Sampled, Sampler
+from ..sources.base import Fault
+from ..sources.nvidia_driver import NvidiaDriver
+from ..sources.nvml_errors import DRIVER_MISMATCH
+
+# Waited before the other sources read: longer, and their counters would be older than the instant of the tick.
+_USUAL_SECONDS = 0.05
+_CHECK_SECONDS = 0.1  # how often a wait looks whether the agent is to stop
+
+PAUSED = Fault(
+    "paused",
+    "The agent was paused and has released the GPUs.",
+    "Run skuwise agent resume; the agent also resumes when the pause is over.",
+)
+HUNG = Fault(
+    "driver-hung",
+    "The NVIDIA driver does not answer; everything else is still read.",
+    "See the kernel log for an XID; the GPU or the node may need a reset. The agent continues once it answers.",
+)
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """Calls of the driver that may take `seconds`. `result` (or what was raised) holds once it is `done`.
+
+    `before`: why no GPU could be read when it began, which still holds while it opens the driver.
+    """
+
+    call: Callable[[], object]
+    seconds: float
+    before: Fault | None = None
+    result: object = None
+    started: float = field(default_factory=time.monotonic)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def late_seconds(self) -> float:
+        return max(0.0, time.monotonic() - self.started - self.seconds)
+
+
+class DriverThread:
+    """All sources of the driver as one `Source` that always answers in time.
+
+    All but `burst` belongs to the loop's thread. `stopped`: whether the agent is to end, so that nothing is waited for.
+    `wants_probe` is set when the driver was opened, late or anew: the GPUs may be others. `paused_until`: monotonic
+    seconds at which a pause ends by itself.
+    """
+
+    name = "nvml"
+    # How long the loop waits for the driver.
+    read_seconds = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred
+    open_seconds = 20.0  # without persistence mode it wakes every GPU, some seconds each on a node of eight
+    close_seconds = 1.5  # a wait for events, which ends first, lasts a second
+    retry_seconds = 60.0  # a driver that comes up late, or was changed, is seen within this
+
+    def __init__(
+        self,
+        driver: NvidiaDriver,
+        interval_seconds: float,
+        max_gap_seconds: float,
+        *,
+        sysfs: Path = Path("/sys"),
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.driver = driver
+        self.wants_probe = False
+        self.paused_until: float | None = None
+        self._inner = Sampler(driver.sources, interval_seconds, max_gap_seconds)
+        self._version_file = sysfs / "module/nvidia/version"
+        self._stopped = stopped
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
+        self._job: Job | None = None  # the loop's, which is outstanding
+        self._reading: Job | None = None  # the same, where it is this tick's
+        self._stale = False  # an answer came too late: what is read next has no sound start to count from
+        self._retry_at = self._look_at = 0.0
+        self._probe: Probe = Probe()
+        self._changed: str | None = None  # the driver's version now, where it is not the one that was opened
+        threading.Thread(target=self._work, name=self.name, daemon=True).start()  # dies with the process, stuck or not
+
+    # On the loop's thread.
+
+    def open(self, instant: Instant) -> None:
+        """Open the driver, waiting for it. What takes longer than its deadline is taken up when it is there."""
+        if self._wait(self._start(lambda: self._tick(instant))):
+            self._job = None
+        self.wants_probe = False  # whoever assembles the agent probes it anyway
+
+    def probe(self) -> Probe:
+        """What was found when the driver was last opened; the GPUs stay named while it is hung or paused."""
+        self.wants_probe = False
+        if (fault := self.fault) is None:
+            return self._probe
+        return replace(self._probe, capabilities=(fault.line(self.name, "libnvidia-ml.so.1"),))
+
+    def begin(self, instant: Instant) -> None:
+        """Hand the reading of `instant` to the driver's thread; it is done in a moment, unless the driver is slow."""
+        if self.paused_until is not None and instant.monotonic_seconds >= self.paused_until:
+            self.resume()
+        self._reading = None
+        if self._is_free():
+            self._reading = self._start(lambda: self._tick(instant))
+            self._reading.done.wait(_USUAL_SECONDS)
+
+    def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - it was handed over in `begin`
+        """What `begin` began: one reading of every GPU, or why there is none."""
+        job, self._reading = self._reading, None
+        if job is None or not self._wait(job):
+            return Reading(absences=self._all_blind(self.fault or HUNG))
+        self._job = None
+        if isinstance(job.result, Exception):
+            raise job.result
+        stale, self._stale = self._stale, False
+        if isinstance(job.result, Sampled) and not stale:
+            return Reading(gpus=job.result.tick.gpus, processes=job.result.processes, absences=job.result.absences)
+        # The reading before was taken later than its instant says, so the rates of this one would be wrong.
+        return Reading(absences=self._all_blind(job.result if isinstance(job.result, Fault) else HUNG))
+
+    def close(self) -> None:
+        """Let go of the driver, where it lets us."""
+        if self._is_free():
+            self._start(self._inner.close).done.wait(self.close_seconds)
+
+    def pause(self, instant: Instant, seconds: float) -> bool:
+        """Let go of the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
+        self.paused_until = instant.monotonic_seconds + seconds
+        return self._is_free() and self._start(lambda: self._tick(instant)).done.wait(self.close_seconds)
+
+    def resume(self) -> None:
+        """End the pause; the next reading takes the GPUs up again."""
+        self.paused_until = None
+        self._retry_at = 0.0
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Those that the driver named when it was last opened or looked at."""
+        return self._probe.gpus
+
+    @property
+    def fault(self) -> Fault | None:
+        """Why no GPU is read at present; None while they are."""
+        if self.paused_until is not None:
+            return PAUSED
+        if self._job is None:
+            return self.driver.fault
+        return (None if self._job.late_seconds else self._job.before) or HUNG
+
+    @property
+    def hung_seconds(self) -> float:
+        """For how long the driver has not answered beyond what it may take; 0.0 where it does."""
+        return 0.0 if self._job is None or self._job.done.is_set() else self._job.late_seconds
+
+    def wants_restart(self, after_seconds: float) -> str | None:
+        """Why only a new process can read the GPUs; None: this one can. A driver is hung after `after_seconds`."""
+        fault, hung = self.fault, self.hung_seconds
+        if self.paused_until is not None:
+            return None
+        if self._changed is not None:
+            return f"The NVIDIA driver was changed from {self.driver.version} to {self._changed} under the agent."
+        if fault is not None and fault.reason == DRIVER_MISMATCH:
+            return "The NVIDIA driver was changed under the agent."
+        return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= after_seconds else None
+
+    def _start(self, call: Callable[[], object]) -> Job:
+        before = self.driver.fault
+        self._job = Job(call, self.read_seconds if before is None else self.open_seconds, before)
+        self._jobs.put(self._job)
+        return self._job
+
+    def _wait(self, job: Job) -> bool:
+        """Wait for a job until it is late, in parts, so that a signal to stop ends the wait. Whether it is done."""
+        while not job.done.wait(_CHECK_SECONDS):
+            if self._stopped() or job.late_seconds:
+                return False
+        return True
+
+    def _is_free(self) -> bool:
+        """Whether none of the loop's jobs is outstanding. What a late one brought is thrown away."""
+        if self._job is not None and self._job.done.is_set():
+            self._job, self._stale = None, True
+        return self._job is None
+
+    def _all_blind(self, fault: Fault) -> frozenset[Absence]:
+        sources = {fault.of("source", source.name) for source in self._inner.sources}
+        return frozenset(sources | {fault.of("gpu", gpu.uuid) for gpu in self._probe.gpus})
+
+    # On the driver's thread.
+
+    def burst(self, call: Callable[[], object]) -> Job:
+        """Call the driver for a burst. From any thread; the job waits for its turn as the loop's do."""
+        job = Job(call, self.read_seconds)
+        self._jobs.put(job)
+        return job
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            try:
+                job.result = job.call()
+            except Exception as error:
+                job.result = error
+            job.done.set()
+
+    def _tick(self, instant: Instant) -> Sampled | Fault:
+        """Read the GPUs, or say why not: let go where a pause wants it, open where it is time."""
+        now, fault = instant.monotonic_seconds, self.driver.fault
+        if self.paused_until is not None:
+            if fault is None:
+                self._inner.close()
+            return PAUSED
+        if fault is not None:
+            if now >= self._retry_at:
+                self._retry_at = now + self.retry_seconds
+                self._look(instant)
+            return fault  # opening takes time: the first reading is the next tick's
+        if self._inner.wants_probe:
+            self._look(instant)
+        if now >= self._look_at:
+            self._look_at = now + self.retry_seconds
+            # Where the kernel's module is another than the one whose library we hold, only a new process can read it.
+            with contextlib.suppress(OSError):
+                version = self._version_file.read_text(encoding="ascii", errors="replace").strip()[:64]
+                self._changed = version if version and self.driver.version not in (None, version) else None
+        sampled = self._inner.sample(instant)
+        if self.driver.fault is not None:
+            self._retry_at = now + self.retry_seconds
+        return sampled
+
+    def _look(self, instant: Instant) -> None:
+        """Open the driver, where it is not open, and see what is there."""
+        self.driver.open(instant)
+        found = self._inner.probe()
+        if self.driver.fault is None or not self._probe.gpus:
+            self._probe = found
+        self.wants_probe = self.driver.fault is None

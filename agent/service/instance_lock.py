@@ -1,0 +1,136 @@
+"""One agent per database: a lock that a living agent holds, and that a wedged one cannot hold for ever.
+
+The lock is ``flock`` on ``DATABASE.lock``; the file also says who holds it, when the agent last restarted itself and
+until when it is paused. A process whose GPU call never returns cannot die: SIGKILL waits for the driver, and so do its
+lock and its open files. It will never run again, though, so whoever finds such a holder removes the lock's name, sets
+the database aside and begins a new file. A holder that may still run is never passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ...rules.base.errors import StoreError
+from ..store.database import SetAside, set_database_aside
+from ..store.disk_errors import disk_error
+
+_SIGKILL_BIT = 1 << 8  # SIGKILL is 9; bit n - 1 of the mask
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """What the lock file says. Times are Unix seconds; `restarted_at`: when an agent last ended by itself so as to be
+    started again; `paused_until`: when a pause ends that outlives a restart."""
+
+    pid: int = 0
+    restarted_at: float = 0.0
+    paused_until: float = 0.0
+
+
+class InstanceLock:
+    """The right to write one database, once `take` got it, and what outlives a restart (`memory`).
+
+    `aside`: the database of a wedged agent that was set aside. Until the lock is held nobody knows when the agent last
+    ended by itself: the memory then has the time it began, so that it does not end by itself within the hour.
+    """
+
+    def __init__(self, database: Path, *, procfs: Path = Path("/proc"), now: Callable[[], float] = time.time) -> None:
+        self.aside: SetAside | None = None
+        self.memory = Holder(restarted_at=now())
+        self.database, self._procfs, self._now = database, procfs, now
+        self._path = database.with_name(database.name + ".lock")
+        self._descriptor = -1
+
+    def take(self) -> None:
+        """Lock the database, where that is not done.
+
+        Raises StoreError where another agent holds it, or the lock cannot be made (a PassingError where that may pass).
+        """
+        while self._descriptor < 0:
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            except OSError as error:
+                raise disk_error(self._path, error) from error
+            is_locked, holder = _lock(descriptor), _read(descriptor)
+            is_named = os.fstat(descriptor).st_nlink > 0  # else another agent has just taken the name away
+            if is_locked and is_named:
+                self._descriptor = descriptor
+                until = self.memory.paused_until or holder.paused_until
+                self.remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
+                return
+            os.close(descriptor)
+            if is_named and not is_wedged(self._procfs, holder.pid):
+                raise StoreError(
+                    f"Another agent (PID {holder.pid or 'unknown'}) writes {self.database}.",
+                    "Stop it, or name another file with --db.",
+                )
+            if is_named:
+                self._pass_over(holder)
+
+    def close(self) -> None:
+        """Let go. The file stays: removing it would let two agents lock two files of one name. Idempotent."""
+        if self._descriptor >= 0:
+            self.remember(pid=0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def remember(self, **changes: float) -> bool:
+        """Note for the agent after this one: that we end by ourselves now, or until when it is paused (0.0: no more).
+        Whether that could be written down."""
+        self.memory = msgspec.structs.replace(self.memory, **changes)
+        try:
+            return os.pwrite(self._descriptor, msgspec.json.encode(self.memory).ljust(256), 0) > 0
+        except OSError:  # no lock yet, or a full disk: the lock itself holds without its text
+            return False
+
+    def _pass_over(self, holder: Holder) -> None:
+        """Take the wedged holder's lock away by its name, keep what it remembered, and set its database aside."""
+        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, pid=0)))
+        if self.database.exists():
+            why = f"the agent that wrote it (PID {holder.pid}) hangs in the driver and cannot end"
+            self.aside = set_database_aside(self.database, why, "wedged", self._now())
+
+
+def is_wedged(procfs: Path, pid: int) -> bool:
+    """Whether a process was told to die (SIGKILL is pending, or it is dead but for a thread) and cannot."""
+    tasks = {path.name: _status(path / "status") for path in procfs.glob(f"{pid}/task/*")}
+    if tasks.get(str(pid), {}).get("State", "")[:1] in ("Z", "X") and len(tasks) > 1:
+        return True
+    return any(
+        task.get("State", "").startswith("D") and int(task.get(mask, "0"), 16) & _SIGKILL_BIT
+        for task in tasks.values()
+        for mask in ("SigPnd", "ShdPnd")
+    )
+
+
+def _status(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # a file system without locks: the writer's own hand-over is what is left
+    return True
+
+
+def _read(descriptor: int) -> Holder:
+    try:
+        return msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return Holder()
