@@ -3,10 +3,8 @@ file that `--jobs` takes."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -52,11 +50,8 @@ def skuwise(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     """The command line, in this process."""
     monkeypatch.setenv("TZ", "UTC")
 
-    def run(*arguments: str, environ: Mapping[str, str] | None = None) -> tuple[int, str]:
-        for name, value in (environ or {}).items():
-            monkeypatch.setenv(name, value)
-        status = main(arguments)
-        return status, capsys.readouterr().err
+    def run(*arguments: str) -> tuple[int, str]:
+        return main(arguments), capsys.readouterr().err
 
     return run
 
@@ -71,10 +66,8 @@ def rows(path: Path) -> list[tuple[object, ...]]:
 
 def test_a_table_names_the_jobs_of_a_node_and_a_second_import_changes_nothing(skuwise: Skuwise, tmp_path: Path) -> None:
     path = database(tmp_path / "n.db")
-    status, done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", str(path))
-    assert status == 0, done
-    assert "10 new jobs, 0 changed" in done
-    assert "Records that cannot be read: 1" in done
+    _, done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--db", str(path))
+    assert "10 new jobs, 0 changed" in done and "Records that cannot be read: 1" in done
     kept = rows(path)
     assert len(kept) == 10
     timeout = ("timeout", "alice", "vision", "main", "normal", "TIMEOUT", None, 1)
@@ -88,15 +81,15 @@ def test_a_table_names_the_jobs_of_a_node_and_a_second_import_changes_nothing(sk
 
 
 def test_jobs_of_other_nodes_and_clusters_are_not_taken_and_it_is_said(skuwise: Skuwise, tmp_path: Path) -> None:
-    table = str(DATA / "requeued.txt")
+    table, other = str(DATA / "requeued.txt"), database(tmp_path / "b.db", cluster="eu")
     status, elsewhere = skuwise("slurm", "import", table, "--db", str(database(tmp_path / "a.db", node="other")))
     assert status == 3 and "10 jobs ran on other nodes" in elsewhere
-    other = str(database(tmp_path / "b.db", cluster="eu"))
-    status, refused = skuwise("slurm", "import", table, "--db", other)
-    assert status == 3 and "another cluster ('lab')" in refused
-    assert rows(Path(other)) == []
-    assert skuwise("slurm", "import", table, "--db", other, "--cluster", "lab")[0] == 0
-    assert len(rows(Path(other))) == 10
+    status, refused = skuwise("slurm", "import", table, "--db", str(other))
+    assert status == 3 and "another cluster ('lab')" in refused and rows(other) == []
+    assert skuwise("slurm", "import", table, "--db", str(other), "--cluster", "lab")[0] == 0
+    assert len(rows(other)) == 10
+    (tmp_path / "bad").write_bytes(b"<html>")
+    assert skuwise("slurm", "import", str(tmp_path / "bad"), "--db", str(other))[0] == 2
 
 
 def test_without_node_names_only_jobs_that_were_observed_are_taken(skuwise: Skuwise, tmp_path: Path) -> None:
@@ -108,31 +101,6 @@ def test_without_node_names_only_jobs_that_were_observed_are_taken(skuwise: Skuw
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [(b"", 3), (b"<html>", 2), (b"JobID|Start\n", 0), (b"JobID|Start\n22|17900000", 3), (b"\x00\xff" * 500, 2)],
-)
-def test_a_bad_file_ends_with_a_sentence_and_its_status(
-    skuwise: Skuwise, tmp_path: Path, content: bytes, status: int
-) -> None:
-    path = database(tmp_path / "n.db")
-    (tmp_path / "jobs").write_bytes(content)
-    ended, done = skuwise("slurm", "import", str(tmp_path / "jobs"), "--db", str(path))
-    assert ended == status and "Traceback" not in done
-    assert rows(path) == []
-
-
-def test_what_is_no_database_of_ours_is_left_alone(skuwise: Skuwise, tmp_path: Path) -> None:
-    foreign = tmp_path / "f.db"
-    with closing(sqlite3.connect(foreign)) as connection:
-        connection.execute("CREATE TABLE t (a)")
-    before = foreign.read_bytes()
-    for path in (foreign, tmp_path / "missing.db", tmp_path):
-        status, done = skuwise("slurm", "import", str(DATA / "epoch.txt"), "--db", str(path))
-        assert status == 1 and "Traceback" not in done
-    assert foreign.read_bytes() == before and not (tmp_path / "missing.db").exists()
-
-
 def test_retention_lets_go_of_jobs_with_the_hours(tmp_path: Path) -> None:
     path = database(tmp_path / "n.db", seconds=1)
     write_jobs(path, [SlurmJob("1", T0 - 90 * 86400, T0 - 89 * 86400), SlurmJob("2", T0 - 86400, T0)], T0)
@@ -140,20 +108,22 @@ def test_retention_lets_go_of_jobs_with_the_hours(tmp_path: Path) -> None:
     assert [row[0] for row in rows(path)] == ["2"]
 
 
-def test_a_file_for_jobs_grows_with_each_import_and_forgets_what_is_old(skuwise: Skuwise, tmp_path: Path) -> None:
+def test_a_file_for_jobs_grows_with_each_import_and_forgets_what_is_old(
+    skuwise: Skuwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tmp_path / "jobs.txt"
-    status, done = skuwise("slurm", "import", str(DATA / "requeued.txt"), "--output", str(table))
-    assert status == 0, done
+    skuwise("slurm", "import", str(DATA / "requeued.txt"), "--output", str(table))
     assert len(read_job_table(table).jobs) == 10
     _, again = skuwise("slurm", "import", str(DATA / "jobs.json"), "--output", str(table))
     assert "1 new jobs, 11 in" in again
     assert (table.stat().st_mode & 0o777) == 0o640
     now = int(time.time())
     ages = b"".join(b"%d|%d|%d\n" % (n, now - n * 86400, now - n * 86400 + 60) for n in (1, 3, 30))
-    aged = tmp_path / "aged.txt"
     (tmp_path / "ages").write_bytes(b"JobID|Start|End\n" + ages)
-    skuwise("slurm", "import", str(tmp_path / "ages"), "--output", str(aged), environ={"SKUWISE_SLURM_KEEP": "7d"})
-    assert sorted(job.job_id for job in read_job_table(aged).jobs.values()) == ["1", "3"]
+    table.unlink()
+    monkeypatch.setenv("SKUWISE_SLURM_KEEP", "7d")
+    skuwise("slurm", "import", str(tmp_path / "ages"), "--output", str(table))
+    assert sorted(job.job_id for job in read_job_table(table).jobs.values()) == ["1", "3"]
 
 
 def test_settings_are_checked(tmp_path: Path) -> None:
@@ -164,8 +134,7 @@ def test_settings_are_checked(tmp_path: Path) -> None:
     found = load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
     assert (found.jobs, str(found.time_zone)) == (Path("/j"), "Europe/Berlin")
     assert (found.scheduled, found.every_seconds) == (True, 300)
-    for bad in ('time_zone = "Mars/Crater"', 'time_zone = "../../etc/passwd"', "every = 1", "jobs = 3", 'job = "x"',
-                'slurmrestd_version = "v9/../x"'):  # fmt: skip
+    for bad in ('time_zone = "Mars/Crater"', "every = 1", "jobs = 3", 'job = "x"', 'slurmrestd_version = "v9/../x"'):
         file.write_text(f"[slurm]\n{bad}\n")
         with pytest.raises(UsageError):
             load_slurm_settings({}, system_file=tmp_path / "none", config_home=home)
