@@ -20,8 +20,7 @@ from .client.range_planner import Log
 from .client.response import Labels
 from .owners.kube import KUBE_NODE, KubeState, NodeKey, node_key
 from .promql.agent_queries import agent_node_asks
-from .promql.labels import HOST_LABELS, NODE_LABELS, cluster_of, gpu_of, host_of
-from .promql.promql import anchors_of, selector
+from .promql.promql import HOST_LABELS, NODE_LABELS, anchors_of, cluster_of, gpu_of, host_of, selector
 from .questions import Questions
 from .rows.nodes import KUBE_LABELS
 

@@ -25,28 +25,33 @@ from ...core.timestamps import minute, span
 from .. import queries as store
 from ..activity import with_activity
 from ..resolution import HOUR, concat
-from .client.cache import Cache
 from .client.client import Client
-from .client.range_planner import Log, Runner
+from .client.range_planner import Cache, Log, Runner
 from .client.response import Labels
-from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, SHORT_STEP_SECONDS, Discovery, advice_notes, discover
+from .discovery import (
+    AMD_ACTIVITY,
+    MAX_CORE_SERIES,
+    SHORT_STEP_SECONDS,
+    Discovery,
+    advice_notes,
+    discover,
+    external_labels,
+    held_at_midnights,
+)
 from .node_identity import NodeIdentity, read_identity
 from .owners.engines import read_engines
 from .owners.kube import read_kube, vendor_note
 from .owners.owners import owned, read_owners, requesting_pods
 from .promql import agent_queries
 from .promql import promql as queries
-from .promql.labels import HOST_LABELS, PORT_LABELS, agent_node, gpu_of
-from .questions import Questions
+from .promql.promql import HOST_LABELS, PORT_LABELS, agent_node, gpu_of
+from .questions import Questions, drained_nodes, short_asks, with_short_rows
 from .rows import fabric, nodes
-from .rows.dcgm import KeyOf, read_dcgm
+from .rows.dcgm import KeyOf, fine_series, read_dcgm
 from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
-from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
-from .rows.unnamed import fine_series
 from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, workloads_of
-from .short_rows import drained_nodes, short_asks, with_short_rows
 
 K = TypeVar("K")
 _COLLECTORS = "node_scrape_collector_success"

@@ -18,8 +18,7 @@ from ....core.coded_text import CodedText, coded
 from ....core.formatting import listed
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..promql.labels import CLUSTER_LABELS, cluster_of
-from ..promql.promql import selector
+from ..promql.promql import CLUSTER_LABELS, cluster_of, selector
 
 Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
 _Counts = dict[tuple[str, ...], Floats]

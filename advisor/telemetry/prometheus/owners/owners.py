@@ -25,7 +25,7 @@ from ....core.frame import Window
 from ....core.scalars import records, text
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
-from ..promql.labels import CLUSTER_LABELS, cluster_of
+from ..promql.promql import CLUSTER_LABELS, cluster_of
 from .kube import PODS_A_QUERY
 
 Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # of queries; labels to keep

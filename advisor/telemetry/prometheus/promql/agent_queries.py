@@ -9,8 +9,15 @@ from collections.abc import Collection, Iterable, Sequence
 
 from .....agent.metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..client.range_planner import Ask
-from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, PORT_LABELS
-from .promql import AGENT_ANCHOR, AGENT_SERIES, asks_of
+from .promql import (
+    AGENT_ANCHOR,
+    AGENT_GPU_LABELS,
+    AGENT_NODE_LABELS,
+    AGENT_SERIES,
+    AGENT_WORK_LABELS,
+    PORT_LABELS,
+    asks_of,
+)
 
 _FABRIC_LABELS = (*AGENT_NODE_LABELS, *PORT_LABELS)
 _INFO_LABELS = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile", "driver_version")

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer

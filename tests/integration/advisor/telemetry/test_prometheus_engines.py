@@ -14,8 +14,8 @@ from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading

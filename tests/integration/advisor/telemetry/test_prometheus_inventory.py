@@ -10,8 +10,8 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.classify.workloads.inventory import Inventory
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.catalog.loader import load_catalog

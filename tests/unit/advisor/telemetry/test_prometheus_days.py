@@ -9,9 +9,8 @@ import pytest
 from skuwise.advisor.core.cache_folder import cache_folder
 from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Log, Runner, joined
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Cache, Log, Runner, joined
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
