@@ -127,13 +127,11 @@ class PrometheusServer:
         resolution: float = HOUR, wanted_gpus: Collection[str] = (),
     ) -> Frame:  # fmt: skip
         """As `Databases.read`. `wanted_gpus`: ids of those of which rows below an hour are read; empty: of all."""
-        from .prometheus.reader import read_frame  # noqa: PLC0415
+        from .prometheus.reader import read_frames  # noqa: PLC0415
 
         with self._reading(now) as reading:
-            frame = read_frame(
-                reading, catalog, since_seconds=since, until=until, resolution=resolution, wanted_gpus=wanted_gpus
-            )
-            return self.jobs.join(frame)
+            whole = {"since_seconds": since, "until": until, "resolution": resolution, "wanted_gpus": wanted_gpus}
+            return self.jobs.join(next(read_frames(reading, catalog, **whole)))
 
     def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
         """The frame of a window, group by group of nodes where it is large: one group's rows are held at a time."""

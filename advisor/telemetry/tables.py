@@ -1,4 +1,8 @@
-"""From rows of a database to the frame's tables: numbers, bins, and samples folded into minute rows."""
+"""From rows of a database to the frame's tables: numbers, bins, and samples folded into minute rows.
+
+A value out of its range becomes missing; it is not cut to the range, because what was measured is not known. A row with
+an impossible time or coverage is left out. Both are counted.
+"""
 
 from __future__ import annotations
 

@@ -220,7 +220,9 @@ def held_at_midnights(
     client: Client, names: Collection[str], matches: Sequence[str], window: Window
 ) -> dict[float, str]:
     """A digest of the GPUs and a value of each, by the ends of the window's UTC days (Unix seconds); midnights
-    without a GPU are missing. Values tell fleets apart that share ids, as simulated ones do. Raises SourceError."""
+    without a GPU are missing. Values tell fleets apart that share ids, as simulated ones do. Raises SourceError.
+
+    Behind one address stands now this server, now that one; what a server holds of a moment that is over stays."""
     chosen = [name for name in _PRESENT if name in names][:1] + [AGENT_ANCHOR] * (AGENT_ANCHOR in names)
     grid = Grid(math.floor(window.start / DAY) * DAY, math.floor(window.end / DAY) * DAY, DAY)
     if not chosen or grid.count < 2:

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 
 from ....agent.store.slurm_rows import short_name
 from ...core.coded_text import coded
@@ -93,11 +92,6 @@ class NodeIdentity:
     def clusters(self) -> Mapping[str, str]:
         """Node -> its cluster, of nodes whose series name one."""
         return {self._name(key): key[0] for key in (*self._gpu_nodes, *self._groups.values()) if key[0]}
-
-    def of_requests(self, requests: pd.DataFrame) -> pd.DataFrame:
-        """The frame's table of requests, from that of `KubeState`."""
-        names = [self.named(*key) for key in zip(requests["cluster"], requests["node"], strict=True)]
-        return requests.assign(node=names).drop(columns="cluster")
 
     def _placed(
         self, targets: Iterable[Labels], pods: Mapping[str | None, set[NodeKey]], log: Log

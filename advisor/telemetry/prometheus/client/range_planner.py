@@ -1,7 +1,7 @@
 """How a window is asked for: whole days together, several queries at once, in smaller parts where a limit is met.
 
-Days are those of UTC, which a later run finds in the cache. Others are asked for together: an engine opens each series
-once a query, and each answer repeats all labels.
+Days are those of UTC, which a later run finds in the cache, each under what the server held then. Others are asked
+for together: an engine opens each series once a query, and each answer repeats all labels.
 """
 
 from __future__ import annotations

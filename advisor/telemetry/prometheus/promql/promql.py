@@ -50,6 +50,11 @@ def cluster_of(labels: Labels) -> str:
     return next((labels[name] for name in CLUSTER_LABELS if labels.get(name)), "")
 
 
+def label_of(labels: Labels, name: str) -> str:
+    """A label of the object that a series is about: ``exported_NAME`` where a target has a label of its name."""
+    return labels.get(f"exported_{name}") or labels.get(name, "")
+
+
 def agent_node(labels: Labels) -> str | None:
     """The node that a series of our agent speaks of."""
     return labels.get("exported_node") or labels.get("node") or host_of(labels.get("instance", "")) or None

@@ -39,7 +39,6 @@ from .gpus import (
     reporters_note,
     scrape_seconds,
     unnamed_note,
-    whole_gpu,
 )
 from .series_to_rows import Cells, Matrix, label_set
 from .workloads import targets_with_exported
@@ -224,7 +223,11 @@ def dcgm_rows(
     `counts`: samples by series and row; `readings`: measures by name, in the frame's units, which are let go as they
     are taken in; `named`: labels of any series that names a GPU; `memory`: the answers to `DcgmQueries.memory`.
     """
-    who = whole_gpu(node)
+
+    def who(labels: Labels) -> tuple[str, str] | None:  # an instance is where its GPU is
+        found, its_node = gpu_of(labels), node(labels)
+        return (found[1] or found[0], its_node) if found and its_node is not None else None
+
     every = [labels for one in (counts, *readings.values()) for labels in one.labels]
     every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
     several = reporters_note(counts, who, log)
@@ -358,8 +361,9 @@ _MEMORY = ("mem_used_bytes_mean", f"{_AGENT}mem_used_bytes_mean")
 def fine_series(
     asked: Questions, about: Mapping[str, About], key_of: KeyOf | None, devices: Sequence[Device], window: Window
 ) -> list[DeviceSeries]:
-    """Series of `devices`. `about`: the frame's GPUs by the key of their rows; `key_of`: the key that a series of
-    dcgm-exporter speaks of (None: the server has none)."""
+    """Series of `devices`, in rows so long that no more than `MAX_VALUES` values come back: up to 165 GPUs by minutes
+    of 14 days. `about`: the frame's GPUs by the key of their rows; `key_of`: the key that a series of dcgm-exporter
+    speaks of (None: the server has none)."""
     found, wanted = asked.found, set(devices)
     keys = {key: device for key, one in about.items() if (device := (one.node, one.uuid or key)) in wanted}
     # Where most are wanted, all are asked for, so that next week's queries are the same and found in the cache.

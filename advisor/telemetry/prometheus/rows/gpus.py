@@ -217,13 +217,3 @@ def unnamed_note(series: Iterable[Labels], node_of: Callable[[Labels], str | Non
 def reporter(labels: Labels) -> str:
     """Which exporter's target a series is of."""
     return f"{labels.get('job', '')}|{labels.get('instance', '')}"
-
-
-def whole_gpu(node_of: Callable[[Labels], str | None]) -> Who:
-    """For series of dcgm-exporter: an instance is where its GPU is."""
-
-    def who(labels: Labels) -> tuple[str, str] | None:
-        found, node = gpu_of(labels), node_of(labels)
-        return (found[1] or found[0], node) if found and node is not None else None
-
-    return who
