@@ -22,8 +22,7 @@ from ..core.scalars import known, records, text
 from ..core.verdict_types import WorkloadVerdict
 from ..rulebook import Rulebook
 from ..telemetry.source import Databases, PrometheusServer, Source
-from ..telemetry.sqlite.database import span_of
-from ..telemetry.sqlite.open import DatabaseReader, database_files, open_database
+from ..telemetry.sqlite.database import DatabaseReader, database_files, open_database, span_of
 from .build import card_of, earlier_in, judge_window
 from .measured import course_from
 from .runs import Run, joined, named_run, run_of

@@ -69,7 +69,10 @@ def slurm_rows(frame: Frame) -> list[Record]:
 def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | None = None) -> Frame:
     """The frame with its own job table and these `jobs` joined to its Slurm workloads, which get ids of the job's id
     and exact start. `cluster`: Slurm's name of it."""
-    own, slurm = _jobs_of(frame.jobs), slurm_rows(frame)
+    columns = [one.name for one in fields(SlurmJob)]
+    listed = frame.jobs.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"])
+    known = listed.astype(object).where(listed.notna() & (listed != ""), None)
+    own, slurm = [SlurmJob(**row) for row in records(known)], slurm_rows(frame)
     if not (own or jobs) or not slurm or frame.uses.empty:
         return frame
     clusters = {str(row["node"]): text(row["cluster"]) or "" for row in records(frame.nodes)}
@@ -122,12 +125,6 @@ def with_jobs(frame: Frame, jobs: Collection[SlurmJob] = (), *, cluster: str | N
         frame, uses=_replaced(frame.uses, new_ids, pd.DataFrame(uses)), serving=serving, tokens=tokens,
         workloads=_replaced(frame.workloads, new_ids, made),
     )  # fmt: skip
-
-
-def _jobs_of(table: pd.DataFrame) -> list[SlurmJob]:
-    columns = [one.name for one in fields(SlurmJob)]
-    rows = table.rename(columns=_COLUMNS).reindex(columns=columns).dropna(subset=["job_id", "started"]).astype(object)
-    return [SlurmJob(**row) for row in records(rows.where(rows.notna() & (rows != ""), None))]
 
 
 def _runs(jobs: Iterable[SlurmJob], clusters: Collection[str]) -> dict[str, list[_Run]]:

@@ -92,7 +92,7 @@ class Databases:
     def knows(self, gpus: Collection[str], at: float) -> bool:  # noqa: ARG002 - a file lists every GPU it ever had
         """Whether a file lists one of these GPUs, by their UUIDs."""
         from . import queries  # noqa: PLC0415
-        from .sqlite.open import database_files, open_database  # noqa: PLC0415
+        from .sqlite.database import database_files, open_database  # noqa: PLC0415
 
         for path in database_files(self.paths):
             with suppress(SkuwiseError), open_database(path) as reader:
@@ -102,7 +102,7 @@ class Databases:
 
     def newest(self, now: float) -> float | None:
         """The end of the newest data by the clocks of the nodes (Unix seconds); None: none of it is before `now`."""
-        from .sqlite.open import database_files  # noqa: PLC0415
+        from .sqlite.database import database_files  # noqa: PLC0415
         from .sqlite.reader import CLOCK_TOLERANCE_SECONDS, file_spans  # noqa: PLC0415
 
         spans, _, _ = file_spans(database_files(self.paths))
@@ -127,13 +127,11 @@ class PrometheusServer:
         resolution: float = HOUR, wanted_gpus: Collection[str] = (),
     ) -> Frame:  # fmt: skip
         """As `Databases.read`. `wanted_gpus`: ids of those of which rows below an hour are read; empty: of all."""
-        from .prometheus.reader import read_frame  # noqa: PLC0415
+        from .prometheus.reader import read_frames  # noqa: PLC0415
 
         with self._reading(now) as reading:
-            frame = read_frame(
-                reading, catalog, since_seconds=since, until=until, resolution=resolution, wanted_gpus=wanted_gpus
-            )
-            return self.jobs.join(frame)
+            whole = {"since_seconds": since, "until": until, "resolution": resolution, "wanted_gpus": wanted_gpus}
+            return self.jobs.join(next(read_frames(reading, catalog, **whole)))
 
     def read_groups(self, catalog: Catalog, *, since: float, until: float | None, now: float) -> Iterator[Frame]:
         """The frame of a window, group by group of nodes where it is large: one group's rows are held at a time."""
@@ -150,8 +148,8 @@ class PrometheusServer:
     @contextmanager
     def _reading(self, now: float) -> Iterator[ServerReading]:
         from ...agent.config import load_config  # noqa: PLC0415
-        from .prometheus.client.cache import Cache  # noqa: PLC0415
         from .prometheus.client.client import Client  # noqa: PLC0415
+        from .prometheus.client.range_planner import Cache  # noqa: PLC0415
         from .prometheus.reader import ServerReading  # noqa: PLC0415
         from .prometheus.settings import load_prometheus_settings  # noqa: PLC0415
 
@@ -167,7 +165,7 @@ class PrometheusServer:
 
     def knows(self, gpus: Collection[str], at: float) -> bool:
         """Whether the server has one of these GPUs at a moment (Unix seconds). Raises SkuwiseError."""
-        from .prometheus.rows.identity import gpus_at  # noqa: PLC0415
+        from .prometheus.discovery import gpus_at  # noqa: PLC0415
 
         with self._reading(at) as reading:
             return not gpus_at(reading.client, self.matches, at).isdisjoint(gpus)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...rules.base.errors import SkuwiseError, StoreError
-from ..telemetry.sqlite.open import DatabaseReader, open_database
+from ..telemetry.sqlite.database import DatabaseReader, open_database
 from .device_series import (
     GPU_GAUGES,
     HOST,

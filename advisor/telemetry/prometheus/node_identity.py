@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 
 from ....agent.store.slurm_rows import short_name
 from ...core.coded_text import coded
@@ -20,8 +19,7 @@ from .client.range_planner import Log
 from .client.response import Labels
 from .owners.kube import KUBE_NODE, KubeState, NodeKey, node_key
 from .promql.agent_queries import agent_node_asks
-from .promql.labels import HOST_LABELS, NODE_LABELS, cluster_of, gpu_of, host_of
-from .promql.promql import anchors_of, selector
+from .promql.promql import HOST_LABELS, NODE_LABELS, anchors_of, cluster_of, gpu_of, host_of, selector
 from .questions import Questions
 from .rows.nodes import KUBE_LABELS
 
@@ -94,11 +92,6 @@ class NodeIdentity:
     def clusters(self) -> Mapping[str, str]:
         """Node -> its cluster, of nodes whose series name one."""
         return {self._name(key): key[0] for key in (*self._gpu_nodes, *self._groups.values()) if key[0]}
-
-    def of_requests(self, requests: pd.DataFrame) -> pd.DataFrame:
-        """The frame's table of requests, from that of `KubeState`."""
-        names = [self.named(*key) for key in zip(requests["cluster"], requests["node"], strict=True)]
-        return requests.assign(node=names).drop(columns="cluster")
 
     def _placed(
         self, targets: Iterable[Labels], pods: Mapping[str | None, set[NodeKey]], log: Log

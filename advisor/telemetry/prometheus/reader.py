@@ -25,28 +25,33 @@ from ...core.timestamps import minute, span
 from .. import queries as store
 from ..activity import with_activity
 from ..resolution import HOUR, concat
-from .client.cache import Cache
 from .client.client import Client
-from .client.range_planner import Log, Runner
+from .client.range_planner import Cache, Log, Runner
 from .client.response import Labels
-from .discovery import AMD_ACTIVITY, MAX_CORE_SERIES, SHORT_STEP_SECONDS, Discovery, advice_notes, discover
+from .discovery import (
+    AMD_ACTIVITY,
+    MAX_CORE_SERIES,
+    SHORT_STEP_SECONDS,
+    Discovery,
+    advice_notes,
+    discover,
+    external_labels,
+    held_at_midnights,
+)
 from .node_identity import NodeIdentity, read_identity
 from .owners.engines import read_engines
 from .owners.kube import read_kube, vendor_note
 from .owners.owners import owned, read_owners, requesting_pods
 from .promql import agent_queries
 from .promql import promql as queries
-from .promql.labels import HOST_LABELS, PORT_LABELS, agent_node, gpu_of
-from .questions import Questions
+from .promql.promql import AGENT_WORK_LABELS, HOST_LABELS, PORT_LABELS, agent_node, gpu_of
+from .questions import Questions, drained_nodes, short_asks, with_short_rows
 from .rows import fabric, nodes
-from .rows.dcgm import KeyOf, read_dcgm
+from .rows.dcgm import KeyOf, fine_series, read_dcgm
 from .rows.fabric import PortKey, PortRows
 from .rows.gpus import GpuRows, agent_rows, combined, scrape_seconds
-from .rows.identity import external_labels, held_at_midnights
 from .rows.series_to_rows import Cells
-from .rows.unnamed import fine_series
 from .rows.workloads import agent_uses, dcgm_uses, with_groups, with_requests, workloads_of
-from .short_rows import drained_nodes, short_asks, with_short_rows
 
 K = TypeVar("K")
 _COLLECTORS = "node_scrape_collector_success"
@@ -83,15 +88,6 @@ class ServerTables:
     unread_fabric: frozenset[str]
 
 
-def read_frame(
-    reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
-    resolution: float = HOUR, wanted_gpus: Collection[str] = (),
-) -> Frame:  # fmt: skip
-    """The telemetry of a window from a server, as one frame: see `read_frames`."""
-    asked = {"since_seconds": since_seconds, "until": until, "resolution": resolution, "wanted_gpus": wanted_gpus}
-    return next(read_frames(reading, catalog, **asked))
-
-
 def read_frames(
     reading: ServerReading, catalog: Catalog, *, since_seconds: float = 14 * 86400.0, until: float | None = None,
     resolution: float = HOUR, wanted_gpus: Collection[str] = (), rows_at_once: int | None = None,
@@ -117,7 +113,9 @@ def read_frames(
         found = with_short_rows(
             reading.client, reading.matches, found, since=since_seconds, until=until, now=reading.now, step=resolution
         )
-    reading.progress(_greeting(found))
+    scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
+    what = f"{found.server}: {found.series} GPU time series from {', '.join(found.exporters)}{scraped}"
+    reading.progress(f"{what}; {minute(found.window.start)} to {minute(found.window.end)}")
     labels = external_labels(reading.client)
     _recognize_server(reading, found, labels, log)
     number, steps = count(1), reading.steps
@@ -153,8 +151,13 @@ def read_frames(
         part = part if is_short else with_activity(part, fine)
         if n == len(groups) - 1:
             reading.cache.prune()
-            # How much was asked is known when all was.
-            source = _source(reading, found)
+            sizes = list(reading.client.body_sizes)  # how much was asked is known when all was
+            source = {
+                "kind": "prometheus", "url": reading.client.url, "server": str(found.server),
+                "match": list(reading.matches), "exporters": list(found.exporters), "row_seconds": found.step,
+                "scrape_seconds": found.scrape_seconds, "recording_rules": sorted(found.ruled), "queries": len(sizes),
+                "answer_bytes": sum(sizes), "cached_answers": reading.cache.hits,
+            }  # fmt: skip
             notes = log.notes if is_short else (*log.notes, *advice_notes(found))
             asked_of = {} if is_short else {"asked": dict(sorted(asked.queries.items()))}
             part = replace(part, source={**source, **asked_of}, notes=tuple(notes))
@@ -173,10 +176,16 @@ def _with_rows(whole: Frame, tables: ServerTables, catalog: Catalog, group: froz
         return None if group is None else {key for key in keys if node_of(key) in group}
 
     part = whole if group is None else of_nodes(whole, group)
+    texts: dict[str, Callable[[PortKey], object]] = {
+        "node": itemgetter(0), "device": itemgetter(1), "port": itemgetter(2),
+        "role": lambda key: ports.roles.get(key, "unknown"), "link_layer": ports.layers.get,
+    }  # fmt: skip
+    columns, bins = store.FABRIC_HOURS.columns, store.FABRIC_HOURS.bins
+    fabric_table = ports.cells.table(columns, texts, bins, only=only(ports.cells.rows, itemgetter(0)))
     return replace(
         part,
         gpu=_gpu_table(gpus, catalog, only(gpus.cells.rows, lambda key: gpus.about[key].node)),
-        fabric=_fabric_table(ports, only(ports.cells.rows, lambda key: key[0])),
+        fabric=fabric_table.assign(port=fabric_table["port"].astype(float)),
         host=hosts.table(store.HOST_HOURS.columns, {"node": str}, only=only(hosts.rows, str)),
     )
 
@@ -209,7 +218,8 @@ def read_tables(asked: Questions, reading: ServerReading, catalog: Catalog, log:
         log.add(note)
     identity = read_identity(asked, kube, log)
     gpus, uses, key_of = _read_gpus(asked, log, identity, requesting_pods(kube.requests))
-    requests = identity.of_requests(kube.requests)
+    named = [identity.named(*key) for key in zip(kube.requests["cluster"], kube.requests["node"], strict=True)]
+    requests = kube.requests.assign(node=named).drop(columns="cluster")
     offered = {identity.named(*key): node for key, node in kube.nodes.items()}
     if "kube_pod_status_phase" in found.names:  # without it pods that are over request GPUs as well
         counts = {name: node.gpus for name, node in offered.items()}
@@ -273,8 +283,10 @@ def _read_gpus(
         answers = asked.ask(agent_queries.agent_gpu_asks(found.names, matches, step), found.agent_gpus)
         bins = asked.ask(agent_queries.agent_bin_asks(matches, step), found.agent_gpus * 28)
         agent = agent_rows(grid, answers, bins, log)
-        ask = agent_queries.agent_work_ask(matches, step)
-        uses.append(agent_uses(asked.ask([ask], 2 * found.agent_gpus)[ask.name], grid, agent.about))
+        # Seconds that each workload had held each GPU by the end of each row.
+        held = {"workloads": f"last_over_time({queries.AGENT_SERIES}@)"}
+        work = asked.ask(queries.asks_of(held, AGENT_WORK_LABELS, matches, step), 2 * found.agent_gpus)
+        uses.append(agent_uses(work["workloads"], grid, agent.about))
     if found.dcgm_gpus:
         dcgm, answer, key_of = read_dcgm(asked, log=log, node=identity.node_of)
         asked.exporters = answer.labels
@@ -338,17 +350,6 @@ def _gpu_table(gpus: GpuRows, catalog: Catalog, only: Collection[str] | None) ->
     return table
 
 
-def _fabric_table(ports: PortRows, only: Collection[PortKey] | None) -> pd.DataFrame:
-    texts: dict[str, Callable[[PortKey], object]] = {"node": itemgetter(0), "device": itemgetter(1)}
-    texts |= {
-        "port": itemgetter(2),
-        "role": lambda key: ports.roles.get(key, "unknown"),
-        "link_layer": ports.layers.get,
-    }
-    table = ports.cells.table(store.FABRIC_HOURS.columns, texts, store.FABRIC_HOURS.bins, only=only)
-    return table.assign(port=table["port"].astype(float))
-
-
 def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.DataFrame:
     """What dcgm-exporter does not export, for the nodes without an agent, and whose fabric could not be read."""
     found, rows = asked.found, []
@@ -372,19 +373,3 @@ def _absences(asked: Questions, tables: ServerTables, catalog: Catalog) -> pd.Da
     table = pd.DataFrame(rows, columns=columns, dtype=object)
     table = table.assign(gpu_uuid=None, since=found.window.start, until=np.nan)
     return concat([table, pd.DataFrame(tables.gpus.absences)], store.ABSENCES.columns)
-
-
-def _source(reading: ServerReading, found: Discovery) -> dict[str, object]:
-    sizes = list(reading.client.body_sizes)
-    return {
-        "kind": "prometheus", "url": reading.client.url, "server": str(found.server), "match": list(reading.matches),
-        "exporters": list(found.exporters), "row_seconds": found.step, "scrape_seconds": found.scrape_seconds,
-        "recording_rules": sorted(found.ruled), "queries": len(sizes), "answer_bytes": sum(sizes),
-        "cached_answers": reading.cache.hits,
-    }  # fmt: skip
-
-
-def _greeting(found: Discovery) -> str:
-    scraped = f", scraped every {span(found.scrape_seconds)}" if found.scrape_seconds else ""
-    what = f"{found.server}: {found.series} GPU time series from {', '.join(found.exporters)}{scraped}"
-    return f"{what}; {minute(found.window.start)} to {minute(found.window.end)}"

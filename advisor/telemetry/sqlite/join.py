@@ -94,8 +94,12 @@ def join(read: Mapping[Path, Parts], window: Window, files: Sequence[Path], note
         source["believed"] = {str(path): of_file.get(n, []) for n, path in enumerate(paths)}
     _each_thing_once(tables, refused)
     if refused:
-        columns = list(tables["absences"].columns)
-        tables["absences"] = concat([tables["absences"], _refusals(refused, window)], columns)
+        # Why nothing of the refused nodes is observed.
+        rows = pd.DataFrame.from_dict(refused, orient="index", columns=["reason", "detail"])
+        rows = rows.rename_axis("node").reset_index()
+        rows = rows.assign(device="nvml", scope="source", metric="*", remedy=_REMEDY, since=window.start, until=np.nan)
+        rows = rows.assign(gpu_uuid=None).astype(dict.fromkeys(queries.ABSENCES.text, object))
+        tables["absences"] = concat([tables["absences"], rows], list(tables["absences"].columns))
     rows = {name: tables.pop(name).drop(columns="file").reset_index(drop=True) for name in FAMILIES}
     once = {name: tables[name][list(query.columns)].reset_index(drop=True) for name, query in LISTED.items()}
     return Frame(window=window, source=source, notes=tuple(notes), **rows, **once)  # pyright: ignore[reportArgumentType]
@@ -219,11 +223,3 @@ def _each_thing_once(tables: Tables, refused: Collection[str]) -> None:
     once = rows.groupby("workload_id", sort=False, as_index=False).last()
     once["first_seen"] = once["workload_id"].map(rows.groupby("workload_id")["first_seen"].min())
     tables["workloads"] = once.astype(rows.dtypes).sort_values("last_seen", kind="stable")
-
-
-def _refusals(refused: Mapping[str, tuple[str, str]], window: Window) -> pd.DataFrame:
-    """Why nothing of the refused nodes is observed, as absences."""
-    rows = pd.DataFrame.from_dict(dict(refused), orient="index", columns=["reason", "detail"])
-    rows = rows.rename_axis("node").reset_index()
-    rows = rows.assign(device="nvml", scope="source", metric="*", remedy=_REMEDY, since=window.start, until=np.nan)
-    return rows.assign(gpu_uuid=None).astype(dict.fromkeys(queries.ABSENCES.text, object))

@@ -26,9 +26,8 @@ from .. import queries
 from .. import resolution as resolve
 from ..activity import Device, DeviceSeries, engine_use, with_activity
 from ..resolution import HOUR, MINUTE, concat
-from .database import Parts, read_database, span_of
+from .database import Parts, database_files, open_database, read_database, read_tables, span_of
 from .join import believed_of, join
-from .open import database_files, open_database, read_tables
 
 # So many rows are read by the minute at most; of larger fleets one minute of several.
 MAX_ROWS = 1_200_000

@@ -16,8 +16,8 @@ from ... import queries as store
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels
 from ..promql import promql as queries
+from ..promql.promql import label_of
 from .kube import Ranges
-from .owners import label_of
 
 ENGINE_SERIES = frozenset(
     name.split("/")[0] + part

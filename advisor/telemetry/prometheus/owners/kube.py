@@ -18,8 +18,7 @@ from ....core.coded_text import CodedText, coded
 from ....core.formatting import listed
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
-from ..promql.labels import CLUSTER_LABELS, cluster_of
-from ..promql.promql import selector
+from ..promql.promql import CLUSTER_LABELS, cluster_of, label_of, selector
 
 Ranges = Callable[[Sequence[Ask], int], Mapping[str, SeriesAnswer]]
 _Counts = dict[tuple[str, ...], Floats]
@@ -98,7 +97,7 @@ def _counted(answer: SeriesAnswer, *names: str) -> _Counts:
     # In parts, or beyond all that nodes have, they are no reading.
     is_count = (answer.values >= 0) & (answer.values <= MOST_GPUS) & (answer.values % 1 == 0)
     for labels, counts in zip(answer.labels, np.where(is_count, answer.values, 0.0), strict=True):
-        key = (*node_key(labels), *(_label(labels, name) for name in (*names, "resource")))
+        key = (*node_key(labels), *(label_of(labels, name) for name in (*names, "resource")))
         if key[1]:
             out[key] = np.maximum(out.get(key, 0.0), counts)
     return out
@@ -141,11 +140,7 @@ def vendor_note(vendor: str, gpus: int, nodes: Sequence[str]) -> CodedText:
 
 
 def node_key(labels: Labels) -> NodeKey:
-    return cluster_of(labels), _label(labels, "node")
-
-
-def _label(labels: Labels, name: str) -> str:
-    return labels.get(f"exported_{name}") or labels.get(name, "")
+    return cluster_of(labels), label_of(labels, "node")
 
 
 def _runs(counts: Floats, grid: Grid) -> list[tuple[float, float, float]]:

@@ -25,7 +25,7 @@ from ....core.frame import Window
 from ....core.scalars import records, text
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
-from ..promql.labels import CLUSTER_LABELS, cluster_of
+from ..promql.promql import CLUSTER_LABELS, cluster_of, label_of
 from .kube import PODS_A_QUERY
 
 Instants = Callable[[Sequence[str], Sequence[str]], Sequence[SeriesAnswer]]  # of queries; labels to keep
@@ -188,11 +188,6 @@ def _with_fact(pod: Pod, series: str, labels: Labels, value: float) -> Pod:
         case "kube_pod_start_time":
             return replace(pod, started_seconds=value, created_seconds=pod.created_seconds or value)
     return pod
-
-
-def label_of(labels: Labels, name: str) -> str:
-    """A label of the object that a series is about: ``exported_NAME`` where a target has a label of its name."""
-    return labels.get(f"exported_{name}") or labels.get(name, "")
 
 
 def _owner(labels: Labels, prefix: str) -> PodOwner | None:

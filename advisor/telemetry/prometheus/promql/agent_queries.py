@@ -9,8 +9,13 @@ from collections.abc import Collection, Iterable, Sequence
 
 from .....agent.metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
 from ..client.range_planner import Ask
-from .labels import AGENT_GPU_LABELS, AGENT_NODE_LABELS, AGENT_WORK_LABELS, PORT_LABELS
-from .promql import AGENT_ANCHOR, AGENT_SERIES, asks_of
+from .promql import (
+    AGENT_ANCHOR,
+    AGENT_GPU_LABELS,
+    AGENT_NODE_LABELS,
+    PORT_LABELS,
+    asks_of,
+)
 
 _FABRIC_LABELS = (*AGENT_NODE_LABELS, *PORT_LABELS)
 _INFO_LABELS = (*AGENT_GPU_LABELS, "gpu_index", "sku", "kind", "name", "parent_uuid", "mig_profile", "driver_version")
@@ -121,8 +126,3 @@ def agent_host_asks(present: Collection[str], matches: Sequence[str], step: floa
     for way in ("read", "write"):
         queries[f"disk_{way}_bytes_per_second_max"] = f"max_over_time(rate(skuwise_host_disk_{way}_bytes_total#)%)"
     return asks_of(queries, AGENT_NODE_LABELS, matches, step, "host ")
-
-
-def agent_work_ask(matches: Sequence[str], step: float) -> Ask:
-    """Seconds that each workload had held each GPU by the end of each row."""
-    return asks_of({"workloads": f"last_over_time({AGENT_SERIES}@)"}, AGENT_WORK_LABELS, matches, step)[0]

@@ -18,14 +18,28 @@ import numpy.typing as npt
 import pandas as pd
 
 from ....core.coded_text import coded
+from ....core.frame import Window
+from ...activity import Device, DeviceSeries
 from ..client.range_planner import Ask, Log
 from ..client.response import Grid, Labels, SeriesAnswer
 from ..promql import promql as queries
-from ..promql.labels import DRIVER_LABEL, gpu_of
-from ..promql.promql import DCGM_GAUGES, GAUGES, DcgmQueries, of_gpus
+from ..promql.agent_queries import agent_gpu_asks
+from ..promql.promql import DCGM_GAUGES, DRIVER_LABEL, GAUGES, DcgmQueries, agent_node, gpu_of, of_gpus
 from ..questions import Questions
-from .gpus import About, GpuRows, count_samples, device_index, scrape_seconds
-from .homes import Homes, Who, homes_of, named_gpus, reporter, reporters_note, unnamed_note, whole_gpu
+from .gpus import (
+    About,
+    GpuRows,
+    Homes,
+    Who,
+    count_samples,
+    device_index,
+    homes_of,
+    named_gpus,
+    reporter,
+    reporters_note,
+    scrape_seconds,
+    unnamed_note,
+)
 from .series_to_rows import Cells, Matrix, label_set
 from .workloads import targets_with_exported
 
@@ -209,7 +223,11 @@ def dcgm_rows(
     `counts`: samples by series and row; `readings`: measures by name, in the frame's units, which are let go as they
     are taken in; `named`: labels of any series that names a GPU; `memory`: the answers to `DcgmQueries.memory`.
     """
-    who = whole_gpu(node)
+
+    def who(labels: Labels) -> tuple[str, str] | None:  # an instance is where its GPU is
+        found, its_node = gpu_of(labels), node(labels)
+        return (found[1] or found[0], its_node) if found and its_node is not None else None
+
     every = [labels for one in (counts, *readings.values()) for labels in one.labels]
     every = list({id(labels): labels for labels in (*every, *named)}.values())  # mostly the same objects
     several = reporters_note(counts, who, log)
@@ -329,3 +347,56 @@ def fold_instances(rows: GpuRows) -> None:
 def _filled(first: Matrix, second: Matrix) -> Matrix:
     """The first, and the second where it has no value."""
     return np.where(np.isnan(first), second, first)
+
+
+MAX_VALUES = 10_000_000
+# Rows divide an hour, and with it every window.
+STEPS = (60.0, 120.0, 300.0, 600.0, 900.0, 1800.0)
+SCRAPES = 3  # the growth of counters is known over at least so many
+_AGENT = "agent "
+_USE = ("gpu_util_mean", "engine_mean", f"{_AGENT}gpu_util_mean", f"{_AGENT}sm_active_mean")
+_MEMORY = ("mem_used_bytes_mean", f"{_AGENT}mem_used_bytes_mean")
+
+
+def fine_series(
+    asked: Questions, about: Mapping[str, About], key_of: KeyOf | None, devices: Sequence[Device], window: Window
+) -> list[DeviceSeries]:
+    """Series of `devices`, in rows so long that no more than `MAX_VALUES` values come back: up to 165 GPUs by minutes
+    of 14 days. `about`: the frame's GPUs by the key of their rows; `key_of`: the key that a series of dcgm-exporter
+    speaks of (None: the server has none)."""
+    found, wanted = asked.found, set(devices)
+    keys = {key: device for key, one in about.items() if (device := (one.node, one.uuid or key)) in wanted}
+    # Where most are wanted, all are asked for, so that next week's queries are the same and found in the cache.
+    uuids = [] if 2 * len(keys) >= len(about) else [uuid for _, uuid in keys.values()]
+    count = len(keys) if of_gpus(uuids) else len(about)
+    shortest = (found.scrape_seconds or 60.0) * (SCRAPES if found.agent_gpus else 1)
+    fits = (one for one in STEPS if one >= shortest and count * 3 * window.seconds / one <= MAX_VALUES)
+    step = next(fits, STEPS[-1])
+    asks = []
+    if key_of is not None:
+        made = DcgmQueries(found.names, asked.matches, step, scrape_seconds=found.scrape_seconds)
+        # Instances have no utilization, so of them the engine's activity is asked.
+        has_use = "DCGM_FI_DEV_GPU_UTIL" in found.names and not any("/gi" in uuid for _, uuid in keys.values())
+        for name in ("gpu_util", "mem_used_bytes") if has_use else ("gpu_util", "engine", "mem_used_bytes"):
+            asks += made.statistics(GAUGES[name], *of_gpus(uuids))
+    if found.agent_gpus:
+        own = agent_gpu_asks(found.names, (*asked.matches, *of_gpus(uuids, "gpu_uuid")), step)
+        asks += [replace(ask, name=f"{_AGENT}{ask.name}") for ask in own]
+    cells: Cells[str] = Cells(Grid(window.start + step, window.end, step))
+
+    def key(labels: Labels) -> str | None:
+        uuid, own = labels.get("gpu_uuid"), key_of(labels) if key_of is not None else None
+        several = (own,) if uuid is None else (f"{uuid}@{agent_node(labels)}", uuid)
+        return next((one for one in several if one in keys), None)
+
+    # Of several series of one (a copy for each pod) the mean counts.
+    asks = [ask for ask in asks if ask.name in (*_USE, *_MEMORY)]
+    for ask, answer in asked.runner.matrices(asks, window, step, max(len(keys), 1)):
+        cells.put(ask.name, readings_of(ask.name, answer), key)
+    use, memory = (np.fmax.reduce([cells.column(name) for name in names]) for names in (_USE, _MEMORY))
+    seen, ts = ~np.isnan(use) | ~np.isnan(memory), window.start + step * np.arange(1.0, cells.grid.count + 1)
+    return [
+        DeviceSeries(*keys[one], ts[own], step, use[row][own].astype(float), memory[row][own].astype(float))
+        for one, row in sorted(cells.rows.items())
+        if (own := seen[row]).any()
+    ]

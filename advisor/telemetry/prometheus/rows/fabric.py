@@ -19,8 +19,7 @@ from .....agent.model import Role
 from .....agent.sources.pci_topology import configured_role
 from ..client.range_planner import Ask
 from ..client.response import Grid, Labels, SeriesAnswer
-from ..promql.labels import HOST_LABELS, PORT_LABELS, agent_node
-from ..promql.promql import row_range, selector
+from ..promql.promql import HOST_LABELS, PORT_LABELS, agent_node, row_range, selector
 from .gpus import scrape_seconds
 from .series_to_rows import Cells, from_bins
 

@@ -21,7 +21,7 @@ from ... import queries as store
 from ...resolution import concat
 from ..client.response import Labels, SeriesAnswer
 from ..owners.kube import MOST_GPUS, KubeNode
-from ..promql.labels import agent_node
+from ..promql.promql import agent_node
 from .fabric import PortRows
 from .gpus import About, GpuRows
 from .series_to_rows import Matrix

@@ -24,11 +24,9 @@ from ...resolution import concat
 from ..client.range_planner import Ask
 from ..client.response import Floats, Grid, Labels, SeriesAnswer
 from ..owners.kube import Ranges
-from ..owners.owners import label_of
 from ..promql import promql as queries
-from ..promql.labels import CLUSTER_LABELS, agent_node, cluster_of
-from .gpus import About
-from .homes import reporter
+from ..promql.promql import CLUSTER_LABELS, agent_node, cluster_of, label_of
+from .gpus import About, reporter
 
 _FULL = 0.97  # a row that is this full was held from end to end: samples at its edges may be missing
 # The DaemonSets and containers that dcgm-exporter's chart and the GPU operator create (the chart's is "exporter").

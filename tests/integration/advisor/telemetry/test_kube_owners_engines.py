@@ -16,9 +16,9 @@ import pandas as pd
 import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import JobTable, PrometheusServer
 from skuwise.agent.base.slurm_job import SlurmJob
@@ -157,7 +157,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def frame(client: Client) -> Frame:
     reading = ServerReading(client, Cache(None, ""), (), END + 600, team_labels=("team",))
-    return read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
+    return next(read_frames(reading, CATALOG, since_seconds=HOURS * 3600))
 
 
 def named(frame: Frame, name: str) -> pd.DataFrame:

@@ -14,12 +14,12 @@ from skuwise.advisor.core.advice_types import Advice
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.pipeline import AdviseOptions, advise
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
 from skuwise.advisor.telemetry.prometheus.client.response import Grid
 from skuwise.advisor.telemetry.prometheus.promql.promql import exporter_fabric_asks
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading
-from skuwise.advisor.telemetry.prometheus.reader import read_frame as read_server
+from skuwise.advisor.telemetry.prometheus.reader import read_frames as read_server
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.rules.catalog.loader import load_catalog
@@ -51,7 +51,7 @@ def read(url: str, **settings: object) -> tuple[Frame, ServerReading]:
     client = Client(url, PrometheusSettings(), {})
     reading = ServerReading(client, Cache(None, ""), (), NOW + 600, **settings)  # type: ignore[arg-type]
     with contextlib.closing(client):
-        return read_server(reading, CATALOG, since_seconds=DAYS * 86400), reading
+        return next(read_server(reading, CATALOG, since_seconds=DAYS * 86400)), reading
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -212,7 +212,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(series: Iterable[Series], engine: str, folder: Path) -> Advice:
     with ENGINES[engine](folder, series) as url, contextlib.closing(Client(url, PrometheusSettings(), {})) as client:
         reading = ServerReading(client, Cache(None, ""), (), NOW + 600)
-        return judged(read_server(reading, CATALOG, since_seconds=SECONDS))
+        return judged(next(read_server(reading, CATALOG, since_seconds=SECONDS)))
 
 
 def by_gpu(advice: Advice) -> dict[str, tuple[float | None, float | None]]:

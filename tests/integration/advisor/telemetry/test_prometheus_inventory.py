@@ -10,9 +10,9 @@ from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import Verdicts
 from skuwise.advisor.classify.workloads.inventory import Inventory
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.server_metrics.exposition import BUSY as VALUES
@@ -72,7 +72,7 @@ def strange(
     engine, settings = ENGINES[request.param](place, merged(odd())), PrometheusSettings()
     with engine as url, contextlib.closing(Client(url, settings, {})) as client:
         reading = ServerReading(client, Cache(None, ""), (), END + 600)
-        frame = read_frame(reading, CATALOG, since_seconds=HOURS * 3600)
+        frame = next(read_frames(reading, CATALOG, since_seconds=HOURS * 3600))
     shutil.rmtree(place, ignore_errors=True)
     yield frame, judge(frame, rulebook(CATALOG))
 

@@ -9,11 +9,10 @@ import pytest
 from skuwise.advisor.core.cache_folder import cache_folder
 from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Log, Runner, joined
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Cache, Log, Runner, joined
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.rules.catalog.loader import load_catalog
@@ -162,7 +161,8 @@ def test_gpus_that_come_and_go_between_two_queries_are_neither_invented_nor_mixe
     with FakePrometheus(DcgmServer(series=[GPU], by_query=by_query)).running() as fake:
         client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
         now = 1_790_000_000.0 // DAY * DAY
-        frame = read_frame(ServerReading(client, Cache(None, ""), (), now), load_catalog(), since_seconds=2 * DAY)
+        reading = ServerReading(client, Cache(None, ""), (), now)
+        frame = next(read_frames(reading, load_catalog(), since_seconds=2 * DAY))
     rows = frame.gpu.groupby("gpu_uuid")
     assert (rows.get_group(GPU["UUID"])["gpu_util_mean"] == 0.5).all() and len(rows.get_group(GPU["UUID"])) == 48
     # Counted and not measured: there is no row, and the GPU exists all the same. Measured alone it was there.

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
-from skuwise.advisor.telemetry.prometheus.promql.labels import gpu_of
-from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries
+from skuwise.advisor.telemetry.prometheus.promql.promql import GAUGES, DcgmQueries, gpu_of
 from skuwise.advisor.telemetry.prometheus.rows.dcgm import dcgm_rows, fold_instances
 from skuwise.advisor.telemetry.prometheus.rows.fabric import RATE, PortKey, PortRows, exporter_ports, roles_of
 from skuwise.advisor.telemetry.prometheus.rows.gpus import About, GpuRows

@@ -12,9 +12,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.core.frame import Frame
 from skuwise.advisor.core.timestamps import rfc3339
-from skuwise.advisor.telemetry.prometheus.client.cache import Cache
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frame, read_frames
+from skuwise.advisor.telemetry.prometheus.client.range_planner import Cache
+from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.advisor.telemetry.source import PrometheusServer
 from skuwise.advisor.watch.reading import read_recent
@@ -50,7 +50,7 @@ def read(
 ) -> Frame:  # fmt: skip
     client = Client(fake.url, PrometheusSettings(), {}, sleep=lambda _: None)
     reading = ServerReading(client, Cache(cache, fake.url), (), now, max_series=max_series)
-    return read_frame(reading, CATALOG, since_seconds=days * 86400, until=until)
+    return next(read_frames(reading, CATALOG, since_seconds=days * 86400, until=until))
 
 
 def test_a_gpu_in_constant_use_gives_full_rows_with_what_is_exported_and_nan_for_the_rest() -> None:

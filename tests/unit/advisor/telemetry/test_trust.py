@@ -19,7 +19,7 @@ from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
 from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
-from skuwise.advisor.telemetry.prometheus.short_rows import short_asks
+from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
 from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.sqlite.database import Parts
