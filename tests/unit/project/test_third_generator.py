@@ -18,7 +18,6 @@ from skuwise.benchmarks.generators.third.findings import RULES
 from skuwise.benchmarks.generators.third.fleet import Fleet, plan
 from skuwise.benchmarks.generators.third.series import lines
 from skuwise.benchmarks.generators.third.truth import truths_of
-from skuwise.benchmarks.scoring import Answer, balanced_accuracy, recall_by_label
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
 END = 1_789_999_200.0
@@ -127,13 +126,3 @@ def test_a_series_of_the_agent_is_read_back(tmp_path: Path) -> None:
     assert len(frame.gpu) >= fleet.seconds // 3600
     assert 0.5 < frame.gpu["gpu_util_mean"].mean() <= 1
     assert not any(workload.findings.values())
-
-
-def test_balanced_accuracy_counts_labels_alike() -> None:
-    answers = [Answer("compute", "compute", 1.0)] * 8 + [
-        Answer("network", "unknown", 0.0),
-        Answer("network", "network", 1.0),
-    ]
-    assert recall_by_label(answers) == {"compute": 1.0, "network": 0.5}
-    assert balanced_accuracy(answers) == 0.75
-    assert balanced_accuracy([]) == 0.0
