@@ -182,20 +182,6 @@ def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goe
     drive(steps, loader, size=(160, 50), clock=lambda: clock[0])
 
 
-def test_without_live_data_the_newest_rows_are_shown_and_it_says_so() -> None:
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.press("2")
-        await s.shows("n2")
-        await s.press("down", "right", "enter")
-        await s.shows("no live data here: rows of 1.0 h to 2026-08-31 10:00 UTC, 1 min ago")
-        await s.shows("GPU 1 H100-SXM5")
-        await s.press("enter")
-        await s.shows("training, confidence")
-
-    drive(steps, size=(120, 40))
-
-
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 EARLIER_SECONDS = 7200.0
 

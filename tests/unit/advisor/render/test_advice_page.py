@@ -11,7 +11,7 @@ from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.document.sections import note_groups
-from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
+from skuwise.advisor.views.titles import gain_text, rounded_usd
 from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced, way
 
 ACTIONS = (
@@ -112,19 +112,6 @@ def test_the_minimum_is_the_lesser_of_100_dollars_and_a_percent_of_the_spend() -
     assert min_saving(replace(summary, cost_usd=1e6)) == 100.0
     assert min_saving(replace(summary, cost_usd=2000.0)) == pytest.approx(20.0)
     assert min_saving(replace(summary, cost_usd=2000.0), 250.0, float("inf")) == 250.0
-
-
-def test_titles_are_actions_with_source_and_target() -> None:
-    advice = fleet(1, 2)
-    moved = next(r for r in advice.recommendations if r.action == "move-sku")
-    assert "from azure/Standard_ND96isr_H100_v5 to azure/Standard_ND96is_H100_v5" in recommendation_title(moved, advice)
-    released = replace(moved, action="release", target=Configuration(None, None, 0))
-    assert recommendation_title(released, advice).startswith("Release 8 idle H100s held by ")
-    assert titled(moved, advice).endswith("(saves $7,200/month)")
-    other = replace(moved, action="of-another-version")
-    assert "of-another-version" in recommendation_title(other, advice)
-    found = finding_title(advice.findings[0], advice)
-    assert ": " in found and found.endswith("/month)")
 
 
 @pytest.mark.parametrize(

@@ -117,12 +117,6 @@ def test_a_recommendation_is_told_with_every_rejected_way_and_its_finding() -> N
     assert advice.findings[0].id in text and "x H100-SXM5 on azure/Standard_ND96isr_H100_v5" in text
 
 
-def test_a_finding_about_a_bare_node_is_told_without_a_workload() -> None:
-    advice = advice_of(verdicts([node()], [], bare_gpus=[bare("n1", i) for i in range(8)]))
-    text = render_explained(advice, advice.findings[0], None)
-    assert "rule idle," in text and "Workload" not in text
-
-
 def test_outside_text_cannot_reach_the_terminal() -> None:
     odd = workload(
         "odd", kind=KindVerdict("idle", 0.9, (CodedText("said", HOSTILE),)), framework=HOSTILE, node_sku=HOSTILE
@@ -204,17 +198,6 @@ def test_every_number_stands_above_the_select_that_reads_its_series() -> None:
         assert f"FROM gpu_hours WHERE node IN ('n1') AND gpu_uuid IN ('{finding.gpus[0]}', " in query
         assert f"ts > {advice.start!r} AND ts <= {advice.end!r};" in query
     assert any(line.startswith("-- cost_usd = ") and line.endswith("price of their node") for line in lines)
-
-
-def test_a_recommendation_tells_its_own_numbers_and_those_of_its_findings() -> None:
-    advice = replace(advice_of(founding()), source={"kind": "sqlite", "databases": ["a.db", "b.db"]})
-    move = next(r for r in advice.recommendations if r.time_ratio and r.saving_usd_per_month)
-    text = queries_of(advice, move, width=100)
-    assert f"-- time_ratio = {move.time_ratio.p50} ratio\nSELECT ts," in text  # type: ignore[union-attr]
-    assert "-- saving_usd_per_month = " in text and "from the prices of the nodes" in text
-    assert all(f"-- Finding {found}, " in text for found in move.findings)
-    about = next(w for w in advice.workloads if w.id == move.workload)
-    assert all(f"'{gpu}'" in text for gpu in about.gpus)
 
 
 def test_every_feature_of_rules_of_ones_own_has_a_series() -> None:
