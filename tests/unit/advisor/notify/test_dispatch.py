@@ -155,17 +155,6 @@ def kinds(batches: Sequence[Batch]) -> list[list[str]]:
     return [[item.kind for item in one.items] for one in batches]
 
 
-def test_one_message_a_recipient_whatever_it_is_about() -> None:
-    one, two, three = incident(1), incident(2), ended(incident(3))
-    untold = [(event(one), one), (event(two, "reminded"), two), (event(three, "resolved"), three)]
-    batches, waiting = made(untold, SEARCH, HOOK, knows=True)
-    assert [(one.team, one.channel, len(one.items)) for one in batches] == [
-        ("search", "mail", 3),
-        ("search", "webhook", 3),
-    ]
-    assert kinds(batches)[0] == ["opened", "reminded", "resolved"] and not waiting
-
-
 def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
     one = incident(1)
     other = replace(SEARCH, address="b@example.org")

@@ -12,7 +12,7 @@ from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.document.sections import note_groups
 from skuwise.advisor.views.titles import gain_text, rounded_usd
-from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced, way
+from skuwise.tests.support.report_fixtures import fleet, way
 
 ACTIONS = (
     "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
@@ -136,16 +136,6 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
     text = render(advice, "table")
     assert text.index("Findings") < text.index("84 workloads ended")
     assert "run-83 has ended" in render(advice, "table", page=PageOptions(verbose=True))
-
-
-def test_nothing_at_all_and_no_price_are_plain_sentences() -> None:
-    empty = render(nothing(), "table", page=PageOptions(again=AGAIN))
-    assert "No GPU was observed in this window, so there is nothing to recommend." in " ".join(empty.split())
-    assert "No workload was observed in this window." in empty and "Next" not in empty
-    for form in ("table", "markdown"):
-        assert "No waste found" in render(nothing(), form)
-    without = render(unpriced(fleet()), "table")
-    assert "No price is known" in without and "$" not in without and "GPU-hours/month" in without
 
 
 def test_commands_are_whole_and_quoted_as_they_were_given() -> None:

@@ -101,13 +101,6 @@ def test_what_a_surface_leaves_out_it_counts(surface: str) -> None:
     assert said in text and not any(id_[:10] in text for id_ in (SMALL, BLOCKED, GONE))
 
 
-@pytest.mark.parametrize("form", ["markdown", "html"])
-def test_a_whole_page_has_what_lists_leave_out_below_their_reason(form: str) -> None:
-    text = render(surfaces(), form)
-    assert all(id_[:10] in text for id_ in (*SHOWN, SMALL, BLOCKED, GONE))
-    assert text.index(FIX[:10]) < min(text.index(id_[:10]) for id_ in (SMALL, BLOCKED, GONE))
-
-
 def test_what_was_accepted_stays_in_the_list_and_both_sums_until_it_is_done() -> None:
     accepted = decided(surfaces(), {CASH: Decision("accepted", END, "ann"), HOURS: Decision("accepted", END, "ann")})
     chosen = selected(accepted)
