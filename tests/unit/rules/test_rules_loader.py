@@ -124,6 +124,11 @@ def test_a_site_replaces_one_threshold_and_keeps_the_rest(tmp_path):
     assert "in place of 0.001" in rule.thresholds["util_p995_max"].source and rule.text == WASTE["idle-fabric"].text
 
 
+def test_a_rules_folder_that_is_none_is_refused(tmp_path):
+    with pytest.raises(RulesError, match="is not a folder of rules"):
+        load_waste_rules(tmp_path / "none")
+
+
 def test_gaps_are_filled_once_and_nothing_is_evaluated():
     values = {"workload": "{node} {0.__class__} %s", "node": "n1", "hours": 31.5}
     assert fill("{workload} on {node} for {hours} h", values) == "{node} {0.__class__} %s on n1 for 31.5 h"
