@@ -45,7 +45,7 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.tests.support.ledger_builders import one_node_fleet
-from skuwise.tests.support.metrics_fixtures import VLLM
+from skuwise.tests.support.metrics_fixtures import VLLM, PagesAtHand
 from skuwise.tests.support.strategies import check, spoiled
 
 ROOT = Path(__file__).parents[3]
@@ -219,31 +219,14 @@ def _page(text: str) -> Callable[[Path], bytes]:
     return _text(f"HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\n\r\n{text}")
 
 
-class _Pages:
-    """A reader of pages that has one at hand."""
-
-    def __init__(self) -> None:
-        self.page: FetchedPage | None = None
-
-    def start(self, targets: object) -> None: ...
-
-    def latest(self, url: str) -> FetchedPage | None:
-        return self.page
-
-    def wait(self, urls: object, timeout_seconds: float) -> bool:
-        return True
-
-    def close(self) -> None: ...
-
-
 def _read_page(folder: Path, data: bytes) -> object:
-    pages = _Pages()
-    source = serving.ServingSource(reader=pages, endpoints=("http://127.0.0.1:8000/metrics",))
+    pages, url = PagesAtHand(), "http://127.0.0.1:8000/metrics"
+    source = serving.ServingSource(reader=pages, endpoints=(url,))
     found: list[object] = []
     for number, body in enumerate((_page(_ENGINE)(folder), data)):
         at = Instant(T0 + 10.0 * number, 10.0 * number)
         answer = http_fetch._answer(iter([body]), serving.WANTED, 1 << 20)
-        pages.page = FetchedPage(number + 1, at, tuple(answer))
+        pages.pages[url] = FetchedPage(number + 1, at, tuple(answer))
         source.probe()
         found += source.read(at).serving
     return found
