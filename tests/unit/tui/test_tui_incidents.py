@@ -49,7 +49,7 @@ def test_open_incidents_are_listed_with_the_evidence_of_the_chosen_one(store: In
         await s.shows("unknown: no price for these GPUs")
         await s.press("down")
         await s.shows("skuwise job dear SOURCE")
-        for text in ("engine 0.0004 ratio", "last work", "at list price, 2026-09-19 (azure.com)", "severity medium"):
+        for text in ("power 106 W", "last work", "at list price, 2026-09-19 (azure.com)", "severity medium"):
             assert text in s.screen, text
         assert "\x1b[2J" not in s.screen and "\u202e" not in s.screen and "[red]x[/red]" in s.screen
         await s.press("enter")
