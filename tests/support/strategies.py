@@ -45,7 +45,7 @@ def spoiled(data: bytes, words: Sequence[bytes] = ()) -> st.SearchStrategy[bytes
         st.tuples(st.binary(max_size=16), st.sampled_from((0, 1, 16, 1000, MOST))),
     ))  # fmt: skip
 
-    def applied(changes: list[tuple[float, tuple[bytes, int | None]]]) -> bytes:
+    def applied(changes: Sequence[tuple[float, tuple[bytes, int | None]]]) -> bytes:
         found = data
         for at, (text, over) in changes:
             found = _changed(found, at, text, over)
