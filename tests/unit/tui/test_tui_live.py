@@ -193,8 +193,9 @@ def earlier() -> Look:
     return Look(FINDINGS_WINDOW, advice, advice, loaded.health, NOW - EARLIER_SECONDS)
 
 
-def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
+def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_is_decided_on_it() -> None:
     gate = Event()
+    loader = HandLoader(gate=gate, earlier=earlier())
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
@@ -203,6 +204,12 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
         assert s.app.state.loaded is None
         await s.press(KEY["workloads"])
         await s.shows("1 of 1 workloads")
+        await s.press(KEY["recommendations"])
+        await s.shows("Before and after")
+        await s.press("a")
+        await s.until(lambda: any("decide when the source" in one.message for one in s.app._notifications))
+        assert len(s.app.screen_stack) == 1
+        await s.press(KEY["workloads"])
         gate.set()
         await s.ready()
         await s.shows("2 of 2 workloads")
@@ -211,26 +218,7 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
         await s.shows("Waste over time, 14d, by rule")
         assert s.app.state.earlier is None
 
-    drive(steps, HandLoader(gate=gate, earlier=earlier()), size=(160, 50))
-
-
-def test_nothing_is_decided_on_what_an_earlier_run_saw() -> None:
-    gate = Event()
-    loader = HandLoader(gate=gate, earlier=earlier())
-
-    async def steps(s: Session) -> None:
-        await s.shows("idle-fabric")
-        await s.press(KEY["recommendations"])
-        await s.shows("Before and after")
-        await s.press("a")
-        await s.until(lambda: any("decide when the source" in one.message for one in s.app._notifications))
-        assert len(s.app.screen_stack) == 1
-        gate.set()
-        await s.ready()
-        await s.press("a")
-        await s.until(lambda: len(s.app.screen_stack) == 2)
-
-    drive(steps, loader, size=(120, 40))
+    drive(steps, loader, size=(160, 50))
     assert loader.decided == []
 
 

@@ -69,15 +69,10 @@ def test_a_week_of_15_hours_is_not_judged_and_states_no_zero(form: str) -> None:
     read = json.loads(render(a, "json"))
     validate(read, "advice")
     assert read["summary"]["wasted_usd"] is None and read["summary"]["judged_gpu_count"] == 0
-
-
-def test_a_mail_of_15_hours_says_so_from_its_subject_on() -> None:
-    subject, text, html = mailed(advised(short()))
+    subject, *bodies = mailed(a)
     assert "15 of 168 h observed" in subject
-    for told in (text, html):
-        assert "Wasted" in told and "not judged" in told
-        assert "Idleness was not judged on any of the 8 GPUs" in told
-        assert not [zero for zero in ZEROS if zero in told]
+    for told in bodies:
+        assert "Idleness was not judged on any of the 8 GPUs" in told and not [zero for zero in ZEROS if zero in told]
 
 
 def test_where_all_was_judged_the_words_are_plain() -> None:
