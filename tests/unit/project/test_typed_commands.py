@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from skuwise.__main__ import COMMANDS, main
-from skuwise.tests.support.reference.parsers import every_parser
+from skuwise.tests.support.command_parsers import every_parser
 
 EVERY = {" ".join(one.words): one for one in every_parser(COMMANDS)}
 
