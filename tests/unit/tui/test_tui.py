@@ -14,6 +14,7 @@ from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.color_scale import UNOBSERVED
 from skuwise.tui.commands import has_colours
 from skuwise.tui.data.loaders import SourceLoader
+from skuwise.tui.screens.workload import WorkloadPage
 from skuwise.tui.widgets.columns import GAP, MARK_ROOM, Column, lay_out
 from textual.widgets import Input
 
@@ -46,6 +47,10 @@ def test_reading_can_be_stopped_and_begun_again() -> None:
         assert loader.windows == ["14d", "14d"]
 
     drive(steps, loader)
+
+
+def test_a_deep_link_opens_its_workload() -> None:
+    drive(lambda s: s.until(lambda: isinstance(s.app.screen, WorkloadPage)), workload="chat")
 
 
 def test_a_deep_link_to_nothing_says_so() -> None:
