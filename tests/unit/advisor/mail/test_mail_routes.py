@@ -86,6 +86,7 @@ def team(body: str) -> str:
         ('administrators = ["ops@example.org", "OPS@example.org"]', "administrators names an address twice"),
         ('administrators = ["ops@example.org\\nBcc: all@example.org"]', "no mail address"),
         ("teams = 3", "teams is not a table"),
+        ("teems = 3", "teems is no key of a routes file. Did you mean teams"),
         (team("namspace = ['x']"), "teams.a.namspace is no key of a team. Did you mean namespace"),
         (team(""), "teams.a matches nothing"),
         (team("namespace = ['']"), "teams.a.namespace holds a value that is not text"),
