@@ -82,7 +82,7 @@ power-model: setup ## fit power caps and clocks anew on benchmarks/fit/power_cap
 	$(BIN)/python -m skuwise.benchmarks.fit.power_model
 
 golden: setup ## write the golden files of the tests anew: look at the difference before committing
-	RENEW_GOLDEN=1 $(BIN)/python -m pytest tests/unit/advisor/render/test_render_formats.py \
+	RENEW_GOLDEN=1 $(BIN)/python -m pytest -k "as_it_did or as_it_was or of_the_code" tests/unit/advisor \
 		tests/integration/project/test_reference_pages.py tests/integration/tui/test_tui_screens.py
 
 picture: setup ## draw the pictures of the documentation anew

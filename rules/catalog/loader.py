@@ -60,10 +60,6 @@ class Catalog:
         """Every node with this GPU (a catalog name), and with this many of them where given."""
         return tuple(n for n in self.nodes.values() if n.gpu == gpu and (gpu_count is None or n.gpu_count == gpu_count))
 
-    def candidates(self, provider: str, region: str) -> tuple[NodeSku, ...]:
-        """Nodes of one provider that have a list price in one region: what a team could rent there instead."""
-        return tuple(n for n in self.nodes.values() if n.provider == provider and self.price(n, region) is not None)
-
     def price(self, node: NodeSku | str, region: str | None) -> Price | None:
         """The list price in exactly this region, or one that holds in all; None: unknown, never a neighbour's."""
         sku = self.nodes.get(node) if isinstance(node, str) else node

@@ -13,3 +13,8 @@ def renewed(path: Path, text: str) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode())
     return path.read_bytes().decode()
+
+
+def golden(name: str, text: str) -> str:
+    """What ``tests/golden/NAME`` says, to be compared with `text`."""
+    return renewed(FOLDER / name, text)

@@ -1,21 +1,35 @@
-"""What tests of the incidents share: sightings made by hand, and a watch that runs passes without a disk."""
+"""What tests of the incidents share: sightings and incidents made by hand, and a watch that runs without a disk."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from skuwise.advisor.core.advice_types import Evidence, Severity
 from skuwise.advisor.core.coded_text import coded
-from skuwise.advisor.core.incident_types import Incident, IncidentEvent, IncidentKind, Sighting, Subject, WatchPass
+from skuwise.advisor.core.incident_types import (
+    EventKind,
+    Incident,
+    IncidentEvent,
+    IncidentKind,
+    Sighting,
+    Subject,
+    WatchPass,
+)
 from skuwise.advisor.core.verdict_types import Owner
 from skuwise.advisor.incidents.settings import WatchSettings
+from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.incidents.transitions import Advance, advance
 
 NOW = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+MORNING = NOW + 6 * HOUR
 GPUS = 8.0
 RATE = 3.0  # USD per GPU-hour
-# Markup of two kinds, an escape that clears the screen, a new line, text that runs backwards.
-HOSTILE = "[red]x[/red] [@click=app.quit]y[/] \x1b[2J\r\nBcc: a \u202egnp.exe"
+# Markup of a terminal, Slack, HTML and Go templates, escapes, new lines, text that runs backwards, what is no text.
+HOSTILE = (
+    "[red]x[/red] [@click=app.quit]y[/] \x1b[2J\r\nBcc: a <!channel> <b>&amp;</b>```*{{ .X }}\x00\ud800=?utf-8?q?x?= "
+    "\u202egnp.exe"
+)
 
 
 def sighting(
@@ -34,11 +48,61 @@ def sighting(
     return Sighting(
         f"{kind}:{key}", kind, code, severity, subject, since, since - MINUTE, own, gpus * RATE if priced else None,
         own * RATE if priced else None, "at list price, 2026-09-19 (azure.com)" if priced else None,
-        (Evidence("engine", 0.0004, 0.015, "ratio"), Evidence("power_watts", 106.0, None, "W")),
+        (
+            Evidence("longest_rest", (until - since) / HOUR, 2.0, "h"),
+            Evidence("sm_activity_max", 0.001, 0.015, "ratio"), Evidence("power", 106.0, None, "W"),
+            Evidence("memory_held", 62.0, None, "GB"),
+        ),
         coded("held-idle", "{gpus:.0f} H100s held by {name} were not used for {hours:.1f} h", gpus=gpus, name=name,
               hours=(until - since) / HOUR),
         coded("release-gpus", "Stop {name} or cancel its job", name=name),
     )  # fmt: skip
+
+
+def incident(
+    number: int = 1, *, cost: float | None = 51.24, hours: float = 2.1, opened_at: float = MORNING,
+    node: str = "gpu-009", workload: bool = True, name: str = "train-llm", user: str | None = "alice",
+    namespace: str | None = None, team: str | None = None, **about: Any,
+) -> Incident:  # fmt: skip
+    """One incident of a job, or of a node, after `hours`, open since `opened_at`."""
+    since, id_ = opened_at - hours * HOUR, f"w-{number:06d}"
+    key = f"workload:{id_}" if workload else f"node:{node}"
+    seen = sighting(name if workload else node, since=since, until=opened_at, nodes=(node,), key=key, **about)
+    own: dict[str, Any] = {
+        "workload_id": id_,
+        "job_id": f"{4710 + number}",
+        "owner": Owner(team, user, None, namespace),
+    }
+    if not workload:
+        own = {"holder": None, "scheduler": None, "job_id": None, "owner": Owner()}
+    rate, price = (None, None) if cost is None else (cost / hours, seen.price_source)
+    seen = replace(
+        seen, subject=replace(seen.subject, **own), usd_per_hour=rate, cost_usd=cost, price_source=price,
+    )  # fmt: skip
+    return Incident(
+        f"i-{number:08x}", seen, "open", opened_at, since, opened_at, opened_at, seen.gpu_hours, cost
+    )  # fmt: skip
+
+
+def ended(one: Incident, at: float = MORNING + HOUR) -> Incident:
+    """The same after its end."""
+    return replace(one, state="resolved", resolved_at=at, resolution="works-again", updated_at=at, last_seen_at=at)
+
+
+def event(one: Incident, kind: EventKind = "opened", number: int | None = None, at: float = MORNING) -> IncidentEvent:
+    """An event of it; `number` None: 0, 1 or -1 by its kind."""
+    return IncidentEvent(
+        one.id, kind, {"opened": 0, "reminded": 1, "resolved": -1}[kind] if number is None else number, at
+    )
+
+
+class FilledStore(IncidentStore):
+    """The file of incidents, with a test's way to write into it."""
+
+    def add(self, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
+        """An incident as it is now, with new events of it."""
+        self.commit(Advance((one,), tuple(event(one, kind, at=at) for kind in kinds)))
+        return one
 
 
 @dataclass

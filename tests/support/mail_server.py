@@ -93,14 +93,14 @@ class _Server(SMTP):
         await super().smtp_DATA(arg)
 
 
+@dataclass
 class MailServer:
     """A server that runs. `received`: what it accepted, in order."""
 
-    def __init__(self, port: int, behaviour: Behaviour, received: list[Received], ca_file: Path) -> None:
-        self.port = port
-        self.behaviour = behaviour
-        self.received = received
-        self.ca_file = ca_file
+    port: int
+    behaviour: Behaviour
+    received: list[Received]
+    ca_file: Path
 
 
 @contextmanager

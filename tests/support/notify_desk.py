@@ -18,7 +18,7 @@ from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.notify.desk import Desk
 from skuwise.agent.model import Instant
 
-from .incident_fixtures import NOW
+from .incident_builders import MORNING
 from .stored_rows import rows
 
 A, B, OPS = "a@example.org", "b@example.org", "ops@example.org"
@@ -59,7 +59,7 @@ class Bench:
     """What a test works with. `at`: the clock, Unix seconds; `lines`: what was printed."""
 
     def __init__(self, folder: Path, **watch: Any) -> None:
-        self.folder, self.at, self.lines = folder, NOW, []
+        self.folder, self.at, self.lines = folder, MORNING, []
         self.outbox = Outbox(folder / "outbox.db")
         self.carrier = FakeCarrier()
         self.report = ReportSettings(sender=Address("GPU watch", addr_spec="gpus@example.org"), mails_per_minute=600)
@@ -74,7 +74,7 @@ class Bench:
         return Desk(self.routes, self.report, WatchSettings(**self.watch), self.outbox, clocks, self.lines.append)
 
     def now(self) -> Instant:
-        return Instant(self.at, self.at - NOW + 1000.0)
+        return Instant(self.at, self.at - MORNING + 1000.0)
 
     def sleep(self, seconds: float) -> None:
         self.at += seconds

@@ -1,8 +1,9 @@
 """The rulebook that ships, read once for all tests, with what a test changes of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 from skuwise.advisor.advise import load_rulebook
 from skuwise.advisor.rulebook import Rulebook
@@ -25,3 +26,11 @@ def rulebook(
     shipped = _shipped()
     own = TeamPrices(tuple(prices), tuple(power))
     return replace(shipped, catalog=catalog or shipped.catalog, own=own, **changes)  # type: ignore[arg-type]
+
+
+def rules_folder(root: Path, files: Mapping[str, str]) -> Path:
+    """The folder of a site's own rules with these files in it."""
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text, encoding="utf-8")
+    return root

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hypothesis import strategies as st
@@ -22,57 +22,34 @@ TEXTS = (
 NESTS = ((b"[", b"]"), (b"{", b"}"), (b'{"a":', b"}"), (b"- ", b""), (b'"', b'"'))
 _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 
-Change = Callable[[bytes], bytes]
-_place = st.floats(0.0, 1.0)
 
-
-def _flip(at: float, bit: int) -> Change:
-    def change(data: bytes) -> bytes:
-        place = int(at * max(len(data) - 1, 0))
-        return data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :] if data else b"\x01"
-
-    return change
-
-
-def _put(at: float, text: bytes, over: int) -> Change:
-    def change(data: bytes) -> bytes:
-        place = int(at * len(data))
+def _changed(data: bytes, at: float, text: bytes, over: int | None) -> bytes:
+    """`text` in place of `over` bytes at a share of the data, or of the next number after it (`over` None)."""
+    place = int(at * len(data))
+    if over is not None:
         return data[:place] + text + data[place + over :]
-
-    return change
-
-
-def _number(at: float, text: bytes) -> Change:
-    def change(data: bytes) -> bytes:
-        found = _NUMBER.search(data, int(at * len(data))) or _NUMBER.search(data)
-        return data[: found.start()] + text + data[found.end() :] if found else data + text
-
-    return change
+    found = _NUMBER.search(data, place) or _NUMBER.search(data)
+    return data[: found.start()] + text + data[found.end() :] if found else data + text
 
 
-def _nest(at: float, ends: tuple[bytes, bytes], depth: int, closed: bool) -> Change:
-    return _put(at, ends[0] * depth + ends[1] * (depth if closed else 0), 0)
-
-
-def _cut(at: float, tail: bool) -> Change:
-    return lambda data: data[int(at * len(data)) :] if tail else data[: int(at * len(data))]
+def _nested(ends: tuple[bytes, bytes], depth: int, closed: bool) -> bytes:
+    return ends[0] * depth + ends[1] * (depth if closed else 0)
 
 
 def spoiled(data: bytes, words: Sequence[bytes] = ()) -> st.SearchStrategy[bytes]:
     """`data` after one to four changes. `words`: what means something in this format."""
-    change = st.one_of(
-        st.builds(_number, _place, st.sampled_from(NUMBERS)),
-        st.builds(_put, _place, st.sampled_from((*words, *TEXTS)), st.just(0)),
-        st.builds(_put, _place, st.binary(max_size=16), st.sampled_from((0, 1, 16, 1000))),
-        st.builds(_flip, _place, st.integers(0, 7)),
-        st.builds(_cut, _place, st.booleans()),
-        st.builds(_nest, _place, st.sampled_from(NESTS), st.sampled_from((3, 200, 5000)), st.booleans()),
-    )
+    nested = st.builds(_nested, st.sampled_from(NESTS), st.sampled_from((3, 200, 5000)), st.booleans())
+    change = st.tuples(st.floats(0.0, 1.0), st.one_of(
+        st.tuples(st.sampled_from(NUMBERS), st.none()),
+        st.tuples(st.sampled_from((*words, *TEXTS)) | nested, st.just(0)),
+        st.tuples(st.binary(max_size=16), st.sampled_from((0, 1, 16, 1000, MOST))),
+    ))  # fmt: skip
 
-    def applied(changes: list[Change]) -> bytes:
+    def applied(changes: Sequence[tuple[float, tuple[bytes, int | None]]]) -> bytes:
         found = data
-        for one in changes:
-            found = one(found)[:MOST] if len(data) < MOST else one(found)
+        for at, (text, over) in changes:
+            found = _changed(found, at, text, over)
+            found = found[:MOST] if len(data) < MOST else found
         return found
 
     return st.lists(change, min_size=1, max_size=4).map(applied)

@@ -122,7 +122,7 @@ def _tiles(item: Item) -> tuple[Tile, ...]:
     if subject.gpu_count <= 0:
         return (lasted, Tile("Where", where_words(subject) or short(subject.name)))
     cost = amount_words(one) if one.cost_usd is not None else "unknown"
-    source = _price(one).strip(" ()") if one.cost_usd is not None else "no price for this node"
+    source = _price(one).removeprefix(" (").removesuffix(")") if one.cost_usd is not None else "no price for this node"
     suffix = "" if item.ended else " so far"
     return (
         lasted, Tile("GPUs", gpus_words(subject), where_words(subject)),

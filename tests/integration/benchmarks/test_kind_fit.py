@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from skuwise.advisor.classify.kinds.shapes import PROBE, Shape
 from skuwise.advisor.classify.kinds.shapes import SHAPES as SHIPPED
+from skuwise.advisor.classify.kinds.shapes import Shape
 from skuwise.benchmarks.fit import train_kinds as trainer
 from skuwise.benchmarks.fit.bounded_fit import EXPECTED, MOST, bounded_fit, declared
-from skuwise.benchmarks.fit.kind_examples import Example
 from skuwise.rules.policy.labels import WORKING_KINDS as KINDS
 
 T, F, O, B, I = range(5)  # noqa: E741
@@ -58,15 +55,6 @@ def test_what_examples_do_not_show_says_what_was_declared() -> None:
     assert weights[T, 2] == weights[O, 2] == weights[F, 2] == 0.0
 
 
-def test_shuffled_labels_leave_a_shape_little_to_say() -> None:
-    x, y = _examples()
-    lost = np.random.default_rng(4).permutation(y)
-    taught, untaught = (
-        bounded_fit(x[:, :1], k, np.full(len(y), 5.0), SHAPES[:1], KINDS, centre=CENTRE[:, :1])[0] for k in (y, lost)
-    )
-    assert untaught[T, 0] - untaught[O, 0] < 0.3 < taught[T, 0] - taught[O, 0]
-
-
 def test_every_owner_weighs_the_same_and_the_sample_does_not_set_the_prior() -> None:
     """One owner of many services beside many of one training each: what nothing tells apart comes out as the site's."""
     x = np.zeros((90, len(SHIPPED)))
@@ -75,19 +63,3 @@ def test_every_owner_weighs_the_same_and_the_sample_does_not_set_the_prior() -> 
     found = trainer.fit_real(x, y, owners, declared(SHIPPED, KINDS))
     said = trainer.softmax(found.intercepts[None, :])[0]
     assert said[T] / said[O] == pytest.approx(trainer.SITE["training"] / trainer.SITE["online-inference"], rel=0.2)
-
-
-def test_what_stood_idle_teaches_no_likeness() -> None:
-    assert trainer.works("training", {"idle_share": 0.0})
-    assert not trainer.works("interactive", {"idle_share": 1.0})
-    assert not trainer.works("idle", {})
-
-
-def test_simulated_work_is_kept_and_read_again(tmp_path: Path) -> None:
-    made = [Example(f"varied/{n}", "60 s", KINDS[n % 5], "compute", {**PROBE, "idle_share": 0.0}) for n in range(20)]
-    found = trainer.fit_simulated(made)
-    trainer.write_simulated(found, tmp_path / "simulated.csv")
-    assert trainer.read_simulated(tmp_path / "simulated.csv") == pytest.approx(found.shapes, abs=1e-3)
-    (tmp_path / "other.csv").write_text("shape," + ",".join(KINDS) + "\nround,0,0,0,0,0\n")
-    with pytest.raises(ValueError, match="other shapes"):
-        trainer.read_simulated(tmp_path / "other.csv")

@@ -140,14 +140,6 @@ def test_an_environment_that_works_is_back_when_its_renewal_fails(bare: Bare) ->
     assert not (bare.checkout / ".venv-tool/kept").exists()
 
 
-def test_one_that_is_up_to_date_is_left_as_it_is(bare: Bare) -> None:
-    assert bare.has_python().sets_up().returncode == 0
-    (bare.checkout / ".venv-tool/kept").touch()
-    done = bare.sets_up()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert (bare.checkout / ".venv-tool/kept").exists()
-
-
 def test_a_run_that_was_killed_leaves_what_was_there_before(bare: Bare) -> None:
     assert bare.has_python().sets_up().returncode == 0
     place = bare.checkout / ".venv-tool"

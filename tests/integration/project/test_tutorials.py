@@ -194,16 +194,3 @@ def test_the_tutorial_on_one_node_works_as_shown(tmp_path: Path) -> None:
     assert "30 h" in advised and "possible" in advised
     sampled = next(one.output for one in done if one.block.title.startswith("python3"))
     assert sampled.count("(") == 2, sampled
-
-
-def test_a_block_that_fails_is_found(tmp_path: Path) -> None:
-    environ = environment(tmp_path, os.environ)
-    good, bad = run([Block("export A=1\n"), Block('test "$A" = 2\n')], tmp_path, environ)
-    assert (good.status, bad.status) == (0, 1)
-
-
-def test_without_a_server_the_tutorial_ends_with_a_sentence(tmp_path: Path) -> None:
-    environ = environment(tmp_path, {**os.environ, "PROM": "http://127.0.0.1:9"})
-    (done,) = run([Block('skuwise doctor --prometheus "$PROM"')], tmp_path, environ)
-    assert done.status in (1, 2, 3)
-    assert "Traceback" not in done.output and "127.0.0.1:9" in done.output

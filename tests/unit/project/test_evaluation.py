@@ -38,19 +38,6 @@ def test_errors_that_matter_are_rates_of_what_they_can_happen_to() -> None:
     assert list(rates.values()) == [(8, 9), (1, 9), (1, 1), (0, 1), (0, 1), (1, 1)]
 
 
-def test_the_summary_has_owners_sizes_and_the_baseline_beside_it() -> None:
-    lines = list(report.summary("some", ANSWERS))
-    rows = {" ".join(line.split()[:-5]): line.split()[-5:] for line in lines[3:7]}
-    assert lines[0] == "\n== some: 12 series of 3 owners"
-    assert lines[2].split() == ["all", "12", "75.0%", "8.3%", "16.7%", "75.0%"]
-    assert rows["all, owners weighted equally"] == ["3", "50.0%", "16.7%", "33.3%", "75.0%"]
-    assert rows["several GPUs"] == ["3", "66.7%", "0.0%", "33.3%", "33.3%"]
-
-
-def test_the_most_confident_mistakes_come_first_and_abstentions_last() -> None:
-    assert [line.split(": ", 1)[1] for line in report.mistakes(ANSWERS)] == ["b run.csv", "b pod.csv", "c rest.csv"]
-
-
 def test_each_owner_is_judged_by_what_was_fitted_on_the_others(tmp_path: Path) -> None:
     rows = [
         Row(f"{owner}-{n}.csv", "whole", "real", owner, "", "MIT", kind, (kind,), {"engine_active": use, "gpus": 1.0})

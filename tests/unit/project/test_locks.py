@@ -81,3 +81,9 @@ def test_wheels_of_other_platforms_and_pythons_are_accepted() -> None:
     """A compiled package has a file for each of several Pythons and architectures, and the source."""
     for name in ("psutil", "pyyaml", "grpcio"):
         assert len(lock("agent")[name].sha256) >= 8, name
+
+
+def test_no_lock_is_installed_without_its_hashes() -> None:
+    script = (ROOT / "deploy/setup/install.sh").read_text()
+    assert 'HASHED="--require-hashes --only-binary=:all:"' in script
+    assert script.count("$HASHED -r ") == script.count(" -r ") - script.count("read -r ") == 2

@@ -26,7 +26,7 @@ from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.page_url import PageError
 from skuwise.agent.config import load_config
-from skuwise.agent.jobs import kubernetes_files, processes
+from skuwise.agent.jobs import kubernetes_files
 from skuwise.agent.jobs.cgroups import origin_of
 from skuwise.agent.jobs.hostlist import expand
 from skuwise.agent.jobs.podresources import WireError, decode_pods
@@ -35,9 +35,7 @@ from skuwise.agent.jobs.slurm_job import parse_job_file
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.settings import parse_zone
 from skuwise.agent.slurm_jobs.table_file import read_job_table
-from skuwise.agent.sources import dcgm, serving
-from skuwise.agent.sources.host import HostSource
-from skuwise.agent.sources.infiniband import InfinibandSource
+from skuwise.agent.sources import serving
 from skuwise.agent.sources.pages import FetchedPage, PageReader, parse_page
 from skuwise.agent.store.rollups import RollupJob
 from skuwise.agent.store.writer import Writer
@@ -45,12 +43,9 @@ from skuwise.rules.base.errors import SkuwiseError
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.price_files import load_prices
 from skuwise.rules.policy.custom import load_custom_rules
-from skuwise.rules.policy.teams import load_teams
-from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
 from skuwise.tests.support.ledger_builders import one_node_fleet
 from skuwise.tests.support.metrics_fixtures import VLLM
 from skuwise.tests.support.strategies import check, spoiled
-from skuwise.tests.support.sysfs_trees import dgx_like
 
 ROOT = Path(__file__).parents[3]
 HOUR = 3600.0
@@ -216,39 +211,6 @@ def _read_pods(folder: Path, data: bytes) -> object:
     return json.loads(said.getvalue())
 
 
-def _read_host(name: str) -> Callable[[Path, bytes], object]:
-    def read(folder: Path, data: bytes) -> object:
-        _written(folder, "proc/stat", b"cpu  100 2 300 4000 50 6 7 8 0 0\n")
-        (folder / "sys/block/sda/device").mkdir(parents=True, exist_ok=True)
-        _written(folder, name, data)
-        source = HostSource(folder / "proc", folder / "sys", 10.0)
-        source.probe()
-        seen = [source.read(Instant(T0 + n, float(n))).host for n in range(2)]
-        source.close()
-        return seen
-
-    return read
-
-
-def _read_fabric(name: str) -> Callable[[Path, bytes], object]:
-    def read(folder: Path, data: bytes) -> object:
-        root = folder / "infiniband"
-        if not root.exists():
-            dgx_like(root)
-        device = sorted((root / "class/infiniband").iterdir())[0].name
-        file = root / "class/infiniband" / device / "ports/1" / name
-        before = file.read_bytes()
-        file.write_bytes(data)
-        source = InfinibandSource(root, list, 10.0, {})
-        source.probe()
-        seen = [source.read(Instant(T0 + n, float(n))).fabric for n in range(2)]
-        source.close()
-        file.write_bytes(before)
-        return seen
-
-    return read
-
-
 class _Pages(PageReader):
     """A reader of pages that has one at hand."""
 
@@ -276,21 +238,12 @@ def _read_page(honest: str, wanted: Collection[str], make: Callable[[_Pages], An
     return read
 
 
-def _dcgm_source(pages: _Pages) -> dcgm.DcgmSource:
-    return dcgm.DcgmSource(lambda: [dcgm.UnreadGpu("GPU-1", "GPU-1")], pages, _URL, 30.0)
-
-
 def _engine_source(pages: _Pages) -> serving.ServingSource:
     return serving.ServingSource(pages, (_URL,))
 
 
 _URL = "http://127.0.0.1:8000/metrics"
 _ENGINE = VLLM.format(running=3, preemptions=1, prompt=900, generated=800, first=7, first_sum=0.5)
-_DCGM = """# TYPE DCGM_FI_PROF_SM_ACTIVE gauge
-DCGM_FI_PROF_SM_ACTIVE{gpu="0",UUID="GPU-1",modelName="NVIDIA H100",Hostname="h",pod="p \\"q\\""} 0.5
-DCGM_FI_PROF_DRAM_ACTIVE{gpu="0",UUID="GPU-1",Hostname="h"} 0.75 1790000000000
-DCGM_FI_PROF_NVLINK_TX_BYTES{gpu="0",UUID="GPU-1",Hostname="h"} 1.5e+09
-"""
 _SLURM = """ClusterName=lab
 TaskPlugin=task/cgroup
 GresTypes=gpu
@@ -331,7 +284,6 @@ RegionId,ServiceName,SkuPriceDetails,ConsumedQuantity,ConsumedUnit
 Virtual Machines,"{""InstanceType"": ""Standard_ND96isr_H100_v5""}",24,Hours
 """
 _JOB = "version=2\njob_id=22\ngpus=0,2-3\nstart=1790000000\nuid=1000\nuser=ann\nname=a b\nnode=gpu01\ncomplete=1\n"
-_STAT = b"4711 (a) b) S 1 4711 4711 0 -1 4194304 100 0 0 0 10 5 0 0 20 0 1 0 123456 1000000 200 18446744073709551615\n"
 _YAML = (b"&a [*a, *a]", b"<<: *a", b"!!python/object/apply:os.system [ls]", b"--- ", b"{a: {b: [1, [2]]}}", b".nan",
          b"2026-13-45", b"{__class__}", b"{cpu!r:>9999999999}")  # fmt: skip
 _SACCT = (b"22_[1-10%2]", b"gpu[1-999999999]", b"a[1-2][1-2][1-2][1-2][1-2]", b"99999999999", b"mem=1e999G", b"Unknown",
@@ -351,23 +303,12 @@ READERS = (
     Reader("job file", _text(_JOB), lambda _, d: parse_job_file(d, "22"), (b"gpus=0-9999", b"complete=1\n")),
     Reader("host list", _text("gpu[01-04,07],login1,a[1-2]b[3-4]"), lambda _, d: expand(d.decode("utf-8", "replace")),
            (b"[1-2]", b"n[1-65536]", b"n[9-1]"), texts=False),
-    Reader("proc stat", lambda _: _STAT, lambda _, d: processes.parse_stat(d), texts=False),
     Reader("cgroup", _text("0::/system.slice/slurmstepd.scope/job_22/step_0/user/task_0\n"),
            lambda _, d: origin_of(d.decode("ascii", "replace")), (b"kubepods-burstable-pod1b8a_1.slice",), texts=False),
-    Reader("cpu", _text("cpu  100 2 300 4000 50 6 7 8 0 0\n"), _read_host("proc/stat")),
-    Reader("meminfo", _text("MemTotal: 1056432 kB\nMemAvailable: 756432 kB\n"), _read_host("proc/meminfo")),
-    Reader("diskstats", _text("   8 0 sda 100 0 2000 5 60 0 7000 8 0 9 10\n"), _read_host("proc/diskstats")),
-    Reader("port counter", _text("123456\n"), _read_fabric("counters/port_xmit_data")),
-    Reader("port state", _text("4: ACTIVE\n"), _read_fabric("state")),
-    Reader("dcgm page", _text(_DCGM), _read_page(_DCGM, dcgm.WANTED, _dcgm_source),
-           (b'{a="x"} 1', b" NaN", b" 9223372036854775794"), (PageError,)),
     Reader("engine page", _text(_ENGINE), _read_page(_ENGINE, serving.WANTED, _engine_source),
            (b'le="+Inf"', b" 1e999", b"# TYPE x counter"), (PageError,)),
     Reader("prices", _text(_PRICES), _of_file("p.yaml", _read_prices), _YAML),
-    Reader("team", _text("namespace: [search]\n"), _of_site("teams/search/team.yaml", load_teams), _YAML),
     Reader("custom rule", _text(_CUSTOM), _of_site("custom/slow-input.yaml", load_custom_rules), _YAML),
-    Reader("waste rule", _from("rules/waste/idle.yaml"), _of_site("waste/idle.yaml", load_waste_rules), _YAML),
-    Reader("thresholds", _from("rules/kinds.yaml"), _of_site("kinds.yaml", load_kind_thresholds), _YAML),
     Reader("routes", _text(_ROUTES), _of_file("routes.toml", load_routes), (b"a.b.c = 1", b'"""', b"= [")),
     Reader("settings", _text(_SETTINGS), _of_file("skuwise.toml", lambda p: load_config({"config": p}, {})),
            (b"x = nan", b"interval = inf", b"max_size = '1e999GB'", b"listen = 1", b"= 07:32:00")),

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
@@ -18,7 +16,6 @@ from skuwise.benchmarks.generators.third.findings import RULES
 from skuwise.benchmarks.generators.third.fleet import Fleet, plan
 from skuwise.benchmarks.generators.third.series import lines
 from skuwise.benchmarks.generators.third.truth import truths_of
-from skuwise.benchmarks.scoring import Answer, balanced_accuracy, recall_by_label
 from skuwise.rules.policy.labels import BottleneckLabel, KindLabel
 
 END = 1_789_999_200.0
@@ -44,11 +41,6 @@ def few(seed: int) -> Fleet:
 @pytest.fixture(scope="module")
 def observed() -> Observed:
     return observe(few(1007))
-
-
-@pytest.fixture(scope="module")
-def exported(observed: Observed) -> list[dict[str, object]]:
-    return [json.loads(line) for line in lines(observed) if line]
 
 
 def test_a_seed_gives_the_same_fleet_and_the_same_lines() -> None:
@@ -88,37 +80,6 @@ def test_truths_name_what_was_held_and_judge_every_rule(observed: Observed) -> N
     assert launch.findings["held-idle"] is False
 
 
-def test_ratios_are_ratios_and_counters_never_fall(exported: list[dict[str, object]]) -> None:
-    seen = Counter()
-    for one in exported:
-        metric, values = one["metric"], np.asarray(one["values"], float)
-        name = metric["__name__"]  # type: ignore[index]
-        seen[name] += 1
-        assert len(values) == len(one["timestamps"]) and np.isfinite(values).all()  # type: ignore[arg-type]
-        assert np.all(np.diff(one["timestamps"]) > 0)  # type: ignore[arg-type]
-        if "_PROF_" in name and not name.endswith("BYTES"):
-            assert values.min() >= 0 and values.max() <= 1.05
-        if name == "DCGM_FI_DEV_GPU_UTIL":
-            assert values.min() >= 0 and values.max() <= 100
-        if name.endswith("_total"):
-            assert (np.diff(values) >= 0).all(), name
-    assert {"DCGM_FI_DEV_FB_USED", "node_cpu_seconds_total", "kube_pod_owner", "node_uname_info"} <= set(seen)
-
-
-def test_instances_have_no_utilization_and_repeat_their_parents_power(exported: list[dict[str, object]]) -> None:
-    of_instances = [one["metric"] for one in exported if "GPU_I_ID" in one["metric"]]  # type: ignore[operator]
-    names = {metric["__name__"] for metric in of_instances}  # type: ignore[index]
-    assert "DCGM_FI_PROF_GR_ENGINE_ACTIVE" in names
-    assert "DCGM_FI_DEV_GPU_UTIL" not in names
-    assert not any("NVLINK" in name for name in names)
-    power: dict[object, set[tuple[float, ...]]] = {}
-    for one in exported:
-        metric = one["metric"]
-        if metric["__name__"] == "DCGM_FI_DEV_POWER_USAGE" and "GPU_I_ID" in metric and "pod" not in metric:  # type: ignore[index,operator]
-            power.setdefault(metric["UUID"], set()).add(tuple(one["values"]))  # type: ignore[index,arg-type]
-    assert power and all(len(values) == 1 for values in power.values())
-
-
 def test_a_series_of_the_agent_is_read_back(tmp_path: Path) -> None:
     fleet = next(f for f in plan_series(1005, END) if f.workloads[0].archetype.name == "train-launch")
     workload = write_node(fleet, tmp_path)
@@ -127,13 +88,3 @@ def test_a_series_of_the_agent_is_read_back(tmp_path: Path) -> None:
     assert len(frame.gpu) >= fleet.seconds // 3600
     assert 0.5 < frame.gpu["gpu_util_mean"].mean() <= 1
     assert not any(workload.findings.values())
-
-
-def test_balanced_accuracy_counts_labels_alike() -> None:
-    answers = [Answer("compute", "compute", 1.0)] * 8 + [
-        Answer("network", "unknown", 0.0),
-        Answer("network", "network", 1.0),
-    ]
-    assert recall_by_label(answers) == {"compute": 1.0, "network": 0.5}
-    assert balanced_accuracy(answers) == 0.75
-    assert balanced_accuracy([]) == 0.0

@@ -14,6 +14,7 @@ from skuwise.rules.catalog.loader import load_catalog
 from skuwise.rules.catalog.node_files import load_nodes
 from skuwise.rules.catalog.premiums import load_premiums
 from skuwise.rules.catalog.price_files import load_prices
+from skuwise.tests.support.rulebooks import rules_folder
 
 CATALOG = load_catalog()
 AS_OF = re.compile(r"\d{4}-\d\d-\d\d|commit [0-9a-f]{8}")
@@ -53,15 +54,8 @@ PRICES = """prices:
 """
 
 
-def site(tmp_path: Path, text: str, name: str = "nodes/own.yaml") -> Path:
-    """The folder of a site whose file of this name says so."""
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(text)
-    return tmp_path
-
-
 def prices(tmp_path: Path, text: str) -> Path:
-    return site(tmp_path, text, "prices.yaml") / "prices.yaml"
+    return rules_folder(tmp_path, {"prices.yaml": text}) / "prices.yaml"
 
 
 def test_every_node_has_a_gpu_of_the_catalog():
@@ -105,23 +99,8 @@ def test_nodes_that_differ_in_fabric_alone_are_found_both_ways():
     mega = CATALOG.fabric_twins(CATALOG.nodes["gcp/a3-highgpu-8g"])
     assert [node.name for node in mega] == ["gcp/a3-megagpu-8g"]
 
-
-@pytest.mark.parametrize(("name", "rdma"), [("p4d.24xlarge", True), ("p6-b200.48xlarge", True), ("g5.48xlarge", False)])
-def test_rdma_over_efa_is_as_the_provider_documents_it(name, rdma):
-    node = CATALOG.nodes[f"aws/{name}"]
-    assert node.fabric.rdma is rdma and "EC2 User Guide" in node.source.text
-
-
-def test_candidates_are_of_one_provider_and_priced_in_its_region():
-    found = CATALOG.candidates("azure", "eastus")
-    assert {node.provider for node in found} == {"azure"}
-    assert "azure/Standard_ND96isr_H200_v5" not in {node.name for node in found}
-    assert "azure/Standard_ND96is_H100_v5" in {node.name for node in found}
-
-
-def test_nodes_of_a_gpu_can_be_narrowed_by_count():
-    assert all(node.gpu_count == 8 for node in CATALOG.nodes_of("H100-SXM5", 8))
-    assert len(CATALOG.nodes_of("H100-SXM5")) > len(CATALOG.nodes_of("H100-SXM5", 8)) > 5
+    efa = [CATALOG.nodes[f"aws/{name}"].fabric.rdma for name in ("p4d.24xlarge", "p6-b200.48xlarge", "g5.48xlarge")]
+    assert efa == [True, True, False]  # as the EC2 User Guide says
 
 
 def test_a_person_may_say_h100_but_telemetry_may_not():
@@ -132,7 +111,7 @@ def test_a_person_may_say_h100_but_telemetry_may_not():
 
 
 def test_a_site_adds_nodes_of_its_own(tmp_path):
-    catalog = load_catalog(site(tmp_path, NODES))
+    catalog = load_catalog(rules_folder(tmp_path, {"nodes/own.yaml": NODES}))
     node = catalog.node("own/box-8")
     assert node is not None and catalog.price(node, "here") == node.prices[0]
     assert [twin.name for twin in catalog.fabric_twins(node)] == ["own/plain-8"]
@@ -162,14 +141,11 @@ def test_electricity_has_a_price_by_region(tmp_path):
     ("old", "new", "part"),
     [
         ("61.2", "0", "prices.yaml:4: 'usd_per_hour' is 0 and must be above 0"),
-        ("61.2", "-3", "must be above 0"),
-        ("61.2", "free", "'usd_per_hour' must be a number"),
         ("    usd_per_hour: 61.2\n", "", "prices.yaml:2: 'usd_per_hour' is missing"),
         ("ND96isr_H100_v5", "ND96ist_H100_v5", " or azure/Standard_ND96isr_H100_v5"),
         ("basis: committed", "basis: gift", "'basis' is 'gift'"),
         ("2027-06-30", "30.6.2027", "'committed_until' must be a date"),
         ("    committed_until: 2027-06-30\n", "", "'committed_until' is missing"),
-        ("    source: contract 4711\n", "", "'source' is missing"),
     ],
 )
 def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
@@ -179,24 +155,18 @@ def test_a_wrong_price_is_refused_with_its_line(tmp_path, old, new, part):
         load_prices(tmp_path / "none.yaml")
 
 
-def test_premiums_are_assumed_and_ordered():
-    premiums = load_premiums()
-    assert {"fabric-added", "fabric-doubled", "nvlink-bridge"} <= set(premiums)
-    for premium in premiums.values():
-        assert premium.basis == "assumed" and premium.low <= premium.likely <= premium.high and premium.pairs
-
-
 def test_the_observed_fabric_premium_lies_in_its_prior():
-    prior = load_premiums()["fabric-added"]
+    premiums = load_premiums()
+    assert {premium.basis for premium in premiums.values()} == {"assumed"}
     dear, plain = (CATALOG.price(f"azure/Standard_ND96is{r}_H100_v5", "eastus") for r in ("r", ""))
     assert dear is not None and plain is not None
-    assert prior.low <= dear.usd_per_hour / plain.usd_per_hour - 1 <= prior.high
+    assert premiums["fabric-added"].low <= dear.usd_per_hour / plain.usd_per_hour - 1 <= premiums["fabric-added"].high
 
 
 def test_a_premium_out_of_order_is_refused(tmp_path):
     text = "premiums:\n  fabric-added: {low: 0.2, likely: 0.1, high: 0.3, basis: assumed, text: t, as_of: 2026-01-01}\n"
     with pytest.raises(RulesError, match="out of order"):
-        load_premiums(site(tmp_path, text, "premiums.yaml"))
+        load_premiums(rules_folder(tmp_path, {"premiums.yaml": text}))
 
 
 LIBRARY = load_gpus()
@@ -225,7 +195,7 @@ gpus:
 
 
 def gpu_site(tmp_path: Path, text: str) -> Path:
-    return site(tmp_path, text, "gpus/own.yaml")
+    return rules_folder(tmp_path, {"gpus/own.yaml": text})
 
 
 @pytest.mark.parametrize(
@@ -356,17 +326,12 @@ def test_a_check_can_be_set_aside_only_with_a_reason(tmp_path):
 
 WRONG_NODES = [
     ("gpu: H100-SXM5", "gpu: H100", "own.yaml:6: gpu 'H100' is not in the catalog in node 'box-8'"),
-    ("usd_per_hour: 40.5", "usd_per_hour: 0", "own.yaml:13: 'usd_per_hour' is 0 and must be above 0"),
-    ("usd_per_hour: 40.5, ", "", "'usd_per_hour' is missing"),
-    (", as_of: 2026-11-01}", "}", "'as_of' is missing"),
     ("source: contract, as_of", "source: hearsay, as_of", "'source' is 'hearsay'"),
     ("kind: ethernet", "kind: token-ring", "'kind' is 'token-ring'"),
-    ("link: nvswitch", "link: rope", "'link' is 'rope'"),
 ]
 WRONG_GPUS = [
     ("tdp_watts", "tdp_wats", "'tdp_watts' is missing in gpu 'X100'"),
     ("grade: B", "grade: B\n    colour: red", "own.yaml:21: unknown key 'colour' in gpu 'X100'"),
-    ("links: 18", "links: 18, speed: 5", "unknown key 'speed'"),
     ('["NVIDIA X100"]', '["NVIDIA L4"]', "already names gpu 'L4'"),
     ("fp32: 66.9", "fp33: 66.9", "unknown key 'fp33'"),
     ("vendor: NVIDIA\n", "", "'vendor' is missing"),
@@ -382,7 +347,7 @@ WRONG_GPUS = [
 )
 def test_a_wrong_node_or_gpu_is_refused(load, name, text, part, tmp_path):
     with pytest.raises(RulesError, match=re.escape(part)):
-        load(site(tmp_path, text, name))
+        load(rules_folder(tmp_path, {name: text}))
 
 
 def test_the_same_gpu_in_two_files_of_one_folder_is_refused(tmp_path):

@@ -11,6 +11,7 @@ from skuwise.rules.base.toml import TomlTable, line_of, read_toml
 from skuwise.rules.policy.custom import load_custom_rules
 from skuwise.rules.policy.exceptions import load_exceptions
 from skuwise.rules.policy.thresholds import load_kind_thresholds, load_waste_rules
+from skuwise.tests.support.rulebooks import rules_folder
 
 RULE = """id: slow-input
 severity: medium
@@ -26,33 +27,17 @@ would_change_if:
 KNOWN = load_waste_rules().keys()
 
 
-def folder(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
 def test_a_rule_in_ten_lines(tmp_path):
-    assert len(RULE.splitlines()) == 10
-    rules = load_custom_rules(folder(tmp_path, {"custom/slow-input.yaml": RULE}))
+    rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": RULE}))
     (own,) = rules.of(Owner(user="ann"))
     assert (own.rule.id, own.rule.severity, own.kinds) == ("custom/slow-input", "medium", ("training", "fine-tuning"))
     assert [(c.feature, c.operator, c.value, c.unit) for c in own.conditions] == [
         ("cpu", "above", 0.8, "ratio"),
         ("engine_active", "below", 0.6, "ratio"),
     ]
-    assert [own.conditions[0].holds(v) for v in (0.79, 0.8, 0.81)] == [False, False, True]
-
-
-@pytest.mark.parametrize(
-    ("word", "held"), [("above", (0, 0, 1)), ("at-least", (0, 1, 1)), ("below", (1, 0, 0)), ("at-most", (1, 1, 0))]
-)
-def test_the_four_operators(tmp_path, word, held):
-    rules = load_custom_rules(folder(tmp_path, {"custom/a.yaml": RULE.replace("above", word)}))
-    (own,) = rules.of(Owner())
-    assert tuple(own.conditions[0].holds(value) for value in (0.7, 0.8, 0.9)) == held
+    for operator, held in (("above", (0, 0, 1)), ("at-least", (0, 1, 1)), ("below", (1, 0, 0)), ("at-most", (1, 1, 0))):
+        rules = load_custom_rules(rules_folder(tmp_path, {"custom/slow-input.yaml": RULE.replace("above", operator)}))
+        assert tuple(rules.of(Owner())[0].conditions[0].holds(value) for value in (0.7, 0.8, 0.9)) == held
 
 
 def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(tmp_path):
@@ -62,7 +47,7 @@ def test_a_teams_rule_is_for_its_workloads_and_replaces_the_sites_of_that_name(t
         "teams/ml/custom/b.yaml": RULE.replace("slow-input", "other"),
         "teams/ml/team.yaml": "user: [ann]\n",
     }
-    rules = load_custom_rules(folder(tmp_path, files))
+    rules = load_custom_rules(rules_folder(tmp_path, files))
     assert [(r.rule.id, r.conditions[0].value) for r in rules.of(Owner(user="ann"))] == [
         ("custom/slow-input", 0.9),
         ("custom/other", 0.9 - 0.1),
@@ -78,11 +63,9 @@ def why(exceptions, rule="idle-fabric", owner=None, name="chat", command=None, t
 @pytest.mark.parametrize(
     ("command", "found"),
     [
-        ("vllm serve m --enable-expert-parallel", ("mixture-of-experts", "shipped")),
         ("python -m sglang.launch_server --ep-size=8", ("mixture-of-experts", "shipped")),
         ("vllm serve m --kv-transfer-config {}", ("disaggregated-serving", "shipped")),
         ("vllm serve my--enable-expert-parallel-model", None),
-        ("vllm serve m", None),
         (None, None),
     ],
 )
@@ -96,7 +79,7 @@ def test_a_teams_exception_is_for_its_own_work_alone(tmp_path):
         "teams/moe/exceptions.yaml": "exceptions: {mixture-of-experts: {reason: we route between nodes}}\n",
         "teams/moe/team.yaml": "namespace: [moe]\n",
     }
-    exceptions = load_exceptions(folder(tmp_path, files), known_rules=KNOWN)
+    exceptions = load_exceptions(rules_folder(tmp_path, files), known_rules=KNOWN)
     assert why(exceptions, owner=Owner(namespace="moe")) == ("mixture-of-experts", "team moe")
     assert why(exceptions, owner=Owner(namespace="other")) is None
 
@@ -110,7 +93,7 @@ def test_a_team_lies_over_its_site_and_a_site_over_what_ships(tmp_path):
         "teams/search/waste/held.yaml": HELD % (0.2, "our probes"),
         "teams/search/team.yaml": "namespace: [search, search-staging]\naccount: [srch]\n",
     }
-    rules = load_waste_rules(folder(tmp_path, files))
+    rules = load_waste_rules(rules_folder(tmp_path, files))
     held = rules["held-idle"]
     own = held.of(Owner(namespace="search"))
     assert [r.value("sm_max") for r in (held, own)] == [0.1, 0.2]
@@ -128,7 +111,7 @@ def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(t
         "teams/a/waste/held.yaml": HELD % (0.2, "a"),
         "teams/b/waste/held.yaml": HELD % (0.3, "b"),
     }
-    held = load_waste_rules(folder(tmp_path, files))["held-idle"]
+    held = load_waste_rules(rules_folder(tmp_path, files))["held-idle"]
     values = {
         Owner(user="ann"): 0.2,
         Owner(user="ann", account="acc"): 0.3,
@@ -141,10 +124,8 @@ def test_a_label_or_namespace_decides_before_an_account_and_that_before_a_user(t
 
 WRONG_RULES = [
     ("feature: cpu", "feature: cpus", "a.yaml:6: unknown feature 'cpus' in a condition of rule 'slow-input'. Did"),
-    ("feature: cpu", "feature: xyzzy", "'skuwise rules features' names them all."),
     ("operator: above", "operator: '>'", "a.yaml:6: 'operator' is '>', not one of above, at-least, at-most, below"),
     ("value: 0.8", "value: cpu > 0.8", "a.yaml:6: 'value' must be a number"),
-    ("value: 0.8", "value: -1", "'value' is -1 and must be at least 0"),
     ("value: 0.8", "value: 0.8, unit: percent", "a.yaml:6: the unit of 'cpu' is ratio, not percent"),
     ("value: 0.8", "value: 0.8, code: x", "unknown key 'code'"),
     ("feature: engine_active", "feature: cpu", "a.yaml:7: no 'cpu' is both above 0.8 and below 0.6"),
@@ -153,7 +134,6 @@ WRONG_RULES = [
 ]
 WRONG_EXCEPTIONS = [
     ("  mine: {reason: r, match: {user: [a]}}", ":2: 'rules' is missing"),
-    ("  mine: {rules: [idle], match: {user: [a]}}", ":2: 'reason' is missing"),
     ("  rdma-storage: {reason: r}", ":2: 'match' is missing"),
     ("  x:\n    rules: [idel]", ":3: unknown rule 'idel' in exception 'x'. Did"),
     ("  rdma-storage: {match: {nodes: [a]}}", "unknown key 'nodes'"),
@@ -163,7 +143,6 @@ WRONG_FOLDERS = [
         {"teams/a/team.yaml": "user: [ann]\n", "teams/b/team.yaml": "account: [x]\nuser:\n  - ann\n"},
         "teams/b/team.yaml:2: user 'ann' is already of team 'a'.",
     ),
-    ({"teams/a/waste/x.yaml": "id: idel\n"}, "a/waste/x.yaml:1: unknown rule 'idel'"),
     ({"teams/a/waste/x.yaml": "id: idle\n"}, "a/waste/x.yaml:1: findings are about nodes, which teams share, in"),
     ({"teams/a/kinds.yaml": "thresholds: {}\n"}, "a/kinds.yaml: this is no part of the rules."),
     ({"teams/a/gpus/x.yaml": "vendor: x\n"}, "a/gpus: this is no part of the rules."),
@@ -205,7 +184,7 @@ def exceptions_of(root: Path) -> object:
 )
 def test_what_cannot_be_meant_is_refused_with_file_and_line(tmp_path, load, files, part):
     with pytest.raises(RulesError, match=re.escape(part.replace("{root}", str(tmp_path)))) as caught:
-        load(folder(tmp_path, files))
+        load(rules_folder(tmp_path, files))
     assert caught.value.remedy or load is load_custom_rules
 
 

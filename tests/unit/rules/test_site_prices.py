@@ -61,14 +61,11 @@ def test_settings_flags_and_environment_give_prices_by_the_catalogs_names(tmp_pa
         ('gpu_hour_usd = { "H100-SXM5" = -1 }', [], "Invalid price of H100-SXM5 in prices.gpu_hour_usd in"),
         ('gpu_hour_usd = { "H100-SXM5" = 0 }', [], "Write US dollars per hour as a number, for example 2.10."),
         ('gpu_hour_usd = { "H100-SXM5" = nan }', [], "'nan'"),
-        ('gpu_hour_usd = { "H100-SXM5" = inf }', [], "'inf'"),
         ('gpu_hour_usd = { "H100-SXM5" = true }', [], "'True'"),
-        ('gpu_hour_usd = { "H100-SXM5" = "much" }', [], "'much'"),
         ("", ["H100-SXM5"], "Invalid --gpu-hour-usd 'H100-SXM5': expected SKU=PRICE."),
         ("", ["=2"], "expected SKU=PRICE"),
         ("", ["H100-SXM5=2", "H100-SXM5=3"], "--gpu-hour-usd has two prices of H100-SXM5. Keep one."),
         ("", ["H100-SXM5=1e999"], "Invalid price of H100-SXM5 in --gpu-hour-usd: '1e999'"),
-        ("", ["H100-SXM5=2_1"], "'2_1'"),
         ("", ["H100-SXM5=$2"], "'$2'"),
         ("", ["\x1b[31mH=x"], "Invalid price of"),
         ("", ["?=2"], "Invalid GPU name"),
@@ -166,13 +163,10 @@ def test_without_any_price_costs_are_gpu_hours_and_one_line_says_how_to_get_doll
     assert [note.text for note in advice.notes].count(line) == 1
     table = render(advice, "table", width=160, color=False)
     assert line in " ".join(table.split()) and table.count(line[:40]) == 1 and "Workloads by GPU-hours" in table
-    assert [one.startswith("  GPU-hours  ") for one in table.splitlines()].count(True) == 1 and "$" not in table
     text = render(advice, "markdown", width=160, color=False)
     assert "US dollars" not in text
     for part in ("## Workloads", "## Prices"):
         assert "unknown" not in text.partition(part)[2].partition("\n## ")[0].replace("are unknown", "")
-    html = render(advice, "html", width=160, color=False)
-    assert "Workloads by GPU-hours" in html and "GPU-hours/month" in html and "$" not in html.partition("</style>")[2]
 
 
 def test_a_fleet_priced_in_part_has_units_in_its_cells():
@@ -209,16 +203,6 @@ def test_every_priced_node_has_a_price_without_a_region_and_says_where_it_is_fro
     assert (assumed.price.region_assumed, assumed.twin.region_assumed) == (True, True)
 
 
-def test_an_assumed_region_is_written_wherever_a_price_stands():
-    price = PriceBook(CATALOG).of(node(region=None))
-    assert words.dated((price,)) == f"at list price, {price.as_of}, region assumed (eastus)"
-    assert "region assumed" in words.price_words(price)
-    known = PriceBook(CATALOG).of(node())
-    assert words.price_note((price,)).endswith(", region assumed")
-    assert words.price_note((price, known)).endswith(", region assumed for some")
-    assert "assumed" not in words.price_note((known,))
-
-
 def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_more():
     given = founding()
     nowhere = replace(given, nodes=tuple(replace(n, region=None) for n in given.nodes))
@@ -235,6 +219,8 @@ def test_the_founding_case_without_a_region_states_its_dollars_and_claims_no_mor
         assert "region assumed" in text or '"region_assumed": true' in text or "price_region_assumed" in text, form
     back = parse_advice(render(assumed, "json", width=80, color=False).encode(), "advice.json")
     assert back.prices == assumed.prices
+    mixed = words.price_note((PriceBook(CATALOG).of(node()), PriceBook(CATALOG).of(node(region=None))))
+    assert mixed.endswith(", region assumed for some")
 
 
 def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
@@ -257,9 +243,7 @@ def test_a_node_nobody_used_is_given_back_at_the_lowest_price_of_any_region():
     [
         ("reference_region: here", "reference_region: global", "'global' is no region"),
         ("rented: true", "rented: maybe", "'rented' must be true or false"),
-        ("    rented: true\n", "", "'rented' is missing"),
         ("rented: true", "rented: false", "owned nodes have no list price"),
-        ("    source: us\n", "", "'source' is missing"),
     ],
 )
 def test_a_wrong_file_of_providers_is_refused_with_its_line(tmp_path, old, new, part):
@@ -308,7 +292,6 @@ def test_settings_and_price_files_say_the_same_in_their_own_forms(tmp_path: Path
 
 BAD = [
     ("co2_grams_per_kwh", "value = 0", "above 0 and at most 2500"),
-    ("co2_grams_per_kwh", "value = -3", "above 0 and at most 2500"),
     ("co2_grams_per_kwh", 'value = "green"', "'value' must be a number"),
     ("co2_grams_per_kwh", "value = 380000", "above 0 and at most 2500"),
     ("co2_grams_per_kwh", "by_hour_utc = [1, 2]", "'by_hour_utc' has 2 values"),
@@ -318,10 +301,7 @@ BAD = [
     ("co2_grams_per_kwh", "", "give either 'value' or 'by_hour_utc'"),
     ("pue", "value = 0.9", "from 1 to 3"),
     ("pue", "value = 3.5", "from 1 to 3"),
-    ("pue", "value = true", "'value' must be a number"),
-    ("usd_per_kwh", "value = 0", "above 0 and at most 5"),
     ("usd_per_kwh", "value = 85", "above 0 and at most 5"),
-    ("usd_per_kwh", "valeu = 1", "give either 'value' or 'by_hour_utc'"),
     ("usd_per_kwh", "value = 1, unit = 3", "unknown key 'unit'"),
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from skuwise.tui.content.sku_comparison import compared
 from skuwise.tui.content.whatif_text import answer_words, cost_change, knob_words, whatif_pairs
 from skuwise.tui.data.preferences import SCHEMA, Preferences, View, keep, preferences_path, recall, source_key
 from skuwise.tui.screens.whatif import price_of
-from skuwise.tui.widgets.columns import Column, lay_out
+from skuwise.tui.widgets.columns import Column
 from skuwise.tui.widgets.exportable import Sheet
 from skuwise.tui.widgets.table import Arrangement
 
@@ -95,19 +95,6 @@ def test_each_source_has_its_view_and_of_too_many_the_oldest_go() -> None:
     assert len(memory.views) == 100 and next(iter(memory.views)) == "s50" and memory.views["s149"] == View(7.0, None)
     keys = {source_key(names) for names in ([], ["a"], ["b"], ["a", "b"], ["a\x1f", "b"], ["\udcff"])}
     assert len(keys) == 6
-
-
-def test_columns_that_do_not_fit_are_counted_and_what_is_left_over_goes_to_one() -> None:
-    columns = [Column("a", 10, str, grows=True), Column("b", 5, str), Column("c", 5, str), Column("d", 5, str)]
-    whole = lay_out(columns, [0, 1, 2, 3], 0, 40)
-    assert ([p.number for p in whole.places], whole.hidden) == ([0, 1, 2, 3], 0)
-    assert sum(p.width for p in whole.places) + 3 * 2 == 40
-    narrow = lay_out(columns, [0, 1, 2, 3], 0, 24)
-    assert ([p.number for p in narrow.places], narrow.hidden) == ([0, 1], 2)
-    assert [p.number for p in lay_out(columns, [0, 2, 3], 0, 40).places] == [0, 2, 3]
-    shifted = lay_out(columns, [0, 1, 2, 3], 2, 40)
-    assert ([p.number for p in shifted.places], shifted.hidden) == ([0, 3], 0)
-    assert lay_out(columns, [0, 1, 2, 3], 0, 3).hidden == 3
 
 
 def test_what_has_no_value_is_sorted_last_either_way() -> None:

@@ -155,6 +155,8 @@ SCENES: dict[str, list[Press]] = {
         ("Page", "escape", "kind"),
         ("HeatMap", "enter", "kind"),
         ("NodePage", "m", "tells"),
+        ("ItemTable", "enter", "kind"),
+        ("Page", "escape", "kind"),
         ("Page", "escape", "kind"),
     ],
 }

@@ -182,20 +182,6 @@ def test_the_screen_moves_with_the_agent_and_keeps_what_it_had_when_the_file_goe
     drive(steps, loader, size=(160, 50), clock=lambda: clock[0])
 
 
-def test_without_live_data_the_newest_rows_are_shown_and_it_says_so() -> None:
-    async def steps(s: Session) -> None:
-        await s.ready()
-        await s.press("2")
-        await s.shows("n2")
-        await s.press("down", "right", "enter")
-        await s.shows("no live data here: rows of 1.0 h to 2026-08-31 10:00 UTC, 1 min ago")
-        await s.shows("GPU 1 H100-SXM5")
-        await s.press("enter")
-        await s.shows("training, confidence")
-
-    drive(steps, size=(120, 40))
-
-
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 EARLIER_SECONDS = 7200.0
 
@@ -207,8 +193,9 @@ def earlier() -> Look:
     return Look(FINDINGS_WINDOW, advice, advice, loaded.health, NOW - EARLIER_SECONDS)
 
 
-def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
+def test_what_an_earlier_run_saw_is_there_while_the_source_is_read_and_nothing_is_decided_on_it() -> None:
     gate = Event()
+    loader = HandLoader(gate=gate, earlier=earlier())
 
     async def steps(s: Session) -> None:
         await s.shows("reading 14d of telemetry ... · read 2.0 h ago")
@@ -217,6 +204,12 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
         assert s.app.state.loaded is None
         await s.press(KEY["workloads"])
         await s.shows("1 of 1 workloads")
+        await s.press(KEY["recommendations"])
+        await s.shows("Before and after")
+        await s.press("a")
+        await s.until(lambda: any("decide when the source" in one.message for one in s.app._notifications))
+        assert len(s.app.screen_stack) == 1
+        await s.press(KEY["workloads"])
         gate.set()
         await s.ready()
         await s.shows("2 of 2 workloads")
@@ -225,26 +218,7 @@ def test_what_an_earlier_run_saw_is_there_while_the_source_is_read() -> None:
         await s.shows("Waste over time, 14d, by rule")
         assert s.app.state.earlier is None
 
-    drive(steps, HandLoader(gate=gate, earlier=earlier()), size=(160, 50))
-
-
-def test_nothing_is_decided_on_what_an_earlier_run_saw() -> None:
-    gate = Event()
-    loader = HandLoader(gate=gate, earlier=earlier())
-
-    async def steps(s: Session) -> None:
-        await s.shows("idle-fabric")
-        await s.press(KEY["recommendations"])
-        await s.shows("Before and after")
-        await s.press("a")
-        await s.until(lambda: any("decide when the source" in one.message for one in s.app._notifications))
-        assert len(s.app.screen_stack) == 1
-        gate.set()
-        await s.ready()
-        await s.press("a")
-        await s.until(lambda: len(s.app.screen_stack) == 2)
-
-    drive(steps, loader, size=(120, 40))
+    drive(steps, loader, size=(160, 50))
     assert loader.decided == []
 
 

@@ -19,7 +19,7 @@ from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.fleet_on_screen import HOSTILE, NOW, fleet
 from skuwise.tests.support.frame_builder import DECODE, GIB, HOUR, START, TRAINING, FrameBuilder
 from skuwise.tui.app_pages import KeptStylesheet
-from skuwise.tui.cell_text import CUT, bar, cost_cell, fit, fit_middle, line
+from skuwise.tui.cell_text import CUT, cost_cell, fit, fit_middle, line
 from skuwise.tui.content.fleet_measures import (
     MEASURES,
     NO_OWNER,
@@ -56,10 +56,6 @@ def test_outside_text_is_no_markup() -> None:
     told = line(HOSTILE)
     assert "[red]x[/red] [@click=app.quit]y[/]" in told.plain and "\x1b" not in told.plain
     assert "\u202e" not in told.plain and told.spans == []
-
-
-def test_a_bar_fills_by_its_share_and_shows_what_is_tiny() -> None:
-    assert bar(0.5, 8) == "████    " and bar(0.0, 4) == "    " and bar(1e-6, 4) == "▏   " and bar(7.0, 4) == "████"
 
 
 def test_data_grow_old_and_a_failed_reading_makes_them_old_at_once() -> None:
@@ -169,20 +165,6 @@ def test_another_theme_and_the_first_again_are_what_textual_reads() -> None:
         own.reparse()
         assert kept.css == own.css
     assert kept.rules is first
-
-
-def test_a_source_that_is_added_is_read_in_every_theme() -> None:
-    kept = filled(KeptStylesheet(variables=look("red")))
-    assert len(list(kept.read_ahead(look("blue")))) == len(CSS) and list(kept.read_ahead(look("blue"))) == []
-    kept.add_source("Input { color: $primary; }", ("three", ""))
-    kept.reparse()
-    assert "Input" in kept.css
-    kept.set_variables(look("blue"))
-    kept.reparse()
-    own = filled(Stylesheet(variables=look("blue")))
-    own.add_source("Input { color: $primary; }", ("three", ""))
-    own.reparse()
-    assert kept.css == own.css
 
 
 SM, FABRIC, MEMORY, POWER = (MEASURES[n] for n in (0, 4, 5, 6))

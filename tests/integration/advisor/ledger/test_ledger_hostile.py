@@ -41,9 +41,6 @@ def post(tmp_path: Path) -> Post:
     return found
 
 
-# ---- places
-
-
 def test_a_lock_that_is_a_link_costs_its_target_nothing(tmp_path: Path, post: Post) -> None:
     target = tmp_path / "precious"
     target.write_text("all that I have")
@@ -86,9 +83,6 @@ def test_what_a_killed_process_left_half_written_is_undone(tmp_path: Path, ledge
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'more'").fetchall()
 
 
-# ---- forms
-
-
 FORMS = [
     ("CREATE TRIGGER mine AFTER INSERT ON {t} BEGIN DELETE FROM {t}; END", "trigger mine"),
     ("CREATE INDEX mine ON {t}(abs({c}))", "mine is not a plain index"),
@@ -119,9 +113,6 @@ def test_a_form_that_is_none_of_ours_is_refused_by_its_name(ledger: Ledger, post
                 call()
             assert refused.value.remedy
         assert path.read_bytes() == before
-
-
-# ---- cells
 
 
 @pytest.mark.parametrize(
@@ -156,9 +147,6 @@ def test_a_cell_of_the_ledger_that_we_never_wrote_is_told_by_every_command(
         ledger.mailed_since(
             "team a", 0.0
         ) if table == "mailed" else ledger.fleets() if "fleet" in table else ledger.entries()
-
-
-# ---- a full disk, and two at once
 
 
 def _full(path: Path, limit: int, tell: multiprocessing.Queue[object]) -> None:

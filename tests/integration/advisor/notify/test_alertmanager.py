@@ -17,7 +17,7 @@ from skuwise.advisor.mail.alertmanager import Alertmanager, AlertmanagerError
 from skuwise.advisor.notify.alerts import alerts_of
 from skuwise.advisor.notify.dispatch import dispatch
 from skuwise.advisor.notify.letters import Writing
-from skuwise.tests.support.incident_fixtures import HOSTILE, NOW, FilledStore, ended, incident
+from skuwise.tests.support.incident_builders import HOSTILE, MORNING, FilledStore, ended, incident
 from skuwise.tests.support.notify_desk import Bench
 from skuwise.tests.support.webhook_receiver import webhook_receiver
 
@@ -49,7 +49,7 @@ def alerts(url: str) -> list[dict[str, Any]]:
 WRITING = Writing(WatchSettings())
 
 
-def made(count: int, now: float = NOW) -> list[Any]:
+def made(count: int, now: float = MORNING) -> list[Any]:
     return list(alerts_of([incident(n, opened_at=now) for n in range(count)], now, WRITING, lambda _: None))
 
 

@@ -7,7 +7,6 @@ import pytest
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.pipeline import AdviseOptions, advise
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.benchmarks.fit.kind_examples import VIEWS, Fleet, examples_of
 from skuwise.benchmarks.generators.first import simulate
 from skuwise.benchmarks.generators.first.builder import Truth
 from skuwise.tests.support.rulebooks import rulebook
@@ -59,22 +58,3 @@ def test_every_dollar_and_kilowatt_hour_of_a_fleet_has_its_place(scenario: str, 
     if scenario == "mig":
         assert all(0 < w.gpu_part < 1 and not w.shared and (w.cost_usd or 0) > 0 for w in advice.workloads)
         assert advice.summary.recoverable_usd_per_month == 0  # no cash for parts of GPUs
-
-
-def test_scrapes_and_seconds_tell_the_same_levels(tmp_path: Path) -> None:
-    def hours(*, scraped: bool) -> Path:
-        path = tmp_path / f"{scraped}.db"
-        simulate("single-gpu", path, days=0.5, seed=5, until=UNTIL, minutes_seconds=0, scraped=scraped)
-        return path
-
-    coarse, fine = (read_frame([hours(scraped=scraped)]).gpu for scraped in (True, False))
-    for name in ("gpu_util_mean", "tensor_active_mean", "power_watts_mean", "mem_used_bytes_mean"):
-        assert coarse[name].mean() == pytest.approx(fine[name].mean(), rel=0.08), name
-    assert coarse["dram_active_n"].max() == 60
-    assert coarse[[name for name in ("duty", "idle_run_seconds") if name in coarse]].isna().all(axis=None)
-
-
-def test_a_fleet_gives_examples_of_every_view_with_life_and_part() -> None:
-    examples = examples_of(Fleet("varied", 901, 0.6, ((24 * 0.6, 0.0), (14.0, 2.0)), ends_hours_before=31.0))
-    assert {one.view for one in examples} == set(VIEWS)
-    assert all(one.life is not None and one.life > 0 and one.part for one in examples)

@@ -153,19 +153,13 @@ def of_prometheus(url: str, seconds: float = SECONDS, **given: object) -> Client
 
 
 def ask_prometheus(url: str) -> object:
-    client = of_prometheus(url)
-    try:
+    with contextlib.closing(of_prometheus(url)) as client:
         return client.scalar("vector(1)", 0.0)
-    finally:
-        client.close()
 
 
 def ask_webhook(url: str) -> object:
-    carrier = WebhookCarrier({"": url}, timeout_seconds=SECONDS)
-    try:
+    with contextlib.closing(WebhookCarrier({"": url}, timeout_seconds=SECONDS)) as carrier:
         reply = carrier.carry(PARCEL)["webhook"]
-    finally:
-        carrier.close()
     if reply.result == "later":
         raise SkuwiseError(reply.text)
     return reply
@@ -231,11 +225,8 @@ def ask_mail(url: str, security: Security = "none") -> object:
         sender=Address("", addr_spec="gpus@example.org"), smtp_host="127.0.0.1", smtp_port=int(url.rpartition(":")[2]),
         smtp_security=security, smtp_timeout_seconds=0.1,
     )  # fmt: skip
-    carrier = SmtpCarrier(settings, "")
-    try:
+    with contextlib.closing(SmtpCarrier(settings, "")) as carrier:
         carrier.ready(PARCEL)
-    finally:
-        carrier.close()
     return None
 
 
@@ -273,6 +264,5 @@ def test_a_redirect_is_neither_read_nor_taken_apart() -> None:
         with HostileServer(lambda where=where: answers(body, compressed % where)).running() as server:
             with pytest.raises(UnreachableError, match=r"redirected the request \(HTTP 302\)"):
                 of_prometheus(server.url, 60.0).scalar("vector(1)", 0.0)
-            hook = WebhookCarrier({"": server.url}, timeout_seconds=60.0)
-            with contextlib.closing(hook):
+            with contextlib.closing(WebhookCarrier({"": server.url}, timeout_seconds=60.0)) as hook:
                 assert hook.carry(PARCEL)["webhook"].text.startswith("302")

@@ -1,8 +1,6 @@
 """What showback splits: it sums to the nodes' price x hours whatever the fleet, and agrees with the advice."""
 
 import json
-import shutil
-import sqlite3
 from pathlib import Path
 
 import pandas as pd
@@ -196,16 +194,3 @@ def test_a_price_and_an_account_that_are_typed(founding: Path, tmp_path: Path) -
     h100 = rows[rows["x_GpuSku"] == "H100-SXM5"]
     assert set(h100["ContractedUnitPrice"]) == {20.0} and set(h100["x_PriceBasis"]) == {"negotiated"}
     assert set(rows["BillingAccountId"]) == {"'=1+1"}
-
-
-def test_a_fleet_without_a_price_is_told_in_gpu_hours(founding: Path, tmp_path: Path, capsys) -> None:
-    file = tmp_path / "one.db"
-    shutil.copy(founding, file)
-    with sqlite3.connect(file) as db:
-        db.execute("UPDATE node SET node_sku = NULL, instance_type = NULL, provider = NULL, region = NULL")
-    assert main(["showback", "--db", str(file)]) == 0
-    told = capsys.readouterr().out
-    assert "No node has a price" in told and "GPU-hours by category" in told and "$" not in told.split("Notes")[0]
-    rows = pd.read_csv(written(file, tmp_path / "one.csv", "csv"))
-    assert rows["EffectiveCost"].isna().all() and (rows["x_GpuHours"] > 0).all()
-    assert "without a price" in capsys.readouterr().err

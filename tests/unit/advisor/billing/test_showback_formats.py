@@ -7,7 +7,6 @@ import json
 import re
 from typing import Any
 
-import pandas as pd
 import pytest
 from skuwise.advisor.billing.billing_exports import Export
 from skuwise.advisor.billing.cost_summary import sum_up
@@ -18,7 +17,7 @@ from skuwise.advisor.billing.showback_sums import BY
 from skuwise.advisor.render.text import document_text
 from skuwise.rules.catalog.loader import load_catalog
 from skuwise.tests.support.schemas import schema, validate
-from skuwise.tests.support.showback_fleets import SKU, known, price, random_fleet, split, with_tokens
+from skuwise.tests.support.showback_fleets import SKU, known, price, split, with_tokens
 
 COLUMNS = list(schema("showback")["$defs"]["row"]["properties"])
 # Of the specification, data set Cost and Usage (focus.finops.org, read in November 2026).
@@ -69,24 +68,13 @@ def test_values_are_what_the_specification_allows(listed: Showback) -> None:
         assert all(key.startswith("skuwise/") and isinstance(value, str) for key, value in tags.items())
 
 
-def test_csv_is_read_back_by_our_own_reader_and_by_pandas(seed_of, tmp_path) -> None:
-    frame, prices = random_fleet(seed_of(0))
-    showback = split(frame, *prices)
-    priced = [row for row in showback.rows if row.usd is not None]
+def test_csv_is_read_back_by_our_own_reader(listed: Showback, tmp_path) -> None:
     file = tmp_path / "showback.csv"
-    file.write_text(showback_csv(showback, "acct-1"), "utf-8", newline="")
-    table = pd.read_csv(file)
-    assert len(table) == len(showback.rows) and list(table.columns) == COLUMNS
-    total = sum(row.usd or 0.0 for row in priced)
-    assert table["EffectiveCost"].sum() == pytest.approx(total, abs=1e-6)
-    assert table["x_GpuHours"].sum() == pytest.approx(sum(row.gpu_hours for row in showback.rows), abs=1e-6)
-    assert set(table["BillingAccountId"]) == {"acct-1"}
-    if len(priced) == len(showback.rows):
-        bill = sum_up(Export(file).charges(), load_catalog())
-        assert bill.effective == pytest.approx(total, abs=1e-6) and bill.billed == 0
-        (line,) = bill.lines.values()
-        hours = sum(node.hours for node in showback.nodes)
-        assert line.sku == SKU and line.hours == pytest.approx(hours, abs=1e-4)
+    file.write_text(showback_csv(listed, "acct-1"), "utf-8", newline="")
+    bill = sum_up(Export(file).charges(), load_catalog())
+    assert bill.effective == pytest.approx(sum(row.usd or 0.0 for row in listed.rows), abs=1e-6) and bill.billed == 0
+    (line,) = bill.lines.values()
+    assert line.sku == SKU and line.hours == pytest.approx(sum(node.hours for node in listed.nodes), abs=1e-4)
 
 
 def test_a_row_tells_tokens_and_their_cost(listed: Showback) -> None:
@@ -109,25 +97,3 @@ def test_hostile_names_are_harmless_in_every_format(name: str) -> None:
         assert all(line.isprintable() for line in page.split("\n"))
         validate(showback_json(showback, by, name), "showback")
     assert showback_json_text(showback, "team", None).isascii()
-
-
-def test_json_follows_its_schema_and_sums_to_its_total(seed_of) -> None:
-    frame, prices = random_fleet(seed_of(200))
-    showback = split(frame, *prices)
-    for by in BY:
-        found = showback_json(showback, by, None)
-        validate(found, "showback")
-        parts = [*found["groups"], *found["unowned"].values()]
-        assert sum(one["gpu_hours"] for one in parts) == pytest.approx(found["total"]["gpu_hours"], abs=1e-4)
-        assert sum(one["cost_usd"] or 0 for one in parts) == pytest.approx(found["total"]["cost_usd"] or 0, abs=1e-4)
-        whole = found["reconciliation"]
-        if whole["rows_usd"] is not None:
-            assert whole["rows_usd"] == pytest.approx(whole["node_price_times_hours_usd"], abs=1e-4)
-
-
-def test_the_table_has_a_line_for_each_team_one_for_all_and_the_check(listed: Showback) -> None:
-    text = document_text(showback_document(listed, "team"))
-    lines = [line.split("  ")[0] for line in text.splitlines()]
-    assert lines.index("team a") < lines.index("lab") < lines.index("(unallocated)") < lines.index("Total")
-    assert "Rows $4,719, node price x hours $4,719: difference below $0.01." in text
-    assert re.search(r"^team a .* 49\.2$", text, re.MULTILINE)

@@ -11,7 +11,7 @@ from skuwise.advisor.classify.judge import judge, judge_groups, measured_rows
 from skuwise.advisor.classify.pieces import JudgementInputs, judge_pieces, pieces_of
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Frame
-from skuwise.advisor.core.frame_groups import node_groups, parts_of
+from skuwise.advisor.core.frame_groups import parts_of
 from skuwise.advisor.recommend.groups import groups_of
 from skuwise.agent.jobs.ids import series_id
 from skuwise.tests.support.frame_builder import DECODE, FREE, HELD, HOUR, START, TRAINING, FrameBuilder
@@ -86,20 +86,6 @@ def fleet() -> Frame:
         built.work(f"w-{node}", of[node], series="s-serve", name="serve")
     built.work("w-held", of["n5"], series="s-held", name="notebook")
     return replace(built.frame(), notes=(NOTE,))
-
-
-@pytest.mark.parametrize(
-    ("rows_at_once", "groups"),
-    [
-        (1, [["n1", "n2"], ["n3", "n4"], ["n5"], ["n6"]]),
-        (200, [["n1", "n2"], ["n3", "n4"], ["n5", "n6"]]),
-        (10_000, [["n1", "n2", "n3", "n4", "n5", "n6"]]),
-    ],
-)
-def test_nodes_that_share_a_series_stay_together(rows_at_once: int, groups: list[list[str]]) -> None:
-    frame = fleet()
-    rows = {str(node): int(count) for node, count in frame.gpu.groupby("node").size().items()}
-    assert node_groups(frame, rows, rows_at_once) == groups
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 200])

@@ -197,13 +197,6 @@ def test_missing_metrics_never_make_another_kind(
     assert _confident(verdict, label) > 0.1
 
 
-def test_only_engine_and_memory_give_a_modest_verdict_or_none() -> None:
-    bare = {name: DECODE[name] for name in ("gpu_util", "mem_used_bytes")}
-    verdict = alone(bare, hours=30, gpus=1)
-    assert verdict.kind.label != "idle" and verdict.kind.confidence < 0.99
-    assert set(verdict.coverage.missing) >= {"sm_active", "tensor_active", "dram_active", "power_watts"}
-
-
 def test_nothing_measured_and_nothing_said_is_unknown() -> None:
     verdict = alone({"mem_used_bytes": 40 * GIB}, gpus=1)
     assert (verdict.kind.label, verdict.kind.confidence) == ("unknown", 0.0)

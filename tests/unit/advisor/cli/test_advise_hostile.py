@@ -213,11 +213,8 @@ def test_a_byte_order_mark_is_dropped_and_utf_16_is_named(tmp_path: Path) -> Non
         ("a = " + "9" * 5000, "number that is too long"), ("a = '\0'", "not valid TOML"),
         ('"""\\' * 50_000, "not valid TOML"),
         ("#" * (MAX_BYTES + 1), "larger than 1 MiB"),
-        ('db = "a\\u0000b"', "control character"), ("duration = nan", "a number of seconds > 0"),
-        ("interval = inf", "a number of seconds <= 60"), ("db = 1979-05-27", "the name of a file"),
-        ("listen = 1.5", "not an address"),
     ],
-    ids=range(11),
+    ids=range(6),
 )  # fmt: skip
 def test_settings_made_to_break_the_reader_are_refused(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "skuwise.toml"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from skuwise.advisor.core.frame import GpuKeys
-from skuwise.advisor.core.ids import short_id, short_ids, stable_id
+from skuwise.advisor.core.ids import short_ids
 from skuwise.advisor.core.segments import Segments, group_highest, group_means, grouped, runs
 
 # Each draw has segments of no rows, of one, and of more than numpy sums in turn; and values that repeat or are missing.
@@ -112,16 +112,6 @@ def test_gpus_are_numbered_as_they_come_by_node_and_uuid() -> None:
     assert keys.among([("b", "1"), ("c", "1")]).tolist() == [True, False, False, True]
     none = GpuKeys.of(pd.DataFrame({"node": [], "gpu_uuid": []}))
     assert (list(none.rows()), none.among([("b", "1")]).tolist()) == ([], [])
-
-
-def test_the_same_parts_give_the_same_id_and_none_is_empty_text() -> None:
-    assert stable_id("r", "a", None) == stable_id("r", "a", "") != stable_id("r", "a", "b")
-    assert len(stable_id("r", "a")) == len("r-") + 12
-
-
-def test_a_short_id_is_the_beginning_of_the_whole() -> None:
-    assert short_id("w-7d371f986d36691d") == "w-7d371f98" and short_id("7d371f986d36691d") == "7d371f98"
-    assert short_id("w-7d") == "w-7d" and short_id("") == ""
 
 
 def test_ids_that_begin_alike_keep_more_digits() -> None:

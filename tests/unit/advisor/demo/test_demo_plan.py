@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from skuwise.advisor import demo
 from skuwise.advisor.core.fleet_identity import is_simulated
-from skuwise.advisor.demo.builder import FleetPlan, Placed, PlannedNode
+from skuwise.advisor.demo.builder import FleetPlan, Placed
 from skuwise.advisor.demo.hardware import SimNode
-from skuwise.advisor.demo.seeded_rng import drawn, smooth, stream, uniform_at
-from skuwise.advisor.demo.writer import HOUR, WINDOW_SECONDS, Counters, Stretch, demand, stretches
+from skuwise.advisor.demo.seeded_rng import stream
+from skuwise.advisor.demo.writer import Counters, demand
 from skuwise.benchmarks.generators import first
 from skuwise.benchmarks.generators.first import SCENARIOS, plan_fleet
 from skuwise.benchmarks.generators.first.nodes import observe
@@ -107,42 +107,6 @@ def test_a_seed_gives_one_fleet_and_another_seed_another():
         demo.plan_fleet("nonsense", seed=0, **WINDOW)
 
 
-def test_ranges_are_drawn_in_their_order():
-    ranges = {
-        "a": 2.5, "b": [1.0, 2.0], "c": {"log": [1.0, 100.0]}, "d": {"chance": 1.0}, "e": {"nvlink": 1, "pcie": 2},
-        "f": {"chance": 0.0, "then": 1, "else": [5.0, 5.0]},
-    }  # fmt: skip
-    values = drawn(np.random.default_rng(1), ranges, "pcie")
-    rng = np.random.default_rng(1)
-    assert (values["a"], values["b"], values["d"], values["e"]) == (2.5, rng.uniform(1, 2), True, 2)
-    assert values["f"] == 5.0 and 1 <= values["c"] <= 100
-
-
-def grid(end: float, *gaps: tuple[float, float], whole_from: float | None = None) -> list[Stretch]:
-    sim = demo.plan_fleet("founding", seed=0, **WINDOW).nodes[0].sim
-    node = PlannedNode(sim, gaps, ())
-    return list(stretches(node, (), seed=0, start=0.0, end=end, whole_from=end if whole_from is None else whole_from))
-
-
-def test_hours_are_windows_and_whole_where_it_matters():
-    made = grid(10.0 * HOUR, (5 * HOUR + 600, 5 * HOUR + 1200), whole_from=8 * HOUR)
-    assert np.concatenate([s.hours for s in made]).tolist() == [HOUR * n for n in range(1, 11)]
-    assert {hour / HOUR for s in made if s.whole for hour in s.hours} == {6, 9, 10}
-    for stretch in made:
-        inside = stretch.seconds
-        assert np.all((inside > stretch.hours[:, None] - HOUR) & (inside <= stretch.hours[:, None]))
-        assert inside.shape[1] == (stretch.observed[0] if stretch.whole else WINDOW_SECONDS)
-    torn = next(s for s in made if s.hours[0] == 6 * HOUR)
-    assert torn.observed.tolist() == [3000]
-    assert not np.any((torn.seconds > 5 * HOUR + 600) & (torn.seconds <= 5 * HOUR + 1200))
-
-
-def test_an_hour_without_an_agent_has_no_row():
-    made = grid(4.0 * HOUR, (HOUR - 60, 2 * HOUR + 60))
-    observed = {hour: seen for s in made for hour, seen in zip(s.hours, s.observed, strict=True)}
-    assert observed == {HOUR: 3540, 3 * HOUR: 3540, 4 * HOUR: 3600}
-
-
 START = END - 6 * DAY
 SECONDS = 600
 RATIOS = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "fp32_active")
@@ -196,27 +160,3 @@ def test_no_counter_beats_its_sku_and_silent_fabrics_are_silent(scenario: str) -
                     assert traffic.max() < 0.001 * rate
         for name in ("cpu_util", "io_wait"):
             assert 0 <= counters.host[name].min() <= counters.host[name].max() <= 1
-
-
-def test_any_second_can_be_made_alone() -> None:
-    t = np.arange(1.7e9, 1.7e9 + 100)
-    assert np.array_equal(smooth(9, t, 30.0)[40:60], smooth(9, t[40:60], 30.0))
-    noise = uniform_at(7, np.arange(20_000))
-    assert 0 <= noise.min() < noise.max() < 1 and noise.mean() == pytest.approx(0.5, abs=0.01)
-    fleet = planned("founding")
-    sim = fleet.nodes[0].sim
-    t = END - 600 + np.arange(1.0, 601.0)
-    whole, part = (demand(sim, fleet.on(sim.node.node), at) for at in (t, t[100:200]))
-    assert np.array_equal(whole.memory[:, 100:200], part.memory)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_founding_serves_from_flat_memory(seed: int) -> None:
-    for sim, placed, gpus, counters in seen("founding", seed):
-        memory = counters.gpus["mem_used_bytes"][gpus] / sim.gpu.sku.mem_bytes
-        assert np.all((memory > 0.849) & (memory < 0.951)) and memory.std(axis=1).max() < 1e-3
-        # Bound by memory: its use leads that of the tensor cores, both against what the SKU sustains.
-        used = mean(counters, "dram_active", gpus) / sim.gpu.eta_memory
-        assert used > 1.25 * mean(counters, "tensor_active", gpus) / sim.gpu.eta_compute
-        assert mean(counters, "nvlink_tx_bytes_per_second", gpus) > 0  # tensor parallelism inside the node
-        assert (placed.truth.kind, sim.node.region) == ("online-inference", "eastus")

@@ -9,9 +9,7 @@ from skuwise.advisor.cli.simulate import configure, run
 from skuwise.advisor.demo import SCENARIOS, rollup, simulate
 from skuwise.advisor.demo.seeded_rng import stream
 from skuwise.advisor.demo.writer import demand
-from skuwise.agent.statistics import signal_stats as dynamics
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_fabric, roll_gpu, roll_host
-from skuwise.benchmarks.generators import first
 from skuwise.benchmarks.generators.first import plan_fleet
 from skuwise.benchmarks.generators.first.nodes import observe
 from skuwise.rules.base.errors import UsageError
@@ -91,30 +89,6 @@ def test_fabric_and_host_columns_are_those_of_the_store(period):
     assert_same(host, 0, roll_host(samples(t, {**seen.host, **total}), period))
 
 
-@pytest.mark.parametrize("size", [20, 240, 700])
-@pytest.mark.parametrize("shape", ["sine", "pulse", "noise", "constant", "trend"])
-def test_periods_correlations_and_runs_on_made_up_series(size, shape, seed_of):
-    rng = np.random.default_rng([seed_of(size), len(shape)])
-    t = np.arange(size)
-    noise = 0.05 * rng.standard_normal(size)
-    series = {
-        "sine": 0.5 + 0.4 * np.sin(2 * np.pi * t / 9.3) + noise, "pulse": (t % 17 < 3) * 0.8 + np.abs(noise),
-        "noise": np.abs(noise), "constant": np.full(size, 0.4), "trend": t / size + noise,
-    }[shape]  # fmt: skip
-    other = np.roll(series, 2) + noise
-    most = min(120, size - 3)
-    lag, height = rollup.autocorrelation_peak(series[None, :], 2, most)
-    theirs = dynamics.autocorrelation_peak(list(series), 2, most)
-    same(lag[0], None if theirs is None else theirs[0], "lag")
-    same(height[0], None if theirs is None else theirs[1], "height")
-    same(rollup.pearson(series[None, :], other[None, :])[0], dynamics.pearson(list(series), list(other)), "pearson")
-    low = series < 0.3
-    run = dynamics.longest_run_seconds(list(low), list(t + 1.0), [1.0] * size)
-    same(rollup.longest_run(low[None, :], np.array([float(size)]))[0], run, "run")
-    p95 = rollup.statistics("x", series[None, :], np.array([float(size)]))["x_p95"][0]
-    assert p95 == dynamics.nearest_rank(list(series), 0.95)
-
-
 def test_a_window_stands_for_its_hour():
     idle = np.zeros((1, 240))
     broken = idle.copy()
@@ -160,24 +134,6 @@ def test_truth_stands_beside_the_workloads(founding):
     assert [row[:1] for row in truth] == rows(path, "SELECT workload_id FROM workloads ORDER BY 1")
     assert {row[1:] for row in truth} == {("online-inference", "hbm-bandwidth", "idle-fabric")}
     assert len(report.truths) == len(truth)
-
-
-def test_a_folder_holds_one_database_a_node_with_the_same_workloads(tmp_path):
-    report = first.simulate("training", tmp_path / "fleet", days=1, seed=2, until=UNTIL, minutes_seconds=3600)
-    names = [node.sim.node.node for node in report.fleet.nodes]
-    assert [file.name for file in report.files] == [f"{node}.db" for node in names]
-    told = [rows(file, "SELECT workload_id, series_id FROM workloads ORDER BY 1") for file in report.files]
-    assert told[0] and all(other == told[0] for other in told)
-    for file, node in zip(report.files, names, strict=True):
-        assert rows(file, "SELECT node FROM nodes") == [(node,)]
-
-
-def test_what_a_node_lacks_is_missing_with_its_reason_and_bare_gpus_have_a_truth(tmp_path):
-    first.simulate("idle", tmp_path / "i.db", days=0.25, until=UNTIL, minutes_seconds=0)
-    assert ("no-fabric",) in rows(tmp_path / "i.db", "SELECT reason FROM absences WHERE node = 'left-01'")
-    bare = rows(tmp_path / "i.db", "SELECT * FROM truth WHERE workload_id LIKE 'node:%'")
-    assert bare == [("node:spare-01", "idle", "idle", "idle")]
-    assert rows(tmp_path / "i.db", "SELECT count(*) FROM workload_gpus WHERE node = 'spare-01'") == [(0,)]
 
 
 def test_nothing_is_overwritten(tmp_path):

@@ -49,9 +49,6 @@ def test_a_kill_and_a_jump_cost_one_mail_twice_at_most(tmp_path: Path, jump: flo
     assert post.send().sent == 0 and len(carrier.taken) == (2 if answer == "accepted" else 1)
 
 
-# ---- the ledger
-
-
 @pytest.fixture
 def ledger(tmp_path: Path) -> Ledger:
     found = Ledger(tmp_path / "ledger.db")
@@ -95,9 +92,6 @@ def test_nobody_is_told_twice_within_the_cooldown_because_a_clock_was_wrong(ledg
     # What regressed since is told again, in whatever order the clock puts the two.
     ledger.add(MOVE.id, LedgerEvent("regressed", NOW, "skuwise"))
     assert not ledger.mailed_since("team a", 0.0)
-
-
-# ---- the week, and the schedule
 
 
 @jumps

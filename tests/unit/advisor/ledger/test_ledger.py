@@ -40,9 +40,6 @@ def ledger(tmp_path: Path) -> Ledger:
     return made
 
 
-# ---- states
-
-
 def told(*acts: str) -> list[LedgerEvent]:
     return [LedgerEvent(act, NOW, "skuwise") for act in acts]
 
@@ -67,9 +64,6 @@ def told(*acts: str) -> list[LedgerEvent]:
 )  # fmt: skip
 def test_the_last_decision_holds_and_a_snooze_until_its_end(events, after_days, state) -> None:
     assert decision_from(events, NOW, NOW + after_days * DAY).state == state
-
-
-# ---- the file
 
 
 def test_events_can_only_be_added(ledger: Ledger) -> None:
@@ -138,9 +132,6 @@ def test_what_was_mailed_is_told_again_after_the_cooldown(ledger: Ledger) -> Non
     assert ledger.mailed_since("a", 5.1) == ledger.mailed_since("b", 0.0) == frozenset()
 
 
-# ---- beside advice
-
-
 def decided(decisions: Mapping[str, Decision]) -> Advice:
     return advise_on(
         founding(), rulebook(catalog()), AdviseOptions(NOW, decisions), np.random.default_rng(1),
@@ -198,9 +189,6 @@ def test_text_from_outside_is_kept_and_does_no_harm(tmp_path: Path, capsys) -> N
     assert "DROP TABLE" in told.out
     assert main(["ledger", "list", "--all", "--format", "json", "--ledger", str(path)]) == 0
     assert len(json.loads(capsys.readouterr().out)["recommendations"]) == len(odd)
-
-
-# ---- the command
 
 
 @pytest.fixture

@@ -55,9 +55,6 @@ def entry_of(beside: LedgerSync, id_: str) -> LedgerEntry:
     return next(e for e in Ledger(beside.path).entries() if e.proposal.id == id_)
 
 
-# ---- one move, from proposed to done, and back
-
-
 def test_a_move_is_followed_from_proposed_to_done_and_its_saving_measured(beside, first, said, capsys) -> None:
     move, ledger = the_move(first), Ledger(beside.path)
     ledger.add(move.id, LedgerEvent("accepted", END + 10, "ann"))
@@ -146,9 +143,6 @@ def test_what_is_blocked_keeps_nothing_and_takes_nothing(beside, first) -> None:
     beside.note(replace(first, recommendations=(replace(move, blocked_by=("not now",)),)), END + 60)
     entry = entry_of(beside, move.id)
     assert (entry.proposal.blocked, entry.proposal.ground) == (True, kept)
-
-
-# ---- fed back
 
 
 def test_few_moves_change_predictions_little_and_many_more() -> None:

@@ -82,13 +82,11 @@ def team(body: str) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("administrator = []", "administrator is no key"),
         ('administrators = "ops@example.org"', "administrators is no list"),
         ('administrators = ["ops@example.org", "OPS@example.org"]', "administrators names an address twice"),
         ('administrators = ["ops@example.org\\nBcc: all@example.org"]', "no mail address"),
-        ('administrators = ["Ops <ops@example.org>"]', "no mail address"),
-        ('administrators = ["öps@example.org"]', "no mail address"),
         ("teams = 3", "teams is not a table"),
+        ("teems = 3", "teems is no key of a routes file. Did you mean teams"),
         (team("namspace = ['x']"), "teams.a.namspace is no key of a team. Did you mean namespace"),
         (team(""), "teams.a matches nothing"),
         (team("namespace = ['']"), "teams.a.namespace holds a value that is not text"),
@@ -98,7 +96,6 @@ def team(body: str) -> str:
         (team("user = ['u*']\n[teams.b]\nto = ['b@example.org']\nuser = ['uv']"), "overlaps 'u*' of teams.a"),
         ('[teams."a\\u001b[2J"]\nuser = ["u"]\nto = ["a@example.org"]', "is not a valid team name"),
         (team("user = ['u']\nwebhook_url_file = 3"), "teams.a.webhook_url_file is not a path"),
-        ("teams = {", "not valid TOML"),
     ],
 )
 def test_what_is_no_routes_file_is_refused_with_file_and_key(tmp_path: Path, text: str, said: str) -> None:

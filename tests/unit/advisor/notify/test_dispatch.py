@@ -18,7 +18,7 @@ from skuwise.advisor.notify import dispatch as dispatching
 from skuwise.advisor.notify.desk import Desk, Recipient
 from skuwise.advisor.notify.dispatch import DRY_RUN, Batch, Told, Untold, batches_of, key_of, waits
 from skuwise.agent.model import Instant
-from skuwise.tests.support.incident_fixtures import HOUR, NOW, FilledStore, ended, event, incident
+from skuwise.tests.support.incident_builders import HOUR, MORNING, FilledStore, ended, event, incident
 from skuwise.tests.support.notify_desk import OPS, A, B, Bench
 
 Begin = Callable[..., tuple[Bench, FilledStore]]
@@ -63,13 +63,13 @@ def test_an_incident_is_told_reminded_and_ended_once_in_one_thread(begin: Begin)
 
 
 def test_quiet_hours_let_high_severity_through_and_the_rest_is_one_digest_in_the_morning(begin: Begin) -> None:
-    bench, store = begin(quiet_hours=(22, 7), time_zone=ZoneInfo("UTC"))  # NOW is 06:00 UTC
+    bench, store = begin(quiet_hours=(22, 7), time_zone=ZoneInfo("UTC"))  # MORNING is 06:00 UTC
     store.add(incident(1), "opened")
     store.add(incident(2, severity="high"), "opened")
     night = store.add(incident(3), "opened")
     told = passed(store, bench)
     assert (told.queued, told.quiet) == (2, 2)
-    store.add(ended(night, NOW + 600), "resolved", at=NOW + 600)
+    store.add(ended(night, MORNING + 600), "resolved", at=MORNING + 600)
     assert passed(store, bench).queued == 0
     bench.at += HOUR
     assert passed(store, bench).queued == 2
@@ -155,17 +155,6 @@ def kinds(batches: Sequence[Batch]) -> list[list[str]]:
     return [[item.kind for item in one.items] for one in batches]
 
 
-def test_one_message_a_recipient_whatever_it_is_about() -> None:
-    one, two, three = incident(1), incident(2), ended(incident(3))
-    untold = [(event(one), one), (event(two, "reminded"), two), (event(three, "resolved"), three)]
-    batches, waiting = made(untold, SEARCH, HOOK, knows=True)
-    assert [(one.team, one.channel, len(one.items)) for one in batches] == [
-        ("search", "mail", 3),
-        ("search", "webhook", 3),
-    ]
-    assert kinds(batches)[0] == ["opened", "reminded", "resolved"] and not waiting
-
-
 def test_addresses_of_a_team_share_a_mail_unless_one_has_it_already() -> None:
     one = incident(1)
     other = replace(SEARCH, address="b@example.org")
@@ -196,7 +185,7 @@ def test_what_came_back_is_not_reported_as_resolved_and_several_events_are_one_i
 
 def desk(routes: Routes) -> Desk:
     report = ReportSettings(administrators=("ops@example.org",), webhook_url_file="/hook")
-    clocks = Clocks(lambda: Instant(NOW, 0.0), lambda _: None)
+    clocks = Clocks(lambda: Instant(MORNING, 0.0), lambda _: None)
     return Desk(routes, report, WatchSettings(), Outbox(None), clocks, print)  # type: ignore[arg-type] - never opened
 
 

@@ -2,7 +2,6 @@
 # pyright: reportOperatorIssue=false
 """From verdicts to a plan: what comes back, when, for how much, and what stays because it must."""
 
-import json
 import sys
 from dataclasses import replace
 
@@ -12,7 +11,7 @@ import pytest
 from skuwise.advisor.core.advice_types import Decision
 from skuwise.advisor.plan.problem import FleetChange, PlanRequest
 from skuwise.advisor.plan.result import Plan
-from skuwise.advisor.render.plan import plan_json, render_plan
+from skuwise.advisor.render.plan import render_plan
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.moves_builders import (
     END,
@@ -28,7 +27,6 @@ from skuwise.tests.support.moves_builders import (
     workload,
 )
 from skuwise.tests.support.plan_builders import busy, halves, plain_node, plan_of, planner, replica
-from skuwise.tests.support.schemas import validate
 
 MONTH = 730.0
 PLAIN_HOUR = 88.488
@@ -53,13 +51,6 @@ def test_an_empty_node_comes_back_unless_it_left_or_pods_asked_for_its_gpus():
     nodes["n2"] = replace(nodes["n2"], end=END - 7200)
     plan = plan_of(replace(given, inventory=replace(given.inventory, nodes=nodes)))
     assert set(names(plan)) <= {"n3"} < {*names(plan_of(given)), "n3"}
-
-
-def test_the_json_is_valid_by_its_schema():
-    for goal in ("cash", "energy"):
-        document = json.loads(plan_json(plan_of(founding(), goal=goal)))
-        validate(document, "fleet-plan")
-        assert document["schema"] == "skuwise.fleet-plan/1"
 
 
 @pytest.mark.parametrize(

@@ -184,14 +184,6 @@ def test_the_same_fleet_has_the_same_plan_again(number: int) -> None:
         assert (other.chosen, other.places, other.kept) == (first.chosen, first.places, first.kept)
 
 
-def test_what_the_first_answer_raises_ends_the_search() -> None:
-    def first(layout: Layout) -> None:
-        raise KeyError(layout.value)
-
-    with pytest.raises(KeyError):
-        solve(small_problem(3), 30.0, time.perf_counter, first)
-
-
 # Tiny fleets that are searched through in well under a second.
 @pytest.mark.parametrize("number", [0, 2, 5, 8, 11])
 def test_of_a_tiny_fleet_the_best_layout_is_found_and_proven(number: int) -> None:

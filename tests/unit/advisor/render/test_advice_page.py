@@ -11,8 +11,8 @@ from skuwise.advisor.core.worth import Worth, marked, min_saving, selected
 from skuwise.advisor.render import LINES_MAX, render
 from skuwise.advisor.views.document.page_options import Again, PageOptions
 from skuwise.advisor.views.document.sections import note_groups
-from skuwise.advisor.views.titles import finding_title, gain_text, recommendation_title, rounded_usd, titled
-from skuwise.tests.support.report_fixtures import fleet, nothing, unpriced, way
+from skuwise.advisor.views.titles import gain_text, rounded_usd
+from skuwise.tests.support.report_fixtures import fleet, way
 
 ACTIONS = (
     "move-sku", "reduce-gpus", "mig-slice", "consolidate", "schedule-off", "swap-placement", "release", "lower-clock",
@@ -114,19 +114,6 @@ def test_the_minimum_is_the_lesser_of_100_dollars_and_a_percent_of_the_spend() -
     assert min_saving(replace(summary, cost_usd=2000.0), 250.0, float("inf")) == 250.0
 
 
-def test_titles_are_actions_with_source_and_target() -> None:
-    advice = fleet(1, 2)
-    moved = next(r for r in advice.recommendations if r.action == "move-sku")
-    assert "from azure/Standard_ND96isr_H100_v5 to azure/Standard_ND96is_H100_v5" in recommendation_title(moved, advice)
-    released = replace(moved, action="release", target=Configuration(None, None, 0))
-    assert recommendation_title(released, advice).startswith("Release 8 idle H100s held by ")
-    assert titled(moved, advice).endswith("(saves $7,200/month)")
-    other = replace(moved, action="of-another-version")
-    assert "of-another-version" in recommendation_title(other, advice)
-    found = finding_title(advice.findings[0], advice)
-    assert ": " in found and found.endswith("/month)")
-
-
 @pytest.mark.parametrize(
     ("value", "interval", "told"),
     [
@@ -149,16 +136,6 @@ def test_many_notes_of_a_kind_are_one_line() -> None:
     text = render(advice, "table")
     assert text.index("Findings") < text.index("84 workloads ended")
     assert "run-83 has ended" in render(advice, "table", page=PageOptions(verbose=True))
-
-
-def test_nothing_at_all_and_no_price_are_plain_sentences() -> None:
-    empty = render(nothing(), "table", page=PageOptions(again=AGAIN))
-    assert "No GPU was observed in this window, so there is nothing to recommend." in " ".join(empty.split())
-    assert "No workload was observed in this window." in empty and "Next" not in empty
-    for form in ("table", "markdown"):
-        assert "No waste found" in render(nothing(), form)
-    without = render(unpriced(fleet()), "table")
-    assert "No price is known" in without and "$" not in without and "GPU-hours/month" in without
 
 
 def test_commands_are_whole_and_quoted_as_they_were_given() -> None:

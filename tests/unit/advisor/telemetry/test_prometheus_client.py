@@ -17,7 +17,7 @@ from skuwise.advisor.telemetry.prometheus.client.response import (
 )
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
 from skuwise.rules.base.errors import UsageError
-from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, success, vector
+from skuwise.tests.support.fake_prometheus import Answer, FakePrometheus, Reply, Request, error, matrix, vector
 
 GRID = Grid(3600.0, 3 * 3600.0, 3600.0)
 
@@ -30,13 +30,6 @@ def ask(answer: Answer | Reply, naps: list[float] | None = None, most_bytes: int
             fake.url, PrometheusSettings(), {}, sleep=([] if naps is None else naps).append, max_answer_bytes=most_bytes
         )
         return client.range("up", GRID).values
-
-
-def test_gaps_and_values_that_are_not_finite_are_missing() -> None:
-    def answer(request: Request) -> Reply:
-        return matrix(request, ({"a": "1"}, [1.5, "NaN", "+Inf"]), ({"a": "2"}, [2]))
-
-    assert np.array_equal(ask(answer), [[1.5, np.nan, np.nan], [2, np.nan, np.nan]], equal_nan=True)
 
 
 def series(one: bytes) -> bytes:
@@ -150,12 +143,6 @@ def test_refusal_and_redirection_end_the_run(status: int) -> None:
         ask(Reply(b"", status, {"Location": "http://elsewhere.example/"}))
 
 
-def test_warnings_and_partial_answers_are_told() -> None:
-    with FakePrometheus(lambda r: matrix(r, ({}, 1), warnings=["store \x07down"], isPartial=True)).running() as fake:
-        told = Client(fake.url, PrometheusSettings(), {}).range("up", GRID)
-    assert told.notes == ("store down", "The server reports a partial answer.")
-
-
 @pytest.mark.parametrize("url", [
     "http://u:hunter2@h:9090", "u:hunter2@h:9090", "https:/u:hunter2@h", "http://h/?token=hunter2", "ftp://h", "h:9090",
     "http://h/?q=1", "http://h:x", "",
@@ -164,24 +151,6 @@ def test_an_invalid_url_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(UsageError) as caught:
         Client(url, PrometheusSettings(), {})
     assert "hunter2" not in str(caught.value)
-
-
-EXACT_ONLY = 'invalid parameter "match[]": invalid selector: exact matcher on __name__ required'
-
-
-def test_names_are_read_from_the_index_also_where_patterns_of_names_are_refused() -> None:
-    def answer(request: Request) -> Reply:
-        if not exact_only or "match[]" not in request.params:
-            return success(["up", "up_b", "down"] if exact_only else ["up", "up_b"])
-        return error(400, EXACT_ONLY)
-
-    for exact_only in (False, True):
-        with FakePrometheus(answer).running() as fake:
-            names = Client(fake.url, PrometheusSettings(), {}).names('{__name__=~"up.*",a="b"}', 0, 60)
-            asked = [request.params for request in fake.requests]
-        assert names == ("up", "up_b")
-        assert asked[0] == {"match[]": '{__name__=~"up.*",a="b"}', "start": "0.000", "end": "60.000"}
-        assert asked[1:] == ([{"start": "0.000", "end": "60.000"}] if exact_only else [])
 
 
 @pytest.mark.parametrize("part", [b"[],", b"{},", b'"ab",', b"1,", b'{"metric":{}},'])

@@ -10,7 +10,7 @@ from skuwise.advisor.core.cache_folder import cache_folder
 from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.frame import Frame, Window
 from skuwise.advisor.telemetry.prometheus.client.client import Client
-from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Cache, Log, Runner, joined
+from skuwise.advisor.telemetry.prometheus.client.range_planner import DAY, Ask, Cache, Log, Runner
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.reader import ServerReading, read_frames
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings
@@ -99,16 +99,6 @@ def test_hours_that_are_too_much_by_themselves_are_missing_and_told() -> None:
     assert [note.code for note in log.notes] == ["measure-missing-for-a-time"]
 
 
-def test_an_hour_later_only_the_last_day_is_asked(tmp_path: Path) -> None:
-    with FakePrometheus(hours_told).running() as fake:
-        first = asked(fake, tmp_path, Window(5 * HOUR, 4 * DAY + 5 * HOUR))
-        assert spans(fake) == [(HOUR, 4 * DAY + 5 * HOUR)]
-        second = asked(fake, tmp_path, Window(6 * HOUR, 4 * DAY + 6 * HOUR))
-        assert spans(fake) == [(4 * DAY + HOUR, 4 * DAY + 6 * HOUR)]
-        assert same(first, asked(fake, None, Window(5 * HOUR, 4 * DAY + 5 * HOUR)))
-        assert same(second, asked(fake, None, Window(6 * HOUR, 4 * DAY + 6 * HOUR)))
-
-
 @pytest.mark.parametrize("beside", [{"warnings": ["store \x07down"]}, {"isPartial": True}])
 def test_a_partial_answer_is_noted_and_its_days_are_not_kept(tmp_path: Path, beside: dict[str, object]) -> None:
     def partial(request: Request) -> Reply:
@@ -133,17 +123,6 @@ def test_a_day_that_is_not_settled_is_not_kept(tmp_path: Path) -> None:
         for first in (LATER - 2 * DAY, LATER - DAY):
             asked(fake, tmp_path, Window(LATER - 2 * DAY, LATER))
             assert spans(fake) == [(first + HOUR, LATER)]
-
-
-def test_parts_of_an_answer_are_joined_by_labels_and_the_first_value_counts() -> None:
-    one, other, late = {"a": "1"}, {"a": "2"}, {"a": "3"}
-    nan = float("nan")
-    first = SeriesAnswer((one, other, one), np.array([[1.0, nan], [2.0, nan], [9.0, 3.0]]))
-    second = SeriesAnswer((late, one), np.array([[7.0], [4.0]]))
-    whole = Grid(HOUR, 3 * HOUR, HOUR)
-    found = joined(whole, [(Grid(3 * HOUR, 3 * HOUR, HOUR), second), (Grid(HOUR, 2 * HOUR, HOUR), first)])
-    assert found.labels == (one, other, late)
-    assert np.array_equal(found.values, [[1, 3, 4], [2, nan, nan], [nan, nan, 7]], equal_nan=True)
 
 
 @pytest.mark.parametrize("measured", ["other", "none"])

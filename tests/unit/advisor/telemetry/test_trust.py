@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -15,13 +14,12 @@ from hypothesis import strategies as st
 from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.workloads.inventory import inventory_of
 from skuwise.advisor.core.frame import Frame, Window
-from skuwise.advisor.core.histogram_array import WIDTH, BinsArray
+from skuwise.advisor.core.histogram_array import WIDTH
 from skuwise.advisor.core.unobservable import blind_nodes
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask
 from skuwise.advisor.telemetry.prometheus.promql.promql import of_gpus
 from skuwise.advisor.telemetry.prometheus.questions import short_asks
 from skuwise.advisor.telemetry.queries import Query
-from skuwise.advisor.telemetry.resolution import concat
 from skuwise.advisor.telemetry.sqlite.database import Parts
 from skuwise.advisor.telemetry.sqlite.join import CONTRADICTION, TWO_PLACES
 from skuwise.advisor.telemetry.sqlite.reader import read_file, read_frame
@@ -314,20 +312,6 @@ def test_where_too_many_hours_are_cut_those_of_the_shortest_workloads_are_read_b
 
 
 QUERY = Query("", ("node",), ("ts",), ("x_bins",))
-
-
-def cell(seconds: float) -> np.ndarray:
-    return np.full(WIDTH, seconds)
-
-
-def test_rows_are_taken_sorted_and_joined_with_their_bins() -> None:
-    table = pd.DataFrame({"n": [2.0, 1.0, 3.0], "x_bins": BinsArray.of([cell(2), None, cell(3)])})
-    ordered = table.sort_values("n", ignore_index=True)
-    assert ordered["x_bins"].isna().tolist() == [True, False, False]
-    joined = concat([ordered, table[:1]], ["n", "x_bins"])
-    assert np.nansum(joined["x_bins"].array.matrix, axis=1).tolist() == [0, 2 * WIDTH, 3 * WIDTH, 2 * WIDTH]
-    pd.testing.assert_frame_equal(joined.copy(), joined)
-    assert joined[joined["n"] > 1]["x_bins"].array.matrix.shape == (3, WIDTH)
 
 
 _BAD = ("[]", "[1]", "", "x", "[1,2", '{"a": 1}', "[" + ",".join(["-1"] * WIDTH) + "]", "[" + ",".join(["NaN"] * WIDTH)
