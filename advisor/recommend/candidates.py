@@ -17,7 +17,7 @@ from ..core.coded_text import CodedText, all_of, coded
 from ..core.worth import HOURS_PER_MONTH
 from .constraints import gates
 from .fleet import Baseline, Fleet, nodes_for
-from .prediction import Array, Link, Prediction, Refusal
+from .prediction import Array, Prediction
 
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
@@ -53,7 +53,7 @@ def candidates(
     assert today is not None
 
     @cache  # nodes that differ in neither have one answer
-    def predicted(gpu: str, link: Link) -> Prediction | Refusal:
+    def predicted(gpu: str, link: float | None) -> Prediction | CodedText:
         return fleet.predicted(source, fleet.catalog.gpus[gpu], group, (link_of(base.sku), link))
 
     def weighed(node: NodeSku, price: Price | None) -> Candidate | tuple[CodedText, ...]:
@@ -65,8 +65,8 @@ def candidates(
         if closed or price is None:
             return closed or (coded("no-price-in-region", "no price in this region"),)
         prediction = predicted(gpu.name, link_of(node))
-        if isinstance(prediction, Refusal):
-            return (prediction.reason,)
+        if isinstance(prediction, CodedText):
+            return (prediction,)
         ratio = prediction.draw(fleet.draws("move", group.series_id, node.name), len(base.demand_draws))
         if group.phase == "training":
             gpus, held, hours = base.gpus, base.nodes, job_hours(fleet, base)
@@ -102,11 +102,10 @@ def no_figures(gpu: str) -> CodedText:
     return coded("gpu-not-in-catalog", "the catalog has no data for {gpu}", gpu=gpu)
 
 
-def link_of(sku: NodeSku | None) -> Link:
-    """What each GPU of a node has of its fabric."""
-    if sku is None or not sku.fabric.bytes_per_second:
-        return Link(None)
-    return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
+def link_of(sku: NodeSku | None) -> float | None:
+    """What each GPU of a node has of its fabric, bytes per second one way; None: unknown or none."""
+    rate = sku.fabric.bytes_per_second if sku is not None else None
+    return rate / max(sku.gpu_count, 1) if sku is not None and rate else None
 
 
 def break_even(base: Baseline, candidate: Candidate) -> str | None:

@@ -11,7 +11,6 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Finding, Severity
 from ..core.coded_text import CodedText
-from ..core.energy_sums import JOULES_PER_KWH
 from ..core.formatting import listed
 from ..core.frame import Window
 from ..core.timestamps import rfc3339
@@ -22,28 +21,6 @@ HOUR_SECONDS = 3600.0
 # What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
 # GPU of too high a tier; work that waits ("slowed"), which is no waste; or neither ("none").
 Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClockChange:
-    """One way to run the present GPUs for less energy. `cap_watts`: None for a lower clock.
-
-    `work_hours`: GPU-hours a month at work, the hours in which energy is saved.
-    """
-
-    move: ClockMove
-    cap_watts: float | None
-    work_hours: float
-
-    @property
-    def drawn_kwh_per_month(self) -> float:
-        """What the work takes a month as it runs today."""
-        return self.move.watts_before * self.work_hours * HOUR_SECONDS / JOULES_PER_KWH
-
-    @property
-    def kwh_per_month(self) -> float:
-        """What it saves, for the same work."""
-        return (1.0 - self.move.joules_ratio) * self.drawn_kwh_per_month
 
 
 @dataclass(frozen=True)
@@ -61,7 +38,7 @@ class Found:
     bare: tuple[BareGpu, ...] = ()
     premium: Premium | None = None
     fault: str | None = None
-    clock: ClockChange | None = None
+    clock: ClockMove | None = None
     faulty: frozenset[str] = frozenset()
     answered_by: Mapping[Action, int] = field(default_factory=dict)
     waste: Waste = "none"

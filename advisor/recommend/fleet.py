@@ -25,7 +25,7 @@ from .evidence import WORK
 from .finding import Found
 from .groups import Group
 from .predict.calibration import NO_SITE, Site
-from .prediction import Array, Link, Prediction, Refusal, predict
+from .prediction import Array, Prediction, predict
 from .price_book import PriceBook
 from .progress import JOB_SECONDS
 
@@ -71,8 +71,8 @@ class Fleet:
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
     def predicted(
-        self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
-    ) -> Prediction | Refusal:
+        self, source: GpuSku, target: GpuSku, group: Group, network: tuple[float | None, float | None]
+    ) -> Prediction | CodedText:
         """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
         found = predict(source, target, group.use, group.phase, self.model, network=network)
         return found if source.name == target.name else self.site.applied(found)

@@ -22,7 +22,6 @@ from ..core.timestamps import day
 from ..core.worth import HOURS_PER_MONTH
 from .candidates import job_hours, link_of, no_figures
 from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
-from .finding import ClockChange
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
 from .latency import broken_limits, kept_words, slowdown_of, unpredicted_words
 from .market import ELSEWHERE
@@ -31,25 +30,12 @@ from .moves.mig_slice import fitting, per_gpu
 from .moves.move_sku import paid_on_top
 from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
-from .prediction import (
-    SAME_GPU,
-    SIGMA_CHANGED_PARALLELISM,
-    SIGMA_SAME_GPU,
-    Array,
-    Factors,
-    Link,
-    Phase,
-    Prediction,
-    Refusal,
-    Use,
-    not_measured,
-    time_ratio,
-)
+from .prediction import SAME_GPU, Array, Factors, Phase, Prediction, Use, not_measured, time_ratio
 from .pricing import cash_of
 from .rules.energy import worth_words
 
 SEED = 20
-Predicted = MutableMapping[tuple[str, Link], Prediction | Refusal]
+Predicted = MutableMapping[tuple[str, float | None], Prediction | CodedText]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,22 +141,19 @@ def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[What
     return tuple(sorted(found, key=rank))
 
 
-def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | Refusal:
+def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
     """Time on `there` of the same GPUs over time on `here`, for work that is one unit on all of them (a job, a
     replica): per-GPU compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the bytes.
 
     Replicas of a service that serve side by side are no such unit: fewer of them carry more, at the same speed.
     """
-    if here == there:
-        return Prediction(1.0, SIGMA_SAME_GPU, "same count")
-    refused = not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p")
-    if refused is not None:
+    if refused := not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p"):
         return refused
     if here == 1:
-        return Refusal(coded("exchange-not-seen", "one GPU does not show the traffic between several"))
+        return coded("exchange-not-seen", "one GPU does not show the traffic between several")
     each, ring = here / there, (1 - 1 / there) / (1 - 1 / here)
     ratio = time_ratio(use, phase, Factors(c=each, m=each, p=each, n=ring, i=ring))
-    return Prediction(ratio, SIGMA_CHANGED_PARALLELISM, "parallelism changes; benchmark first")
+    return Prediction(ratio, 0.40, "parallelism changes; benchmark first")  # assumed (docs/method.md)
 
 
 class _Evaluation:
@@ -197,7 +180,7 @@ class _Evaluation:
         gpu = self._gpu(source)
         if source is not None and gpu is not None:
             moved = self._moved(source, gpu)
-            if isinstance(moved, Refusal):
+            if isinstance(moved, CodedText):
                 self._unpredicted("no-prediction", "no prediction", moved)
             else:
                 then, answer = self._then(source, gpu, moved)
@@ -239,8 +222,7 @@ class _Evaluation:
     def _lacks(self, code: str, text: str, /, **fields: Scalar) -> None:
         self.missing.append(coded(code, text, **fields))
 
-    def _unpredicted(self, code: str, what: str, refusal: Refusal, **fields: Scalar) -> None:
-        reason = refusal.reason
+    def _unpredicted(self, code: str, what: str, reason: CodedText, **fields: Scalar) -> None:
         self.missing.append(CodedText(code, f"{what}: {reason}", {**fields, "because": reason.code, **reason.fields}))
 
     def _gpu(self, source: GpuSku | None) -> GpuSku | None:
@@ -260,7 +242,7 @@ class _Evaluation:
             return gpu
         return None
 
-    def _moved(self, source: GpuSku, gpu: GpuSku) -> Prediction | Refusal:
+    def _moved(self, source: GpuSku, gpu: GpuSku) -> Prediction | CodedText:
         group, link = self.base.group, link_of(self.target)
         if not self.stays and self.target is not None:
             self.blocked += gates(group, source, self.base.sku, gpu, self.target)
@@ -307,15 +289,14 @@ class _Evaluation:
             self._lacks("clock-of-another-gpu", told)
             return time, None
         found = predict_clock(group.use, group.phase, share)
-        if isinstance(found, Refusal):
+        if isinstance(found, CodedText):
             self._unpredicted("no-prediction-at-clock", "no prediction at this clock", found)
             return time, None
         if drawn is None:
             self._lacks("power-not-measured", "savings of a lower clock unknown: no data on busy power")
             return _both(time, found), None
-        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.rest_watts, model=load_power_model())
-        change = ClockChange(move, None, drawn.hours_per_month)
-        kwh, joules = change.kwh_per_month, {"joules_per_month": change.kwh_per_month * JOULES_PER_KWH}
+        move = at_clock(found, share, drawn, load_power_model())
+        kwh, joules = move.kwh_per_month, {"joules_per_month": move.kwh_per_month * JOULES_PER_KWH}
         worth = worth_words(self.fleet.book, group, kwh)
         self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh/month, {worth}.", joules))
         return _both(time, found), move.watts_after
@@ -329,7 +310,7 @@ class _Evaluation:
         gpus = chosen or base.gpus
         if self.jobs:
             found = predict_count(base.group.use, base.group.phase, base.gpus, gpus) if gpus != base.gpus else None
-            if isinstance(found, Refusal):
+            if isinstance(found, CodedText):
                 self._unpredicted("no-prediction-for-count", f"no prediction for {gpus} GPUs", found, gpus=gpus)
             return (_both(time, found) if isinstance(found, Prediction) else time), gpus
         if chosen is not None:

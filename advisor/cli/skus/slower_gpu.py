@@ -19,7 +19,6 @@ from ...recommend.predict.clock_model import cap_range
 from ...recommend.predict.sku_comparison import blocks
 from ...recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
 from ...recommend.predict.typical_work import Question, profile_of
-from ...recommend.prediction import Refusal
 from .options import parse_hertz, parse_watts
 
 
@@ -68,9 +67,9 @@ def tell_slower(
     found = slower_gpu(
         question, source, reference, cap_watts=options.power_limit, clock_hertz=options.sm_clock, watts=watts
     )
-    if isinstance(found, Refusal):
-        text = found.reason.text
-        raise UsageError(f"{text[:1].upper()}{text[1:]}.", _remedy(option, found.reason.code, source))
+    if isinstance(found, CodedText):
+        text = found.text
+        raise UsageError(f"{text[:1].upper()}{text[1:]}.", _remedy(option, found.code, source))
     blocked = (*blocks(question, source, target), *found.blocked_by)
     if options.format == "json":
         write_json(_document(options, question, source, found, blocked))

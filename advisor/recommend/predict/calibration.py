@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText
 from ...core.formatting import percent, usd
-from ..prediction import Z90, Prediction, Refusal
+from ..prediction import Z90, Prediction
 
 # Standard deviation of the log of a site's own factor. Assumed: below the spread of the model's residuals between
 # sources of published pairs (0.10 to 0.17, rules/move_model.yaml), of which it is a part.
@@ -46,9 +46,9 @@ class Site:
     saved: tuple[float, float] = (0.0, 0.0)
     savings: int = 0
 
-    def applied(self, prediction: Prediction | Refusal) -> Prediction | Refusal:
+    def applied(self, prediction: Prediction | CodedText) -> Prediction | CodedText:
         """The prediction as this site bears it out. Its spread stays: few moves narrow nothing."""
-        if not self.cases or isinstance(prediction, Refusal):
+        if not self.cases or isinstance(prediction, CodedText):
             return prediction
         basis = f"{prediction.basis}, times {self.factor:.2f} from {_moves(self.cases)} measured here"
         return replace(prediction, median=prediction.median * self.factor, basis=basis)

@@ -22,11 +22,10 @@ from ..prediction import (
     Factors,
     Phase,
     Prediction,
-    Refusal,
     Use,
-    busy_there,
     not_measured,
     time_ratio,
+    times,
 )
 
 INSTANCE_BUSY = "instance-too-busy"
@@ -60,13 +59,12 @@ def slice_factors(sku: GpuSku, profile: MigProfile) -> Factors:
     return Factors(c=sku.sm_count / profile.sm_count, m=MEMORY_SLICES / profile.memory_slices, n=None)
 
 
-def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> Prediction | Refusal:
+def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> Prediction | CodedText:
     """Time on the instance over time on the whole GPU, for work that has the instance to itself."""
-    refused = not_measured(use, "u_c", "u_m", "u_n")
-    if refused is not None:
+    if refused := not_measured(use, "u_c", "u_m", "u_n"):
         return refused
     if use.matters("n"):
-        return Refusal(coded("instances-without-nvlink", "the work uses NVLink, and MIG instances have none"))
+        return coded("instances-without-nvlink", "the work uses NVLink, and MIG instances have none")
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
     # Latency stays as it is on the same silicon: only the time that SMs and memory bandwidth rule is in doubt.
     latency = time_ratio(use, phase, Factors(c=0.0, m=0.0, p=0.0, n=0.0, i=0.0))
@@ -88,9 +86,9 @@ def weigh_slices(
         room = room_bytes(sku.mem_bytes * profile.memory_slices / MEMORY_SLICES)
         found = predict_slice(sku, profile, use, phase)
         # Above 1 the instance falls behind today's work.
-        rows = busy_there(use, slice_factors(sku, profile))
+        rows = times(use, slice_factors(sku, profile))[2]
         load = float(np.percentile(rows, 95)) if rows.size else math.nan
-        blocked = [found.reason] if isinstance(found, Refusal) else []
+        blocked = [found] if isinstance(found, CodedText) else []
         if needed_bytes is None:
             blocked.append(coded("instance-memory-unknown", "required memory unknown, and an instance has less"))
         elif needed_bytes > room:
@@ -99,7 +97,7 @@ def weigh_slices(
         if load > headroom:
             told = "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})"
             blocked.append(coded(INSTANCE_BUSY, told, load=load, headroom=headroom))
-        prediction = None if isinstance(found, Refusal) else found
+        prediction = None if isinstance(found, CodedText) else found
         out.append(SliceFit(profile, profile.name(sku.mem_bytes), prediction, load, tuple(blocked)))
     return tuple(out)
 

@@ -15,7 +15,7 @@ from ....rules.models.power_model import load_power_model
 from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
-from ..prediction import Z90, Prediction, Refusal
+from ..prediction import Z90, Prediction
 from .clock_model import LOWEST_SHARE, ClockMove, Draw, at_clock, knee, predict_cap, sigma_at, weigh_cap
 from .typical_work import Parts, Question, parts_of, profile_of
 
@@ -54,7 +54,7 @@ def slower_gpu(
     cap_watts: float | None = None,
     clock_hertz: float | None = None,
     watts: float | None = None,
-) -> SlowerGpu | Refusal:
+) -> SlowerGpu | CodedText:
     """The answer under a cap, else at an SM clock. `reference`: the GPU that profiles are told of; `watts`: what one
     GPU draws at work, where it was measured. Refused: a cap or a clock outside of what can be told."""
     model, rest = load_power_model(), rest_watts(sku)
@@ -71,10 +71,10 @@ def slower_gpu(
     if cap_watts is not None:
         draw = Draw(middle, rest, sku.tdp_watts)
         found = predict_cap(sku, draw, cap_watts, model)
-        if isinstance(found, Refusal):
-            if found.reason.code in _OUT_OF_RANGE:
+        if isinstance(found, CodedText):
+            if found.code in _OUT_OF_RANGE:
                 return found
-            blocked = (found.reason,)
+            blocked = (found,)
         turn = knee(sku, draw, model)
 
         def weigh(at_work: float) -> ClockMove:
@@ -82,12 +82,12 @@ def slower_gpu(
 
     else:
         time = _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz)
-        if isinstance(time, Refusal):
+        if isinstance(time, CodedText):
             return time
         share = (clock_hertz or sku.boost_hertz) / sku.boost_hertz
 
         def weigh(at_work: float) -> ClockMove:
-            return at_clock(time, share, watts=at_work, idle_watts=rest, model=model)
+            return at_clock(time, share, Draw(at_work, rest), model)
 
     move = weigh(middle)
     time_sigma, joules_sigma, basis = move.prediction.sigma, move.joules_sigma, move.prediction.basis
@@ -121,16 +121,16 @@ def rest_watts(sku: GpuSku) -> float:
     return (resting.low_share + resting.high_share) / 2 * sku.tdp_watts
 
 
-def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | Refusal:
+def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:
     """Time at an SM clock over time at the boost clock. Refused: clocks above that and below half of it."""
     low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
     if not low <= hertz <= high:
         told = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
         fields = {"mhz": hertz / 1e6, "low": low / 1e6, "high": high / 1e6, "sku": sku.name}
-        return Refusal(coded("sm-clock-outside-range", told, **fields))
+        return coded("sm-clock-outside-range", told, **fields)
     if parts is None:
         told = "the catalog has no {precision} rate of {sku}"
-        return Refusal(coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name))
+        return coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name)
     follow, longer = sum(parts.get(name, 0.0) for name in FOLLOW) / sum(parts.values()), sku.boost_hertz / hertz - 1.0
     return Prediction(
         1.0 + follow * longer,

@@ -54,7 +54,7 @@ class TooManyGpus(WorkloadRule):
         asked, use = group.demand_p95, group.use
         if asked is None:
             lacking = not_measured(use, "u_c", "u_m")
-            return lacking.reason if lacking else coded("demand-unknown", "its demand is unknown")
+            return lacking or coded("demand-unknown", "its demand is unknown")
         # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
         # known: they see the seconds that an hour's mean hides.
         peaks = (

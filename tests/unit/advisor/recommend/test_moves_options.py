@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.classify.types import RestLevel
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.recommend.constraints import gates
 from skuwise.advisor.recommend.groups import groups_of
-from skuwise.advisor.recommend.predict.clock_model import ClockMove, lower_clock, predict_clock, watts_at
+from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, at_clock, lower_clock, predict_clock
 from skuwise.advisor.recommend.predict.mig_model import predict_slice, weigh_slices
-from skuwise.advisor.recommend.prediction import Prediction, Refusal
+from skuwise.advisor.recommend.prediction import Prediction
 from skuwise.advisor.recommend.whatif import predict_count
 from skuwise.rules.models.power_model import load_power_model
 from skuwise.tests.support import moves_builders as made
@@ -175,24 +176,22 @@ def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it(use, phase, low,
     found = predict_clock(use, phase, 0.75)
     assert isinstance(found, Prediction)
     assert low < found.median < high
-    assert isinstance(predict_clock(use, phase, 0.3), Refusal)
+    assert isinstance(predict_clock(use, phase, 0.3), CodedText)
 
 
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
-    found = lower_clock(bound, "serving", watts=300, idle_watts=80, model=POWER)
+    found = lower_clock(bound, "serving", Draw(300, 80), POWER)
     assert isinstance(found, ClockMove)
     assert found.saves and found.clock_share < 1 and found.joules_ratio < 0.95
     assert found.prediction.interval.p90 <= 1.05
-    refused = lower_clock(GEMM, "training", watts=650, idle_watts=80, model=POWER)
-    assert isinstance(refused, Refusal)
-    assert refused.reason.code == "clock-needed"
+    assert lower_clock(GEMM, "training", Draw(650, 80), POWER) is None
     # A100 serving at 1110 of 1410 MHz, as published: a fifth less at the peak.
-    assert watts_at(400, 60, 1110 / 1410, POWER) == pytest.approx(320, rel=0.01)
-    assert watts_at(400, 60, 1.0, POWER) == pytest.approx(400)
+    for share, watts in ((1110 / 1410, 320), (1.0, 400)):
+        assert at_clock(found.prediction, share, Draw(400, 60), POWER).watts_after == pytest.approx(watts, rel=0.01)
 
 
 def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
     use = use_of(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
     assert 0.5 < predict_count(use, "training", 4, 8).median < 1
-    assert isinstance(predict_count(use, "training", 1, 2), Refusal)
+    assert isinstance(predict_count(use, "training", 1, 2), CodedText)
