@@ -1,15 +1,10 @@
 """What a node costs, and what a saving on it may be reckoned with.
 
 First a team's price file, then its settings (dollars per node-hour, per GPU-hour), then the list price of the node's
-region, then the list price of the provider's reference region. The last is assumed, and says so.
-
-Where the region is assumed a cost and a saving are not reckoned alike. A cost takes the reference region's price. A
-saving takes the node at the lowest price it has in any region (or at one that binds, where the team has one), and what
-it would move to at the highest, and only what is sold wherever the node is: so it never exceeds what it would be in any
-region of the provider, and a label that is lost never raises a claim.
-
-A list price is of a provider. Where nothing but a node's shape names the provider, whose machines carry no mark in
-their firmware, the machine may as well be owned: without a region that the provider has, no list price is taken.
+region, then that of the provider's reference region, which is assumed and says so. Where the region is assumed a saving
+takes the node at the lowest price it has in any region (or at one that binds), and what it would move to at the
+highest: a label that is lost never raises a claim. Where nothing but a node's shape names the provider, the machine may
+as well be owned: without a region that the provider has, no list price is taken.
 """
 
 from __future__ import annotations
@@ -27,7 +22,6 @@ from ..classify.types import NodeFacts
 # Bases that bind nobody: a node on these is given back from one hour to the next.
 UNBOUND = ("list", "negotiated")
 _BY_GPU = f"{SOURCE}, {GPU_HOUR}"
-_BY_NODE = f"{SOURCE}, {NODE_HOUR}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,11 @@ class PriceBook:
         sku = self.sku_of(node)
         guessed = sku is not None and _guessed(node, sku)
         if sku is None or (node.region is not None and not guessed):
-            exact = self.price(node.node_sku, node.region) or (self._by_gpus(node) if sku is None else None)
+            exact = self.price(node.node_sku, node.region)
+            usd = self.hourly.of_gpu(node.gpu_sku, node.gpu_name) if sku is None and exact is None else None
+            if usd is not None and node.gpu_count:  # a node that the catalog does not know, by the GPUs it shows
+                name = node.node_sku or f"{node.gpu_count} x {node.gpu_sku or node.gpu_name}"
+                return self._said(name, usd * node.gpu_count, node.provider, f"gpu-hour-{node.gpu_count}")
             if exact is not None or sku is None:
                 return exact
         own = [p for p in self.team if p.sku == sku.name]
@@ -83,7 +81,14 @@ class PriceBook:
         if node.region is not None and (exact := self.price(sku.name, node.region)) is not None:
             return exact
         every = [self._by_hour(sku), *(self.price(sku.name, region) for region in self._regions(sku))]
-        return _assumed(min((p for p in every if p is not None), key=_least_claim, default=None))
+
+        def least_claim(price: Price) -> tuple[int, int, float, str]:
+            """What binds for good first, then what binds longest, then the lowest."""
+            until = int((price.committed_until or "0").replace("-", ""))
+            rank = 1 if until else 2 if price.basis in UNBOUND else 0
+            return (rank, -until, *_cheapest(price))
+
+        return _assumed(min((p for p in every if p is not None), key=least_claim, default=None))
 
     def beside(self, node: NodeFacts, target: str | None) -> Price | None:
         """What another node would cost where this one stands; None: it is not known to be sold there."""
@@ -102,10 +107,8 @@ class PriceBook:
         return _assumed(max((p for p in found if p is not None), key=_cheapest, default=None))
 
     def twin(self, node: NodeFacts, target: str) -> Price | None:
-        """What another node costs in the region that `of` tells, to see what sets the two apart.
-
-        None: it is not sold there, or a price by the GPU-hour tells nothing of the difference.
-        """
+        """What another node costs in the region that `of` tells, to see what sets the two apart. None: it is not sold
+        there, or a price by the GPU-hour tells nothing of the difference."""
         price = self.of(node)
         region = price.region if price is not None and price.region_assumed else node.region
         found = self.price(target, region)
@@ -139,23 +142,16 @@ class PriceBook:
         if sku is None:
             return None
         if sku.name in self.hourly.node:
-            return self._said(sku.name, self.hourly.node[sku.name], sku.provider, _BY_NODE)
+            return self._said(sku.name, self.hourly.node[sku.name], sku.provider, "node-hour")
         usd, provider = self.hourly.gpu.get(sku.gpu), None if owned else sku.provider
-        return self._said(sku.name, usd * sku.gpu_count, provider, _BY_GPU) if usd is not None else None
+        return self._said(sku.name, usd * sku.gpu_count, provider, "gpu-hour") if usd is not None else None
 
-    def _by_gpus(self, node: NodeFacts) -> Price | None:
-        """The price of a node that the catalog does not know, by the GPUs it shows."""
-        usd = self.hourly.of_gpu(node.gpu_sku, node.gpu_name)
-        if usd is None or not node.gpu_count:
-            return None
-        name = node.node_sku or f"{node.gpu_count} x {node.gpu_sku or node.gpu_name}"
-        return self._said(name, usd * node.gpu_count, node.provider, _BY_GPU, node.gpu_count)
-
-    def _said(self, name: str, usd: float, provider: str | None, source: str, gpus: int | None = None) -> Price:
+    def _said(self, name: str, usd: float, provider: str | None, by: str) -> Price:
+        """A price by the settings. `by`: what it is of, at the end of its id."""
         basis = "negotiated" if self.catalog.rented(provider) else "owned"
-        count = f"-{gpus}" if gpus is not None else ""
-        by = f"{basis}-by-{'gpu' if source == _BY_GPU else 'node'}-hour{count}"
-        return Price(f"{name}@{ANY_REGION}:{by}", name, ANY_REGION, usd, basis, source, self.hourly.as_of)
+        source = f"{SOURCE}, {NODE_HOUR}" if by == "node-hour" else _BY_GPU
+        id_ = f"{name}@{ANY_REGION}:{basis}-by-{by}"
+        return Price(id_, name, ANY_REGION, usd, basis, source, self.hourly.as_of)
 
     def _regions(self, sku: NodeSku) -> Iterator[str]:
         """Where a node has a price of its own, from the team or the list."""
@@ -177,10 +173,3 @@ def _assumed(price: Price | None) -> Price | None:
 
 def _cheapest(price: Price) -> tuple[float, str]:
     return price.usd_per_hour, price.id
-
-
-def _least_claim(price: Price) -> tuple[int, int, float, str]:
-    """Prices by how little they let be claimed: what binds for good first, then what binds longest, then the lowest."""
-    until = int((price.committed_until or "0").replace("-", ""))
-    rank = 1 if until else 2 if price.basis in UNBOUND else 0
-    return (rank, -until, price.usd_per_hour, price.id)

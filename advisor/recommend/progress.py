@@ -33,17 +33,15 @@ SLACK_SECONDS = 3600.0
 JOB_SECONDS = 7 * 86400.0
 
 Place = Literal["source", "target"]
-Fits = Callable[[WorkloadVerdict], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
     """What a series held and did over a span. None: not measured.
 
-    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
-    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
-    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest;
-    `rest_watts`: of one GPU while it stood idle and held memory.
+    `gpus`: mean number held. `busy`: share of the time in which their engines worked; `period_seconds`: of its steps;
+    `busy_seconds_per_token`: GPU-seconds at work for each token. Watts are of one GPU, `rest_watts` while it stood idle
+    and held memory; `clock_ratio`: SM clock over the highest.
     """
 
     gpus: float
@@ -61,9 +59,8 @@ class Measure:
 class WorkloadAddress:
     """How a scheduler knows a workload, for whoever changes it there. None: not told, or it has no such thing.
 
-    `scheduler`: slurm, kubernetes, docker or process; `name`: of the controller or the job; `controller_kind`: the kind
-    of the Kubernetes object that made its pods; `container`: the one of its pods that asks for the GPUs; `replicas`:
-    how many pods held GPUs, each on one node.
+    `name`: of the controller or the job; `container`: the one of its pods that asks for the GPUs; `replicas`: how many
+    pods held GPUs, each on one node.
     """
 
     scheduler: str
@@ -81,10 +78,9 @@ class WorkloadAddress:
 class PredictionSnapshot:
     """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
 
-    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
-    `address`: how its scheduler knows it; None: a move of nodes.
-    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
-    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
+    `series_id`, `address`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held
+    by it then. `usd_per_hour`: node SKU -> the price then, in which both sides are reckoned; `prices`: these in words.
+    `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
     """
 
     series_id: str | None
@@ -127,10 +123,8 @@ MIXED = MoveCost(None, "the window still includes days before the change")
 
 @dataclass(frozen=True)
 class Observation:
-    """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
-
-    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
-    """
+    """A window of telemetry (Unix seconds; `source`: where it lay) and the ids of what was advised on it. `open`: of
+    what nothing blocks."""
 
     start: float
     end: float
@@ -141,23 +135,20 @@ class Observation:
     open: frozenset[str]
 
     @cached_property
-    def _series(self) -> dict[str, list[WorkloadVerdict]]:
-        found: dict[str, list[WorkloadVerdict]] = {}
+    def _by_key(self) -> dict[tuple[str, str], list[WorkloadVerdict]]:
+        found: dict[tuple[str, str], list[WorkloadVerdict]] = {}
         for w in sorted(self.workloads, key=lambda w: (w.end, w.start, w.id)):
-            found.setdefault(w.series_id, []).append(w)
-        return found
-
-    @cached_property
-    def on_node(self) -> dict[str, list[WorkloadVerdict]]:
-        found: dict[str, list[WorkloadVerdict]] = {}
-        for w in self.workloads:
-            for node in w.nodes:
-                found.setdefault(node, []).append(w)
+            for key in (("series", w.series_id), *(("node", node) for node in w.nodes)):
+                found.setdefault(key, []).append(w)
         return found
 
     def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
         """Its runs in the window, in the order of their ends."""
-        return self._series.get(series_id or "", ())
+        return self._by_key.get(("series", series_id or ""), ())
+
+    def on_node(self, node: str) -> Sequence[WorkloadVerdict]:
+        """Whoever held GPUs of a node in the window, in the order of their ends."""
+        return self._by_key.get(("node", node), ())
 
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
         """Its runs that hold GPUs at the end of the window; empty: none did in the last day."""
@@ -166,7 +157,7 @@ class Observation:
 
     def holders(self, node: str) -> list[WorkloadVerdict]:
         """Whoever held GPUs of a node in the last day."""
-        return [w for w in self.on_node.get(node, ()) if w.end >= self.end - CURRENT_SECONDS]
+        return [w for w in self.on_node(node) if w.end >= self.end - CURRENT_SECONDS]
 
     def last_seen(self, node: str) -> float:
         """When a node was last seen; one that the window does not show: before it (Unix seconds)."""
@@ -190,11 +181,9 @@ class Observation:
 
 def observation_of(advice: Advice) -> Observation:
     proposed = frozenset(r.id for r in advice.recommendations)
-    blocked = frozenset(r.id for r in advice.recommendations if r.blocked_by)
+    open_ = frozenset(r.id for r in advice.recommendations if not r.blocked_by)
     nodes = {n.node: n for n in advice.standings}
-    return Observation(
-        advice.start, advice.end, source_words(advice), advice.workloads, nodes, proposed, proposed - blocked
-    )
+    return Observation(advice.start, advice.end, source_words(advice), advice.workloads, nodes, proposed, open_)
 
 
 def source_words(advice: Advice) -> str:
@@ -247,21 +236,23 @@ def serves(runs: Sequence[WorkloadVerdict]) -> bool:
     return bool(runs) and runs[-1].kind.label in ON_DEMAND_KINDS
 
 
-def stands_on(there: Configuration) -> Fits:
-    """Tells whether a run is on these nodes and GPUs."""
-    return lambda w: w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
+def stands_on(w: WorkloadVerdict, there: Configuration) -> bool:
+    """Whether a run is on these nodes and GPUs."""
+    return w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
 
 
-def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: Fits, name: str) -> MoveState | None:
-    """By where the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
+def by_runs(
+    snapshot: PredictionSnapshot, seen: Observation, where: Callable[[WorkloadVerdict], Place | None], name: str
+) -> MoveState | None:
+    """By `where` the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    for fits, where in ((there, f"only on {name}"), (here, "on its original nodes")):
-        if now and all(map(fits, now)):
-            own = [w for w in runs if fits(w)]
-            since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if not fits(w))])
-            place: Place = "target" if fits is there else "source"
-            return MoveState(place, since, hours(own, since), f"It has run {where} since {minute(since)}.")
-    return None
+    (place,) = {where(w) for w in now} if len({where(w) for w in now}) == 1 else (None,)
+    if place is None:
+        return None
+    own = [w for w in runs if where(w) == place]
+    since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if where(w) != place)])
+    told = f"only on {name}" if place == "target" else "on its original nodes"
+    return MoveState(place, since, hours(own, since), f"It has run {told} since {minute(since)}.")
 
 
 def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -269,7 +260,11 @@ def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | Non
     there, here = snapshot.target, snapshot.source
     if there.node_sku is None or there.node_sku == here.node_sku:
         return None
-    return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
+
+    def where(w: WorkloadVerdict) -> Place | None:
+        return "target" if stands_on(w, there) else "source" if stands_on(w, here) else None
+
+    return by_runs(snapshot, seen, where, there.node_sku)
 
 
 def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float | None:
@@ -281,10 +276,8 @@ def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float |
 def by_level(
     snapshot: PredictionSnapshot, seen: Observation, of: str, *, before: float | None, target: float | None, words: str
 ) -> MoveState | None:
-    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags.
-
-    `words`: a template of the evidence, with `now`, `before` and `ratio`.
-    """
+    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags. `words`:
+    a template of the evidence, with `now`, `before` and `ratio`."""
     now = level(snapshot, seen, of)
     if now is None or before is None or target is None or before <= target:
         return None
@@ -306,7 +299,7 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
         if seen.gone(node):
             free.append((seen.last_seen(node), f"{node} is gone"))
         elif pooled and not holders and not seen.silent(node):
-            left = max((w.end for w in seen.on_node.get(node, ())), default=seen.start)
+            left = max((w.end for w in seen.on_node(node)), default=seen.start)
             free.append((left, f"{node} is empty"))
         elif not pooled and holders and len({g for w in holders for g in w.gpus}) >= seen.nodes[node].gpu_count:
             free.append((max(min(w.start for w in holders), seen.start), f"{node} is in use"))
@@ -376,8 +369,8 @@ def cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveC
 
 def _unsure(nodes: Sequence[str], seen: Observation) -> MoveCost | None:
     silent = listed([n for n in nodes if seen.silent(n)])
-    why = f"{silent} stopped reporting recently; a node counts as returned after {GONE_SECONDS / 86400:.0f} days"
-    return MoveCost(None, f"{why} without data") if silent else None
+    why = f"{silent} stopped reporting recently; a node counts as returned after 3 days without data"
+    return MoveCost(None, why) if silent else None
 
 
 def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:

@@ -43,9 +43,8 @@ class ReduceGpus(Move):
             text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
         else:
             whole = base.nodes - base.right_nodes if base.whole else 0
-            saving = Saving.of_nodes(
-                base.price, whole, series.fleet.at, base.nodes - base.right_nodes_draws, base.nodes
-            )
+            draws = base.nodes - base.right_nodes_draws
+            saving = Saving.of_nodes(base.price, whole, series.fleet.at, draws, base.nodes)
             then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
             load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
             text = (
@@ -79,7 +78,7 @@ class ReduceGpus(Move):
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-        if not now or not all(stands_on(snapshot.source)(w) for w in now):
+        if not now or not all(stands_on(w, snapshot.source) for w in now):
             return None  # on other hardware its count says nothing
         least, most = snapshot.target.gpu_count, snapshot.source.gpu_count
         count, since = len({gpu for w in now for gpu in w.gpus}), seen.start

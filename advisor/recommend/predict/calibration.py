@@ -1,10 +1,8 @@
 """What moves that were done here say of the predicted times: a factor for the site, shrunk towards none.
 
-One site's work may fare better or worse than the published pairs that the model rests on, by something its moves have
-in common (drivers, interconnect, how batches are formed). With e_i the log of measured over predicted time of move i,
-whose error has the standard deviation sigma_i, and a site's own factor b drawn from N(0, tau^2), the mean of b given
-the moves is sum(e_i / sigma_i^2) / (1 / tau^2 + sum(1 / sigma_i^2)): normal data of known variance, normal prior
-(Gelman et al., Bayesian Data Analysis, section 2.5). One move of sigma 0.16 counts for 26 %, ten for 78 %.
+With e_i the log of measured over predicted time of move i, whose error has the standard deviation sigma_i, and a site's
+own factor b drawn from N(0, tau^2), the mean of b given the moves is sum(e_i / sigma_i^2) / (1 / tau^2 + sum(1 /
+sigma_i^2)) (Gelman et al., Bayesian Data Analysis, section 2.5). One move of sigma 0.16 counts for 26 %, ten for 78 %.
 """
 
 from __future__ import annotations
@@ -58,11 +56,9 @@ class Site:
         """What is said of it beside the advice."""
         said, (predicted, measured) = [], self.saved
         if self.cases:
-            text = (
-                f"Predicted times on other GPUs are {self.factor:.2f}x those of the model, based on "
-                f"{_moves(self.cases)} measured here."
-            )
-            said.append(CodedText("site-factor", text, {"factor": self.factor, "moves": self.cases}))
+            told = f"{self.factor:.2f}x those of the model, based on {_moves(self.cases)} measured here."
+            fields = {"factor": self.factor, "moves": self.cases}
+            said.append(CodedText("site-factor", f"Predicted times on other GPUs are {told}", fields))
         if self.savings and predicted > 0:
             text = (
                 f"{_moves(self.savings).capitalize()} completed here saved {usd(measured)}/month, "

@@ -31,9 +31,9 @@ SIGMA_NOTHING_KNOWN = 0.7
 class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
-    `work`: the class of work whose errors give the interval; `assumed`: unpublished figures; `outside`: in which ways
-    the question lies outside what was measured. `in_flight`: where a batch of decoding was asked for, the sequences
-    that memory holds of it, here and there; the time is that of one token then.
+    `work`: the class of work whose errors give the interval; `assumed`: unpublished figures; `outside`: what was not
+    measured. `in_flight`: at a batch of decoding, the sequences that memory holds here and there; the time is of one
+    token then.
     """
 
     time_ratio: Interval
@@ -67,7 +67,13 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     ratio, in_flight = typical
     work = work_class(question, source, target)
     known = model.classes[work]
-    assumed = assumptions(question, source, target)
+    rates = [rates_of(sku, question.precision) for sku in (source, target)]
+    # Sustained INT8 rates were measured nowhere and FP4 rates hardly, but whole workloads were: errors hold that.
+    assumed = tuple(
+        what
+        for what in dict.fromkeys(what for one in rates if one is not None for what in one.assumed)
+        if "sustained INT8" not in what and "sustained FP4" not in what
+    )
     outside = tuple(_outside(question, known, source, target))
     unseen = assumed or any(why.code == "architecture-not-calibrated" for why in outside)
     sigma = known.sigma * (model.unseen if unseen else 1.0)
@@ -99,8 +105,7 @@ def typical_ratio(
 
 def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The class of work whose measured errors give the interval."""
-    profile = profile_of(question)
-    if profile is not None:
+    if (profile := profile_of(question)) is not None:
         return TRAINING if profile == "training" else "networks of one pass"
     if question.phase == "prefill" and question.batch is not None:
         return "first token at a batch"
@@ -137,14 +142,6 @@ def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSk
             yield CodedText("architecture-not-calibrated", why, {"sku": sku.name, "architecture": family(sku)})
 
 
-def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
-    """Unpublished figures behind the answer, in words."""
-    rates = [rates_of(sku, question.precision) for sku in skus]
-    found = dict.fromkeys(what for one in rates if one is not None for what in one.assumed)
-    # Sustained INT8 rates were measured nowhere and FP4 rates hardly, but whole workloads were: errors hold that.
-    return tuple(what for what in found if "sustained INT8" not in what and "sustained FP4" not in what)
-
-
 def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedText, ...]:
     """Everything that forbids the move, as far as the question tells."""
     reasons = [
@@ -158,23 +155,15 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
         reasons.append(coded("model-over-pcie", told, **fields))
     if _host_bound(question, source, target):
         params = question.params or 0.0
-        reasons.append(
-            CodedText(
-                "small-model-host-bound",
-                f"a {params / 1e9:g} B model may be limited by its host on {target.name} (of measured ones a "
-                "token took 0.6 to 3.4 times as long on B200 as on H100); benchmark first",
-                {"sku": target.name, "params": params},
-            )
-        )
+        told = f"a {params / 1e9:g} B model may be limited by its host on {target.name} (of measured ones a token took"
+        told += " 0.6 to 3.4 times as long on B200 as on H100); benchmark first"
+        reasons.append(CodedText("small-model-host-bound", told, {"sku": target.name, "params": params}))
     return tuple(reason for reason in reasons if reason)
 
 
 def _memory(question: Question, target: GpuSku) -> CodedText | None:
-    """Why the weights, or a batch that was asked about, do not fit; None: they do, or nobody told the size.
-
-    How a training job shards its state is not told. The cache is that of a dense model with grouped-query attention:
-    smaller ones, of models that keep less, may fit.
-    """
+    """Why the weights, or a batch that was asked about, do not fit; None: they do, or nobody told the size (or how a
+    training job shards its state). The cache is that of a dense model with grouped-query attention."""
     if question.params is None or question.phase == "training":
         return None
     room, weights = room_bytes(target.mem_bytes), question.weights_bytes / question.gpus
