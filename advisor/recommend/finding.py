@@ -28,8 +28,7 @@ class Found:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
 
     `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
-    `answered_by`, `waste`: as its rule has them (rule.py); nothing of a rule of one's own. `notes`: what a person
-    should read of what was not judged beside it.
+    `answered_by`, `waste`: as its rule has them. `notes`: what should be read of what was not judged beside it.
     """
 
     finding: Finding
@@ -44,14 +43,16 @@ class Found:
     waste: Waste = "none"
     notes: tuple[CodedText, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """What it is about, as a person would name it."""
+        return series_label(self.group) if self.group is not None else node_words(self.nodes)
+
 
 @dataclass(frozen=True)
 class Unjudged:
     """No verdict of a rule on a node or a workload. `reason`: a clause, the same for all whom it concerns.
-
-    `usd_per_month`: what is at stake, where a price tells. `note`: what a person should read of it (None: the count by
-    reason is enough).
-    """
+    `usd_per_month`: what is at stake, where a price tells. `note`: what a person should read of it, if anything."""
 
     reason: CodedText
     nodes: tuple[NodeFacts, ...]
@@ -90,11 +91,8 @@ def series_label(group: Group) -> str:
 
 
 def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:
-    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node.
-
-    Another window, where the node was seen for long enough outside this one; else the hours that are missing, counted
-    from `at` (Unix seconds), the moment of the advice: what was not sampled while an agent stood still is lost.
-    """
+    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node: another
+    window, or the hours that are missing, counted from `at` (Unix seconds), the moment of the advice."""
     ready = ready_at(hours, floor, window, at, node)
     if ready is not None:
         return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."

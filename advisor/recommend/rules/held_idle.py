@@ -1,9 +1,8 @@
 """GPUs held by work that does not use them: a process left behind, or one that never began.
 
-Light use and holding differ by the longest rest and by what follows it, not by a mean: whoever is asked now and then is
-asked again, and a night or a nightly run comes round. What rests longer than it ever rested before, for a whole day of
-hours in which somebody could have come, is held. A job that has worked need not wait for anybody: its rest is one as
-soon as it is longer than any pause that it worked on after.
+Light use and holding differ by the longest rest and by what follows it, not by a mean: what rests longer than it ever
+rested before, for a whole day of hours in which somebody could have come, is held. A job that has worked need not wait
+for anybody: its rest is one as soon as it is longer than any pause that it worked on after.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from ..finding import Found, Unjudged, as_percent, power_words, severity_for_sha
 from ..fleet import Fleet
 from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, seen_too_short
+from .idle import IDLE_OF_UNHELD
 
-# Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
-OBSERVED_MIN = 0.95
 # A row that shows so many times what rows at rest show is no noise of theirs.
 _TIMES_THE_FLOOR = 3.0
 # GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
@@ -77,11 +75,9 @@ class HeldIdle(WorkloadRule):
         if rests:
             then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
             seen = span(least.hours_observed * 3600)
-            note = CodedText(
-                "held-idle-seen-too-short",
-                f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}",
-                {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
-            )
+            text = f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}"
+            fields = {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor}
+            note = CodedText("held-idle-seen-too-short", text, fields)
             return Unjudged(seen_too_short(floor), group.nodes, group, note=note)
         if unsure:
             reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
@@ -147,17 +143,24 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
         return 0.0, left
     if group.kind == "idle":
         return sum(hours for w, hours in held if w.id in left or w.kind.label == "idle"), left
-    return sum(min(_trailing_idle_hours(usage[w.id]) * w.gpu_part, hours) for w, hours in held), left
+
+    def trailing_idle_hours(rows: ColumnRows) -> float:
+        """GPU-hours after the last interval in which any GPU of the workload worked; none of them where a part of the
+        time since then was not observed: it may have worked in that."""
+        last, ts = _last_worked(rows), rows.floats("ts")
+        if last is None:
+            return rows.sum("seconds") / 3600
+        seconds = float(rows.floats("seconds")[ts > last].sum())
+        elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
+        return seconds / 3600 if seconds >= IDLE_OF_UNHELD * elapsed else 0.0
+
+    return sum(min(trailing_idle_hours(usage[w.id]) * w.gpu_part, hours) for w, hours in held), left
 
 
 def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
-    """Whether the rest of a workload at its end is no pause. Pauses inside a job belong to it, and a service that waits
-    for requests does its work by waiting.
-
-    It works where any of its GPUs shows a sign of it. What one request leaves in the mean of an hour is far below the
-    level of an idle GPU, so each row is held against what the others at rest show (a heartbeat, the noise of a
-    counter), and against its own highest sample.
-    """
+    """Whether the rest of a workload at its end is no pause. It works where any of its GPUs shows a sign of it: what one
+    request leaves in the mean of an hour is far below the level of an idle GPU, so each row is held against what the
+    others at rest show (a heartbeat, the noise of a counter), and against its own highest sample."""
     if not len(rows):
         return kind == "idle"
     resting = rows["bottleneck"] == "idle"
@@ -180,19 +183,6 @@ def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
         return False
     least = limits.value("minutes") / 60 if kind in JOB_KINDS else limits.value("rest_hours")
     return rested >= (min(least, 0.5 * hours) if kind == "idle" else least)
-
-
-def _trailing_idle_hours(rows: ColumnRows) -> float:
-    """GPU-hours after the last interval in which any GPU of the workload worked.
-
-    None of them where a part of the time since then was not observed: it may have worked in that.
-    """
-    last, ts = _last_worked(rows), rows.floats("ts")
-    if last is None:
-        return rows.sum("seconds") / 3600
-    seconds = float(rows.floats("seconds")[ts > last].sum())
-    elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
-    return seconds / 3600 if seconds >= OBSERVED_MIN * elapsed else 0.0
 
 
 def _last_worked(rows: ColumnRows) -> float | None:

@@ -13,8 +13,8 @@ from ..finding import Clean, Found, Outcome, Unjudged, as_percent, power_words, 
 from ..fleet import Fleet
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, seen_too_short
 
-# A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
-# same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
+# A GPU counts as idle where nearly all of the time that nobody held it was idle: the share by which work is called idle
+# (rules/kinds.yaml), so that a label that is missing makes nothing idle.
 IDLE_OF_UNHELD = 0.95
 # A MIG instance unused in half of its node's hours is not between two pieces of work.
 IDLE_INSTANCE_SHARE = 0.5
@@ -61,14 +61,13 @@ class Idle(Rule):
         partly = [b for b in seen_idle if b not in still]
         hours = sum(b.idle_hours for b in partly)
         if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
+            text = (
+                "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of the "
+            )
+            fields = {"gpus": len(partly), "node": node.node, "unobserved_hours": max(dark[b] for b in partly)}
             notes.append((
                 coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time"),
-                coded(
-                    "idle-partly-observed",
-                    "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of "
-                    "the window were not.",
-                    gpus=len(partly), node=node.node, unobserved_hours=max(dark[b] for b in partly),
-                ),
+                coded("idle-partly-observed", f"{text}window were not.", **fields),
             ))  # fmt: skip
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
@@ -79,11 +78,9 @@ class Idle(Rule):
             return self._found(fleet, node, still, hours, share, tuple(note for _, note in notes))
         if idle:
             then = when_possible(node.hours_observed, floor, fleet.verdicts.window, fleet.at, node)
-            note = CodedText(
-                "idle-seen-too-short",
-                f"{node.node} appears idle, but has only {span(node.hours_observed * 3600)} of data. {then}",
-                {"node": node.node, "hours": node.hours_observed, "needed_hours": floor},
-            )
+            text = f"{node.node} appears idle, but has only {span(node.hours_observed * 3600)} of data. {then}"
+            fields = {"node": node.node, "hours": node.hours_observed, "needed_hours": floor}
+            note = CodedText("idle-seen-too-short", text, fields)
             return Unjudged(seen_too_short(floor), (node,), note=note)
         if notes:
             return Unjudged(notes[-1][0], (node,), note=notes[-1][1])
