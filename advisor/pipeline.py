@@ -22,7 +22,7 @@ from .recommend.energy_accounts import energy_accounts
 from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
 from .recommend.fleet import Fleet
 from .recommend.groups import groups_of
-from .recommend.market import market_recommendations
+from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
 from .recommend.price_book import PriceBook
 from .recommend.pricing import fabric_uses, price_notes, prices_named, reconcile, standings, unique, with_costs

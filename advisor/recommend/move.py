@@ -19,7 +19,7 @@ from ..core.worth import HOURS_PER_MONTH
 from .evidence import EvidenceGate
 from .fleet import DRAWS, Fleet, Series
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
-from .pricing import Cash, cash_of
+from .pricing import cash_of
 from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after
 
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
@@ -93,19 +93,14 @@ class Saving:
     date: str | None = None
 
     @classmethod
-    def in_cash(cls, cash: Cash, draws: Array, paid_usd: float | None, *others: Price | None) -> Saving:
-        """A saving on nodes that fall free. `others`: prices that it rests on beside theirs."""
-        return cls(draws, (cash.price, *others), paid_usd, cash.realisation, cash.date)
-
-    @classmethod
     def of_nodes(cls, price: Price | None, freed: int, at: float, draws: Array | float, paid: int) -> Saving | None:
         """What nodes bring that fall free, `draws` of their number of `paid` ones; None: `freed` of them are no cash.
         `at`: Unix seconds."""
         cash = cash_of(price, freed, at)
-        if cash is None:
+        if cash is None or price is None:
             return None
-        month = cash.price.usd_per_hour * HOURS_PER_MONTH
-        return cls.in_cash(cash, np.full(DRAWS, draws, dtype=float) * month, paid * month)
+        month = price.usd_per_hour * HOURS_PER_MONTH
+        return cls(np.full(DRAWS, draws, dtype=float) * month, (price,), paid * month, *cash)
 
     @cached_property
     def interval(self) -> Interval:
@@ -125,10 +120,8 @@ class Saving:
 def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float) -> tuple[Saving | None, str]:
     """What energy saved a month is worth to a team, and that as a sentence. `drawn_kwh`: what it is taken off."""
     if price is None:
-        return (
-            None,
-            "No dollar value: rented nodes include power, and no price file sets a power price for other nodes.",
-        )
+        told = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
+        return None, told
     saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
     worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
     return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."

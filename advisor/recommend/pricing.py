@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
 
 from ...rules.catalog import fabric_premium as interconnect
@@ -123,25 +123,17 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
     return Reconciliation(*(float(usd.get(label, 0.0)) for label in labels), total=total)
 
 
-@dataclass(frozen=True, slots=True)
-class Cash:
-    """What falls free comes back in dollars: of nodes at `price`, now or from `date` (ISO) on."""
-
-    price: Price
-    realisation: Realisation
-    date: str | None = None
-
-
-def cash_of(price: Price | None, whole_nodes: float, at: float) -> Cash | None:
-    """How freed nodes come back in cash; None: they do not, they are capacity for other work. `at`: Unix seconds."""
+def cash_of(price: Price | None, whole_nodes: float, at: float) -> tuple[Realisation, str | None] | None:
+    """How freed nodes come back in cash, and from which date (ISO) on where it is not now; None: they do not, they are
+    capacity for other work. `at`: Unix seconds."""
     if price is None or whole_nodes <= 0 or price.basis == "owned":
         return None
     if not price.committed_until:
         # A reservation without a date binds for a time nobody told us.
-        return Cash(price, "cash-now") if price.basis in UNBOUND else None
+        return ("cash-now", None) if price.basis in UNBOUND else None
     until = date.fromisoformat(price.committed_until[:10])
     later = until > datetime.fromtimestamp(at, UTC).date()
-    return Cash(price, "cash-at", until.isoformat()) if later else Cash(price, "cash-now")
+    return ("cash-at", until.isoformat()) if later else ("cash-now", None)
 
 
 def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:

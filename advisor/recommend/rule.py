@@ -83,9 +83,9 @@ class Rule(ABC):
     ) -> Found:
         """A finding about a group, or about free GPUs of a node (`bare`), with what answers it.
 
-        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars in
-        the window; None: unknown. `values` fill the rule's texts, beside what is known of every group; `before`,
-        `after`: sentences that follow (None: what it costs). `sure`: how far the rule's own reasons are trusted (0..1).
+        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars
+        (None: unknown). `values` fill the rule's texts, beside what is known of every group; `before`, `after`:
+        sentences that follow (None: what it costs). `sure`: how far the rule's own reasons are trusted (0..1).
         `nodes`, `gpus`: those it is about, where not all of the group's. `more`: of `Found`.
         """
         group, own = (about, about.nodes) if isinstance(about, Group) else (None, (about,))

@@ -15,7 +15,8 @@ from ..candidates import Candidate, break_even, candidates, job_hours
 from ..constraints import NODES_MIXED, NODES_SHARED
 from ..evidence import WORK
 from ..finding import Found, series_label
-from ..fleet import Baseline, Series
+from ..fleet import Baseline, Fleet, Series, baseline_for
+from ..latency import held_to_class
 from ..move import SAME_SPEED, Move, Saving, recommend_for
 from ..pricing import cash_of
 
@@ -26,6 +27,10 @@ _KINDS = {
 # Line rates of one kind that differ by less are the same fabric.
 _SAME_RATE = 1.1
 PRICE_UNKNOWN = coded("price-of-its-node-unknown", "no price for its node")
+# What the price of a node does not show of a move to another provider.
+ELSEWHERE = "data, egress, terms or capacity"
+_TERMS = coded("terms-elsewhere", "{terms} at the other provider cost more than the savings", terms=ELSEWHERE)
+SHOWN = 3  # so many other providers for each workload
 
 
 class MoveSku(Move):
@@ -103,20 +108,17 @@ def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
 def _fabric_reason(
     source: NodeSku | None, target: NodeSku, sold: Collection[NodeSku], fits: Collection[NodeSku]
 ) -> tuple[CodedText, ...]:
-    """Why a target with the dearer fabric is right; empty: the target's fabric is not dearer.
-
-    `sold`: the nodes with a known price at this provider and region; `fits`: those among them that nothing forbids.
-    """
+    """Why a target with the dearer fabric is right; empty: the target's fabric is not dearer. `sold`: the nodes with a
+    known price at this provider and region; `fits`: those among them that nothing forbids."""
     if not _dearer_fabric(source, target):
         return ()
     plain = [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]
-    code, told = "fabric-needed", "the work needs {fabric}"
     if not plain:
-        code, told = "fabric-included", "{gpu} is sold only with {fabric} here"
-        return (coded(code, told, gpu=target.gpu, fabric=_kind(target)),)
+        told = "{gpu} is sold only with {fabric} here"
+        return (coded("fabric-included", told, gpu=target.gpu, fabric=_kind(target)),)
     if any(n in fits for n in plain):
-        code, told = "fabric-cheaper", "{fabric} at no extra cost"
-    return (coded(code, told, fabric=_kind(target)),)
+        return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=_kind(target)),)
+    return (coded("fabric-needed", "the work needs {fabric}", fabric=_kind(target)),)
 
 
 def _kind(node: NodeSku) -> str:
@@ -198,7 +200,7 @@ def move_to(
     else:
         training = group.phase == "training"
         paid = base.month_usd(base.nodes, job_hours(fleet, base)) if training else base.month_usd(base.right_nodes)
-        saving = Saving.in_cash(cash, best.draws, paid, best.price)
+        saving = Saving(best.draws, (base.price, best.price), paid, *cash)
         text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
             told = "no savings: its price is not below that of the current GPUs after right-sizing"
@@ -224,6 +226,31 @@ def move_to(
         yardstick=SavingsBaseline(site_factor=fleet.site.factor),
         needs=replace(needs, host=base.sku is not None and bool(base.sku.vcpus)),
     )  # fmt: skip
+
+
+def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
+    """For each recurring workload at known prices: the best node of the providers that would be cheapest for it. Shown
+    apart and never summed: that is arbitrage, not right-sizing."""
+    out: list[Recommendation] = []
+    for group in fleet.groups:
+        source = fleet.gpu_of(group)
+        if source is None or not group.recurs or not group.nodes or group.kind in ("idle", "unknown"):
+            continue
+        base, here = baseline_for(fleet, group), group.nodes[0].provider
+        if base.price is None or base.mixed or here is None:
+            continue
+        # Every node of the other providers, each at its lowest list price.
+        sold = [
+            (n, min(n.prices, key=lambda p: (p.usd_per_hour, p.region)))
+            for n in fleet.catalog.nodes.values()
+            if n.provider != here and n.prices
+        ]
+        found, _ = candidates(fleet, base, source, sold)
+        best = list({c.node.provider: c for c in reversed(found) if c.saving > 0}.values())
+        for candidate in sorted(best, key=lambda c: (not c.safe, -c.saving))[:SHOWN]:
+            r = held_to_class(move_to(Series(fleet, base, {}), candidate), base)
+            out.append(replace(r, would_change_if=(_TERMS, *r.would_change_if)))
+    return tuple(out)
 
 
 def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> Recommendation:
@@ -259,9 +286,9 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
                 f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
             )
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
-    if price is not None and cash is not None and not blocked:
-        draws = base.right_nodes_draws * (cash.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
-        saving = Saving.in_cash(cash, draws, base.month_usd(base.right_nodes), price)
+    if price is not None and base.price is not None and cash is not None and not blocked:
+        draws = base.right_nodes_draws * (base.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
+        saving = Saving(draws, (base.price, price), base.month_usd(base.right_nodes), *cash)
         text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
             blocked.append(coded("fabric-costs-nothing", "no savings: the fabric adds nothing to the price here"))

@@ -158,9 +158,9 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
 
 
 def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
-    """Whether the rest of a workload at its end is no pause. It works where any of its GPUs shows a sign of it: what one
-    request leaves in the mean of an hour is far below the level of an idle GPU, so each row is held against what the
-    others at rest show (a heartbeat, the noise of a counter), and against its own highest sample."""
+    """Whether the rest of a workload at its end is no pause. It works where any of its GPUs shows a sign of it: one
+    request leaves little in the mean of an hour, so each row is held against what the others at rest show (a heartbeat,
+    the noise of a counter), and against its own highest sample."""
     if not len(rows):
         return kind == "idle"
     resting = rows["bottleneck"] == "idle"
