@@ -26,7 +26,7 @@ from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
 from .recommend.price_book import PriceBook
 from .recommend.pricing import fabric_uses, price_notes, prices_named, reconcile, standings, unique, with_costs
-from .recommend.recommender import all_recommendations, decided, recoverable_cash, work_that_is_over
+from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
@@ -166,7 +166,8 @@ def reason_on(
     asked = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, found=asked.found)
     told = levers_by_workload(fleet, rulebook.served_models)
-    ways = tuple(beside(r, told) for r in decided(all_recommendations(fleet), options.decisions))
+    every = all_recommendations(fleet)
+    ways = tuple(beside(replace(r, decision=options.decisions.get(r.id)), told) for r in every)
     reconciliation = reconcile(verdicts, book)
     cash, interval = recoverable_cash(ways)
     recommendations = tuple(sorted(ways, key=lambda r: r.rank))

@@ -80,17 +80,14 @@ def candidates(
         draws = (held * today.usd_per_hour - there * price.usd_per_hour) * hours
         return Candidate(node, price, prediction, gpus, int(nodes_for(gpus, node.gpu_count)), draws)
 
-    rejected: dict[str, tuple[int, Rejected]] = {}
-    kept: list[Candidate] = []
-    for target, price in sold:
-        candidate = weighed(target, price)
-        if isinstance(candidate, Candidate):
-            kept.append(candidate)
-        # One line a GPU: the node of it that least speaks against.
-        elif target.gpu not in rejected or len(candidate) < rejected[target.gpu][0]:
-            rejected[target.gpu] = (len(candidate), Rejected(target.name, all_of(candidate)))
-    kept.sort(key=lambda c: (not c.safe, -c.saving, c.node.name))
-    return kept, {gpu: one for gpu, (_, one) in rejected.items()}
+    found = [(target, weighed(target, price)) for target, price in sold]
+    kept = [one for _, one in found if isinstance(one, Candidate)]
+    rejected: dict[str, Rejected] = {}
+    # One line a GPU: the node of it that least speaks against.
+    for target, why in sorted(((t, o) for t, o in found if isinstance(o, tuple)), key=lambda one: len(one[1])):
+        rejected.setdefault(target.gpu, Rejected(target.name, all_of(why)))
+    order = dict.fromkeys(target.gpu for target, _ in found if target.gpu in rejected)
+    return sorted(kept, key=lambda c: (not c.safe, -c.saving, c.node.name)), {gpu: rejected[gpu] for gpu in order}
 
 
 def job_hours(fleet: Fleet, base: Baseline) -> float:
@@ -120,11 +117,8 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     # Where it is otherwise than at today's demand, next to it.
     below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
     above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
-    if saves[1.0]:
-        told = [f"above {above:.2f}x" if above else "", f"at or below {below:.2f}x" if below else ""]
-        limits = " and ".join(t for t in told if t)
-        return f"stops saving {limits} the current peak demand" if limits else None
-    nearest = below or above
-    if nearest is None:
-        return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
-    return f"saves at {nearest:.2f}x the current peak demand"
+    if not saves[1.0]:
+        near = f"at {below or above:.2f}x the current peak demand" if below or above else None
+        return f"saves {near or f'at no demand up to {DEMANDS[-1]:g}x the current peak'}"
+    told = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
+    return f"stops saving {' and '.join(told)} the current peak demand" if told else None

@@ -6,6 +6,7 @@ price of a rented node holds its power. Without a price there are no dollars, an
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -75,9 +76,9 @@ def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:
 
 def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, Sums]]:
     """The sums of the groups of two columns, by the first and then by the second."""
-    found: dict[str, dict[str, Sums]] = {}
+    found: dict[str, dict[str, Sums]] = defaultdict(dict)
     for (first, second), own in _sums(rows, outer, inner).items():
-        found.setdefault(first, {})[second] = own
+        found[first][second] = own
     return found
 
 
@@ -116,14 +117,13 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
 
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
     """The figures that dollars and carbon rest on, each with its source."""
-    figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = []
-    if site.usd_per_kwh is None:
-        powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
-        for region, price in sorted(powers.items()):
-            figures.append(("usd_per_kwh", _figure(price), None if region == ANY_REGION else region))
-    figures.append(("usd_per_kwh", site.usd_per_kwh, None))
-    figures.append(("pue", site.pue, None))
-    figures.append(("co2_grams_per_kwh", site.co2_grams_per_kwh, None))
+    powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
+    figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = [
+        ("usd_per_kwh", None if site.usd_per_kwh else _figure(price), None if region == ANY_REGION else region)
+        for region, price in sorted(powers.items())
+    ]
+    figures += [("usd_per_kwh", site.usd_per_kwh, None), ("pue", site.pue, None)]
+    figures += [("co2_grams_per_kwh", site.co2_grams_per_kwh, None)]
     return tuple(
         StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)
         for name, f, region in figures
@@ -173,17 +173,13 @@ def _of_workload(
 
 
 def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
-    power = verdicts.power.get(node.node)
-    return NodeEnergy(
-        **_figures(of, node.gpu_count * node.span_hours),
-        node=node.node,
-        mean_watts=power.mean if power else None,
-        p95_watts=power.p95 if power else None,
-        highest_watts=power.highest if power else None,
-        rated_watts=power.rated if power else None,
-        interval_seconds=power.interval_seconds if power else None,
-        gpus=tuple(GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items()),
-    )
+    figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
+    told = {} if power is None else {
+        "mean_watts": power.mean, "p95_watts": power.p95, "highest_watts": power.highest, "rated_watts": power.rated,
+        "interval_seconds": power.interval_seconds,
+    }  # fmt: skip
+    each = (GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items())
+    return NodeEnergy(**figures, **told, node=node.node, gpus=tuple(each))
 
 
 def _of_fleet(

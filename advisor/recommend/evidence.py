@@ -1,9 +1,7 @@
 """The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
 
-Every recommendation says what it rests on (`Recommendation.needs`): nodes or GPUs, the measures that its reasons are
-made of, and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory.
-Where something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance
-only ever lowers a claim: what a recommendation needs, its removal blocks.
+Every recommendation says what it rests on (`Recommendation.needs`). The gate compares that with the inventory: where
+something is missing it is blocked, each reason by name, and it claims neither cash nor capacity.
 """
 
 from __future__ import annotations
@@ -77,8 +75,7 @@ class EvidenceGate:
         if node is None or claim is None:
             return ()
         asked = {parents.get((name, uuid), (name, uuid))[1] for uuid in claim.gpus}
-        all_ = claim.whole or not asked
-        return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
+        return [gpu for gpu in node.gpus if gpu.hours > 0 and (claim.whole or not asked or gpu.gpu_uuid in asked)]
 
     def _of(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
         node = self.verdicts.inventory.nodes.get(name)
@@ -100,15 +97,13 @@ class EvidenceGate:
             them = "it" if len(pods) == 1 else "them"
             told = f"{listed(list(pods))} requested GPUs of {name}, but no metric names {them}"
             yield CodedText("pods-not-named", told, {"node": name, "pods": ", ".join(pods)})
-        if claim.whole:
-            # Every GPU of the node is the claim's or nobody's.
-            bare, most = self.free.get(name, ()), GAP_MAX * self.verdicts.inventory.hours
-            held = sum(one.held_hours > most for one in bare)
-            if any(one.busy_hours > most for one in bare):
-                yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
-            if held:
-                told = "memory of {gpus} GPUs of {node} is in use without a workload label"
-                yield coded("memory-held-by-nobody", told, gpus=held, node=name)
+        # Every GPU of a whole node is the claim's or nobody's.
+        bare, most = self.free.get(name, ()) if claim.whole else (), GAP_MAX * self.verdicts.inventory.hours
+        if any(one.busy_hours > most for one in bare):
+            yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
+        if held := sum(one.held_hours > most for one in bare):
+            told = "memory of {gpus} GPUs of {node} is in use without a workload label"
+            yield coded("memory-held-by-nobody", told, gpus=held, node=name)
         if claim.host and node.host_hours < self._enough(name):
             yield coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=name)
         if name in claim.fabric and (why := self._fabric(name)) is not None:
@@ -128,9 +123,8 @@ class EvidenceGate:
             told = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
             yield coded("observed-too-short", told, node=name, hours=least, needed_hours=self.floor_hours)
         elif last < self.verdicts.inventory.end - END_TOLERANCE_SECONDS:
-            yield CodedText(
-                "not-observed-since", f"no data for {name} after {minute(last)}", {"node": name, "ts": last}
-            )
+            told = f"no data for {name} after {minute(last)}"
+            yield CodedText("not-observed-since", told, {"node": name, "ts": last})
         elif least < self._enough(name):
             told = "{node} has data for {hours:.0f} of {window_hours:.0f} h"
             yield coded("observed-in-part", told, node=name, hours=least, window_hours=self._hours(name))
@@ -151,11 +145,8 @@ class EvidenceGate:
             why = (fabric.reason or "not readable").rstrip(".")
             return coded("fabric-unreadable", "fabric data of {node} not usable: {because}", node=name, because=why)
         if fabric.still_share > STILL_MAX and name in self._spanned:
-            told = (
-                "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes; "
-                "they may be stuck"
-            )
-            return coded("fabric-counters-still", told, node=name, share=fabric.still_share)
+            told = "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes"
+            return coded("fabric-counters-still", f"{told}; they may be stuck", node=name, share=fabric.still_share)
         if fabric.hours < self._enough(name):
             told, hours = "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h", self._hours(name)
             return coded("fabric-observed-in-part", told, node=name, hours=fabric.hours, window_hours=hours)

@@ -20,7 +20,7 @@ from ..classify.types import BareGpu, NodeFacts, Verdicts
 from ..core.advice_types import Action, Configuration, EvidenceClaim
 from ..core.coded_text import CodedText, coded
 from ..core.worth import HOURS_PER_MONTH
-from .constraints import NVLINK, fewer_gpus_gates
+from .constraints import fewer_gpus_gates
 from .evidence import WORK
 from .finding import Found
 from .groups import Group
@@ -30,9 +30,8 @@ from .price_book import PriceBook
 from .progress import JOB_SECONDS
 
 DRAWS = 500
-# How much more than the 95th percentile of the window a count of GPUs is made for: the next weeks' is another. Made for
-# it alone, 5.3 % of 1,527 simulated services were above their headroom in more than 5 % of the hours to come; with a
-# tenth more, none.
+# How much more than the 95th percentile of the window a count of GPUs is made for. Made for it alone, 5.3 % of 1,527
+# simulated services were above their headroom in more than 5 % of the hours to come; with a tenth more, none.
 SIZING_MARGIN = 1.1
 NODES_UNKNOWN = coded("nodes-unknown", "its nodes are unknown")
 # The rules that set the headroom, and whose findings silence every other: signals that contradict one another.
@@ -43,11 +42,10 @@ WEAK = 9
 
 @dataclass(frozen=True)
 class Fleet:
-    """`groups`: the work that recurs, the largest first. `rules`: the thresholds of the waste rules by id, with the
-    teams' own. `model`: what predictions of moves were worth; `site`: what moves that were done here say of them.
-
-    `at`: the moment of the advice, Unix seconds; `seed`: of all draws. `floor_hours`: observed hours of a GPU below
-    which nothing is claimed of it. `found`: what the rules found; empty before they were asked.
+    """`groups`: the largest first. `rules`: the thresholds of the waste rules by id, with the teams' own. `model`: what
+    predictions of moves were worth; `site`: what moves that were done here say of them. `at`: the moment of the advice,
+    Unix seconds; `seed`: of all draws. `floor_hours`: observed hours of a GPU below which nothing is claimed of it.
+    `found`: what the rules found; empty before they were asked.
     """
 
     verdicts: Verdicts
@@ -99,8 +97,7 @@ class Fleet:
         return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
 
     def unfit(self, group: Group, *, slices: bool = False) -> CodedText | None:
-        """Why no rule can judge how a group uses whole GPUs (or with `slices` MIG instances), as a clause; None: rules
-        can."""
+        """Why no rule can judge how a group uses whole GPUs (or with `slices` MIG instances); None: rules can."""
         if not group.nodes:
             return NODES_UNKNOWN
         if self.faulty(group):
@@ -114,9 +111,8 @@ class Fleet:
 
     def cost(self, gpu_hours: float, nodes: Sequence[NodeFacts]) -> float | None:
         """GPU-hours at the mean price of these nodes; None where one of them has no price."""
-        rates = [self.book.per_gpu_hour(n) for n in nodes]
-        known = [r for r in rates if r is not None]
-        return gpu_hours * sum(known) / len(known) if known and len(known) == len(rates) else None
+        known = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
+        return gpu_hours * sum(known) / len(known) if known and len(known) == len(nodes) else None
 
     def sku_of(self, node: NodeFacts) -> NodeSku | None:
         return self.book.sku_of(node)
@@ -193,10 +189,9 @@ class Fleet:
 class Baseline:
     """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
 
-    `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_gpus`, `right_nodes`: what the
-    demand needs; the draws go with `demand_draws`. `whole`: no other current workload is on its nodes, so that nodes
-    can fall free. `demand`: 95th percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds.
-    `unit`: GPUs that come and go together.
+    `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_...`: what the demand needs; the
+    draws go with `demand_draws`. `whole`: nobody else is on its nodes, so that nodes can fall free. `demand`: 95th
+    percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together.
     """
 
     group: Group
@@ -231,20 +226,13 @@ class Baseline:
         return self.sku is not None and self.sku.fabric.rdma is True
 
     @property
-    def has_nvlink(self) -> bool:
-        """Whether the SKU of its nodes joins their GPUs by NVLink, or is not known."""
-        return self.sku is None or self.sku.intra_node_link in NVLINK
-
-    @property
     def configuration(self) -> Configuration:
         return Configuration(self.group.lead.gpu_sku, self.group.lead.node_sku, self.gpus)
 
     def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> EvidenceClaim:
         """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""
         names = tuple(n.node for n in self.group.nodes)
-        return EvidenceClaim(
-            names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset()
-        )
+        return EvidenceClaim(names, measures, frozenset(self.group.gpus), whole, frozenset(names if fabric else ()))
 
     def month_usd(self, nodes: int, hours: float = HOURS_PER_MONTH) -> float | None:
         """What so many of its nodes cost for `hours` of a month; None: no price is known."""
@@ -313,11 +301,3 @@ class Series:
         """The findings that such a recommendation answers, the first reason first."""
         asked = [found for found in self.findings.values() if action in found.answered_by]
         return sorted(asked, key=lambda found: found.answered_by[action])
-
-    def reasons(self, action: Action) -> tuple[str, ...]:
-        """Their ids."""
-        return tuple(found.finding.id for found in self.asking(action))
-
-    def has_reason(self, action: Action) -> bool:
-        """Whether one of them is reason enough to tell even that nothing can be done."""
-        return any(found.answered_by[action] < WEAK for found in self.asking(action))

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from ..core.coded_text import CodedText
 from ..core.formatting import dated, spread, usd
 from ..core.ids import stable_id
 from ..core.worth import HOURS_PER_MONTH
-from .evidence import EvidenceGate
 from .fleet import DRAWS, Fleet, Series
 from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from .pricing import cash_of
@@ -33,11 +33,10 @@ WEEK_HOURS = 7 * 24.0
 class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`.
 
-    `subject`: it as the subject of "... is not recommended"; `brief`: it in a few words. It is done after `done_hours`
-    at its target; where nobody asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is
-    not there any more, so the whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its
-    measured time says how the model fares on other GPUs here. `of_another`: its predicted time is another series', so
-    it is not held against its own.
+    `subject`: of "... is not recommended"; `brief`: it in a few words. It is done after `done_hours` at its target;
+    where nobody asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is not there any
+    more, so the whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time
+    says how the model fares on other GPUs here. `of_another`: its predicted time is another series'.
     """
 
     actions: ClassVar[tuple[Action, ...]]
@@ -52,8 +51,7 @@ class Move(ABC):
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         """All of them in a fleet: of each of its series, where a kind rests on no other findings."""
-        for series in fleet.series:
-            yield from self.of(series)
+        return chain.from_iterable(map(self.of, fleet.series))
 
     def of(self, series: Series) -> Iterator[Recommendation]:  # noqa: ARG002
         """Those of one series, with a finding or without."""
@@ -75,10 +73,6 @@ class Move(ABC):
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         """What its nodes cost since."""
         return cost_after(snapshot, state, seen)
-
-    def missing_evidence(self, gate: EvidenceGate, r: Recommendation) -> tuple[CodedText, ...]:
-        """Every reason why the evidence does not bear what it claims, as clauses; empty: it does."""
-        return gate.missing(r.needs) if r.needs is not None else ()
 
 
 @dataclass(frozen=True)
@@ -140,7 +134,7 @@ def recommend(
 ) -> Recommendation:
     """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
     leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`:
-    further fields; without a word they are empty, and nothing is freed."""
+    further fields, else empty."""
     measured = yardstick or SavingsBaseline()
     fields = {"findings": (), "workload": None, "time_ratio": None, "rejected": (), "freed_gpu_hours_per_month": 0.0}
     return Recommendation(
@@ -169,7 +163,7 @@ def recommend_for(
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
     group, here = series.group, series.base.configuration
     known = {
-        "findings": series.reasons(action), "source": here, "target": here,
+        "findings": tuple(found.finding.id for found in series.asking(action)), "source": here, "target": here,
         "observed_hours": series.fleet.hours_of(group), "workload": group.lead.id,
         "claims": (f"{place}:{group.series_id}",),
     }  # fmt: skip

@@ -1,18 +1,17 @@
 """Every recommendation of a fleet: what each brings, what blocks it, and what can be had together.
 
 Of options that exclude one another, those that bring most together count: the best of all sets, not the best option
-first. An option that is lost (its evidence is missing, somebody dismissed it) can then never raise the sum of what is
-left.
+first, so that an option that is lost can never raise the sum of what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..core.advice_types import Decision, Interval, Recommendation
+from ..core.advice_types import Interval, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.verdict_types import INFERRED
@@ -43,9 +42,9 @@ def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
     bases = {s.group.lead.id: s.base for s in fleet.series}
     held = []
     for asked in _ask_owners(options, fleet.groups):
-        move, base = BY_ACTION[asked.action], bases.get(asked.workload or "")
-        missing = move.missing_evidence(gate, asked)
-        r = without_claim(asked, move.subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
+        subject, base = BY_ACTION[asked.action].subject, bases.get(asked.workload or "")
+        missing = gate.missing(asked.needs) if asked.needs is not None else ()
+        r = without_claim(asked, subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
         held.append(r if base is None else held_to_class(r, base))
     holders: dict[str, list[str]] = {}
     for r in held:
@@ -90,11 +89,6 @@ def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> I
         )  # fmt: skip
 
 
-def decided(options: Iterable[Recommendation], decisions: Mapping[str, Decision]) -> tuple[Recommendation, ...]:
-    """The options with what people decided on them, by recommendation's id."""
-    return tuple(replace(r, decision=decisions.get(r.id)) for r in options)
-
-
 def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval | None]:
     """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
     draw, not by percentiles. None for the interval: nothing is recoverable."""
@@ -108,7 +102,7 @@ def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval
 
 def best_together(options: Iterable[Recommendation]) -> list[Recommendation]:
     """The options, no two of which claim the same, whose medians have the largest sum. Ties go to the smaller ids."""
-    ranked = sorted(options, key=lambda r: (-_p50(r), r.id))
+    ranked = sorted(options, key=lambda r: (-_sum([r]), r.id))
     holders: dict[str, list[int]] = {}
     for n, r in enumerate(ranked):
         for key in r.claims:
@@ -158,17 +152,11 @@ def without_losers(draws: Sequence[Array]) -> list[Array]:
     while len(left) > 1:
         total = np.sum(left, axis=0)
         medians = [float(np.median(total - own)) for own in left]
-        worst = int(np.argmax(medians))
-        if medians[worst] <= float(np.median(total)) + 1e-9:
+        if max(medians) <= float(np.median(total)) + 1e-9:
             break
-        del left[worst]
+        del left[int(np.argmax(medians))]
     return left
 
 
 def _sum(options: Iterable[Recommendation]) -> float:
-    return sum(map(_p50, options))
-
-
-def _p50(r: Recommendation) -> float:
-    saving = r.saving_usd_per_month
-    return saving.p50 if saving is not None else 0.0
+    return sum(r.saving_usd_per_month.p50 for r in options if r.saving_usd_per_month is not None)

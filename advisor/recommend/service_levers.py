@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from ...rules.catalog.types import GpuSku
 from ...rules.models.served_models import ServedModels
@@ -68,12 +69,8 @@ _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceLevers:
-    """Of one series: what a lower precision would change, or why that is not known. Both empty: nothing is gained."""
-
-    levers: tuple[CodedText, ...] = ()
-    unknown: CodedText | None = None
+# Of one series: what a lower precision would change, or why that is not known. Empty: nothing is gained.
+Levers = tuple[CodedText, ...] | CodedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,35 +106,34 @@ class _Held:
         return next((n for n in sorted({*_COPIES, most}) if n <= most and needed <= n * room), most + 1)
 
 
-def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, ServiceLevers]:
+def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, Levers]:
     """The levers of every series, under the id of its newest workload, which recommendations name."""
-    told = {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
-    return {id_: one for id_, one in told.items() if one.levers or one.unknown is not None}
+    return {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
 
 
-def with_levers(workload: WorkloadVerdict, told: Mapping[str, ServiceLevers]) -> WorkloadVerdict:
-    one = told.get(workload.id)
-    return workload if one is None else replace(workload, levers=one.levers, levers_unknown=one.unknown)
+def with_levers(workload: WorkloadVerdict, told: Mapping[str, Levers]) -> WorkloadVerdict:
+    one = told.get(workload.id, ())
+    return replace(workload, **{"levers_unknown" if isinstance(one, CodedText) else "levers": one})
 
 
-def beside(r: Recommendation, told: Mapping[str, ServiceLevers]) -> Recommendation:
+def beside(r: Recommendation, told: Mapping[str, Levers]) -> Recommendation:
     """The recommendation with the levers of its work, where it is about which GPUs: they change nothing of what it
     claims."""
-    one = told.get(r.workload or "")
-    return replace(r, levers=one.levers) if one is not None and one.levers and r.action in BESIDE else r
+    one = told.get(r.workload or "", ())
+    return r if isinstance(one, CodedText) or r.action not in BESIDE else replace(r, levers=one)
 
 
-def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> ServiceLevers:
+def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> Levers:
     """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
-    lead = group.lead
-    fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
-    if not fits or not serves_language_model(lead.framework, lead.command):
-        return ServiceLevers()
-    model = served_model(lead.command, known)
+    framework, command = group.lead.framework, group.lead.command
+    engine = (framework or "").lower() in ENGINES or any(_SERVES.search(word) for word in _words(command or "")[:12])
+    if not engine or group.kind not in SERVING or not group.current or group.shared or group.sliced:
+        return ()
+    model = served_model(command, known)
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
-        return ServiceLevers(unknown=held)
-    return ServiceLevers((*_fewer(held), *_smaller(held, fleet, group)))
+        return held
+    return (*_fewer(held), *islice(_smaller(held, fleet, group), _SMALLER_SHOWN))
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
@@ -152,12 +148,10 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
     used = group.mem_used_max * sku.mem_bytes * gpus
     weights = model.params * BYTES[model.precision]
     if weights * _SIZE_SLACK > used:
-        return CodedText(
-            "memory-contradicts-size",
-            f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
-            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different",
-            {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus},
-        )
+        told = f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
+        told += f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different"
+        fields = {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus}
+        return CodedText("memory-contradicts-size", told, fields)
     full = group.feature("kv_cache_used_p95")
     return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
 
@@ -180,16 +174,11 @@ def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
         gpu = fleet.catalog.gpu(node.gpu)
         if gpu and gpu.mem_bytes < held.sku.mem_bytes and not (other_stack(held.sku, gpu) or arm_host(held.sku, gpu)):
             sold[gpu.name] = gpu, max(sold.get(gpu.name, (gpu, 0))[1], node.gpu_count)
-    shown = 0
     for sku, together in sorted(sold.values(), key=lambda one: (-one[0].mem_bytes, one[0].name)):
         most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
-        if held.least(held.model.precision, sku, most) <= most or shown >= _SMALLER_SHOWN:
-            continue
-        found = ((p, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
-        fits = next(((precision, least) for precision, least in found if least <= most), None)
-        if fits is not None:
-            shown += 1
-            yield _lever(held, fits[0], sku, fits[1])
+        if held.least(held.model.precision, sku, most) > most:
+            found = ((p, sku, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
+            yield from islice((_lever(held, *one) for one in found if one[2] <= most), 1)
 
 
 def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
@@ -220,12 +209,6 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     )  # fmt: skip
 
 
-def serves_language_model(framework: str | None, command: str | None) -> bool:
-    """Whether an engine for language models runs, by the framework that was seen or by the command."""
-    named = framework is not None and framework.lower() in ENGINES
-    return named or any(_SERVES.search(word) for word in _words(command or "")[:12])
-
-
 def served_model(command: str | None, known: ServedModels) -> ServedModel | CodedText:
     """The model of a serving command, or why it is not known, as a clause."""
     if command is None:
@@ -245,7 +228,10 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     told = next((flags[name] for name in _MODEL_FLAGS if name in flags), plain)
     if told is None or _MASKED in told:
         return coded("model-not-named", "its command names no model")
-    name = model_name(told)
+    # As it is compared: without organisation and folder, lower case, one dash between words.
+    cached = _CACHED.search(told)
+    last = cached.group(1) if cached else next((p for p in reversed(told.split("/")) if p), "")
+    name = _WORD.sub("-", last[:_NAME_MAX].casefold()).strip("-.")
     family = known.of(name)
     params = family.params if family is not None and family.params is not None else _size(name)
     if params is None:
@@ -257,13 +243,6 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     told_counts = [count for count in counts if count is not None]
     whole = all(re.fullmatch(r"[1-9]\d{0,3}", count, re.ASCII) for count in told_counts)
     return ServedModel(name, params, precision, math.prod(map(int, told_counts)) if told_counts and whole else None)
-
-
-def model_name(told: str) -> str:
-    """A model's name as it is compared: without organisation and folder, lower case, one dash between words."""
-    cached = _CACHED.search(told)
-    last = cached.group(1) if cached else next((p for p in reversed(told.split("/")) if p), "")
-    return _WORD.sub("-", last[:_NAME_MAX].casefold()).strip("-.")
 
 
 def _words(command: str) -> list[str]:

@@ -38,11 +38,8 @@ PCIE_ALL_REDUCE = 0.55
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of one GPU: FLOP/s of matrix products and of vector work, bytes/s of memory, of an all-reduce, of PCIe; clock.
-
-    `all_reduce`: bus bandwidth between the GPUs of one node, over NVLink where there is any, else over PCIe.
-    `assumed`: what of it nobody published, in words; empty: all of it was measured.
-    """
+    """Of one GPU: FLOP/s of matrix products and of vector work, bytes/s of memory and of PCIe, the clock. `all_reduce`:
+    bus bandwidth between the GPUs of one node. `assumed`: what of it nobody published, in words."""
 
     matrix: float
     vector: float

@@ -185,11 +185,9 @@ class _Evaluation:
         self._count(same, fit)
         per_node = base.gpus_per_node if self.stays or self.target is None else self.target.gpu_count
         nodes, price, time = int(nodes_for(self.gpus, per_node)), self._price(), self.time
-        longer = time.median if self.jobs else 1.0
-        then = Side(
-            gpu.name, self.target.name if self.target is not None else base.group.lead.node_sku, self.gpus, nodes, price,
-            None if price is None else nodes * price.usd_per_hour * self.hours * longer, self._load(fit), watts,
-        )  # fmt: skip
+        longer, name = time.median if self.jobs else 1.0, self.target.name if self.target else base.group.lead.node_sku
+        month = None if price is None else nodes * price.usd_per_hour * self.hours * longer
+        then = Side(gpu.name, name, self.gpus, nodes, price, month, self._load(fit), watts)
         saving = self._cash(then, self._nodes_drawn(per_node, fit))
         self._held_to_class()
         answer: dict[str, Any] = {"time_ratio": time.interval, "basis": time.basis, "risk": time.risk}

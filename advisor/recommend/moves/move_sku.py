@@ -12,10 +12,10 @@ from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import counted, gpus, usd
 from ...core.worth import FABRIC_REASONS, HOURS_PER_MONTH
 from ..candidates import Candidate, break_even, candidates, job_hours
-from ..constraints import NODES_MIXED, NODES_SHARED
+from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK
 from ..evidence import WORK
 from ..finding import Found, series_label
-from ..fleet import Baseline, Fleet, Series, baseline_for
+from ..fleet import WEAK, Baseline, Fleet, Series, baseline_for
 from ..latency import held_to_class
 from ..move import SAME_SPEED, Move, Saving, recommend_for
 from ..pricing import cash_of
@@ -48,7 +48,7 @@ class MoveSku(Move):
         if other is not None and (other.findings or other.worth_telling):
             yield other
         # A weak reason alone is none to list every GPU that does not fit either.
-        if rejected and series.has_reason("move-sku"):
+        if rejected and any(found.answered_by["move-sku"] < WEAK for found in series.asking("move-sku")):
             node, told = series.group.nodes[0], "no other GPU at {where} fits, or its speed or price is unknown"
             place = f"{node.provider} in {node.region or 'an unknown region'}"
             why = coded("no-other-gpu", told, where=place if node.provider else "an unknown provider")
@@ -211,7 +211,8 @@ def move_to(
         text += " This is an experiment, not a recommendation: the slowdown may exceed 10 %."
     # Every use that may rule a node out, or prefer another: where one is missing, which of them fits best is not
     # known, and none is claimed to.
-    links = {"pcie"} | ({"nvlink"} if group.gpus_per_replica > 1 and base.has_nvlink else set())
+    joined = group.gpus_per_replica > 1 and (base.sku is None or base.sku.intra_node_link in NVLINK)
+    links = {"pcie", "nvlink"} if joined else {"pcie"}
     needs = base.claim(whole=True, fabric=base.has_fabric, measures=WORK | links)
     return recommend_for(
         series, "move-sku", best.node.name,

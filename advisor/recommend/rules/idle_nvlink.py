@@ -73,15 +73,14 @@ class IdleNvlink(WorkloadRule):
             return seen_too_short(floor)
         util = max(known) if silent else limit
         share, cost, told, premium = None, None, "Price share of NVLink: unknown.", None
-        premiums = [p for p in (nvlink_premium(fleet.book, n) for n in group.nodes) if p is not None]
+        premiums = [p for n in group.nodes if (p := nvlink_premium(fleet.book, n)) is not None]
         if len(premiums) == len(group.nodes):
             premium, share = premiums[0], sum(p.share for p in premiums) / len(premiums)
             whole = fleet.cost(group.gpu_hours, group.nodes)
             cost = None if whole is None else whole * share
         if premium is not None and cost is not None:
-            of = (
-                f"{premium.share * 100:.0f} % of the node's price, {usd(cost)} in the window, {dated((premium.price,))}"
-            )
+            paid = f"{usd(cost)} in the window, {dated((premium.price,))}"
+            of = f"{premium.share * 100:.0f} % of the node's price, {paid}"
             told = f"NVLink adds an assumed {of} (from node pairs at other providers)."
             if premium.twin is not None:
                 told = f"NVLink adds {of}, compared with {premium.twin.sku} (PCIe card, a slower GPU as well)."
