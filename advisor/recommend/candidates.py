@@ -1,7 +1,5 @@
-"""The same work on other nodes: each gated, predicted and priced, the best first.
-
-Services keep up with demand, so their count follows the prediction; jobs keep their count and run longer or shorter.
-"""
+"""The same work on other nodes: each gated, predicted and priced, the best first. Services keep up with demand, so
+their count follows the prediction; jobs keep their count and run longer or shorter."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Energy as the advice tells it: by workload, owner, node, GPU and fleet, and what it comes to by the site's figures.
-
-Dollars of energy are the site's price of power, times its PUE, hour by hour of the day; they enter no other sum: the
-price of a rented node holds its power. Without a price there are no dollars, and without grams per kWh no carbon.
-"""
+"""Energy by workload, owner, node, GPU and fleet, and what it comes to: the site's price of power times its PUE, hour
+by hour of the day, in no other sum (the price of a rented node holds its power); without a price there are no
+dollars."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
-
-Every recommendation says what it rests on (`Recommendation.needs`). The gate compares that with the inventory: where
-something is missing it is blocked, each reason by name, and it claims neither cash nor capacity.
-"""
+"""The one gate between a recommendation and its claim: what it rests on (`Recommendation.needs`) and was not observed
+blocks it, each reason by name, and then it claims neither cash nor capacity."""
 
 from __future__ import annotations
 

@@ -26,10 +26,8 @@ Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none
 @dataclass(frozen=True)
 class Found:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
-
     `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
-    `answered_by`, `waste`: as its rule has them. `notes`: what should be read of what was not judged beside it.
-    """
+    `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
 
     finding: Finding
     group: Group | None

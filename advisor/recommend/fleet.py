@@ -42,11 +42,10 @@ WEAK = 9
 
 @dataclass(frozen=True)
 class Fleet:
-    """`groups`: the largest first. `rules`: the thresholds of the waste rules by id, with the teams' own. `model`: what
-    predictions of moves were worth; `site`: what moves that were done here say of them. `at`: the moment of the advice,
-    Unix seconds; `seed`: of all draws. `floor_hours`: observed hours of a GPU below which nothing is claimed of it.
-    `found`: what the rules found; empty before they were asked.
-    """
+    """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: what predictions of moves
+    were worth; `site`: what moves done here say of them. `at`: the moment of the advice, Unix seconds; `seed`: of all
+    draws. `floor_hours`: observed hours of a GPU below which nothing is claimed. `found`: empty before the rules were
+    asked."""
 
     verdicts: Verdicts
     groups: tuple[Group, ...]

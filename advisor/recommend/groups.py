@@ -1,7 +1,5 @@
-"""The things that recur: workloads of one series taken together, with the GPUs they hold now and how they use them.
-
-Advice is about next month, so it is about the series (a service with its replicas, a nightly job), not about one run.
-"""
+"""The things that recur: workloads of one series (a service with its replicas, a nightly job) taken together, with the
+GPUs they hold now and how they use them. Advice is about next month, so it is about them and not about one run."""
 
 from __future__ import annotations
 
@@ -35,11 +33,10 @@ class Group:
     """One series on one kind of node (`series_id` tells them apart where it ran on several).
 
     `lead`: its newest workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`;
-    `alone`: nodes that no other workload is on now (of a job: that none was on in the window). `current`: seen in the
-    last day; `recurs`: current, or run more than once and not `moved` to other hardware since. `use`: all rows of use;
-    `load`: the same by moment, mean over the GPUs held. `shared`: others hold the same GPUs, or other parts of them;
-    `sliced`: it holds MIG instances by itself. `excused`: rule id -> the exception by which that rule says nothing of
-    it; `kept`: what the findings would have been of the money (`Waste`) -> such an exception.
+    `alone`: nodes that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current,
+    or run more than once and not `moved` to other hardware since. `use`: all rows of use; `load`: the same by moment.
+    `shared`: others hold the same GPUs or other parts of them; `sliced`: it holds MIG instances by itself. `excused`:
+    rule id -> the exception from it; `kept`: what its findings would have been of the money -> such an exception.
     """
 
     series_id: str

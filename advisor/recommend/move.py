@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -22,6 +22,7 @@ from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
 from .pricing import cash_of
 from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after
 
+Fields = Mapping[str, Any]
 SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
 # and count follow the day.
@@ -33,10 +34,10 @@ WEEK_HOURS = 7 * 24.0
 class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`.
 
-    `subject`: of "... is not recommended"; `brief`: it in a few words. It is done after `done_hours` at its target;
-    where nobody asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is not there any
-    more, so the whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time
-    says how the model fares on other GPUs here. `of_another`: its predicted time is another series'.
+    `subject`: of "... is not recommended"; `brief`: in a few words. Done after `done_hours` at its target, where nobody
+    asked for it after `unasked_hours` (None: never). `by_absence`: seen by what is not there any more, so the whole
+    fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time tells of the model
+    here. `of_another`: its predicted time is another series'.
     """
 
     actions: ClassVar[tuple[Action, ...]]
@@ -58,8 +59,9 @@ class Move(ABC):
         return iter(())
 
     @abstractmethod
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        """One as an action with its object. `of`: the workload, else the nodes; `at`: `` on gpu-009``, or empty."""
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        """One as an action with its object. `of`: the workload, else the nodes; `at`: `` on gpu-009``, or empty;
+        `told`: the fields of its changes."""
 
     def words(self, r: Recommendation) -> str:  # noqa: ARG002
         """One in a few words, for a narrow column."""

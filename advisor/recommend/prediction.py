@@ -53,11 +53,9 @@ USE_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Use:
-    """Rows of use of one workload on its source, relative to what the SKU sustains; NaN: not measured.
-
-    `g`: share of time the engine was active; `seconds`: each row's weight; `exposed_...`: in which rows the link's
-    traffic stood in the way of compute. `apart`: links (of `USE_NAMES`) that the work cannot use where it runs.
-    """
+    """Rows of use of one workload on its source, relative to what the SKU sustains; NaN: not measured. `g`: share of
+    time the engine was active; `seconds`: each row's weight; `exposed_...`: in which rows the link's traffic stood in
+    the way of compute. `apart`: links (of `USE_NAMES`) that the work cannot use where it runs."""
 
     u_c: Array
     u_m: Array
@@ -155,11 +153,9 @@ def predict(
     *,
     network: tuple[float | None, float | None] = (None, None),
 ) -> Prediction | CodedText:
-    """Target time over source time for the work that `use` describes, or the reason why a needed figure is missing.
-
-    `model`: the calibration whose measured errors give the spread. `network`: bytes per second one way that each GPU
-    has to the other nodes, here and there; None: unknown or none.
-    """
+    """Target time over source time for the work that `use` describes, or why that cannot be told. `model`: the
+    calibration whose measured errors give the spread. `network`: bytes per second one way of each GPU, here and there;
+    None: unknown."""
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
         return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
@@ -209,11 +205,8 @@ def not_measured(use: Use, *names: str) -> CodedText | None:
 
 
 def demand(use: Use) -> Array:
-    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1).
-
-    NaN where compute or memory was not measured. A link that was not measured is taken to be as busy as the engine:
-    nothing runs over it for longer than that.
-    """
+    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1); NaN
+    where compute or memory was not measured. A link that was not measured is taken to be as busy as the engine."""
     links = [np.where(np.isnan(u), engine(use), u) for u in (use.of("u_n"), use.of("u_i"), use.of("u_p"))]
     parts = np.maximum(np.stack([use.of("u_c"), use.of("u_m"), *links]), 0.0)
     return np.minimum(np.cbrt((parts * parts * parts).sum(axis=0)), 1.0)

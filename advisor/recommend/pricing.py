@@ -1,7 +1,5 @@
-"""Prices, what workloads cost, where every dollar went, and when a freed node is cash.
-
-People rent nodes whole: dollars are claimed only where whole nodes fall free and nothing binds them.
-"""
+"""What workloads cost, where every dollar went, and when a freed node is cash: only where whole nodes fall free and
+nothing binds them."""
 
 from __future__ import annotations
 

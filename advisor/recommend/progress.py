@@ -1,8 +1,5 @@
-"""What became of a recommendation by later telemetry: where it stands, and what its nodes cost since (docs/plan.md).
-
-What kinds of recommendations share; each kind tells its own state from these. Costs are of whole nodes, in the prices
-of the prediction.
-"""
+"""What became of a recommendation by later telemetry, as kinds of recommendations share it: where it stands, and what
+its nodes cost since (docs/plan.md). Costs are of whole nodes, in the prices of the prediction."""
 
 from __future__ import annotations
 
@@ -37,12 +34,9 @@ Place = Literal["source", "target"]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a series held and did over a span. None: not measured.
-
-    `gpus`: mean number held. `busy`: share of the time in which their engines worked; `period_seconds`: of its steps;
-    `busy_seconds_per_token`: GPU-seconds at work for each token. Watts are of one GPU, `rest_watts` while it stood idle
-    and held memory; `clock_ratio`: SM clock over the highest.
-    """
+    """What a series held and did over a span. None: not measured. `busy`: share of the time in which their engines
+    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work. Watts are of one GPU,
+    `rest_watts` while it stood idle and held memory; `clock_ratio`: SM clock over the highest."""
 
     gpus: float
     gpu_hours_per_month: float
@@ -57,11 +51,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadAddress:
-    """How a scheduler knows a workload, for whoever changes it there. None: not told, or it has no such thing.
-
-    `name`: of the controller or the job; `container`: the one of its pods that asks for the GPUs; `replicas`: how many
-    pods held GPUs, each on one node.
-    """
+    """How a scheduler knows a workload; None: not told, or it has no such thing. `name`: of the controller or the job;
+    `container`: the one that asks for the GPUs; `replicas`: pods that held GPUs, each on one node."""
 
     scheduler: str
     name: str
@@ -76,12 +67,9 @@ class WorkloadAddress:
 
 @dataclass(frozen=True, slots=True)
 class PredictionSnapshot:
-    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
-
-    `series_id`, `address`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held
-    by it then. `usd_per_hour`: node SKU -> the price then, in which both sides are reckoned; `prices`: these in words.
-    `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
-    """
+    """What a prediction rested on, to recognise the move in later telemetry. `series_id`, `address`: None for a move of
+    nodes; `nodes`: held by it then. `usd_per_hour`: node SKU -> the price then, in which both sides are reckoned;
+    `prices`: in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed."""
 
     series_id: str | None
     serving: bool
@@ -316,10 +304,10 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes what those
-    that are left cost."""
-    if snapshot.series_id is None:
-        return cost_of_nodes_left(snapshot, seen)
+    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes, and of a
+    series that is released, what those that are left cost."""
+    if snapshot.series_id is None or snapshot.target.gpu_count == 0:
+        return _cost_of_nodes_left(snapshot, seen)
     runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]
     begin = max(state.since, seen.start)
     now = {node for w in seen.now(snapshot.series_id) for node in w.nodes}
@@ -351,7 +339,7 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
     return _unsure(kept, seen) or MoveCost(usd + len(kept) * price * HOURS_PER_MONTH, None, tuple(said))
 
 
-def cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
+def _cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
     """What the nodes that were to fall free cost as long as they are there."""
     nodes = snapshot.yardstick.nodes
     still = [n for n in nodes if not seen.gone(n)]

@@ -1,8 +1,5 @@
-"""Every recommendation of a fleet: what each brings, what blocks it, and what can be had together.
-
-Of options that exclude one another, those that bring most together count: the best of all sets, not the best option
-first, so that an option that is lost can never raise the sum of what is left.
-"""
+"""Every recommendation of a fleet, and what can be had together. Of options that exclude one another those that bring
+most together count, not the best first, so that an option that is lost can never raise the sum of what is left."""
 
 from __future__ import annotations
 
@@ -144,10 +141,8 @@ def _best(options: Sequence[Recommendation]) -> list[Recommendation]:
 
 
 def without_losers(draws: Sequence[Array]) -> list[Array]:
-    """Joint draws without those whose going raises the median of the sum, the worst first.
-
-    Medians do not add up: an option that loses about as often as it gains can lower the sum of the others.
-    """
+    """Joint draws without those whose going raises the median of the sum, the worst first: an option that loses about
+    as often as it gains can lower the sum of the others."""
     left = list(draws)
     while len(left) > 1:
         total = np.sum(left, axis=0)

@@ -1,8 +1,5 @@
-"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by what it holds.
-
-Weights follow from the model's size, the key-value cache from memory in use and how full its engine told the cache is.
-A lever is no saving: whether the answers stay good enough no counter tells. So no sum has it, and it names no dollar.
-"""
+"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by its weights and
+the cache that it fills. A lever is no saving, for no counter tells whether the answers stay good: no sum has it."""
 
 from __future__ import annotations
 
@@ -75,10 +72,8 @@ Levers = tuple[CodedText, ...] | CodedText
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told.
-
-    `precision`: of the weights, of `sustained_rates.BYTES`.
-    """
+    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told. `precision`: of the
+    weights."""
 
     name: str
     params: float

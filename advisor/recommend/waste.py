@@ -214,11 +214,9 @@ def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple
 
 
 def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
-    """US dollars of the window that bought nothing, each once. `found`: with the series each is about (None: none).
-
-    GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
-    tier) counts for the rest of them, a tier's difference only beyond what its links add. Waiting is no part of it.
-    """
+    """US dollars of the window that bought nothing, each once. `found`: with the series each is about. GPU-hours
+    without use count whole. What is paid too much for the others (fabric, NVLink, tier) counts for the rest of them, a
+    tier's difference only beyond what its links add. Waiting is no part of it."""
     total = 0.0
     surplus: dict[str, float] = {}
     links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour

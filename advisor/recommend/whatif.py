@@ -1,8 +1,5 @@
-"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose.
-
-The same model as the recommendations, without a finding: this answers as far as it can, and names what blocks the
-choice and which figures are missing.
-"""
+"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose. By the same model as the
+recommendations, without a finding: it names what blocks the choice and which figures are missing."""
 
 from __future__ import annotations
 
@@ -40,9 +37,8 @@ Predicted = MutableMapping[tuple[str, float | None], Prediction | CodedText]
 @dataclass(frozen=True, slots=True)
 class WhatIfChoice:
     """`node`: a name of the catalog, None: today's. `gpus`: None: as many as the demand needs, jobs as many as today.
-    `profile`: a MIG instance for each GPU of today, by its name. `clock_share`: SM clock over today's.
-    `usd_per_hour`: of one such node; None: what is known of its price.
-    """
+    `profile`: a MIG instance for each GPU of today. `usd_per_hour`: of one such node; None: what is known of its
+    price."""
 
     node: str | None = None
     gpus: int | None = None
@@ -70,10 +66,8 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
     """The result of a choice. `then` None: there is no prediction, and `missing` has the reason.
-
-    `saving_usd_per_month`: cash; None: none can be claimed. `of_count_usd_per_month`: the part of its p50 that today's
-    GPUs would save by their right-sized count alone.
-    """
+    `saving_usd_per_month`: cash; None: none can be claimed; `of_count_...`: the part of its p50 that right-sizing
+    today's GPUs alone would save."""
 
     choice: WhatIfChoice
     today: Side
@@ -136,11 +130,9 @@ def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[What
 
 
 def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
-    """Time on `there` of the same GPUs over time on `here`, for work that is one unit on all of them (a job, a
-    replica): per-GPU compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the bytes.
-
-    Replicas of a service that serve side by side are no such unit: fewer of them carry more, at the same speed.
-    """
+    """Time on `there` of the same GPUs over time on `here`, for work that is one unit on all of them (a job, a replica;
+    no replicas side by side): compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the
+    bytes."""
     if refused := not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p"):
         return refused
     if here == 1:

@@ -14,7 +14,7 @@ from ...core.worth import HOURS_PER_MONTH
 from ..evidence import WORK
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend
+from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend
 from ..predict.mig_model import COVERAGE_HOURS, pack
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
@@ -32,20 +32,17 @@ class Consolidate(Move):
         yield from _pools(fleet)
         yield from _repacked(fleet.verdicts)
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
-        if node is not None:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        if "node" in told:
             kept = gpus(r.target.gpu_count, r.source.gpu_sku)
-            return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
+            return f"Pack the MIG instances of {told['node']} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the work{at} onto other nodes to empty {freed}"
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:
-    """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
-
-    Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
-    """
+    """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work. Only
+    nodes that hold services and people's sessions alone: whatever jobs ran there may come back."""
     pools: dict[tuple[str | None, ...], dict[str, NodeFacts]] = {}
     on: dict[str, list[WorkloadVerdict]] = {}
     unfit: set[str] = set()
@@ -81,15 +78,14 @@ def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdi
             continue  # it holds what was moved there by now
         for w in sorted(held[node.node], key=lambda w: (-len(w.gpus), w.id)):
             room = (
-                n.node
+                trial[n.node]
                 for n in order
                 if n.node in trial and n.gpu_count - sum(len(o.gpus) for o in trial[n.node]) >= len(w.gpus)
                 if all(w.series_id != o.series_id for o in keep[n.node])
             )
-            there = next(room, None)
-            if there is None:
+            if (there := next(room, None)) is None:
                 break
-            trial[there].append(w)
+            there.append(w)
         else:
             keep = trial
             freed.append(node)
@@ -100,7 +96,7 @@ def _of_pool(
     fleet: Fleet, nodes: Sequence[NodeFacts], freed: Sequence[NodeFacts], groups: Sequence[Group]
 ) -> Recommendation:
     first, sku, count = nodes[0], nodes[0].gpu_sku or nodes[0].gpu_name, len(nodes)
-    left, names = count - len(freed), sorted(n.node for n in freed)
+    left, names, every = count - len(freed), sorted(n.node for n in freed), sorted(n.node for n in nodes)
     busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
     after = sum(busy) / len(busy) * count / left if busy else 0.0
     saving = Saving.of_nodes(fleet.book.saving_price(first), len(freed), fleet.at, len(freed), count)
@@ -112,11 +108,9 @@ def _of_pool(
         then = f"Not possible now: {blocked[0]}."
     held, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
-    asked = (f.finding for f in fleet.found if "consolidate" in f.answered_by and f.finding.node in names)
-    every = sorted(n.node for n in nodes)
+    asked = (f.finding.id for f in fleet.found if "consolidate" in f.answered_by and f.finding.node in names)
     return recommend(
-        "consolidate", first.cluster, first.node_sku, *every,
-        findings=tuple(finding.id for finding in asked),
+        "consolidate", first.cluster, first.node_sku, *every, findings=tuple(asked),
         source=Configuration(sku, first.node_sku, held), target=Configuration(sku, first.node_sku, held - freed_gpus),
         text=(
             f"Move {listed(moved)} from {listed(names)} to the free GPUs of {counted(left, 'other node')} of the same "
@@ -129,10 +123,8 @@ def _of_pool(
             coded("kept-for-growth", "free GPUs are reserved for growth"),
         ),
         yardstick=SavingsBaseline(nodes=tuple(every), freed=tuple(names)),
-        claims=(
-            f"pool:{first.cluster}/{first.node_sku}",
-            *(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
-        ),
+        claims=(f"pool:{first.cluster}/{first.node_sku}",
+                *(f"{way}:{g.series_id}" for g in groups for way in ("place", "count"))),
         needs=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
     )  # fmt: skip
 

@@ -8,7 +8,7 @@ from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ..finding import series_label
 from ..fleet import DRAWS, Series
-from ..move import Move, at_power_price, recommend_for
+from ..move import Fields, Move, at_power_price, recommend_for
 from ..prediction import Prediction
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, measure
 
@@ -53,14 +53,10 @@ class LowerClock(Move):
                 needs=series.base.claim(whole=False),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        told = {key: value for one in r.changes for key, value in one.fields.items()}
-        watts, share = told.get("watts"), told.get("share")
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         if r.action == "power-cap":
-            to = f" to {watts:.0f} W per GPU" if isinstance(watts, float | int) else ""
-            return f"Lower the power limit of {of}{to}"
-        to = f" to {share * 100:.0f} %" if isinstance(share, float | int) else ""
-        return f"Lower the SM clock of {of}{to}"
+            return f"Lower the power limit of {of}" + (f" to {told['watts']:.0f} W per GPU" if "watts" in told else "")
+        return f"Lower the SM clock of {of}" + (f" to {told['share'] * 100:.0f} %" if "share" in told else "")
 
     def words(self, r: Recommendation) -> str:
         return "lower SM clock" if r.action == "lower-clock" else "lower power limit"

@@ -17,7 +17,7 @@ from ..constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Series, nodes_for
 from ..groups import Group
-from ..move import Move, Saving, recommend_for
+from ..move import Fields, Move, Saving, recommend_for
 from ..predict.mig_model import SliceFit, weigh_slices
 from ..progress import MoveState, Observation, Place, PredictionSnapshot, by_runs
 
@@ -79,7 +79,7 @@ class MigSlice(Move):
         if r.findings or r.worth_telling:
             yield r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
         return f"Run {of} on MIG instances of {kept} instead of {held}"
 

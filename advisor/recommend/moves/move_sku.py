@@ -17,7 +17,7 @@ from ..evidence import WORK
 from ..finding import Found, series_label
 from ..fleet import WEAK, Baseline, Fleet, Series, baseline_for
 from ..latency import held_to_class
-from ..move import SAME_SPEED, Move, Saving, recommend_for
+from ..move import SAME_SPEED, Fields, Move, Saving, recommend_for
 from ..pricing import cash_of
 
 _KINDS = {
@@ -59,7 +59,7 @@ class MoveSku(Move):
                 would_change_if=(coded("needs-become-known", unknown),),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
         here, there = r.source, r.target
         same = there.gpu_sku == here.gpu_sku
@@ -131,9 +131,8 @@ def _rated(node: NodeSku) -> str:
 
 
 def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | None, tuple[Rejected, ...]]:
-    """The best other node of the same provider and region, and why every other was rejected. `skip`: node SKUs that
-    another recommendation covers. None where no candidate could be predicted and priced; where the best one saves
-    nothing, it has what it would cost and is blocked."""
+    """The best other node of the same provider and region, or why every other was rejected. `skip`: node SKUs that
+    another recommendation covers. Where the best one saves nothing, it has what it would cost and is blocked."""
     fleet, base, node = series.fleet, series.base, series.group.nodes[0]
     source, why = fleet.gpu_of(series.group), NODES_MIXED if base.mixed else None
     if source is None:
@@ -168,16 +167,15 @@ def paid_on_top(base: Baseline) -> CodedText:
 
 
 def _worse(candidate: Candidate, best: Candidate) -> CodedText:
-    prediction, saving = candidate.prediction, candidate.saving
-    told = f"{prediction.median:.2f}x the time, {candidate.gpus} GPUs needed"
-    fields = {"time_ratio": prediction.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    time, saving = candidate.prediction, candidate.saving
+    fields = {"time_ratio": time.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    code, more = "saves-less", f"saves less ({usd(saving)}/month)"
     if saving > best.saving:
-        more = f"would save {usd(saving)}/month, {prediction.risk} risk of a slowdown above 10 %"
-        return CodedText("riskier", f"{told}, {more}", {**fields, "risk": prediction.risk})
-    if saving <= 0:
-        more = f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
-        return CodedText("dearer", f"{told}, {more}", fields)
-    return CodedText("saves-less", f"{told}, saves less ({usd(saving)}/month)", fields)
+        code, more = "riskier", f"would save {usd(saving)}/month, {time.risk} risk of a slowdown above 10 %"
+        fields |= {"risk": time.risk}
+    elif saving <= 0:
+        code, more = "dearer", f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
+    return CodedText(code, f"{time.median:.2f}x the time, {candidate.gpus} GPUs needed, {more}", fields)
 
 
 def move_to(

@@ -16,7 +16,7 @@ from ...core.worth import HOURS_PER_MONTH
 from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Series, load_words
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend_for
+from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend_for
 from ..prediction import risk_of
 from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 
@@ -71,7 +71,7 @@ class ReduceGpus(Move):
         if r.findings or not r.blocked_by:
             yield r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         if r.target.gpu_count >= r.source.gpu_count:
             return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of}"
         return f"Reduce {of} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
@@ -95,15 +95,17 @@ class ReduceGpus(Move):
 
 
 def _nothing_to_take(base: Baseline) -> CodedText:
-    fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is None or base.demand * base.gpus > base.headroom * (base.gpus - 1):
         code, why = "load-too-high", f" (limit for fewer GPUs: {load_words(base.headroom)})"
-        fields["headroom"] = base.headroom
+        more = {"headroom": base.headroom}
     elif base.unit > 1 and base.floor < base.gpus:
         code, why = "replicas-not-split", f", and replicas of {base.unit} GPUs are not split"
-        fields["replica_gpus"] = base.unit
+        more = {"replica_gpus": base.unit}
     else:
-        code, why = "least-gpus-held", f", but the service needs at least {base.floor}"
-        fields["least_gpus"] = base.floor
+        code, why, more = (
+            "least-gpus-held",
+            f", but the service needs at least {base.floor}",
+            {"least_gpus": base.floor},
+        )
     load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs sustain"
-    return CodedText(code, f"{load}{why}", fields)
+    return CodedText(code, f"{load}{why}", {"load": base.demand, "gpus": base.gpus, **more})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
@@ -13,8 +14,8 @@ from ..evidence import GAP_MAX, REST, all_seen
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import WEEK_HOURS, Move, Saving, recommend
-from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_of_nodes_left, hours
+from ..move import WEEK_HOURS, Fields, Move, Saving, recommend
+from ..progress import MoveState, Observation, PredictionSnapshot, hours
 
 # A GPU unused in this share of its node's hours is free, not between two jobs.
 FREE_SHARE = 0.9
@@ -38,7 +39,7 @@ class Release(Move):
                 if r is not None:
                     yield r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         held = f" held by {of}" if r.workload is not None else ""
         return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{at}"
 
@@ -57,17 +58,14 @@ class Release(Move):
         what = f"no other workload on {listed(known)}" if known else "its nodes report no data"
         return MoveState("target", left, (seen.end - left) / 3600, f"It has held no GPU since {minute(left)}; {what}.")
 
-    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        return cost_of_nodes_left(snapshot, seen)
-
 
 def _bare(fleet: Fleet, found: Found) -> Recommendation | None:
     node = found.nodes[0]
     day_ago = fleet.verdicts.window.end - 86400
     free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= day_ago]
-    gpus_free: dict[str, float] = {}
+    gpus_free: dict[str, float] = defaultdict(float)
     for b in free:
-        gpus_free[b.parent_uuid or b.gpu_uuid] = gpus_free.get(b.parent_uuid or b.gpu_uuid, 0.0) + b.part
+        gpus_free[b.parent_uuid or b.gpu_uuid] += b.part
     whole = sum(part >= WHOLE for part in gpus_free.values()) >= node.gpu_count
     if not whole:
         # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.

@@ -1,8 +1,6 @@
-"""Servers at rest most of the time: clocks that a context keeps up although nothing runs, let down between requests.
-
-A CUDA context raises the clocks to their highest and keeps them there. CUDA_DISABLE_PERF_BOOST=1 in the environment
-of the process leaves that to the load. Energy, never cash; the watts are the difference of the GPUs' levels at rest.
-"""
+"""Servers at rest most of the time: a CUDA context keeps the clocks at their highest although nothing runs, unless
+CUDA_DISABLE_PERF_BOOST=1 in its environment leaves them to the load. Energy, never cash: the difference of the GPUs'
+levels at rest."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from ..evidence import REST
 from ..finding import series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..groups import Group
-from ..move import WEEK_HOURS, Move, at_power_price, recommend_for
+from ..move import WEEK_HOURS, Fields, Move, at_power_price, recommend_for
 from ..prediction import percentiles
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level
 
@@ -121,7 +119,7 @@ class RestClocks(Move):
             needs=series.base.claim(whole=False, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         return f"Lower the clocks of {of} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:

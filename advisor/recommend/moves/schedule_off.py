@@ -15,7 +15,7 @@ from ...core.worth import HOURS_PER_MONTH
 from ..evidence import REST, all_seen
 from ..finding import series_label
 from ..fleet import DRAWS, Series
-from ..move import WEEK_HOURS, Move, Saving, recommend_for
+from ..move import WEEK_HOURS, Fields, Move, Saving, recommend_for
 from ..prediction import percentiles, risk_of
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
@@ -76,9 +76,8 @@ class ScheduleOff(Move):
             needs=base.claim(whole=saving is not None, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
-        when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        when = f"from {told['begin']:02d}:00 to {told['end']:02d}:00 UTC" if "begin" in told else "at night"
         return f"Switch off the nodes of {of} {when}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -120,10 +119,8 @@ class OffHours:
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
-    """The longest stretch of the day in which none of these GPUs ever worked. None: there is none, or too few days.
-
-    An hour without data is ignored; the highest sample counts, not the mean.
-    """
+    """The longest stretch of the day in which none of these GPUs ever worked, by the highest samples of the hours with
+    data. None: there is none, or too few days."""
     if "g_max" not in usage or usage.empty:
         return None
     most = usage["g_max"].to_numpy(float)
@@ -144,10 +141,8 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
-    """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them; whole days drawn anew.
-
-    As its cash it is of the right-sized nodes. None: no whole node can be switched off, or power was not measured.
-    """
+    """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them, of the right-sized nodes;
+    whole days drawn anew. None: no whole node can be switched off, or power was not measured."""
     base, verdicts = series.base, series.fleet.verdicts
     usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
     if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):

@@ -15,7 +15,7 @@ from ..evidence import WORK
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import Move, recommend
+from ..move import Fields, Move, recommend
 from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
@@ -29,10 +29,8 @@ class SwapPlacement(Move):
     of_another = True  # the time is the training's
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """For each series of serving on a silent fabric: its best swap, or why there is none.
-
-        A training changes places once: the largest service comes first, and takes the partner that gains most.
-        """
+        """For each series of serving on a silent fabric: its best swap, or why there is none. A training changes places
+        once: the largest service comes first, and takes the partner that gains most."""
         starved: dict[str, str] = {}
         for found in fleet.found:
             if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric":
@@ -50,9 +48,8 @@ class SwapPlacement(Move):
                     taken.add(partner)
                     yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
-        return f"Swap the nodes of {of} and " + (f"the training {partner}" if partner else "a training")
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        return f"Swap the nodes of {of} and " + (f"the training {told['training']}" if told else "a training")
 
 
 def _best(

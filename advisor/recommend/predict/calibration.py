@@ -34,10 +34,8 @@ class MeasuredMove:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """`factor`: time on another GPU over what the model says, 1 where nothing was measured; `cases`: moves behind it.
-
-    `saved`: US dollars a month that were predicted, and that were measured, of `savings` moves that were done.
-    """
+    """`factor`: time on another GPU over what the model says, from `cases` measured moves. `saved`: US dollars a month
+    that were predicted, and that were measured, of `savings` moves that were done."""
 
     factor: float = 1.0
     cases: int = 0

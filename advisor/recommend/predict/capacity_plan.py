@@ -1,9 +1,5 @@
-"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served.
-
-Training pays for arithmetic, for memory of states and, from two nodes on, for a fabric with RDMA; serving pays for
-memory bandwidth and for weights and key-value cache. Only GPUs whose sustained rates were measured are proposed, on
-nodes with a list price.
-"""
+"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served. Only GPUs
+whose sustained rates were measured are proposed, on nodes with a list price."""
 
 from __future__ import annotations
 
@@ -30,10 +26,8 @@ Offer = tuple[NodeSku, GpuSku, Price]  # a node with its GPU and the list price 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said.
-
-    `load_requests`: to be served; `train_tokens` and `train_days`: to be trained on, and how long that may take.
-    """
+    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said. `train_days`: how
+    long training may take."""
 
     params: float
     active_params: float | None
@@ -55,11 +49,9 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """One configuration. `price`: of a node, in the cheapest of its regions. `group_gpus`: GPUs that hold one copy of
-    the model. `memory`: bytes of one GPU by what takes them, of which `room` may be asked for.
-
-    `figures`: what it reaches, name -> value (seconds, rates, US dollars), for people and JSON alike.
-    """
+    """One configuration. `price`: of a node, in the cheapest of its regions. `group_gpus`: that hold one copy of the
+    model. `memory`: bytes of one GPU by what takes them, of which `room` may be asked for. `figures`: what it reaches,
+    by name."""
 
     node: NodeSku
     gpu: GpuSku

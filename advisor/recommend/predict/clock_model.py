@@ -99,10 +99,9 @@ class ClockMove:
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told, and no cap can
-    be weighed); `rest_watts`: with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the
-    mean tells of bursts. `hours_per_month`: GPU-hours of a group at work; 0: not told.
-    """
+    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told); `rest_watts`:
+    with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the mean tells of bursts.
+    `hours_per_month`: GPU-hours of a group at work; 0: not told."""
 
     watts: float
     rest_watts: float
@@ -179,12 +178,9 @@ def under_cap(
     cap_watts: Array,
     peak_watts: Array | float | None = None,
 ) -> Effect:
-    """Of arrays of runs, or of one run under several caps (watts as in `Draw`).
-
-    Kernels run in a share of the time, the host in the rest. While kernels run, a cap leaves the clock at which they
-    draw no more than the cap; they take longer by as much of their work as follows the clock. Host and kernels overlap,
-    so a run that waits for its host loses little.
-    """
+    """Of arrays of runs, or of one run under several caps (watts as in `Draw`). While kernels run, a cap leaves the
+    clock at which they draw no more than it; they take longer by as much of their work as follows the clock. Host and
+    kernels overlap, so a run that waits for its host loses little."""
     above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
     room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
     at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts

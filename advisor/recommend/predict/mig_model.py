@@ -1,8 +1,5 @@
 """MIG instances: the same work on one, and how those of half-empty GPUs pack onto fewer, so that whole GPUs fall free.
-
-Memory and bandwidth of an instance are its memory slices over eight, its SMs their real count. Instances do not move by
-themselves: whoever holds one starts again on the instance that is made for it elsewhere.
-"""
+Memory and bandwidth of an instance are its memory slices over eight, its SMs their real count."""
 
 from __future__ import annotations
 
@@ -41,11 +38,8 @@ COVERAGE_HOURS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class SliceFit:
-    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (1: all of it;
-    NaN: not measured, and then it is blocked).
-
-    `blocked_by`: every reason against it; empty: nothing speaks against it. `prediction` None: refused.
-    """
+    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (NaN: not
+    measured, and then it is blocked). `blocked_by`: every reason against it. `prediction` None: refused."""
 
     profile: MigProfile
     name: str
@@ -75,12 +69,9 @@ def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> P
 def weigh_slices(
     sku: GpuSku, use: Use, phase: Phase, *, needed_bytes: float | None, headroom: float
 ) -> tuple[SliceFit, ...]:
-    """Every profile for the work of one GPU, the smallest first, each with what speaks against it.
-
-    `needed_bytes`: memory the work *needs* (not what it took); None: unknown, which blocks. `headroom`: the load that
-    an instance may reach. The first unblocked one is the instance to take. Empty: the catalog lists no
-    profile of this GPU.
-    """
+    """Every profile for the work of one GPU, the smallest first, each with what speaks against it. `needed_bytes`:
+    memory the work *needs* (not what it took); None: unknown, which blocks. `headroom`: the load that an instance may
+    reach."""
     out = []
     for profile in sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)):
         room = room_bytes(sku.mem_bytes * profile.memory_slices / MEMORY_SLICES)

@@ -1,8 +1,5 @@
-"""Typical work on one GPU under a power cap or at a lower SM clock, without telemetry: time, watts, joules.
-
-Without a given power of the work, its class sets it (rules/power_model.yaml), within a wide interval. At a lower clock
-matrix products, vector work and latency take longer by as much; memory and links do not.
-"""
+"""Typical work on one GPU under a power cap or at a lower SM clock, without telemetry: time, watts, joules. Without a
+given power of the work, its class sets it (rules/power_model.yaml), within a wide interval."""
 
 from __future__ import annotations
 
@@ -27,12 +24,9 @@ _OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # of which nothing can be 
 
 @dataclass(frozen=True, slots=True)
 class SlowerGpu:
-    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work.
-
-    `told`: whether `watts_before` was given and not taken from the class of work. `unit`: of work ("output token") and
-    its joules on all GPUs of a copy, today and then; None where no unit of such work can be counted. `knee_watts`: the
-    cap below which energy rises again; None: below what can be told, or a clock. `blocked_by`: what advises against it.
-    """
+    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `told`: whether
+    they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: no
+    unit can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises against it."""
 
     time_ratio: Interval
     joules_ratio: Interval

@@ -1,14 +1,10 @@
 """A published or asked workload as work: what one unit of it (a request, a step) costs on a GPU, part by part.
 
 For language models the parts follow from size, tokens, batch and precision; for everything else, and for training, from
-typical shares on a reference GPU (`rules/move_profiles.yaml`). Parts are added: kernels run one after the other.
-Within a matrix product the slower of arithmetic and memory wins, softened with the exponent 3.
-
-One step of generation: every sequence in flight gets its next token, and new prompts are read in between.
-
-The time is a sum of what the GPUs sustain (weights, cache, products, links) and of what no faster GPU shortens (the
-launches of each layer, the latency of each exchange between GPUs). The constants are stated: factors before these
-terms, fitted to measured times of a token, predicted model families that were left out no better (docs/method.md).
+typical shares on a reference GPU (`rules/move_profiles.yaml`). Parts are added: kernels run one after the other. Within
+a matrix product the slower of arithmetic and memory wins, softened. The launches of layers and the latency of exchanges
+are shortened by no faster GPU. Constants are stated: factors fitted before these terms predicted model families that
+were left out no better (docs/method.md).
 """
 
 from __future__ import annotations
@@ -46,12 +42,9 @@ ONE_PASS_PARAMS = 4e9  # models below it that generate nothing are vision, langu
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked about; None: not said. `gpus` work together on one copy of the model (tensor parallelism).
-
-    `attention_copies`: how many copies of the attention layers stand on these GPUs (attention data parallelism), each
-    with `batch` sequences of its own. `cache_precision`: of the key-value cache. `within_memory`: whether no more
-    sequences are in flight than memory holds.
-    """
+    """What is asked about; None: not said. `gpus` work together on one copy of the model (tensor parallelism), on which
+    `attention_copies` of the attention layers stand, each with `batch` sequences of its own. `within_memory`: whether
+    no more sequences are in flight than memory holds."""
 
     phase: PhaseAsked
     precision: str
@@ -136,11 +129,8 @@ Parts = Mapping[str, float]
 
 
 def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveModel) -> Parts | None:
-    """Time of one unit of work on `sku` by part: matrix, memory, vector, links, latency.
-
-    Seconds a request for language models, else relative to the reference; the same unit on every GPU, so that sums can
-    be divided. None: one of the two has no rate for the precision.
-    """
+    """Time of one unit of work on `sku` by part: seconds a request for language models, else relative to the reference;
+    the same unit on every GPU, so that sums can be divided. None: one of the two has no rate for the precision."""
     rates, standard = rates_of(sku, question.precision), rates_of(reference, question.precision)
     if rates is None or standard is None:
         return None
@@ -246,10 +236,8 @@ def sequences_held(question: Question, mem_bytes: float) -> float:
 
 
 def gpus_of_a_copy(params: float | None, precision: str, *skus: GpuSku, training: bool = False) -> int:
-    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room.
-
-    Of training: at which its sharded states do, at most those of one node; all of them where no size is told.
-    """
+    """GPUs that hold one copy where nobody says: the least power of two at which weights leave half of the room; of
+    training, at which its sharded states do, at most those of one node, and all of them where no size is told."""
     room = min(room_bytes(sku.mem_bytes) for sku in skus)
     if training:
         return 8 if params is None else next((n for n in (1, 2, 4) if STATE_BYTES * params <= n * room), 8)

@@ -1,8 +1,7 @@
 """GPUs held by work that does not use them: a process left behind, or one that never began.
 
-Light use and holding differ by the longest rest and by what follows it, not by a mean: what rests longer than it ever
-rested before, for a whole day of hours in which somebody could have come, is held. A job that has worked need not wait
-for anybody: its rest is one as soon as it is longer than any pause that it worked on after.
+What rests longer than it ever rested before, for a whole day of hours in which somebody could have come, is held. A job
+that has worked need not wait for anybody: its rest is one once it is longer than any pause that it worked on after.
 """
 
 from __future__ import annotations
