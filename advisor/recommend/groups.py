@@ -66,11 +66,6 @@ class Group:
         return self.lead.series_id if self.lead.node_sku and self.lead.gpu_sku else self.series_id
 
     @property
-    def stands_by(self) -> bool:
-        """Whether its GPUs are kept free on purpose, so that their rest is no waste (an exception says so)."""
-        return "unused" in self.kept
-
-    @property
     def kind(self) -> str:
         return self.lead.kind.label
 

@@ -18,12 +18,12 @@ from ..core.formatting import dated, spread, usd
 from ..core.ids import stable_id
 from ..core.worth import HOURS_PER_MONTH
 from .fleet import DRAWS, Fleet, Series
-from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
+from .prediction import SAME_GPU, SIGMA_SAME, Array, Prediction, percentiles
 from .pricing import cash_of
 from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after
 
 Fields = Mapping[str, Any]
-SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
+SAME_SPEED = Prediction(1.0, SIGMA_SAME, SAME_GPU)
 # Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
 # and count follow the day.
 DONE_HOURS = 24.0

@@ -35,9 +35,9 @@ EXPOSED_MAX = 0.20  # share of time on the target from which such communication 
 
 # Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
 # rules/move_model.yaml.
-SIGMA_SAME_GPU = 0.01
+SIGMA_SAME = 0.01
 SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
-SIGMA_ACHIEVED_KNOWN = 0.16
+SIGMA_KNOWN = 0.16
 _MODERN = frozenset(("hopper", "blackwell"))
 # A use counts as measured where it is known in this share of the observed time.
 KNOWN_MIN = 0.99
@@ -158,7 +158,7 @@ def predict(
     None: unknown."""
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
-        return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
+        return Prediction(1.0, SIGMA_SAME, SAME_GPU)
     rho = _factors_between(source, target, network)
     if isinstance(rho, CodedText):
         return rho
@@ -186,7 +186,7 @@ def predict(
     floor = SERVING_FLOOR if phase == "serving" and families <= _MODERN else 0.0
     ratio = max(time_ratio(use, phase, rho, floor), 1e-6)
     if source.name == target.name:
-        return Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "same GPU, different network")
+        return Prediction(ratio, SIGMA_KNOWN, "same GPU, different network")
     # Counters do not show experts: serving is taken to be as hard to predict as theirs.
     work = TRAINING if phase == "training" else EXPERTS
     known = model.classes[work]

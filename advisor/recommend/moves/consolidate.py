@@ -48,7 +48,7 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
     unfit: set[str] = set()
     for group in fleet.groups:
         serves = group.kind in ON_DEMAND_KINDS and group.kind not in JOB_KINDS
-        settled = serves and group.current and not group.shared and not group.stands_by
+        settled = serves and group.current and not group.shared and "unused" not in group.kept
         now = {w.id for w in group.now}
         for w in group.workloads:
             if not settled or len(w.nodes) != 1:
@@ -137,11 +137,11 @@ def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
         own = [one for one in verdicts.instances if one.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
         known = own and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
-        packing = pack(own) if known else None
-        if packing is None or not packing.freed:
+        kept, empty, moved = (pack(own) if known else None) or ((), (), ())
+        if not empty:
             continue
-        sku, freed, left = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept)
-        kinds = ", ".join(sorted({one.profile for one in packing.moved}))
+        sku, freed, left = node.gpu_sku or node.gpu_name, len(empty), len(kept)
+        kinds = ", ".join(sorted({one.profile for one in moved}))
         yield recommend(
             "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
             source=Configuration(sku, node.node_sku, freed + left), target=Configuration(sku, node.node_sku, left),
@@ -153,7 +153,7 @@ def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
             ),
             text=(
                 f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} {sku or 'GPUs'}: restart "
-                f"{counted(len(packing.moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. "
+                f"{counted(len(moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. "
                 f"This frees {counted(freed, 'GPU')} for other work. No cash savings: single GPUs cannot be returned."
             ),
             # The free instances of the GPUs that fall free are free already.

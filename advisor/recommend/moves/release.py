@@ -105,14 +105,14 @@ def _released(
     saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
     parted = abs(free - round(free)) >= 0.005
     count = f"{free:.2f} GPUs (MIG instances)" if parted else counted(round(free), "GPU")
+    why = "No cash savings: nodes are rented as a whole, and none becomes free"
+    if price is None:
+        why = "Savings unknown: no price for the node"
+    elif whole:
+        why = f"No cash savings: the node is {price.basis} ({price.source}, {price.as_of})"
+    then = f"Release {count} for other work. {why}."
     if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
-    elif price is None:
-        then = f"Release {count} for other work. Savings unknown: no price for the node."
-    else:
-        why = f"the node is {price.basis} ({price.source}, {price.as_of})"
-        why = why if whole else "nodes are rented as a whole, and none becomes free"
-        then = f"Release {count} for other work. No cash savings: {why}."
     kwh = None
     # A node is switched off, or given back, as a whole: with every GPU of it.
     off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)

@@ -99,7 +99,9 @@ class RestClocks(Move):
                 kwh = lost
                 saving, then = at_power_price(price, drawn, held * gpu_hours / 1000)
         low, high = FIRST_REQUEST_SECONDS
-        longer = f"requests after an idle period must not wait {low:.2f} to {high:.2f} s longer"
+        wait = (
+            "requests after an idle period must not wait {extra_seconds_low:.2f} to {extra_seconds_high:.2f} s longer"
+        )
         yield recommend_for(
             series, "rest-clocks", "clocks-by-load", place="rest",
             text=(
@@ -110,9 +112,7 @@ class RestClocks(Move):
             saving=saving, energy_saving_kwh_per_month=kwh, realisation="energy",
             risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
             would_change_if=(
-                CodedText(
-                    "first-request-after-rest", longer, {"extra_seconds_low": low, "extra_seconds_high": high}
-                ),
+                coded("first-request-after-rest", wait, extra_seconds_low=low, extra_seconds_high=high),
                 coded("context-kept-up", "another process on the same GPU keeps its clocks up"),
             ),
             yardstick=SavingsBaseline(rest_watts=rest_watts, usd_per_kwh=price and price.usd_per_kwh),
@@ -140,24 +140,22 @@ class RestClocks(Move):
 def _free(one: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
     """What a GPU draws without a process, and where that was seen (of `_BASES`); None: no data. Only where its clock is
     down as well: a bare context takes next to no memory."""
-    seen: list[list[float]] = [[], [], []]
-    for o in levels.values():
-        down = o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN
-        if down and o.free_watts is not None and (o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)):
-            for basis in range(0 if o is one else 1 if o.node == one.node else 2, 3):
-                seen[basis].append(o.free_watts)
-    return next(((float(np.median(watts)), basis) for basis, watts in enumerate(seen) if watts), None)
+    seen = [
+        (o.free_watts, 0 if o is one else 1 if o.node == one.node else 2)
+        for o in levels.values()
+        if o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN and o.free_watts is not None
+        if o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)
+    ]
+    nearest = min((basis for _, basis in seen), default=None)
+    return None if nearest is None else (float(np.median([w for w, basis in seen if basis <= nearest])), nearest)
 
 
 def _blocked(group: Group, *, free_known: bool, clocks_known: bool) -> list[CodedText]:
     """What is not known of its GPUs, and the oldest driver of its nodes, which decides."""
-    blocked: list[CodedText] = []
-    if not free_known:
-        told = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
-        blocked.append(coded("rest-level-not-seen", told))
-    if not clocks_known:
-        told = "no SM clock data of its idle GPUs; the clock may be low already"
-        blocked.append(coded("rest-clock-not-measured", told))
+    told = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
+    blocked = [] if free_known else [coded("rest-level-not-seen", told)]
+    told = "no SM clock data of its idle GPUs; the clock may be low already"
+    blocked += [] if clocks_known else [coded("rest-clock-not-measured", told)]
     needed = {"variable": VARIABLE, "needed": "{}.{}.{:02d}".format(*KNOWN_SINCE)}
 
     def version(node: NodeFacts) -> tuple[int, ...]:

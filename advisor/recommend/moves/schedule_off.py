@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -42,12 +41,13 @@ class ScheduleOff(Move):
     def of(self, series: Series) -> Iterator[Recommendation]:
         """Its nodes off in its quiet hours, whole nodes for cash."""
         fleet, base, group = series.fleet, series.base, series.group
-        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
+        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or "unused" in group.kept:
             return
         quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
         if quiet is None:
             return
-        share, begin, end = quiet.length / 24, quiet.begin, (quiet.begin + quiet.length) % 24
+        begin, length, days = quiet
+        share, end = length / 24, (begin + length) % 24
         kwh = _not_drawn(series, quiet)
         whole = base.right_nodes if base.whole and not base.mixed else 0
         saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
@@ -60,14 +60,14 @@ class ScheduleOff(Move):
             series, "schedule-off",
             text=(
                 f"{series_label(group)} was unused between {begin:02d}:00 and {end:02d}:00 UTC on "
-                f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
-                f"daily shutdown of {quiet.length} hours, {then}"
+                f"{days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
+                f"daily shutdown of {length} hours, {then}"
             ),
             energy_saving_kwh_per_month=kwh,
             changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=begin, end=end),),
             saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share,
             # How likely it is that a new day differs, by the rule of succession.
-            risk=risk_of(1 / (quiet.days + 2)),
+            risk=risk_of(1 / (days + 2)),
             would_change_if=(
                 coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
                 coded("memory-lost", "it must not lose its memory contents at shutdown"),
@@ -109,13 +109,8 @@ class ScheduleOff(Move):
         return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 
 
-@dataclass(frozen=True, slots=True)
-class OffHours:
-    """`length` hours of the day from `begin` (UTC), over midnight or not, that were quiet on each of `days` days."""
-
-    begin: int
-    length: int
-    days: int
+# Where quiet hours of the day begin (UTC), how many they are, over midnight or not, and on how many days they were.
+OffHours = tuple[int, int, int]
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
@@ -137,7 +132,7 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         if length < run <= 24:
             begin, length = (n - run + 1) % 24, run
     days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
-    return OffHours(begin, length, days) if length >= OFF_HOURS_MIN else None
+    return (begin, length, days) if length >= OFF_HOURS_MIN else None
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
@@ -148,11 +143,12 @@ def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
     if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):
         return None
     hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
-    quiet_rows = usage[(hour - quiet.begin) % 24 < quiet.length]
+    begin, length, _ = quiet
+    quiet_rows = usage[(hour - begin) % 24 < length]
     if quiet_rows["power_watts"].isna().any() or quiet_rows.empty:
         return None
     day = np.floor(quiet_rows["ts"].to_numpy(float) / DAY_SECONDS)
     watts = quiet_rows["power_watts"].groupby(day).mean().to_numpy(float)
     picks = series.fleet.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
     gpus = min(base.gpus, base.right_nodes * base.gpus_per_node)
-    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * quiet.length / 24 / 1000)
+    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * length / 24 / 1000)

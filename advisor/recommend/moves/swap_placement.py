@@ -16,7 +16,7 @@ from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
 from ..move import Fields, Move, recommend
-from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
+from ..prediction import SIGMA_KNOWN, Prediction
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")
@@ -58,18 +58,17 @@ def _best(
     """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none.
     `trainings`: each with why no swap would serve it."""
     reasons: list[tuple[str, CodedText]] = []
-    open_: list[tuple[float, str, Recommendation]] = []
+    open_: list[tuple[str, Recommendation]] = []
     for training, content in trainings:
         reason = content or _unfit(fleet, group, training)
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it is part of another swap")
         if reason is None:
-            r = _swap(fleet, group, found, training)
-            open_.append((r.freed_gpu_hours_per_month, training.series_id, r))
+            open_.append((training.series_id, _swap(fleet, group, found, training)))
         else:
             reasons.append((training.lead.name, reason))
     if open_:
-        return max(open_, key=lambda one: one[:2])[1:]
+        return max(open_, key=lambda one: (one[1].freed_gpu_hours_per_month, one[0]))
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
     told = f"no training workload in this fleet waits for a missing fabric{more}"
@@ -120,10 +119,8 @@ def _share_waited(training: Group) -> float:
 
 def _fabric_rate(fleet: Fleet, node: NodeFacts) -> float | None:
     """Bytes per second one way of the whole node: what its ports said, else what the catalog says."""
-    if node.fabric is not None and node.fabric.line_rate_bytes_per_second:
-        return node.fabric.line_rate_bytes_per_second
-    sku = fleet.sku_of(node)
-    return sku.fabric.bytes_per_second if sku else None
+    sku, seen = fleet.sku_of(node), node.fabric.line_rate_bytes_per_second if node.fabric is not None else None
+    return seen or (sku.fabric.bytes_per_second if sku else None)
 
 
 def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
@@ -133,7 +130,7 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
     if now and then and mean >= 0.01:
         # The mean use of the line is the least share of the time that the network takes; only that shrinks.
         ratio = 1.0 - min(mean, _share_waited(training)) * max(1.0 - now / then, 0.0)
-        prediction = Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
+        prediction = Prediction(ratio, SIGMA_KNOWN, "network time at the fabric's rate")
     names, count = {n.node for n in training.nodes}, len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
     # The training on these nodes that waited for the network, this and other, each run with its GPU-hours.

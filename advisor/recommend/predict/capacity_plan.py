@@ -83,17 +83,15 @@ class CapacityPlan:
 
 def plan_training(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can train the model, the cheapest run first, one a GPU and provider. Empty: none can."""
-    reference = catalog.gpus[model.profiles.reference]
-    offers = _for_sale(catalog, nodes, wanted.train_precision)
-    plans = (_training_on(wanted, offer, reference, model) for offer in offers)
-    return _best(filter(None, plans), "usd_per_million_tokens")
+    reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.train_precision)
+    return _best((_training_on(wanted, offer, reference, model) for offer in offers), "usd_per_million_tokens")
 
 
 def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
     reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.precision)
     plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in REPLICA_GPUS)
-    return _best(filter(None, plans), "usd_per_hour")
+    return _best(plans, "usd_per_hour")
 
 
 def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterator[Offer]:
@@ -141,12 +139,12 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveMod
 
 
 def _training_memory(wanted: Wanted, question: Question, gpus: int) -> dict[str, float]:
-    shape = question.shape
+    layers, hidden = question.shape
     return {
         "states": STATE_BYTES * wanted.params / gpus,
-        "activations": wanted.context * shape.hidden * (INPUT_BYTES * shape.layers + LAYER_BYTES),
+        "activations": wanted.context * hidden * (INPUT_BYTES * layers + LAYER_BYTES),
         # Two layers are gathered whole while the next is fetched.
-        "gathered": 2 * 2.0 * wanted.params / shape.layers if gpus > 1 else 0.0,
+        "gathered": 2 * 2.0 * wanted.params / layers if gpus > 1 else 0.0,
     }
 
 
@@ -182,13 +180,14 @@ def _serving_on(wanted: Wanted, gpus: int, offer: Offer, reference: GpuSku, mode
     return CapacityPlan(node, gpu, price, nodes, replicas * gpus, gpus, memory, figures)
 
 
-def _best(plans: Iterable[CapacityPlan], by: str) -> list[CapacityPlan]:
+def _best(plans: Iterable[CapacityPlan | None], by: str) -> list[CapacityPlan]:
     """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
-
-    def key(plan: CapacityPlan) -> tuple[float, float, float, str]:
-        return (plan.figures[by], plan.usd_per_hour, -plan.figures.get("requests_per_second", 0.0), plan.node.name)
-
+    done = "requests_per_second"
+    order = sorted(
+        (plan for plan in plans if plan is not None),
+        key=lambda p: (p.figures[by], p.usd_per_hour, -p.figures.get(done, 0.0), p.node.name),
+    )
     kept: dict[tuple[str, str], CapacityPlan] = {}
-    for plan in sorted(plans, key=key):
+    for plan in order:
         kept.setdefault((plan.gpu.name, plan.node.provider), plan)
     return list(kept.values())

@@ -13,17 +13,7 @@ from ....rules.catalog.types import MEMORY_SLICES, GpuSku, MigProfile
 from ...classify.types import MigInstance
 from ...core.coded_text import CodedText, coded
 from ..constraints import room_bytes
-from ..prediction import (
-    SIGMA_ACHIEVED_KNOWN,
-    SIGMA_SAME_GPU,
-    Factors,
-    Phase,
-    Prediction,
-    Use,
-    not_measured,
-    time_ratio,
-    times,
-)
+from ..prediction import SIGMA_KNOWN, SIGMA_SAME, Factors, Phase, Prediction, Use, not_measured, time_ratio, times
 
 INSTANCE_BUSY = "instance-too-busy"
 # Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and
@@ -62,7 +52,7 @@ def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> P
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
     # Latency stays as it is on the same silicon: only the time that SMs and memory bandwidth rule is in doubt.
     latency = time_ratio(use, phase, Factors(c=0.0, m=0.0, p=0.0, n=0.0, i=0.0))
-    sigma = max(SIGMA_ACHIEVED_KNOWN * min(max(1.0 - latency, 0.0) * max(ratio, 1.0), 1.0), SIGMA_SAME_GPU)
+    sigma = max(SIGMA_KNOWN * min(max(1.0 - latency, 0.0) * max(ratio, 1.0), 1.0), SIGMA_SAME)
     return Prediction(max(ratio, 1e-6), sigma, f"{profile.sm_count} of {sku.sm_count} SMs")
 
 
@@ -93,15 +83,6 @@ def weigh_slices(
     return tuple(out)
 
 
-@dataclass(frozen=True)
-class Packing:
-    """`kept`: GPUs that hold instances afterwards; `freed`: GPUs that fall free; `moved`: instances that start anew."""
-
-    kept: tuple[str, ...]
-    freed: tuple[str, ...]
-    moved: tuple[MigInstance, ...]
-
-
 def fits(profiles: Sequence[tuple[int, int]]) -> bool:
     """Whether one GPU can hold instances of so many compute and memory slices at once."""
 
@@ -112,8 +93,9 @@ def fits(profiles: Sequence[tuple[int, int]]) -> bool:
     return sum(compute for compute, _ in profiles) <= _COMPUTE and placed(sorted(profiles, key=lambda p: -p[1]), 0)
 
 
-def pack(instances: Sequence[MigInstance]) -> Packing | None:
-    """The emptiest GPUs emptied onto the others. None where a held instance's slices are not known."""
+def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[MigInstance]] | None:
+    """The emptiest GPUs emptied onto the others: GPUs that hold instances afterwards, GPUs that fall free, instances
+    that start anew. None where a held instance's slices are not known."""
     keep: dict[str, list[MigInstance]] = {}
     for one in instances:
         if one.held:
@@ -144,4 +126,4 @@ def pack(instances: Sequence[MigInstance]) -> Packing | None:
             touched |= set(places)
             freed.append(gpu)
             keep = trial
-    return Packing(tuple(keep), tuple(freed), tuple(moved))
+    return list(keep), freed, moved

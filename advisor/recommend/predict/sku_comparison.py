@@ -167,33 +167,24 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
     if question.params is None or question.phase == "training":
         return None
     room, weights = room_bytes(target.mem_bytes), question.weights_bytes / question.gpus
+    has = f"per GPU; {target.name} has room for {room / 1e9:.0f} GB"
     if weights > room:
         least = math.ceil(question.weights_bytes / room)
-        return CodedText(
-            "weights-too-large",
-            f"the weights alone need {weights / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB "
-            f"(at least {least} GPUs needed)",
-            {"sku": target.name, "needed_bytes": weights, "room_bytes": room, "gpus_at_least": least},
-        )
+        told = f"the weights alone need {weights / 1e9:.0f} GB {has} (at least {least} GPUs needed)"
+        fields = {"sku": target.name, "needed_bytes": weights, "room_bytes": room, "gpus_at_least": least}
+        return CodedText("weights-too-large", told, fields)
     each = question.sequence_bytes / question.gpus
     needed = weights + (question.batch or 0) * each
     if needed <= room:
         return None
-    most = math.floor((room - weights) / each)
-    return CodedText(
-        "batch-too-large",
-        f"{question.batch} sequences of {sum(question.tokens)} tokens and the weights need {needed / 1e9:,.0f} GB per "
-        f"GPU; {target.name} has room for {room / 1e9:.0f} GB, at most {most} sequences (dense model)",
-        {
-            "sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed,
-            "room_bytes": room, "cache_bytes_per_sequence": each,
-        },
-    )  # fmt: skip
+    most, what = math.floor((room - weights) / each), f"{question.batch} sequences of {sum(question.tokens)} tokens"
+    told = f"{what} and the weights need {needed / 1e9:,.0f} GB {has}, at most {most} sequences (dense model)"
+    fields = {"sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed}
+    return CodedText("batch-too-large", told, {**fields, "room_bytes": room, "cache_bytes_per_sequence": each})
 
 
 def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> bool:
     """Whether the host may launch the steps of a small model more slowly than the target ends them."""
-    if question.phase == "training" or question.params is None or question.params > HOST_BOUND_PARAMS:
-        return False
+    small = question.phase != "training" and question.params is not None and question.params <= HOST_BOUND_PARAMS
     newer = family(target) == "blackwell" and family(source) != "blackwell"
-    return newer and target.link_bytes_per_second is not None
+    return small and newer and target.link_bytes_per_second is not None

@@ -12,7 +12,7 @@ from ....rules.models.power_model import load_power_model
 from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
-from ..prediction import Z90, Prediction
+from ..prediction import Z90, Prediction, interval_of
 from .clock_model import LOWEST_SHARE, ClockMove, Draw, at_clock, knee, predict_cap, sigma_at, weigh_cap
 from .typical_work import Parts, Question, parts_of, profile_of
 
@@ -30,10 +30,8 @@ class SlowerGpu:
 
     time_ratio: Interval
     joules_ratio: Interval
-    watts_before: float
-    watts_after: float
+    move: ClockMove
     told: bool
-    clock_share: float
     unit: tuple[str, float, float] | None
     knee_watts: float | None
     blocked_by: tuple[CodedText, ...]
@@ -92,27 +90,16 @@ def slower_gpu(
         time_sigma = math.hypot(time_sigma, apart)
         joules_sigma = math.hypot(joules_sigma, abs(math.log(little.joules_ratio / much.joules_ratio)) / (2 * Z90))
         basis += f"; {middle:.0f} W while busy is typical of {kind}, not measured"
-    return SlowerGpu(
-        time_ratio=Prediction(move.prediction.median, time_sigma, basis).interval,
-        joules_ratio=Prediction(move.joules_ratio, joules_sigma, basis).interval,
-        watts_before=move.watts_before,
-        watts_after=move.watts_after,
-        told=watts is not None,
-        clock_share=move.clock_share,
-        unit=_unit(question, parts, middle, move.joules_ratio),
-        knee_watts=turn,
-        blocked_by=blocked,
-        basis=basis,
-    )
+    time_ratio, joules = interval_of(move.prediction.median, time_sigma), interval_of(move.joules_ratio, joules_sigma)
+    unit = _unit(question, parts, middle, move.joules_ratio)
+    return SlowerGpu(time_ratio, joules, move, watts is not None, unit, turn, blocked, basis)
 
 
 def rest_watts(sku: GpuSku) -> float:
     """Of a GPU with nothing to do but a context held: the middle of what is known."""
     resting = load_resting_power()
-    known = resting.gpus.get(sku.name)
-    if known is not None:
-        return (known.low_watts + known.high_watts) / 2
-    return (resting.low_share + resting.high_share) / 2 * sku.tdp_watts
+    known, share = resting.gpus.get(sku.name), (resting.low_share + resting.high_share) / 2
+    return share * sku.tdp_watts if known is None else (known.low_watts + known.high_watts) / 2
 
 
 def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:
@@ -120,8 +107,7 @@ def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float
     low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
     if not low <= hertz <= high:
         told = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
-        fields = {"mhz": hertz / 1e6, "low": low / 1e6, "high": high / 1e6, "sku": sku.name}
-        return coded("sm-clock-outside-range", told, **fields)
+        return coded("sm-clock-outside-range", told, mhz=hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name)
     if parts is None:
         told = "the catalog has no {precision} rate of {sku}"
         return coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name)
