@@ -29,7 +29,7 @@ from ..core.energy_types import (
     WorkloadEnergy,
 )
 from ..core.verdict_types import WorkloadVerdict
-from .price_book import PriceBook
+from .pricing import PriceBook
 
 _OWN = ("workload", "allocated_idle")
 _USES = ("workload", "shared", "allocated_idle", "unallocated", "drained")  # as in `EnergyByUse`

@@ -26,7 +26,7 @@ from .finding import Found
 from .groups import Group
 from .predict.calibration import NO_SITE, Site
 from .prediction import Array, Prediction, predict
-from .price_book import PriceBook
+from .pricing import PriceBook
 from .progress import JOB_SECONDS
 
 DRAWS = 500

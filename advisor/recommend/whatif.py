@@ -4,7 +4,7 @@ recommendations, without a finding: it names what blocks the choice and which fi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,6 @@ from .pricing import cash_of
 from .rules.energy import worth_words
 
 SEED = 20
-Predicted = MutableMapping[tuple[str, float | None], Prediction | CodedText]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +104,20 @@ class WhatIfResult:
         return changed and r.action == action and r.target == Configuration(then.gpu, then.node, then.gpus)
 
 
-def what_if(
-    fleet: Fleet,
-    base: Baseline,
-    choice: WhatIfChoice,
-    drawn: Draw | None = None,
-    predicted: Predicted | None = None,
-) -> WhatIfResult:
+def what_if(fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None = None) -> WhatIfResult:
     """Evaluate a choice for the group of `base`. The same choice has the same answer. `drawn`: what its GPUs draw, for
-    the clock; None: not measured. `predicted`: what is known already of a GPU behind a link."""
-    return _Evaluation(fleet, base, choice, drawn, {} if predicted is None else predicted).result()
+    the clock; None: not measured."""
+    return _Evaluation(fleet, base, choice, drawn).result()
 
 
 def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
-    predicted: Predicted = {}
-    found = [what_if(fleet, base, WhatIfChoice(node.name), predicted=predicted) for node in nodes]
-
-    def rank(o: WhatIfResult) -> tuple[bool, bool, float, str]:
-        saving = o.saving_usd_per_month.p50 if o.saving_usd_per_month is not None else -math.inf
-        return (not o.open, o.then is None, -saving, o.choice.node or "")
-
-    return tuple(sorted(found, key=rank))
+    found = [(what_if(fleet, base, WhatIfChoice(node.name)), node.name) for node in nodes]
+    ranked = [
+        (not o.open, o.then is None, -saving.p50 if (saving := o.saving_usd_per_month) else math.inf, name, o)
+        for o, name in found
+    ]
+    return tuple(one[-1] for one in sorted(ranked, key=lambda one: one[:-1]))
 
 
 def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
@@ -145,10 +136,8 @@ def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction |
 class _Evaluation:
     """One choice during its calculation: the time so far and its GPUs, what blocks it and what is missing."""
 
-    def __init__(
-        self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None, predicted: Predicted
-    ) -> None:
-        self.fleet, self.base, self.choice, self.drawn, self.predicted = fleet, base, choice, drawn, predicted
+    def __init__(self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None) -> None:
+        self.fleet, self.base, self.choice, self.drawn = fleet, base, choice, drawn
         self.source, self.time, self.gpus = fleet.gpu_of(base.group), SAME_SPEED, base.gpus
         self.jobs = base.group.phase == "training"
         # Hours a month in which the nodes are held, at today's speed.
@@ -211,7 +200,7 @@ class _Evaluation:
 
     def _moved(self) -> GpuSku | None:
         """The GPU then, with the time on it; None: one is not known, and `missing` says so."""
-        group, source, gpu, link = self.base.group, self.source, None, link_of(self.target)
+        group, source, gpu = self.base.group, self.source, None
         if source is None:
             self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs")
         elif not group.nodes:
@@ -229,10 +218,8 @@ class _Evaluation:
                 self.notes.append(coded("another-provider", told, terms=ELSEWHERE))
         if source is None or gpu is None:
             return None
-        if (gpu.name, link) not in self.predicted:
-            network = link_of(self.base.sku), link
-            self.predicted[gpu.name, link] = self.fleet.predicted(source, gpu, group, network)
-        return gpu if self._also(self.predicted[gpu.name, link], "no-prediction", "") else None
+        found = self.fleet.predicted(source, gpu, group, (link_of(self.base.sku), link_of(self.target)))
+        return gpu if self._also(found, "no-prediction", "") else None
 
     def _slice(self, gpu: GpuSku, same: bool) -> SliceFit | None:
         asked, group, today = self.choice.profile, self.base.group, self.source and self.source.name

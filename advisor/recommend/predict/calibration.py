@@ -24,15 +24,6 @@ SIGMA_MEASURED = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredMove:
-    """A move to another GPU that was done and measured. `factor`: the site's factor that its prediction held."""
-
-    predicted: Interval
-    measured: float
-    factor: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
 class Site:
     """`factor`: time on another GPU over what the model says, from `cases` measured moves. `saved`: US dollars a month
     that were predicted, and that were measured, of `savings` moves that were done."""
@@ -71,17 +62,16 @@ class Site:
 NO_SITE = Site()
 
 
-def site_factor(cases: Iterable[MeasuredMove]) -> tuple[float, int]:
-    """The factor, and how many moves it rests on."""
+def site_factor(cases: Iterable[tuple[Interval, float, float]]) -> tuple[float, int]:
+    """The factor, and how many moves to another GPU it rests on. `cases`: of each the time ratio that was predicted,
+    that was measured, and the site's factor that the prediction held."""
     weighted, weights, count = 0.0, 1.0 / TAU**2, 0
-    for case in cases:
-        p = case.predicted
-        if not (0 < p.p10 <= p.p50 <= p.p90 and case.measured > 0 and case.factor > 0):
-            continue
-        sigma = math.hypot(math.log(p.p90 / p.p10) / (2 * Z90), SIGMA_MEASURED)
-        weighted += math.log(case.measured * case.factor / p.p50) / sigma**2
-        weights += 1.0 / sigma**2
-        count += 1
+    for p, measured, factor in cases:
+        if 0 < p.p10 <= p.p50 <= p.p90 and measured > 0 and factor > 0:
+            sigma = math.hypot(math.log(p.p90 / p.p10) / (2 * Z90), SIGMA_MEASURED)
+            weighted += math.log(measured * factor / p.p50) / sigma**2
+            weights += 1.0 / sigma**2
+            count += 1
     return math.exp(weighted / weights), count
 
 

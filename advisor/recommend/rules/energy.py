@@ -14,7 +14,7 @@ from ..finding import as_percent, watts
 from ..fleet import Fleet
 from ..groups import Group
 from ..predict.clock_model import ClockMove, best_cap, lower_clock, power_at_work
-from ..price_book import PriceBook
+from ..pricing import PriceBook
 from ..rule import Verdict, Why, WorkloadRule
 
 # How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
