@@ -13,7 +13,6 @@ from .prediction import LINK_IN_USE, USE_NAMES
 
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
-RESERVED_BYTES = 3.5e9 + 0.4e9
 HOST_BOUND = 0.5  # share of busy time from which the host or launches, not the GPU, set the pace
 CPU_HEADROOM = 2.0  # a mean hides peaks: a host must offer twice what is busy on average
 NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
@@ -61,7 +60,7 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[CodedText, ...]:
 
 def room_bytes(mem_bytes: float) -> float:
     """What a GPU (or an instance) of so much memory may be asked to hold."""
-    return max(MEMORY_SHARE * (mem_bytes - RESERVED_BYTES), 0.0)
+    return max(MEMORY_SHARE * (mem_bytes - (3.5e9 + 0.4e9)), 0.0)
 
 
 def _shared(group: Group) -> Iterator[CodedText]:

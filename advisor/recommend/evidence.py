@@ -20,8 +20,6 @@ from ..core.timestamps import minute
 GAP_MAX = 0.01
 # Work that spans nodes sends something now and then: counters that do not move at all for longer may stand still.
 STILL_MAX = 0.05
-# Rows are up to an hour long, and nodes write them at moments of their own.
-END_TOLERANCE_SECONDS = 2 * 3600.0
 # What the words for a measure are, and how each is exported.
 NAMES: Mapping[str, str] = {
     "activity": "engine or SM activity",
@@ -119,7 +117,8 @@ class EvidenceGate:
         if least < self.floor_hours:
             told = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
             yield coded("observed-too-short", told, node=name, hours=least, needed_hours=self.floor_hours)
-        elif last < self.verdicts.inventory.end - END_TOLERANCE_SECONDS:
+        # Rows are up to an hour long, and nodes write them at moments of their own.
+        elif last < self.verdicts.inventory.end - 7200.0:
             told = f"no data for {name} after {minute(last)}"
             yield CodedText("not-observed-since", told, {"node": name, "ts": last})
         elif least < self._enough(name):

@@ -19,10 +19,6 @@ from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
-# Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s: below a
-# hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the lowest edge of
-# the bins that silence is counted in.
-EXCHANGE_MIN = 0.0005
 # Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
 # NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
 EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
@@ -98,7 +94,10 @@ class Group:
         if self.gpus_per_replica < 2 or not known.any() or not self.use.u_n[known].any():
             return False
         carried = self.use.u_n[known]
-        if float(np.average(carried, weights=self.use.seconds[known])) > EXCHANGE_MIN:
+        # Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s:
+        # below a hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the
+        # lowest edge of the bins that silence is counted in.
+        if float(np.average(carried, weights=self.use.seconds[known])) > 0.0005:
             return True
         fine = [w.features.get("tensor_nvlink_correlation", 0.0) for w in self.now]
         if max(map(abs, fine), default=0.0) >= EXCHANGE_IN_SECONDS:

@@ -32,7 +32,6 @@ from ..core.verdict_types import WorkloadVerdict
 # Bases that bind nobody: a node on these is given back from one hour to the next.
 UNBOUND = ("list", "negotiated")
 _BY_GPU = f"{SOURCE}, {GPU_HOUR}"
-_SKUS_SHOWN = 3  # in one line that people copy
 # Kind of fabric in the catalog -> the link layer that its ports report.
 _LAYERS = {"infiniband": "InfiniBand", "roce": "Ethernet", "efa": "EFA"}
 FABRIC_REMEDY = "Run node_exporter with --collector.infiniband, or the agent."
@@ -349,7 +348,7 @@ def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
         )
         return CodedText("prices-and-skus-missing", text, fields)
     told = listed(skus) + (f"; {counts['']} without a GPU, or with several models" if counts[""] else "")
-    shown = skus[:_SKUS_SHOWN]
+    shown = skus[:3]  # in one line that people copy
     table = ", ".join(f'"{sku}" = YOUR_PRICE' for sku in shown)
     settings = f"Set {GPU_HOUR} = {{ {table} }} under [prices] in skuwise.toml"
     return CodedText("prices-missing", f"{what} ({told}){out}. {settings}, or {flag_line(shown, 'PRICE')}.", fields)

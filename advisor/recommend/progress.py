@@ -18,12 +18,8 @@ from ..core.verdict_types import WorkloadVerdict
 from ..core.worth import HOURS_PER_MONTH
 from .groups import CURRENT_SECONDS, holding_now
 
-# Steps are taken for told where so much of the busy time has a period.
-PERIOD_SHARE_MIN = 0.5
 # A node counts as returned after so long without data: an agent that failed on a Friday is back on Monday.
 GONE_SECONDS = 3 * 86400.0
-# Nodes of one fleet end their records within the hour that is being rolled up.
-SILENT_SECONDS = 2 * 3600.0
 # Figures of a run that began this long before the move are still taken for the move's own.
 SLACK_SECONDS = 3600.0
 # Jobs follow the week: less than one of them is projected to no month.
@@ -159,7 +155,8 @@ class Observation:
 
     def silent(self, node: str) -> bool:
         """Whether nothing came from a node lately, and not for so long, as far as the window tells, that it is gone."""
-        return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - SILENT_SECONDS)
+        # Nodes of one fleet end their records within the hour that is being rolled up.
+        return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - 7200.0)
 
     def shows(self, source: str, part: bool) -> bool:
         """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them: else what is
@@ -201,7 +198,8 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         weight = sum(h for _, h in told)
         return float(sum(value * h for value, h in told) / weight) if weight > 0 else None
 
-    stepping = [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
+    # Steps are taken for told where so much of the busy time has a period.
+    stepping = [w for w in runs if w.features.get("period_share", 0.0) >= 0.5]
     telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
     tokens = sum(w.features["generated_tokens"] for w in telling)
     busy_seconds = sum(w.features["engine_active"] * w.gpu_hours * 3600 for w in telling)

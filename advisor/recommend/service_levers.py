@@ -26,10 +26,6 @@ from .sustained_rates import BYTES, rates_of
 SERVING = (*ON_DEMAND_KINDS, "batch-inference")
 # Recommendations about which GPUs, and how many: what a lever stands beside.
 BESIDE: tuple[Action, ...] = ("move-sku", "reduce-gpus", "mig-slice", "consolidate")
-_COPIES = (1, 2, 4, 8)
-# Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
-_SIZE_SLACK = 0.95
-_SMALLER_SHOWN = 2
 
 # The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
 _MASKED = "***"
@@ -98,7 +94,7 @@ class _Held:
     def least(self, precision: str, sku: GpuSku, most: int) -> int:
         """The least GPUs that hold a copy, a power of two or `most`; more than `most`: it does not fit."""
         needed, room = self.weights(precision) + self.cache_bytes, room_bytes(sku.mem_bytes)
-        return next((n for n in sorted({*_COPIES, most}) if n <= most and needed <= n * room), most + 1)
+        return next((n for n in sorted({*(1, 2, 4, 8), most}) if n <= most and needed <= n * room), most + 1)
 
 
 def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, Levers]:
@@ -128,7 +124,7 @@ def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> Levers:
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
         return held
-    return (*_fewer(held), *islice(_smaller(held, fleet, group), _SMALLER_SHOWN))
+    return (*_fewer(held), *islice(_smaller(held, fleet, group), 2))
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
@@ -142,7 +138,8 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
         return coded("memory-in-use-unknown", "no data on GPU memory in use")
     used = group.mem_used_max * sku.mem_bytes * gpus
     weights = model.params * BYTES[model.precision]
-    if weights * _SIZE_SLACK > used:
+    # Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
+    if weights * 0.95 > used:
         told = f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
         told += f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different"
         fields = {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus}

@@ -28,7 +28,6 @@ _MEASURED = {"hopper": (0.82, 989.4e12 / 700), "ampere": (0.80, 312e12 / 400), "
 _OTHER = 0.60  # an architecture of which no figure is known at all
 _FP32 = 0.75  # SGEMM: 0.73 on H100, 0.88 on A100, 0.28 on L4 (which its 72 W limit)
 _MEMORY = 0.84  # the middle of 0.77 to 0.92
-_FP4 = 0.50  # B200 0.53 to 0.59, B300 0.42 of the printed rate
 _CLOCK_LIMITS = (0.8, 1.25)
 _LINK = 0.70  # NVLink all-reduce, measured at 0.66 to 0.80
 # Share of PCIe's one-way rate that an all-reduce reaches between GPUs of one node: L40S measured 0.63 with two GPUs and
@@ -97,7 +96,7 @@ def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
     if precision in ("fp32", "fp4", "int8", "fp64") and (precision == "fp32" or precision in sku.dense_flops):
         assumed.append(f"the sustained {precision.upper()} rate of {sku.name}")
     if precision == "fp32" or (precision == "fp4" and "fp4" in sku.dense_flops):
-        return _FP32 if precision == "fp32" else _FP4
+        return _FP32 if precision == "fp32" else 0.50  # B200 0.53 to 0.59, B300 0.42 of the printed rate
     if sku.achieved.bf16_gemm is not None:
         return sku.achieved.bf16_gemm
     assumed.append(f"the sustained matrix rate of {sku.name}")

@@ -17,8 +17,6 @@ from ..groups import Group
 from ..move import WEEK_HOURS, Fields, Move, Saving, recommend
 from ..progress import MoveState, Observation, PredictionSnapshot, hours
 
-# A GPU unused in this share of its node's hours is free, not between two jobs.
-FREE_SHARE = 0.9
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
 WHOLE = 0.999
 
@@ -62,7 +60,8 @@ class Release(Move):
 def _bare(fleet: Fleet, found: Found) -> Recommendation | None:
     node = found.nodes[0]
     day_ago = fleet.verdicts.window.end - 86400
-    free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= day_ago]
+    # A GPU unused in this share of its node's hours is free, not between two jobs.
+    free = [b for b in found.bare if b.idle_hours >= 0.9 * b.part * node.span_hours and b.last_ts >= day_ago]
     gpus_free: dict[str, float] = defaultdict(float)
     for b in free:
         gpus_free[b.parent_uuid or b.gpu_uuid] += b.part

@@ -28,18 +28,11 @@ VARIABLE = "CUDA_DISABLE_PERF_BOOST"
 SERVERS = ("online-inference", "batch-inference")
 # The first driver that knows the variable: NVIDIA's page of 580.105.08 (drivers/details/257493, November 2025).
 KNOWN_SINCE = (580, 105, 8)
-# Of its observed time: below it the server works more than it rests.
-REST_SHARE_MIN = 0.5
 # SM clock over the clock behind the peak: contexts at rest were seen at 0.8 to 1.1, free GPUs at 0.06 to 0.2 (H100,
 # A100, L40S, B200; gpu-parking-tax, commit 183ae69, read 2026-11-23).
 CLOCKS_UP, CLOCKS_DOWN = 0.6, 0.4
 # Share of the difference that came back with the variable set, on the same four GPUs (same source).
 RECOVERED = (0.95, 1.0)
-# How much longer the first request after a rest of a minute took: 147 ms on H100, 220 ms on A100 (same source).
-FIRST_REQUEST_SECONDS = (0.15, 0.22)
-# Another GPU's level stands for one that was never free: silicon and cooling differ by 23 of 145 W between the highest
-# and the lowest of 14 H100 (same source), which is some 2.6 standard deviations.
-SIGMA_OTHER_GPU = 0.06
 # Mean over the month of all its GPUs. Less than half of the smallest difference published (26 W) shows at no meter.
 WATTS_MIN = 13.0
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,5}){1,3}", re.ASCII)
@@ -67,7 +60,8 @@ class RestClocks(Move):
         usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
         idle, seconds = usage["bottleneck"].to_numpy() == "idle", usage["seconds"].to_numpy(float)
         at_rest, total = float(seconds[idle].sum()), float(seconds.sum())
-        if total <= 0 or at_rest < REST_SHARE_MIN * total:
+        # Of its observed time: below it the server works more than it rests.
+        if total <= 0 or at_rest < 0.5 * total:
             return
         keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
         own = [levels[key] for key in keys if key in levels]
@@ -85,7 +79,9 @@ class RestClocks(Move):
             rest_watts = float(free_watts.mean())
             # What the clocks take at rest, in joint draws; a GPU's own level is exact.
             rng = fleet.draws("rest-clocks", group.series_id)
-            off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(free))) * (bases > 0)
+            # Another GPU's level stands for one that was never free: silicon and cooling differ by 23 of 145 W between
+            # the highest and the lowest of 14 H100 (same source), which is some 2.6 standard deviations.
+            off = rng.normal(0.0, 0.06, (DRAWS, len(free))) * (bases > 0)
             each = np.maximum(watts - free_watts * (1 + off), 0.0).mean(axis=1)
             drawn = each * rng.uniform(*RECOVERED, DRAWS) * gpu_hours / 1000
             lost = percentiles(drawn)
@@ -98,7 +94,8 @@ class RestClocks(Move):
             if not blocked:
                 kwh = lost
                 saving, then = at_power_price(price, drawn, held * gpu_hours / 1000)
-        low, high = FIRST_REQUEST_SECONDS
+        # How much longer the first request after a rest of a minute took: 147 ms on H100, 220 ms on A100 (same source).
+        low, high = (0.15, 0.22)
         wait = (
             "requests after an idle period must not wait {extra_seconds_low:.2f} to {extra_seconds_high:.2f} s longer"
         )

@@ -20,12 +20,6 @@ from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, P
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
-# Shorter than this, loading the models again eats what is saved.
-OFF_HOURS_MIN = 6
-# A working week and two days: fewer mornings do not show a habit.
-OFF_DAYS_MIN = 7
-# Nights in a row that a service must have been off: one may be an outage, two a week-end.
-NIGHTS_MIN = 3
 # Share of its quiet hours that a service which is switched off may still hold its GPUs for.
 OFF_SHARE_MAX = 0.1
 DAY_SECONDS = 86400.0
@@ -90,7 +84,8 @@ class ScheduleOff(Move):
         begins = np.arange(latest, seen.start - 1e-6, -DAY_SECONDS).tolist()
         off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
         nights = next((n for n, one in enumerate(off) if one != off[0]), len(off))
-        if nights < NIGHTS_MIN:
+        # Nights in a row that a service must have been off: one may be an outage, two a week-end.
+        if nights < 3:
             return None
         told = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
         return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, told)
@@ -123,7 +118,8 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
     hour = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
     seen = np.bincount(np.unique(hour) % 24, minlength=24)
     used = np.bincount(hour[most[known] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
-    quiet = ~used & (seen >= OFF_DAYS_MIN)
+    # A working week and two days: fewer mornings do not show a habit.
+    quiet = ~used & (seen >= 7)
     if used.all() or not used.any():
         return None
     begin, length, run = 0, 0, 0
@@ -132,7 +128,8 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         if length < run <= 24:
             begin, length = (n - run + 1) % 24, run
     days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
-    return (begin, length, days) if length >= OFF_HOURS_MIN else None
+    # Shorter than this, loading the models again eats what is saved.
+    return (begin, length, days) if length >= 6 else None
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:

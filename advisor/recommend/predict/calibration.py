@@ -16,12 +16,6 @@ from ...core.coded_text import CodedText
 from ...core.formatting import percent, usd
 from ..prediction import Z90, Prediction
 
-# Standard deviation of the log of a site's own factor. Assumed: below the spread of the model's residuals between
-# sources of published pairs (0.10 to 0.17, rules/move_model.yaml), of which it is a part.
-TAU = 0.10
-# A measured time is itself uncertain by so much: weeks differ. Assumed.
-SIGMA_MEASURED = 0.05
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
@@ -65,10 +59,13 @@ NO_SITE = Site()
 def site_factor(cases: Iterable[tuple[Interval, float, float]]) -> tuple[float, int]:
     """The factor, and how many moves to another GPU it rests on. `cases`: of each the time ratio that was predicted,
     that was measured, and the site's factor that the prediction held."""
-    weighted, weights, count = 0.0, 1.0 / TAU**2, 0
+    # Standard deviation of the log of a site's own factor. Assumed: below the spread of the model's residuals between
+    # sources of published pairs (0.10 to 0.17, rules/move_model.yaml), of which it is a part.
+    weighted, weights, count = 0.0, 1.0 / 0.10**2, 0
     for p, measured, factor in cases:
         if 0 < p.p10 <= p.p50 <= p.p90 and measured > 0 and factor > 0:
-            sigma = math.hypot(math.log(p.p90 / p.p10) / (2 * Z90), SIGMA_MEASURED)
+            # A measured time is itself uncertain by so much: weeks differ. Assumed.
+            sigma = math.hypot(math.log(p.p90 / p.p10) / (2 * Z90), 0.05)
             weighted += math.log(measured * factor / p.p50) / sigma**2
             weights += 1.0 / sigma**2
             count += 1

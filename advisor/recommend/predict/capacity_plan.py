@@ -18,7 +18,6 @@ from .typical_work import STATE_BYTES, Question, parts_of, serving_times
 # Activations of a layer that are kept to work on it, per token and hidden unit (arXiv 2205.05198), and of each layer's
 # input, which is all that full recomputation keeps.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
-REPLICA_GPUS = (1, 2, 4, 8)
 HEADROOM = 0.7  # load that a service's GPUs carry at most
 AVAILABLE_REPLICAS = 2  # where people wait, one may fail
 Offer = tuple[NodeSku, GpuSku, Price]  # a node with its GPU and the list price of the cheapest of its regions
@@ -90,7 +89,7 @@ def plan_training(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Ite
 def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
     reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.precision)
-    plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in REPLICA_GPUS)
+    plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in (1, 2, 4, 8))
     return _best(plans, "usd_per_hour")
 
 

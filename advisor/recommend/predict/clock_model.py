@@ -26,16 +26,10 @@ from ..sustained_rates import family
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
 _SHARPNESS = 20.0
 _LEAST_ABOVE_WATTS = 0.5  # a run that draws no more than rest
-_LEAST_CLOCK = 0.05
 LOWEST_SHARE = 0.5  # nobody published how work behaves below half the clock
-# Of the log of power at three quarters of the clock: one published point. Further down the line drawn through it and a
-# cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
-SIGMA_WATTS = 0.06
-WITHOUT_EFFECT = 0.01  # a cap that takes less of the power than this changes nothing
 # The power at rest, as telemetry tells it, may be too low by a fifth: what saves only then is not proposed.
 REST_MARGIN = 1.25
 _STEP = 0.05  # by which caps and clocks are weighed, as shares
-_KNEE_STEP = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +140,9 @@ def sigma_at(clock_share: float) -> float:
 
 def at_clock(time: Prediction, clock_share: float, draw: Draw, model: PowerModel) -> ClockMove:
     """Time and energy at a clock; `time` is what was predicted for it."""
-    sigma = math.hypot(time.sigma, SIGMA_WATTS * (1.0 - clock_share) / 0.25)
+    # Of the log of power at three quarters of the clock: one published point. Further down the line drawn through it
+    # and a cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
+    sigma = math.hypot(time.sigma, 0.06 * (1.0 - clock_share) / 0.25)
     share = 1 - model.curve.follows + model.curve.follows * clock_share**model.curve.clock_exponent
     after = min(draw.watts, draw.rest_watts) + max(draw.watts - draw.rest_watts, 0.0) * max(share, 0.0)
     return ClockMove(clock_share, None, time, draw.watts, after, sigma, draw.hours_per_month)
@@ -196,7 +192,7 @@ def under_cap(
     # The run at today's limit may have been held by that already.
     drawn = np.minimum(held(cap_watts) / held(limit_watts), 1.0)
     free = np.maximum((drawn - 1 + curve.follows) / curve.follows, 1e-6)
-    clock = np.clip(free ** (1 / curve.clock_exponent), _LEAST_CLOCK, 1.0)
+    clock = np.clip(free ** (1 / curve.clock_exponent), 0.05, 1.0)
     slower = (1 - curve.clocked + curve.clocked * clock**-NORM) ** (1 / NORM)
     time = (1 - busy**curve.overlap + (busy * slower) ** curve.overlap) ** (1 / curve.overlap)
     joules = (rest_watts * time + above * drawn * slower) / (rest_watts + above)
@@ -221,7 +217,7 @@ def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) ->
         told = "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements"
         return coded("cap-too-low", told, cap_watts=cap_watts, share=model.lowest_cap_share)
     move, turn = weigh_cap(sku, draw, cap_watts, model), knee(sku, draw, model)
-    if 1 - move.watts_after / draw.watts < WITHOUT_EFFECT:
+    if 1 - move.watts_after / draw.watts < 0.01:  # a cap that takes less of the power than this changes nothing
         told = "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W"
         return coded("cap-without-effect", told, cap_watts=cap_watts, watts=draw.watts)
     if turn is not None and cap_watts < turn:
@@ -250,7 +246,7 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
     low, high = max(low, model.lowest_cap_share * draw.limit_watts), min(high, draw.limit_watts)
     if low >= high:
         return None
-    caps = np.arange(high, low - 1e-9, -_KNEE_STEP * high)
+    caps = np.arange(high, low - 1e-9, -0.01 * high)
     joules = _effect(draw, caps, model).joules
     at = int(np.argmin(joules))
     return float(caps[at]) if joules[-1] > joules[at] * (1 + 1e-6) else None

@@ -21,7 +21,6 @@ INSTANCE_BUSY = "instance-too-busy"
 _PLACES: Mapping[tuple[int, int], tuple[int, ...]] = {
     (1, 1): (0, 1, 2, 3, 4, 5, 6), (1, 2): (0, 2, 4, 6), (2, 2): (0, 2, 4), (3, 4): (0, 4), (4, 4): (0,), (7, 8): (0,),
 }  # fmt: skip
-_COMPUTE = 7
 # As for waste: more than a day, so that one night does not decide.
 COVERAGE_HOURS = 30.0
 
@@ -90,7 +89,7 @@ def fits(profiles: Sequence[tuple[int, int]]) -> bool:
         masks = [((1 << left[0][1]) - 1) << start for start in _PLACES.get(left[0], ())] if left else []
         return not left or any(placed(left[1:], taken | mask) for mask in masks if not mask & taken)
 
-    return sum(compute for compute, _ in profiles) <= _COMPUTE and placed(sorted(profiles, key=lambda p: -p[1]), 0)
+    return sum(compute for compute, _ in profiles) <= 7 and placed(sorted(profiles, key=lambda p: -p[1]), 0)
 
 
 def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[MigInstance]] | None:

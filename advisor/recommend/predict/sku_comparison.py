@@ -20,9 +20,6 @@ SLACK = 1.5
 _SAME = {"fp16": "bf16"}  # one rate on every GPU here
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
 PCIE_GROUP_MAX = 3
-# Up to it the host may launch steps more slowly than Blackwell ends them: of models of 8 to 30.5 B, a token took 0.6 to
-# 3.4 times as long on B200 as on H100 (ML.ENERGY, vLLM), where what they sustain says 0.5.
-HOST_BOUND_PARAMS = 31e9
 # Of the log of time, where neither GPU's rates are known to the catalog at this precision.
 SIGMA_NOTHING_KNOWN = 0.7
 
@@ -185,6 +182,8 @@ def _memory(question: Question, target: GpuSku) -> CodedText | None:
 
 def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> bool:
     """Whether the host may launch the steps of a small model more slowly than the target ends them."""
-    small = question.phase != "training" and question.params is not None and question.params <= HOST_BOUND_PARAMS
+    # Up to it the host may launch steps more slowly than Blackwell ends them: of models of 8 to 30.5 B, a token took
+    # 0.6 to 3.4 times as long on B200 as on H100 (ML.ENERGY, vLLM), where what they sustain says 0.5.
+    small = question.phase != "training" and question.params is not None and question.params <= 31e9
     newer = family(target) == "blackwell" and family(source) != "blackwell"
     return small and newer and target.link_bytes_per_second is not None

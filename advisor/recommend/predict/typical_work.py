@@ -33,7 +33,6 @@ PARAMS = 8e9  # where no size is said: the middle of what is published on one GP
 # Engines give the cache nine tenths of what their weights and the driver leave (TensorRT-LLM's default), which is less
 # cautious than what a move may be asked to hold (`room_bytes`).
 ENGINE_SHARE = 0.9
-ENGINE_BYTES = 2e9
 # Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).
 STATE_BYTES = 16.0
 SMALL_PARAMS = 1e9  # networks below it are trained on one GPU, and wait longer for launches, input and memory
@@ -217,7 +216,7 @@ def batch_on(question: Question, mem_bytes: float, profiles: Profiles) -> float:
 
 def sequences_held(question: Question, mem_bytes: float) -> float:
     """Sequences whose cache fits beside the weights, with all their tokens; negative where the weights do not fit."""
-    room = ENGINE_SHARE * (mem_bytes - ENGINE_BYTES) * question.gpus - ENGINE_SHARE * question.weights_bytes
+    room = ENGINE_SHARE * (mem_bytes - 2e9) * question.gpus - ENGINE_SHARE * question.weights_bytes
     return room / question.sequence_bytes
 
 

@@ -25,10 +25,6 @@ from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, seen_too_short
 from .idle import IDLE_OF_UNHELD
 
-# A row that shows so many times what rows at rest show is no noise of theirs.
-_TIMES_THE_FLOOR = 3.0
-# GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
-_REST_TOLERANCE = 1.05
 # How sure a rest is the end of work: of a job, of what people or requests may come back to, of what has no name.
 _SURE_OF_JOB, _SURE_OF_OTHERS = 0.9, 0.8
 
@@ -51,7 +47,8 @@ class HeldIdle(WorkloadRule):
         usage = [(w.gpu_part, fleet.verdicts.used((w.id,))) for w in group.workloads]
         rested = sum(part * float(rows.floats("seconds")[rows["bottleneck"] == "idle"].sum()) for part, rows in usage)
         seen = any(len(rows) for _, rows in usage)
-        return "worked-meanwhile" if seen and finding.gpu_hours > _REST_TOLERANCE * rested / 3600 + 0.1 else None
+        # GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
+        return "worked-meanwhile" if seen and finding.gpu_hours > 1.05 * rested / 3600 + 0.1 else None
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         gpus = group.gpu_equivalents or 1
@@ -167,7 +164,8 @@ def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
     for name, least in (("g", limits.value("trace_engine_max")), ("m", limits.value("trace_dram_max"))):
         values = rows.floats(name)
         known = values[resting & np.isfinite(values)]
-        level = _TIMES_THE_FLOOR * float(np.median(known)) if len(known) else 0.0
+        # A row that shows so many times what rows at rest show is no noise of theirs.
+        level = 3.0 * float(np.median(known)) if len(known) else 0.0
         signs |= values > max(least, level)
     if "g_max" in rows:
         signs |= rows.floats("g_max") >= limits.value("kernel_max")

@@ -16,8 +16,6 @@ from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, seen_too_short
 # A GPU counts as idle where nearly all of the time that nobody held it was idle: the share by which work is called idle
 # (rules/kinds.yaml), so that a label that is missing makes nothing idle.
 IDLE_OF_UNHELD = 0.95
-# A MIG instance unused in half of its node's hours is not between two pieces of work.
-IDLE_INSTANCE_SHARE = 0.5
 
 
 class Idle(Rule):
@@ -72,7 +70,8 @@ class Idle(Rule):
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
-        cut = any(b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours for b in still)
+        # A MIG instance unused in half of its node's hours is not between two pieces of work.
+        cut = any(b.part < 1 and b.idle_hours >= 0.5 * b.part * node.span_hours for b in still)
         idle = bool(still) and (share >= MIN_SHARE or cut)
         if idle and node.evidence_hours >= floor:
             return self._found(fleet, node, still, hours, share, tuple(note for _, note in notes))

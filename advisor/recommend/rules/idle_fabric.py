@@ -21,8 +21,6 @@ from ..groups import Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric
 from ..rule import Rule, seen_at_work, seen_too_short
 
-# Work that trained, or may have, for less of a node's hours than this is a trace of them.
-TRACE_SHARE = 0.05
 # What is left of the doubt where work only reads memory: recommenders train like that too.
 _OF_READING = 0.5
 _MAY_TRAIN = coded("may-train", "work there may be training")
@@ -114,7 +112,8 @@ class IdleFabric(Rule):
                 return coded("training-there", "training runs there and may use it another time")
             part = hours / total if total > 0 else 1.0
             chance, trained, unknown = _chance_of_training(group)
-            if chance >= limits.value("training_confidence_alone_max") or trained * part >= TRACE_SHARE:
+            # Work that trained, or may have, for less of a node's hours than this is a trace of them.
+            if chance >= limits.value("training_confidence_alone_max") or trained * part >= 0.05:
                 return _MAY_TRAIN
             # Work that waits for memory and hardly computes decodes: a training step computes with each weight that it
             # reads for a whole batch.

@@ -17,8 +17,6 @@ from ..rule import Verdict, Why, WorkloadRule
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
-# The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
-_SURE_OF_UNMEASURED = 0.8
 # Gates of a cheaper GPU that one more measurement may open.
 _NOT_MEASURED = {
     "memory-not-measured": Why.MEMORY_NOT_MEASURED,
@@ -66,6 +64,7 @@ class OverTier(WorkloadRule):
         cost, prices = less * group.gpu_hours, (fleet.book.saving_price(group.nodes[0]), price)
         how = " (assumed: lowest sustained share measured for its architecture)" if assumed else ""
         sure = max(group.lead.kind.confidence, _SURE_OF_ANY) * group.lead.bottleneck.confidence
+        # The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
         return self.found(
             fleet, group,
             evidence=(
@@ -77,7 +76,7 @@ class OverTier(WorkloadRule):
             ),
             gpu_hours=group.gpu_hours, cost=cost,
             values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": node.gpu},
-            sure=sure * (_SURE_OF_UNMEASURED if assumed else 1.0),
+            sure=sure * (0.8 if assumed else 1.0),
             after=f"{node.gpu} ({node.name}) has {bandwidth:.2f} times the memory bandwidth{how} for {usd(less)} less "
             f"per GPU-hour: {usd(cost)} in the window, {dated(prices)}.",
         )  # fmt: skip
