@@ -31,7 +31,6 @@ from .recommend.pricing import (
     prices_named,
     reconcile,
     standings,
-    unique,
     with_costs,
 )
 from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
@@ -186,7 +185,7 @@ def reason_on(
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
         named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
-    here = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
+    here = {p.id for n in verdicts.nodes if (p := book.of(n)) is not None}
     priced = reconciliation.total is not None
     notes = (
         *price_notes(verdicts.nodes, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
@@ -224,7 +223,7 @@ def reason_on(
         end=window.end,
         source=dict(source),
         summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
-        prices=tuple(p for p in unique(named) if p.id in used | here),
+        prices=tuple(sorted({p.id: p for p in named if p and p.id in used | here}.values(), key=lambda p: p.id)),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
         findings=tuple(f.finding for f in asked.found),
         judged=asked.judged,

@@ -77,8 +77,7 @@ class EvidenceGate:
         if node is None:
             yield coded("node-unknown", "no data for {node}", node=name)
             return
-        if claim.whole and node.unobserved:
-            one = node.unobserved[0]
+        for one in node.unobserved[:1] if claim.whole else ():
             why = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
             told = f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {name}: {why}"
             fields = {"node": name, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code}

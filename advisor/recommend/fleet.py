@@ -113,32 +113,28 @@ class Fleet:
         known = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
         return gpu_hours * sum(known) / len(known) if known and len(known) == len(nodes) else None
 
-    def sku_of(self, node: NodeFacts) -> NodeSku | None:
-        return self.book.sku_of(node)
-
     def gpu_of(self, group: Group) -> GpuSku | None:
         return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
 
     def without_rdma(self, node: NodeFacts) -> bool:
         """Whether a node is known to have no RDMA fabric: by the catalog, else by its ports."""
-        sku = self.sku_of(node)
+        sku = self.book.sku_of(node)
         if sku is not None and sku.fabric.rdma is not None:
             return not sku.fabric.rdma
         return node.fabric is not None and node.fabric.link_layer == "Ethernet"
 
     def nvlink(self, node: NodeFacts) -> bool | None:
         """Whether a node joins its GPUs by NVLink (True) or by PCIe alone (False), by the catalog; None: not known."""
-        sku = self.sku_of(node)
+        sku, gpu = self.book.sku_of(node), self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
         if sku is not None:
-            joined = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
-            return True if joined else False if sku.intra_node_link == "pcie" else None
-        # Where nobody told which node it is: a GPU that is made without NVLink has none in any, modules of several on a
-        # board are always joined, and cards may have a bridge or none.
-        gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
-        if gpu is None or gpu.link_bytes_per_second is None:
-            return None if gpu is None else False
-        joined = gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name and node.gpu_count > 1
-        return True if joined else None
+            joined, apart = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS, sku.intra_node_link == "pcie"
+        else:
+            # Where nobody told which node it is: a GPU that is made without NVLink has none in any, modules of several
+            # on a board are always joined, and cards may have a bridge or none.
+            apart = gpu is not None and gpu.link_bytes_per_second is None
+            modules = gpu is not None and gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name
+            joined = modules and node.gpu_count > 1 and not apart
+        return True if joined else False if apart else None
 
     @cached_property
     def free(self) -> Mapping[str, list[BareGpu]]:
@@ -250,7 +246,7 @@ def baseline_for(fleet: Fleet, group: Group) -> Baseline:
     base = Baseline(
         group=group,
         headroom=fleet.headroom(group),
-        sku=fleet.sku_of(first),
+        sku=fleet.book.sku_of(first),
         price=fleet.book.saving_price(first),
         gpus_per_node=per_node,
         gpus=gpus,

@@ -161,7 +161,7 @@ class Group:
         measured = values[np.isfinite(values)]
         return float(np.percentile(measured, percent)) if measured.size else None
 
-    @cached_property
+    @property
     def compute_p95(self) -> float | None:
         """95th percentile of its use of compute, of what the SKU sustains; None: not measured. By the merged bins where
         they are known: they see the seconds that an hour's mean hides."""

@@ -25,11 +25,6 @@ _STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
 _OF_OTHERS = frozenset({"swap-placement", "release", "schedule-off", "fix-first"})
 # Of these the count is one of GPUs that carry the load; of slices it is the GPUs that hold them.
 _COUNTED = frozenset({"move-sku", "reduce-gpus"})
-_MEASURE = coded(
-    "latency-not-measured",
-    "the latency of its requests is not measured; scrape the engine's histograms of time to first token and "
-    "time per token first (serving_endpoints of the agent, or Prometheus)",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,10 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
         # recommendation of its own, which carries what that risks.
         own = slowdown if fewer else slowdown_of(time, base, gpus, held=base.right_gpus)
         r = replace(r, risk=raised_risk(r.risk)) if own is not None and own.slower else r
-        r = r if r.blocked_by else replace(r, would_change_if=(*r.would_change_if, _MEASURE))
+        told = "the latency of its requests is not measured; scrape the engine's histograms of time to first token and "
+        told += "time per token first (serving_endpoints of the agent, or Prometheus)"
+        measure = () if r.blocked_by else (coded("latency-not-measured", told),)
+        r = replace(r, would_change_if=(*r.would_change_if, *measure))
     return r if r.blocked_by else replace(r, text=f"{r.text} {said}")
 
 

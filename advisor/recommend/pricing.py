@@ -295,11 +295,6 @@ def cash_of(price: Price | None, whole_nodes: float, at: float) -> tuple[Realisa
     return ("cash-at", until.isoformat()) if later else ("cash-now", None)
 
 
-def unique(prices: Iterable[Price | None]) -> tuple[Price, ...]:
-    """The prices that were used, once each, by id."""
-    return tuple(sorted({p.id: p for p in prices if p is not None}.values(), key=lambda p: p.id))
-
-
 def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[str | None]) -> list[Price | None]:
     """Every price that costs and savings of these nodes may rest on, and those of what they would move to."""
     # Nodes alike share their prices: once each, not once a node.
@@ -342,10 +337,8 @@ def _unpriced(nodes: Sequence[NodeFacts], of: int) -> CodedText:
     what = f"No price for {len(nodes)}{'' if whole else f' of {of}'} {'node' if of == 1 else 'nodes'}"
     out = "" if whole else ", not included in dollar amounts"
     if not skus:
-        text = (
-            f"{what} ({listed([n.node for n in nodes])}){out}: no GPU observed, or GPUs of several models. Set "
-            "provider, region and node_sku in the agent's configuration, or use a price file (--prices)."
-        )
+        text = f"{what} ({listed([n.node for n in nodes])}){out}: no GPU observed, or GPUs of several models. "
+        text += "Set provider, region and node_sku in the agent's configuration, or use a price file (--prices)."
         return CodedText("prices-and-skus-missing", text, fields)
     told = listed(skus) + (f"; {counts['']} without a GPU, or with several models" if counts[""] else "")
     shown = skus[:3]  # in one line that people copy

@@ -23,11 +23,6 @@ from .prediction import Array, percentiles
 # Options that hang together, compared in all combinations; beyond it the largest come first.
 MOST_COMPARED = 24
 _NAMED = 3
-_TELLS = coded(
-    "work-inferred",
-    "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod labels "
-    "or the Slurm prolog make it certain.",
-)
 
 
 def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
@@ -66,6 +61,8 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
     """The options, with those that touch work without an owner blocked until somebody was asked, at a risk one step
     higher: its GPUs, kind and bottleneck were inferred from what the GPUs do."""
+    tells = "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod "
+    tells += "labels or the Slurm prolog make it certain."
     unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}
     series_of = {w.id: group.series_id for group in unowned.values() for w in group.workloads}
     for r in options:
@@ -80,10 +77,9 @@ def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> I
         why = CodedText("owner-unknown", told, {"nodes": ", ".join(nodes)})
         # What is not advised anyway asks nothing of anybody.
         ask = "" if r.blocked_by else f" First ask who uses {who}: no label or process names an owner."
-        yield replace(
-            r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
-            text=f"{r.text.rstrip()}{ask}",
-        )  # fmt: skip
+        tells_too = (*r.would_change_if, coded("work-inferred", tells))
+        blocked, text = (*r.blocked_by, why), f"{r.text.rstrip()}{ask}"
+        yield replace(r, risk=raised_risk(r.risk), blocked_by=blocked, would_change_if=tells_too, text=text)
 
 
 def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval | None]:

@@ -185,12 +185,12 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
         assumed = bool(here.assumed or there.assumed)
         rates = f"Reading all of it takes {read:.2f}x the time; matrix products run at {matrix:.2f}x the rate"
         told = f" {rates}{' (some rates assumed)' if assumed else ''}."
+    cached = "with its peak cache" if held.cache_told else "with its full cache (use unknown)"
     return CodedText(
         "lever-precision",
         f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
-        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, "
-        f"{needed / 1e9:.0f} GB {'with its peak cache' if held.cache_told else 'with its full cache (use unknown)'}."
-        f"{told} {CHECK}",
+        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, {needed / 1e9:.0f} GB "
+        f"{cached}.{told} {CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
             "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,

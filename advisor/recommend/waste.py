@@ -72,12 +72,12 @@ class _OwnRule(WorkloadRule):
         if len(values) < len(own.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < own.coverage_hours:
-            note = CodedText(
-                "custom-rule-seen-too-short",
+            text = (
                 f"{self.id} appears to apply to {series_label(group)} ({span(group.observed_hours * 3600)} of data); "
-                f"a finding needs {own.coverage_hours:g} h.",
-                {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
             )
+            fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours}
+            text += f"a finding needs {own.coverage_hours:g} h."
+            note = CodedText("custom-rule-seen-too-short", text, fields)
             return Unjudged(seen_too_short(own.coverage_hours), group.nodes, group, note=note)
 
         def words(unit: str, value: float) -> str | None:
@@ -144,14 +144,10 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
                         silenced.setdefault((rule.id, why), []).append(one.label)
             counts[place] += subjects
         judged.append(RuleVerdicts(rule.id, *counts))
-    notes += [
-        CodedText(
-            "silenced-by-exception",
-            f"{rule_id} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}",
-            {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason},
-        )
-        for (rule_id, why), names in silenced.items()
-    ]
+    for (rule_id, why), names in silenced.items():
+        text = f"{rule_id} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}"
+        fields = {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason}
+        notes.append(CodedText("silenced-by-exception", text, fields))
     together = tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items())
     return Asked(tuple(found), tuple(dict.fromkeys(notes)), tuple(judged), together)
 
@@ -188,13 +184,10 @@ def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
         code = code or rule.refuted(fleet, group, one.finding)
         if code is not None:
             of = f"{one.label[:1].lower()}{one.label[1:]}"
-            note = CodedText(
-                "finding-contradicted",
-                f"No {rule.id} finding for {of}: data of {group.lead.name} contradict it ({code}).",
-                {"rule": rule.id, "workload": group.lead.id, "evidence": code},
-            )
+            text = f"No {rule.id} finding for {of}: data of {group.lead.name} contradict it ({code})."
+            fields = {"rule": rule.id, "workload": group.lead.id, "evidence": code}
             reason = coded("finding-contradicted", "its own data contradict the finding")
-            return Unjudged(reason, one.nodes, one.group, note=note)
+            return Unjudged(reason, one.nodes, one.group, note=CodedText(reason.code, text, fields))
     return None
 
 

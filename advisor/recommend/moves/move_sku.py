@@ -92,9 +92,7 @@ def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> tu
     if _dearer_fabric(source, target):
         more = "with RDMA" if _rated(source) == _rated(target) else f"instead of {_rated(source)}"
         return other, coded("fabric-added", "fabric {to}", to=f"{_rated(target)} {more}")
-    if here != there:
-        return other, coded("fabric-other", "{to} instead of {of}", to=there, of=here)
-    return (other,)
+    return (other,) if here == there else (other, coded("fabric-other", "{to} instead of {of}", to=there, of=here))
 
 
 def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
@@ -137,10 +135,8 @@ def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | 
     source, why = fleet.gpu_of(series.group), NODES_MIXED if base.mixed else None
     if source is None:
         return None, ()
-    if not node.provider:
-        why = coded("provider-unknown", "provider of its nodes unknown")
-    elif base.price is None:
-        why = PRICE_UNKNOWN
+    if not node.provider or base.price is None:
+        why = PRICE_UNKNOWN if node.provider else coded("provider-unknown", "provider of its nodes unknown")
     if why is not None:
         return None, (Rejected("any other GPU", why),)
     sold = [
@@ -191,10 +187,8 @@ def move_to(
         f"{speed} ({prediction.basis}). Baseline: {counted(base.right_gpus, 'GPU')} now (right-sized)."
     )
     blocked, saving = [], None
-    if not base.whole:
-        blocked.append(NODES_SHARED)
-    elif cash is None:
-        blocked.append(paid_on_top(base))
+    if not base.whole or cash is None:
+        blocked.append(paid_on_top(base) if base.whole else NODES_SHARED)
     else:
         training = group.phase == "training"
         paid = base.month_usd(base.nodes, job_hours(fleet, base)) if training else base.month_usd(base.right_nodes)
@@ -253,8 +247,7 @@ def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
 
 
 def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> Recommendation:
-    """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes, as far as the catalog
-    knows."""
+    """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes of the catalog."""
     fleet, base, node = series.fleet, series.base, found.nodes[0]
     gpu, saving, premium = series.group.lead.gpu_sku, None, found.premium
     priced = [(t, p) for t in twins if (p := fleet.book.beside(node, t.name)) is not None]
@@ -273,17 +266,13 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
         blocked.append(coded("twin-without-price", told, where=where, sku=twins[0].name))
     if twin is not None and price is not None:
         now = usd(base.price.usd_per_hour if base.price else None)
-        text = (
-            f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
-            f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
-        )
+        text = f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
+        text += f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
     else:
         text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
         if premium is not None and premium.assumed:
-            text += (
-                f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
-                f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
-            )
+            text += f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
+            text += f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
     if price is not None and base.price is not None and cash is not None and not blocked:
         draws = base.right_nodes_draws * (base.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH

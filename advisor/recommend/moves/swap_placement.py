@@ -119,7 +119,7 @@ def _share_waited(training: Group) -> float:
 
 def _fabric_rate(fleet: Fleet, node: NodeFacts) -> float | None:
     """Bytes per second one way of the whole node: what its ports said, else what the catalog says."""
-    sku, seen = fleet.sku_of(node), node.fabric.line_rate_bytes_per_second if node.fabric is not None else None
+    sku, seen = fleet.book.sku_of(node), node.fabric.line_rate_bytes_per_second if node.fabric is not None else None
     return seen or (sku.fabric.bytes_per_second if sku else None)
 
 

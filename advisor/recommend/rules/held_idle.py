@@ -58,16 +58,15 @@ class HeldIdle(WorkloadRule):
         long = held >= limits.value("rest_hours") * gpus
         rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
         least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
-        note = None
         unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
-        if unsure:
-            note = coded(
-                "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
-                workload=group.lead.name, nodes=listed(sorted({n for w in unsure for n in w.nodes})),
-                because=NOT_CONFIRMED,
-            )  # fmt: skip
+        where, text = (
+            listed(sorted({n for w in unsure for n in w.nodes})),
+            "No verdict on the GPUs that {workload} holds",
+        )
+        fields = {"workload": group.lead.name, "nodes": where, "because": NOT_CONFIRMED}
+        note = coded("held-idle-not-judged", f"{text} on {{nodes}}: {{because}}", **fields)
         if rests and least.evidence_hours >= floor:
-            return self._found(fleet, limits, group, left, held, share, (note,) if note else ())
+            return self._found(fleet, limits, group, left, held, share, (note,) if unsure else ())
         if rests:
             then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
             seen = span(least.hours_observed * 3600)
