@@ -116,12 +116,13 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
     """The figures that dollars and carbon rest on, each with its source."""
     powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
+    own = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
     figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = [
-        ("usd_per_kwh", None if site.usd_per_kwh else _figure(price), None if region == ANY_REGION else region)
-        for region, price in sorted(powers.items())
+        *(("usd_per_kwh", figure, region) for region, figure in own if not site.usd_per_kwh),
+        ("usd_per_kwh", site.usd_per_kwh, None),
+        ("pue", site.pue, None),
+        ("co2_grams_per_kwh", site.co2_grams_per_kwh, None),
     ]
-    figures += [("usd_per_kwh", site.usd_per_kwh, None), ("pue", site.pue, None)]
-    figures += [("co2_grams_per_kwh", site.co2_grams_per_kwh, None)]
     return tuple(
         StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)
         for name, f, region in figures
@@ -172,7 +173,7 @@ def _of_workload(
 
 def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
     figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
-    told = {} if power is None else {
+    told: dict[str, Any] = {} if power is None else {
         "mean_watts": power.mean, "p95_watts": power.p95, "highest_watts": power.highest, "rated_watts": power.rated,
         "interval_seconds": power.interval_seconds,
     }  # fmt: skip

@@ -232,7 +232,8 @@ def by_runs(
 ) -> MoveState | None:
     """By `where` the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    (place,) = {where(w) for w in now} if len({where(w) for w in now}) == 1 else (None,)
+    places = {where(w) for w in now}
+    place = next(iter(places)) if len(places) == 1 else None
     if place is None:
         return None
     own = [w for w in runs if where(w) == place]

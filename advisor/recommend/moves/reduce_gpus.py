@@ -36,8 +36,7 @@ class ReduceGpus(Move):
             blocked.append(_nothing_to_take(base))
         saving, limit, risk = None, None, "high"
         if base.demand is not None and freed > 0:
-            # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can
-            # be spared, whoever took one would run that risk.
+            # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom.
             risk = risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))
         if blocked:
             text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
