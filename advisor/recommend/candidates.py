@@ -56,14 +56,12 @@ def candidates(
 
     def weighed(node: NodeSku, price: Price | None) -> Candidate | tuple[CodedText, ...]:
         """The candidate, or every reason against it."""
-        gpu = fleet.catalog.gpu(node.gpu)
-        if gpu is None:
+        if (gpu := fleet.catalog.gpu(node.gpu)) is None:
             return (no_figures(node.gpu),)
         closed = gates(group, source, base.sku, gpu, node)
         if closed or price is None:
             return closed or (coded("no-price-in-region", "no price in this region"),)
-        prediction = predicted(gpu.name, link_of(node))
-        if isinstance(prediction, CodedText):
+        if isinstance(prediction := predicted(gpu.name, link_of(node)), CodedText):
             return (prediction,)
         ratio = prediction.draw(fleet.draws("move", group.series_id, node.name), len(base.demand_draws))
         if group.phase == "training":

@@ -73,8 +73,7 @@ class EvidenceGate:
         return [gpu for gpu in node.gpus if gpu.hours > 0 and (claim.whole or not asked or gpu.gpu_uuid in asked)]
 
     def _of(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
-        node = self.verdicts.inventory.nodes.get(name)
-        if node is None:
+        if (node := self.verdicts.inventory.nodes.get(name)) is None:
             yield coded("node-unknown", "no data for {node}", node=name)
             return
         for one in node.unobserved[:1] if claim.whole else ():
@@ -108,8 +107,7 @@ class EvidenceGate:
         return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
 
     def _observed(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
-        own = self._gpus(name, claim)
-        if not own:
+        if not (own := self._gpus(name, claim)):
             yield coded("no-gpu-observed", "no data for any GPU of {node}", node=name)
             return
         least, last = min(gpu.hours for gpu in own), min(gpu.last_ts for gpu in own)
@@ -125,8 +123,7 @@ class EvidenceGate:
             yield coded("observed-in-part", told, node=name, hours=least, window_hours=self._hours(name))
         else:
             for measure in sorted(claim.measures):
-                lacking = sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in own)
-                if lacking:
+                if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in own):
                     which = "" if lacking == len(own) else f"{lacking} of {len(own)} GPUs of "
                     fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(own)}
                     yield CodedText("measure-missing", f"no {NAMES[measure]} data for {which}{name}", fields)

@@ -91,8 +91,7 @@ def series_label(group: Group) -> str:
 def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:
     """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node: another
     window, or the hours that are missing, counted from `at` (Unix seconds), the moment of the advice."""
-    ready = ready_at(hours, floor, window, at, node)
-    if ready is not None:
+    if (ready := ready_at(hours, floor, window, at, node)) is not None:
         return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."
     if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
         return f"For a verdict, use a longer window: --since {floor:g}h or more."

@@ -53,8 +53,7 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
     if r.action in _OF_OTHERS or time is None or latency is None or not latency.limits:
         return r
     gpus = r.target.gpu_count if r.action in _COUNTED else None
-    slowdown = slowdown_of(time, base, gpus)
-    if slowdown is None:
+    if (slowdown := slowdown_of(time, base, gpus)) is None:
         return r
     broken, said, known = held_against(latency, slowdown)
     if broken:

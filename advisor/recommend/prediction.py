@@ -159,8 +159,7 @@ def predict(
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
         return Prediction(1.0, SIGMA_SAME, SAME_GPU)
-    rho = _factors_between(source, target, network)
-    if isinstance(rho, CodedText):
+    if isinstance(rho := _factors_between(source, target, network), CodedText):
         return rho
     # A link that is as fast there, or faster, takes no more time there, whatever it carried.
     slower = {"u_n": rho.n, "u_i": 1.0 if same_network else rho.i, "u_p": rho.p}
@@ -197,8 +196,7 @@ def predict(
 
 def not_measured(use: Use, *names: str) -> CodedText | None:
     """What a prediction needs and nobody measured, as a reason; None: all of it was measured."""
-    lacking = use.lacking(*names)
-    if not lacking:
+    if not (lacking := use.lacking(*names)):
         return None
     told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
     return CodedText("use-not-measured", f"{told} {were} not measured on the current GPUs", {"lacking": told})

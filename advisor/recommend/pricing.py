@@ -54,8 +54,7 @@ class PriceBook:
         if node_sku is None:
             return None
         own = [p for p in self.team if p.sku == node_sku and p.region in (region, ANY_REGION)]
-        exact = [p for p in own if p.region == region] or own
-        if exact:
+        if exact := [p for p in own if p.region == region] or own:
             return min(exact, key=_cheapest)
         return self._by_hour(self.catalog.node(node_sku)) or self.catalog.price(node_sku, region)
 
@@ -272,8 +271,7 @@ def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
     """Where every dollar of the priced nodes went; `total` is node price x hours, reckoned apart from the parts, which
     sum to it. None where no node has a price."""
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
-    priced = [n for n in verdicts.nodes if rates[n.node] is not None]
-    if not priced:
+    if not (priced := [n for n in verdicts.nodes if rates[n.node] is not None]):
         return Reconciliation(*[None] * 7)
     rows = verdicts.occupancy
     usd = (rows["gpu_hours"] * rows["node"].map(rates).astype(float)).groupby(rows["class"]).sum()
@@ -309,8 +307,7 @@ def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText,
     that nothing here is called by."""
     unpriced = [n for n in nodes if book.per_gpu_hour(n) is None]
     notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
-    assumed = [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]
-    if assumed:
+    if assumed := [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]:
         regions = listed(sorted({f"{n.provider or p.sku.partition('/')[0]} {p.region}" for n, p in assumed}))
         unknown = sum(1 for n, _ in assumed if n.region is None)
         why = "No region" if unknown == len(assumed) else "No region with a price"

@@ -233,7 +233,7 @@ def by_runs(
     """By `where` the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
     places = {where(w) for w in now}
-    place = next(iter(places)) if len(places) == 1 else None
+    place: Place | None = next(iter(places)) if len(places) == 1 else None
     if place is None:
         return None
     own = [w for w in runs if where(w) == place]
@@ -315,8 +315,7 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
         return MoveCost(None, "a job needs at least a week of data")
     usd, said = 0.0, list[str]()
     for name in sorted(now if always else {node for w in runs for node in w.nodes}):
-        price = price_then(snapshot, seen, name)
-        if price is None:
+        if (price := price_then(snapshot, seen, name)) is None:
             return MoveCost(None, f"no price for {name}")
         there = [w for w in runs if name in w.nodes]
         share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
@@ -332,8 +331,7 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
         return MoveCost(usd, None, tuple(said))
     # Of the nodes that it left, those that are still there and that the prediction counted.
     counted = round(before / (price * HOURS_PER_MONTH)) - len(now.intersection(snapshot.nodes))
-    kept = [n for n in snapshot.nodes if n not in now and not seen.gone(n)][: max(counted, 0)]
-    if kept:
+    if kept := [n for n in snapshot.nodes if n not in now and not seen.gone(n)][: max(counted, 0)]:
         said.append(f"{listed(kept)} {'is' if len(kept) == 1 else 'are'} still present after the move, and counted.")
     return _unsure(kept, seen) or MoveCost(usd + len(kept) * price * HOURS_PER_MONTH, None, tuple(said))
 

@@ -86,8 +86,7 @@ def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval
     """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
     draw, not by percentiles. None for the interval: nothing is recoverable."""
     best = best_together([r for r in options if r.counts and r.draws is not None])
-    draws = without_losers([r.draws for r in best])
-    if not draws:
+    if not (draws := without_losers([r.draws for r in best])):
         return 0.0, None
     total = percentiles(sum(draws[1:], start=draws[0]))
     return total.p50, total

@@ -128,8 +128,7 @@ def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> Levers:
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
-    sku = fleet.gpu_of(group)
-    if sku is None:
+    if (sku := fleet.gpu_of(group)) is None:
         return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
     gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
     if gpus is None or gpus > group.gpus_per_replica:
@@ -228,8 +227,7 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     params = family.params if family is not None and family.params is not None else _size(name)
     if params is None:
         return coded("model-size-unknown", "the name of {model} does not contain its size", model=name)
-    precision = _precision(name, flags, family.precision if family is not None else None)
-    if precision is None:
+    if (precision := _precision(name, flags, family.precision if family is not None else None)) is None:
         return coded("model-precision-unknown", "serving precision of {model} unknown", model=name)
     counts = [next((flags[name] for name in names if name in flags), None) for names in _COPY_FLAGS]
     told_counts = [count for count in counts if count is not None]

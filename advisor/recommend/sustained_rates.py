@@ -51,13 +51,11 @@ class Rates:
 
 def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
     """What `sku` sustains at `precision`; None where the catalog has no matrix rate for it at all."""
-    peak = next((sku.dense_flops[p] for p in _PEAKS[precision] if p in sku.dense_flops), None)
-    if peak is None:
+    if (peak := next((sku.dense_flops[p] for p in _PEAKS[precision] if p in sku.dense_flops), None)) is None:
         return None
     assumed: list[str] = []
     share = _matrix_share(sku, precision, assumed)
-    memory = sku.achieved.mem
-    if memory is None:
+    if (memory := sku.achieved.mem) is None:
         assumed.append(f"the sustained memory bandwidth of {sku.name}")
         memory = _MEMORY
     # Bridges are sold apart, and join two cards: TensorRT-LLM 0.14 on A100-PCIe took three times as long as on A100-SXM
@@ -90,8 +88,7 @@ def family(sku: GpuSku) -> str:
 
 def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
     own = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}
-    measured = own.get(precision)
-    if measured is not None:
+    if (measured := own.get(precision)) is not None:
         return measured
     if precision in ("fp32", "fp4", "int8", "fp64") and (precision == "fp32" or precision in sku.dense_flops):
         assumed.append(f"the sustained {precision.upper()} rate of {sku.name}")

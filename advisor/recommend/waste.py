@@ -181,8 +181,7 @@ def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
         code, limit = min(told & rule.contradicted_by, default=None), rule.contradicting_limit
         if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
             code = f"limited-by-{limit}"
-        code = code or rule.refuted(fleet, group, one.finding)
-        if code is not None:
+        if (code := code or rule.refuted(fleet, group, one.finding)) is not None:
             of = f"{one.label[:1].lower()}{one.label[1:]}"
             text = f"No {rule.id} finding for {of}: data of {group.lead.name} contradict it ({code})."
             fields = {"rule": rule.id, "workload": group.lead.id, "evidence": code}

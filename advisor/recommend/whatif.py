@@ -226,8 +226,7 @@ class _Evaluation:
         if asked is None:
             return None
         fits = fitting(self.source, group, self.base.headroom) if same else ()
-        fit = next((one for one in fits if one.name == asked), None)
-        if fit is not None:
+        if (fit := next((one for one in fits if one.name == asked), None)) is not None:
             self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is told by itself
             if fit.prediction is not None:
                 self._also(fit.prediction, "", "")
@@ -344,8 +343,7 @@ class _Evaluation:
             return None
         left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes
         whole = max(left, 0) if base.whole and not base.mixed else 0
-        cash = cash_of(base.price, whole, self.fleet.at)
-        if cash is not None:
+        if (cash := cash_of(base.price, whole, self.fleet.at)) is not None:
             longer = self.time.draw(self.rng, DRAWS) if self.jobs and self.time.basis != SAME_GPU else np.ones(DRAWS)
             here = base.nodes * base.price.usd_per_hour
             draws = (here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours
@@ -366,8 +364,7 @@ class _Evaluation:
         latency, gpus = self.base.group.lead.latency, self.gpus if self.choice.profile is None else None
         if latency is None or not latency.limits:
             return
-        slowdown = slowdown_of(self.time.interval, self.base, gpus)
-        if slowdown is None:
+        if (slowdown := slowdown_of(self.time.interval, self.base, gpus)) is None:
             return
         broken, said, known = held_against(latency, slowdown)
         self.blocked += broken

@@ -60,8 +60,7 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
             pools.setdefault((node.cluster, node.provider, node.region, node.node_sku), {})[node.node] = node
     for pool in pools.values():
         nodes = tuple(pool.values())
-        freed = _freed(nodes, on)
-        if freed:
+        if freed := _freed(nodes, on):
             moved = {w.series_id for n in nodes for w in on[n.node]}
             yield _of_pool(fleet, nodes, freed, [g for g in fleet.groups if g.series_id in moved])
 

@@ -42,8 +42,7 @@ class FixFirst(Move):
         return _TITLES.get(told.get("fault", ""), "Fix {} first").format(of)
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        now = seen.now(snapshot.series_id)
-        if not now:
+        if not (now := seen.now(snapshot.series_id)):
             return None
         place, since, still = ("source", seen.start, "still") if proposed else ("target", seen.end, "no longer")
         return MoveState(place, since, hours(now), f"The fault is {still} present.")

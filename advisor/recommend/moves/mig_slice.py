@@ -31,8 +31,7 @@ class MigSlice(Move):
     def of(self, series: Series) -> Iterator[Recommendation]:
         """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least. None
         where a GPU has no instances, or a replica is no single GPU."""
-        fits = fitting(series.fleet.gpu_of(series.group), series.group, series.base.headroom)
-        if not fits:
+        if not (fits := fitting(series.fleet.gpu_of(series.group), series.group, series.base.headroom)):
             return
         base, group = series.base, series.group
         open_ = [(f, f.prediction) for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]

@@ -110,8 +110,7 @@ def _fabric_reason(
     known price at this provider and region; `fits`: those among them that nothing forbids."""
     if not _dearer_fabric(source, target):
         return ()
-    plain = [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]
-    if not plain:
+    if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
         told = "{gpu} is sold only with {fabric} here"
         return (coded("fabric-included", told, gpu=target.gpu, fabric=_kind(target)),)
     if any(n in fits for n in plain):

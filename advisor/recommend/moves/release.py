@@ -44,8 +44,7 @@ class Release(Move):
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:
             return super().progress(snapshot, seen, proposed)
-        now = seen.now(snapshot.series_id)
-        if now:
+        if now := seen.now(snapshot.series_id):
             since, held = max(min(w.start for w in now), seen.start), len({g for w in now for g in w.gpus})
             return MoveState("source", since, hours(now, since), f"It holds {held} GPUs.")
         left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
@@ -65,8 +64,7 @@ def _bare(fleet: Fleet, found: Found) -> Recommendation | None:
     gpus_free: dict[str, float] = defaultdict(float)
     for b in free:
         gpus_free[b.parent_uuid or b.gpu_uuid] += b.part
-    whole = sum(part >= WHOLE for part in gpus_free.values()) >= node.gpu_count
-    if not whole:
+    if not (whole := sum(part >= WHOLE for part in gpus_free.values()) >= node.gpu_count):
         # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.
         free = [b for b in free if b.held_hours <= GAP_MAX * b.hours]
     left = fleet.verdicts.inventory.nodes[node.node].end is not None
@@ -137,8 +135,7 @@ def _released(
 def _drawn(fleet: Fleet, found: Found) -> float | None:
     """Watts that the GPUs drew at rest in the mean over the window, all together; None: not measured of each of them.
     Instances have no power of their own."""
-    group = found.group
-    if group is None:
+    if (group := found.group) is None:
         watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
         return sum(watts) if watts and len(watts) == len(found.bare) else None
     usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")

@@ -126,8 +126,7 @@ def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Co
     if not LOWEST_SHARE <= clock_share <= 1.0:
         told = "no data on clocks below {lowest:.0%} of the current clock, or above it"
         return coded("clock-unknown", told, lowest=LOWEST_SHARE)
-    refused = not_measured(use, "u_c", "u_m")
-    if refused is not None:
+    if (refused := not_measured(use, "u_c", "u_m")) is not None:
         return refused
     ratio = time_ratio(use, phase, Factors(c=1.0 / clock_share, latency=1.0 / clock_share))
     return Prediction(ratio, sigma_at(clock_share), f"SM clock at {clock_share:.0%} of the current one")
@@ -155,8 +154,7 @@ def lower_clock(
     energy at the 90th percentile; None: no clock does both. Refused where its use was not measured."""
     best: ClockMove | None = None
     for percent in range(95, int(LOWEST_SHARE * 100) - 1, -round(_STEP * 100)):
-        found = predict_clock(use, phase, percent / 100)
-        if isinstance(found, CodedText):
+        if isinstance(found := predict_clock(use, phase, percent / 100), CodedText):
             return found
         if found.interval.p90 > 1.0 + most_loss:
             break

@@ -54,8 +54,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     blocked = blocks(question, source, target)
     if source.name == target.name:
         return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0)
-    typical = typical_ratio(question, source, target, reference, model)
-    if typical is None:
+    if (typical := typical_ratio(question, source, target, reference, model)) is None:
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
         missing = next(sku.name for sku in (source, target, reference) if rates_of(sku, question.precision) is None)
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"

@@ -62,8 +62,7 @@ def slower_gpu(
     turn, blocked = None, ()
     if cap_watts is not None:
         draw = Draw(middle, rest, sku.tdp_watts)
-        found = predict_cap(sku, draw, cap_watts, model)
-        if isinstance(found, CodedText):
+        if isinstance(found := predict_cap(sku, draw, cap_watts, model), CodedText):
             if found.code in _OUT_OF_RANGE:
                 return found
             blocked = (found,)
@@ -73,8 +72,7 @@ def slower_gpu(
             return weigh_cap(sku, Draw(at_work, rest, sku.tdp_watts), cap_watts, model)
 
     else:
-        time = _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz)
-        if isinstance(time, CodedText):
+        if isinstance(time := _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz), CodedText):
             return time
         share = (clock_hertz or sku.boost_hertz) / sku.boost_hertz
 

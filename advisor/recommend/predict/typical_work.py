@@ -116,8 +116,7 @@ def parts_of(question: Question, sku: GpuSku, reference: GpuSku, model: MoveMode
     if rates is None or standard is None:
         return None
     profiles, clock = model.profiles, clock_ratio(standard.clock_hertz, rates.clock_hertz)
-    profile = profile_of(question)
-    if profile is not None:
+    if (profile := profile_of(question)) is not None:
         # Training of what is no large language model: small, or on one GPU where its size is not told.
         small = question.gpus == 1 if question.params is None else question.params < SMALL_PARAMS
         shares = profiles.shares[SMALL_TRAINING if profile == "training" and small else profile]
@@ -177,8 +176,7 @@ def serving_times(
     batch = max(math.floor(min(batch_on(question, sku.mem_bytes, model.profiles), held)), 1)
     while True:
         tried = replace(question, batch=batch)
-        parts = parts_of(tried, sku, reference, model)
-        if parts is None:
+        if (parts := parts_of(tried, sku, reference, model)) is None:
             return None
         alone = parts_of(replace(question, batch=1, output_tokens=1), sku, reference, model)
         assert alone is not None

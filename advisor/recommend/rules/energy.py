@@ -92,8 +92,7 @@ def _move(fleet: Fleet, limits: WasteRule, group: Group) -> ClockMove | CodedTex
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
     """The dollar value of so much energy, with the price's source, or why there is none."""
-    price = book.power_of(group.nodes[0])
-    if price is None:
+    if (price := book.power_of(group.nodes[0])) is None:
         return "no dollar value: the price file sets no power price for on-premises nodes"
     value = kilowatt_hours * price.usd_per_kwh
     return f"{usd(value)} at the configured power price ({price.source}, {price.as_of})"

@@ -133,8 +133,7 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
     workloads whose rest is no pause: beside an idle replica others may serve."""
     held = [(w, fleet.idle_hours[w.id]) for w in group.workloads if w.id in fleet.idle_hours]
     usage = {w.id: fleet.verdicts.used((w.id,)) for w, _ in held}
-    left = frozenset(key for key, rows in usage.items() if _left(rows, group.kind, limits))
-    if not left:
+    if not (left := frozenset(key for key, rows in usage.items() if _left(rows, group.kind, limits))):
         return 0.0, left
     if group.kind == "idle":
         return sum(hours for w, hours in held if w.id in left or w.kind.label == "idle"), left

@@ -98,8 +98,7 @@ class Idle(Rule):
         )
         # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.
         sku, whole = node.gpu_sku or node.gpu_name, sum(b.part >= 1 for b in idle)
-        profiles = sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items())
-        if profiles:
+        if profiles := sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items()):
             cut, listed = len(idle) - whole, ", ".join(f"{number} x {profile}" for profile, number in profiles)
             said = f"MIG {'instance' if cut == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
             sku = f"{sku or 'GPUs'} and {cut} {said}" if whole else said

@@ -104,8 +104,7 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
         if there < limits.value("bandwidth_min") * own or less < limits.value("price_drop_min") * rate:
             continue
         if best is None or less > best.usd_less:
-            against = gates(group, source, fleet.book.sku_of(here), gpu, node)
-            if not against:
+            if not (against := gates(group, source, fleet.book.sku_of(here), gpu, node)):
                 best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
             elif all(one.code in _NOT_MEASURED for one in against):
                 closed = closed or _NOT_MEASURED[against[0].code]
