@@ -45,8 +45,7 @@ class Candidate:
 def candidates(
     fleet: Fleet, base: Baseline, source: GpuSku, sold: Iterable[tuple[NodeSku, Price | None]]
 ) -> tuple[list[Candidate], dict[str, Rejected]]:
-    """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are out of the
-    question."""
+    """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are rejected."""
     group, today = base.group, base.price
     assert today is not None
 

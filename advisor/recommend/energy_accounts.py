@@ -1,6 +1,5 @@
 """Energy by workload, owner, node, GPU and fleet, and what it comes to: the site's price of power times its PUE, hour
-by hour of the day, in no other sum (the price of a rented node holds its power); without a price there are no
-dollars."""
+by hour, in no other sum (the price of a rented node holds its power); without a price there are no dollars."""
 
 from __future__ import annotations
 
@@ -81,8 +80,8 @@ def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, S
 
 
 def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.DataFrame:
-    """The rows of the accounting with the columns of `_SUMS`, NaN where one is not known, and in `unpriced` 1 where the
-    cost of the node's hours is not."""
+    """The rows of the accounting with the columns of `_SUMS`, NaN: not known; `unpriced` 1 where the hours have no
+    cost."""
     rows = verdicts.energy
     measured, hour, idle = rows["measured_hours"] > 0, rows["hour"].to_numpy(int), rows["idle"].astype(bool)
     kwh = (rows["joules"].astype(float) / JOULES_PER_KWH).where(measured)

@@ -169,8 +169,8 @@ class Group:
 
     @cached_property
     def demand_p95(self) -> float | None:
-        """95th percentile over the window of the load on the GPUs held now; None: compute or memory was not measured
-        in a part of its time."""
+        """95th percentile of the load on the GPUs held now; None: compute or memory was not measured in a part of its
+        time."""
         return float(np.percentile(self.load, 95)) if len(self.load) and not self.lacking else None
 
     @cached_property

@@ -93,9 +93,8 @@ def slowdown_of(time: Interval, base: Baseline, gpus: int | None, held: int | No
 
 
 def held_against(latency: Latency, slowdown: Slowdown) -> tuple[tuple[CodedText, ...], str, bool]:
-    """What of its class a move is predicted to break, with both figures: what is broken already today is broken by a
-    move that makes it slower, and by no other. With a sentence of how it is kept, or of what would tell; and whether
-    all that the class limits was measured."""
+    """What of its class a move is predicted to break (what is broken today only if it makes that slower), a sentence of
+    how it is kept or of what would tell, and whether all that the class limits was measured."""
     broken, kept, lacking, end = list[CodedText](), list[str](), list[str](), math.isinf(slowdown.queue)
     figures = {"first_token": latency.first_token, "output_token": latency.output_token}
     for key, (measure, share) in LIMITS.items():

@@ -60,16 +60,15 @@ class Move(ABC):
 
     @abstractmethod
     def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
-        """One as an action with its object. `of`: the workload, else the nodes; `at`: `` on gpu-009``, or empty;
-        `told`: the fields of its changes."""
+        """One as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty; `told`: its
+        changes."""
 
     def words(self, r: Recommendation) -> str:  # noqa: ARG002
         """One in a few words, for a narrow column."""
         return self.brief
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
-        """Where it stands by what was seen, a series by the kind of its nodes; None: that does not tell. `proposed`: it
-        is recommended there again."""
+        """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""
         return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else by_nodes(snapshot, seen)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
@@ -79,8 +78,8 @@ class Move(ABC):
 
 @dataclass(frozen=True)
 class Saving:
-    """What a move saves a month: joint draws in US dollars, the prices they rest on, and what a month costs that they
-    are taken off (`paid_usd`)."""
+    """What a move saves a month: joint draws in US dollars, their prices, and what a month costs that they are taken
+    off."""
 
     draws: Array
     prices: tuple[Price | None, ...]
@@ -90,8 +89,8 @@ class Saving:
 
     @classmethod
     def of_nodes(cls, price: Price | None, freed: int, at: float, draws: Array | float, paid: int) -> Saving | None:
-        """What nodes bring that fall free, `draws` of their number of `paid` ones; None: `freed` of them are no cash.
-        `at`: Unix seconds."""
+        """What nodes bring that fall free, `draws` of `paid` ones; None: `freed` of them are no cash. `at`: Unix
+        seconds."""
         cash = cash_of(price, freed, at)
         if cash is None or price is None:
             return None
@@ -134,9 +133,9 @@ def recommend(
     yardstick: SavingsBaseline | None = None,
     **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
-    """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
-    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`:
-    further fields, else empty."""
+    """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, from and to
+    where. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`: else
+    empty."""
     measured = yardstick or SavingsBaseline()
     fields = {"findings": (), "workload": None, "time_ratio": None, "rejected": (), "freed_gpu_hours_per_month": 0.0}
     return Recommendation(

@@ -153,9 +153,8 @@ def predict(
     *,
     network: tuple[float | None, float | None] = (None, None),
 ) -> Prediction | CodedText:
-    """Target time over source time for the work that `use` describes, or why that cannot be told. `model`: the
-    calibration whose measured errors give the spread. `network`: bytes per second one way of each GPU, here and there;
-    None: unknown."""
+    """Target time over source time for the work that `use` describes, or why that cannot be told. `network`: bytes per
+    second one way of each GPU, here and there; None: unknown."""
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
         return Prediction(1.0, SIGMA_SAME, SAME_GPU)

@@ -85,8 +85,7 @@ class PriceBook:
         return _assumed(known or self._by_hour(sku, owned=guessed) or listed)
 
     def saving_price(self, node: NodeFacts) -> Price | None:
-        """What giving a node back saves per hour: what it costs, and where its region is assumed no more than what it
-        costs in any."""
+        """What giving a node back saves per hour: what it costs, where its region is assumed what it costs at least."""
         sku = self.sku_of(node)
         if sku is None or _guessed(node, sku):
             return self.of(node)
@@ -212,8 +211,7 @@ def has_fabric(book: PriceBook, node: NodeFacts) -> bool:
 
 
 def fabric_uses(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[FabricUse, ...]:
-    """What the compute fabrics carried against what they cost, by node: of nodes that show a port, and of those that
-    have a fabric by their SKU and show none."""
+    """What the compute fabrics carried against what they cost, by node: of all that show a port, or should."""
     uses = []
     for node in sorted((n for n in nodes if has_fabric(book, n)), key=lambda n: n.node):
         fabric, sku, premium = node.fabric, book.sku_of(node), fabric_premium(book, node)
@@ -246,9 +244,8 @@ def standings(
 
 
 def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ...]:
-    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part of
-    the hours, at the mean price of their nodes. None where a node has no price.
-    """
+    """The workloads with `cost_usd`: their hours, idle ones too, at their nodes' prices; of shared GPUs their part.
+    None: a node has no price."""
     prices = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     rates = {node: rate for node, rate in prices.items() if rate is not None}
     rows = verdicts.occupancy
@@ -268,8 +265,8 @@ def with_costs(verdicts: Verdicts, book: PriceBook) -> tuple[WorkloadVerdict, ..
 
 
 def reconcile(verdicts: Verdicts, book: PriceBook) -> Reconciliation:
-    """Where every dollar of the priced nodes went; `total` is node price x hours, reckoned apart from the parts, which
-    sum to it. None where no node has a price."""
+    """Where every dollar of the priced nodes went; `total` is reckoned apart from the parts. None: no node has a
+    price."""
     rates = {n.node: book.per_gpu_hour(n) for n in verdicts.nodes}
     if not (priced := [n for n in verdicts.nodes if rates[n.node] is not None]):
         return Reconciliation(*[None] * 7)
@@ -303,8 +300,8 @@ def prices_named(book: PriceBook, nodes: Sequence[NodeFacts], targets: Iterable[
 
 
 def price_notes(nodes: Sequence[NodeFacts], book: PriceBook) -> tuple[CodedText, ...]:
-    """A line each: nodes without a price and what to write to get dollars, nodes whose region is assumed, and prices
-    that nothing here is called by."""
+    """A line each: nodes without a price and what to write, nodes whose region is assumed, and prices of nothing
+    here."""
     unpriced = [n for n in nodes if book.per_gpu_hour(n) is None]
     notes = [_unpriced(unpriced, len(nodes))] if unpriced else []
     if assumed := [(n, p) for n in nodes if (p := book.of(n)) is not None and p.region_assumed]:

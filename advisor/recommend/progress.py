@@ -107,8 +107,7 @@ MIXED = MoveCost(None, "the window still includes days before the change")
 
 @dataclass(frozen=True)
 class Observation:
-    """A window of telemetry (Unix seconds; `source`: where it lay) and the ids of what was advised on it. `open`: of
-    what nothing blocks."""
+    """A window of telemetry (Unix seconds) and the ids of what was advised on it. `open`: of what nothing blocks."""
 
     start: float
     end: float
@@ -159,8 +158,7 @@ class Observation:
         return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - 7200.0)
 
     def shows(self, source: str, part: bool) -> bool:
-        """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them: else what is
-        not shown may lie in the rest."""
+        """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them."""
         return (any if part else all)(place in self.source.split(", ") for place in source.split(", "))
 
 

@@ -26,9 +26,8 @@ _NAMED = 3
 
 
 def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
-    """All recommendations of a window with their draws. A fix comes before any move of the same work; what rests on an
-    unnamed owner waits until somebody was asked; what was not observed is not claimed; no service's latency class
-    breaks unseen."""
+    """All recommendations with their draws. A fix comes before any move of the same work; what rests on an unnamed
+    owner waits until somebody was asked; what was not observed is not claimed; no latency class breaks unseen."""
     options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
     gate = EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours)
     bases = {s.group.lead.id: s.base for s in fleet.series}

@@ -68,8 +68,7 @@ Levers = tuple[CodedText, ...] | CodedText
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told. `precision`: of the
-    weights."""
+    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told."""
 
     name: str
     params: float
@@ -108,8 +107,7 @@ def with_levers(workload: WorkloadVerdict, told: Mapping[str, Levers]) -> Worklo
 
 
 def beside(r: Recommendation, told: Mapping[str, Levers]) -> Recommendation:
-    """The recommendation with the levers of its work, where it is about which GPUs: they change nothing of what it
-    claims."""
+    """The recommendation with the levers of its work, where it is about which GPUs."""
     one = told.get(r.workload or "", ())
     return r if isinstance(one, CodedText) or r.action not in BESIDE else replace(r, levers=one)
 
@@ -158,8 +156,8 @@ def _fewer(held: _Held) -> Iterator[CodedText]:
 
 
 def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
-    """GPUs with less memory that the provider sells there, the largest first, of which no more would do, where they
-    would not in today's precision."""
+    """GPUs with less memory that are sold there, the largest first, of which no more would do in a lower precision
+    only."""
     sold: dict[str, tuple[GpuSku, int]] = {}  # with how many of it a node has
     for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
         gpu = fleet.catalog.gpu(node.gpu)

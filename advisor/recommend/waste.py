@@ -41,8 +41,8 @@ def fact_of(rule_id: str) -> str:
 
 
 class _OwnRule(WorkloadRule):
-    """A rule of a site's or a team's own: every condition must hold in every run that a series has now. It claims no
-    money, and no recommendation answers it."""
+    """A rule of a site's or a team's own: every condition must hold in every run. It claims no money, and nothing
+    answers it."""
 
     answered_by: ClassVar[Mapping[Action, int]] = {}
 

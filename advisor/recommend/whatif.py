@@ -36,8 +36,7 @@ SEED = 20
 @dataclass(frozen=True, slots=True)
 class WhatIfChoice:
     """`node`: a name of the catalog, None: today's. `gpus`: None: as many as the demand needs, jobs as many as today.
-    `profile`: a MIG instance for each GPU of today. `usd_per_hour`: of one such node; None: what is known of its
-    price."""
+    `profile`: a MIG instance for each GPU. `usd_per_hour`: of one such node; None: what is known."""
 
     node: str | None = None
     gpus: int | None = None
@@ -48,9 +47,8 @@ class WhatIfChoice:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Today, or then. `price`: of one node; `load`: 95th percentile over what the GPUs sustain; `watts`: mean of one
-    GPU at work. None: not known. `usd_per_month` is what the nodes cost while they are held.
-    """
+    """Today, or then. `price`: of one node, `usd_per_month`: of all while they are held; `load`: 95th percentile;
+    `watts`: mean of one GPU at work. None: not known."""
 
     gpu: str | None
     node: str | None
@@ -64,9 +62,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """The result of a choice. `then` None: there is no prediction, and `missing` has the reason.
-    `saving_usd_per_month`: cash; None: none can be claimed; `of_count_...`: the part of its p50 that right-sizing
-    today's GPUs alone would save."""
+    """The result of a choice. `then` None: there is no prediction. `saving_usd_per_month`: cash; None: none can be
+    claimed; `of_count_...`: the part of its p50 that right-sizing today's GPUs alone would save."""
 
     choice: WhatIfChoice
     today: Side
@@ -105,8 +102,7 @@ class WhatIfResult:
 
 
 def what_if(fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None = None) -> WhatIfResult:
-    """Evaluate a choice for the group of `base`. The same choice has the same answer. `drawn`: what its GPUs draw, for
-    the clock; None: not measured."""
+    """Evaluate a choice for the group of `base`. `drawn`: what its GPUs draw, for the clock; None: not measured."""
     return _Evaluation(fleet, base, choice, drawn).result()
 
 
@@ -121,9 +117,8 @@ def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[What
 
 
 def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
-    """Time on `there` of the same GPUs over time on `here`, for work that is one unit on all of them (a job, a replica;
-    no replicas side by side): compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the
-    bytes."""
+    """Time on `there` of the same GPUs over time on `here`, for work that is one unit on all of them (a job, a
+    replica): compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the bytes."""
     if refused := not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p"):
         return refused
     if here == 1:
@@ -267,8 +262,8 @@ class _Evaluation:
         return move.watts_after
 
     def _count(self, same: bool, fit: SliceFit | None) -> None:
-        """Whole GPUs, and the time on so many: as chosen (instances, of a slice); else of a job as today, of a service
-        what the demand needs."""
+        """Whole GPUs, and the time on so many: as chosen; else of a job as today, of a service what the demand
+        needs."""
         base, gpus = self.base, self.choice.gpus or self.base.gpus
         if fit is not None:
             self.gpus = math.ceil(gpus / per_gpu(fit))

@@ -129,8 +129,7 @@ def _of_pool(
 
 
 def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
-    """One for each node on which packing MIG instances frees GPUs. No dollars: a node's GPUs are not given back one by
-    one."""
+    """One for each node on which packing MIG instances frees GPUs. No dollars: GPUs are not given back one by one."""
     unobserved = {one.node for one in verdicts.inventory.unobserved}
     for node in verdicts.nodes:
         own = [one for one in verdicts.instances if one.node == node.node]

@@ -90,8 +90,7 @@ class MigSlice(Move):
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
-    """Every instance of its GPU for one replica, evaluated, the smallest first. Empty: replicas are not one whole GPU
-    each."""
+    """Every instance of its GPU for one replica, the smallest first. Empty: replicas are not one whole GPU each."""
     if sku is None or group.shared or group.gpus_per_replica != 1:
         return ()
     share = group.mem_needed_max

@@ -176,8 +176,7 @@ def _worse(candidate: Candidate, best: Candidate) -> CodedText:
 def move_to(
     series: Series, best: Candidate, rejected: tuple[Rejected, ...] = (), fabric: tuple[CodedText, ...] = ()
 ) -> Recommendation:
-    """The recommendation to move to a candidate; blocked where nothing is saved by it. `fabric`: why its fabric may be
-    dearer than the present one."""
+    """The recommendation to move to a candidate; blocked where it saves nothing. `fabric`: why it may be dearer."""
     fleet, base, group, prediction = series.fleet, series.base, series.group, best.prediction
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
     speed = "the same time" if abs(prediction.median - 1) < 0.005 else f"{prediction.median:.2f}x the time"

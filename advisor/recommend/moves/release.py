@@ -95,8 +95,7 @@ def _held(fleet: Fleet, found: Found, group: Group) -> Recommendation | None:
 def _released(
     fleet: Fleet, found: Found, uuids: Collection[str], free: float, *, whole: int, what: str
 ) -> Recommendation:
-    """`uuids`: of the GPUs or instances, `free` GPUs in all; `whole`: nodes that fall free with them; `what`: a
-    sentence."""
+    """`uuids`: of the GPUs or instances, `free` GPUs in all; `whole`: nodes that fall free; `what`: a sentence."""
     group, nodes, node = found.group, found.nodes, found.nodes[0]
     names, price = tuple(n.node for n in nodes), fleet.book.saving_price(node)
     saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
@@ -133,8 +132,8 @@ def _released(
 
 
 def _drawn(fleet: Fleet, found: Found) -> float | None:
-    """Watts that the GPUs drew at rest in the mean over the window, all together; None: not measured of each of them.
-    Instances have no power of their own."""
+    """Watts that the GPUs drew at rest, all together; None: not measured of each. Instances have no power of their
+    own."""
     if (group := found.group) is None:
         watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
         return sum(watts) if watts and len(watts) == len(found.bare) else None

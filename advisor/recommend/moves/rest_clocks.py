@@ -1,6 +1,5 @@
-"""Servers at rest most of the time: a CUDA context keeps the clocks at their highest although nothing runs, unless
-CUDA_DISABLE_PERF_BOOST=1 in its environment leaves them to the load. Energy, never cash: the difference of the GPUs'
-levels at rest."""
+"""Servers at rest most of the time: a CUDA context keeps the clocks up although nothing runs, unless
+CUDA_DISABLE_PERF_BOOST=1 in its environment leaves them to the load. It saves energy, never cash."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ Offer = tuple[NodeSku, GpuSku, Price]  # a node with its GPU and the list price 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said. `train_days`: how
-    long training may take."""
+    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said."""
 
     params: float
     active_params: float | None
@@ -48,9 +47,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """One configuration. `price`: of a node, in the cheapest of its regions. `group_gpus`: that hold one copy of the
-    model. `memory`: bytes of one GPU by what takes them, of which `room` may be asked for. `figures`: what it reaches,
-    by name."""
+    """One configuration. `price`: of a node. `group_gpus`: that hold one copy of the model. `memory`: bytes of one GPU
+    by what takes them, of which `room` may be asked for. `figures`: what it reaches, by name."""
 
     node: NodeSku
     gpu: GpuSku

@@ -34,8 +34,8 @@ _STEP = 0.05  # by which caps and clocks are weighed, as shares
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a cap does to each run, over the same at today's limit: SM clock while kernels run, time and joules of the
-    same work. `watts`: mean draw then."""
+    """What a cap does to each run, over the same at today's limit: SM clock, time and joules. `watts`: mean draw
+    then."""
 
     clock: Array
     time: Array
@@ -105,8 +105,7 @@ class Draw:
 
 
 def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Draw | None:
-    """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
-    measured, or they never did."""
+    """What the group's workloads drew while they worked in so many hours; None: not measured, or they never did."""
     rows = verdicts.used(w.id for w in group.now)
     rows = rows.where((rows["bottleneck"] != "idle") & np.isfinite(rows.floats("power_watts")))
     drawn, seconds = rows.floats("power_watts"), rows.floats("seconds")

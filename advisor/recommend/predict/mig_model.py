@@ -59,8 +59,7 @@ def weigh_slices(
     sku: GpuSku, use: Use, phase: Phase, *, needed_bytes: float | None, headroom: float
 ) -> tuple[SliceFit, ...]:
     """Every profile for the work of one GPU, the smallest first, each with what speaks against it. `needed_bytes`:
-    memory the work *needs* (not what it took); None: unknown, which blocks. `headroom`: the load that an instance may
-    reach."""
+    memory the work *needs*; None: unknown, which blocks. `headroom`: the load that an instance may reach."""
     out = []
     for profile in sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)):
         room = room_bytes(sku.mem_bytes * profile.memory_slices / MEMORY_SLICES)

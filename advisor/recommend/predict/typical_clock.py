@@ -118,8 +118,7 @@ def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float
 
 
 def _unit(question: Question, parts: Parts | None, watts: float, ratio: float) -> tuple[str, float, float] | None:
-    """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
-    whose times are unknown."""
+    """Joules a token of language models, or a request that is mostly prompt; None: the work has no unit, or trains."""
     if profile_of(question) is not None or parts is None:
         return None
     tokens_in, tokens_out = question.tokens

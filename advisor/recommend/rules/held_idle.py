@@ -42,8 +42,7 @@ class HeldIdle(WorkloadRule):
         return fleet.groups
 
     def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
-        """More GPU-hours held without use than rested at all. By its hours: what is said of its kind is said of the
-        hours in which it worked."""
+        """More GPU-hours held without use than rested at all, whatever is said of its kind."""
         usage = [(w.gpu_part, fleet.verdicts.used((w.id,))) for w in group.workloads]
         rested = sum(part * float(rows.floats("seconds")[rows["bottleneck"] == "idle"].sum()) for part, rows in usage)
         seen = any(len(rows) for _, rows in usage)

@@ -40,8 +40,7 @@ class IdleFabric(Rule):
     line = ("fabric sent", "util_p995_max", "idle fabric up to")
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
-        """One finding for each set of series that sit together on silent fabrics. Nobody works on a node without
-        occupants: its GPUs are another rule's."""
+        """One finding for each set of series that sit together on silent fabrics. Free GPUs are another rule's."""
         hours = _hours_by_node(fleet)
         by_series = {g.series_id: g for g in fleet.groups}
         together: dict[tuple[str, ...], list[NodeFacts]] = {}

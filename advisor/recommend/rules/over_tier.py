@@ -27,8 +27,7 @@ _NOT_MEASURED = {
 
 
 class _Cheaper(NamedTuple):
-    """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present;
-    `assumed`: it was not measured there."""
+    """`usd_less`: of a GPU-hour. `bandwidth`: what its memory sustains, over the present; `assumed`: not measured."""
 
     node: NodeSku
     price: Price
