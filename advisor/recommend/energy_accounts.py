@@ -153,8 +153,7 @@ def _of_workload(
     of, own = sums.get(w.id, _NOTHING), phases.get(w.id, {})
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
     return WorkloadEnergy(
-        # What was not observed of its time, or was shared with others, has no energy of its own; hours that the verdict
-        # counts and the accounting does not are among those that were not measured.
+        # What was not observed of its time, or was shared, has no energy; hours that only the verdict counts neither.
         **_figures(of, max(of["gpu_hours"], w.gpu_hours)),
         busy_gpu_hours=of["busy_hours"],
         kwh_per_busy_gpu_hour=of["busy_kwh"] / of["busy_hours"] if of["busy_kwh"] is not None else None,

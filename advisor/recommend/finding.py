@@ -18,8 +18,7 @@ from .groups import Group
 from .predict.clock_model import ClockMove
 
 HOUR_SECONDS = 3600.0
-# What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
-# GPU of too high a tier; work that waits ("slowed"), which is no waste; or neither ("none").
+# What findings are of the money; work that waits ("slowed") is no waste.
 Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none"]
 
 

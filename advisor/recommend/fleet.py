@@ -129,8 +129,8 @@ class Fleet:
         if sku is not None:
             joined, apart = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS, sku.intra_node_link == "pcie"
         else:
-            # Where nobody told which node it is: a GPU that is made without NVLink has none in any, modules of several
-            # on a board are always joined, and cards may have a bridge or none.
+            # Of an unknown node: a GPU made without NVLink has none, modules on a board are joined, cards may be
+            # bridged.
             apart = gpu is not None and gpu.link_bytes_per_second is None
             modules = gpu is not None and gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name
             joined = modules and node.gpu_count > 1 and not apart

@@ -19,8 +19,7 @@ from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
-# Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
-# NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
+# Correlation of NVLink with tensor activity within seconds (either sign), and with the work of so many hours.
 EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 
 
@@ -95,8 +94,7 @@ class Group:
             return False
         carried = self.use.u_n[known]
         # Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s:
-        # below a hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the
-        # lowest edge of the bins that silence is counted in.
+        # below a hundredth of NVLink, and no silence. The lowest edge of the bins that silence is counted in.
         if float(np.average(carried, weights=self.use.seconds[known])) > 0.0005:
             return True
         fine = [w.features.get("tensor_nvlink_correlation", 0.0) for w in self.now]
@@ -243,8 +241,7 @@ def _group(
 
     use = Use(
         **{name: column(name) for name in (*USE_NAMES, "g", "seconds")},
-        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
-        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+        # NaN compares as false: without a correlation the link's time is folded into the rest, as of links that hide.
         exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
         exposed_network=column("tensor_fabric_correlation") < EXPOSED,
         apart=frozenset(apart),

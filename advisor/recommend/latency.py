@@ -20,8 +20,7 @@ from .move import SAME_SPEED
 # A move is slower from this median on: less is within what two runs of the same differ by.
 SLOWER_FROM = 1.02
 _STEPS: tuple[Risk, ...] = ("very-low", "low", "medium", "high")
-# Their time ratio is of other work, or of none: a swap's is that of the training that gains by it, what is released or
-# switched off serves nobody then, and mending slows nothing down.
+# Their time ratio is of other work (a swap's is the training's), or of none.
 _OF_OTHERS = frozenset({"swap-placement", "release", "schedule-off", "fix-first"})
 # Of these the count is one of GPUs that carry the load; of slices it is the GPUs that hold them.
 _COUNTED = frozenset({"move-sku", "reduce-gpus"})
@@ -62,8 +61,7 @@ def held_to_class(r: Recommendation, base: Baseline) -> Recommendation:
     if not slowdown.slower:
         return r
     if not known:
-        # A move is credited beyond the right-sized present, and so is its risk: fewer GPUs of today's kind are a
-        # recommendation of its own, which carries what that risks.
+        # A move is credited beyond the right-sized present, and so is its risk; fewer GPUs carry their own.
         own = slowdown if fewer else slowdown_of(time, base, gpus, held=base.right_gpus)
         r = replace(r, risk=raised_risk(r.risk)) if own is not None and own.slower else r
         told = "the latency of its requests is not measured; scrape the engine's histograms of time to first token and "

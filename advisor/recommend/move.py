@@ -24,8 +24,7 @@ from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_f
 
 Fields = Mapping[str, Any]
 SAME_SPEED = Prediction(1.0, SIGMA_SAME, SAME_GPU)
-# Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
-# and count follow the day.
+# Hours at the target after which a move is done, and at the source undone: load and count follow the day.
 DONE_HOURS = 24.0
 # Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
 WEEK_HOURS = 7 * 24.0

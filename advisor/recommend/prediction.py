@@ -33,8 +33,7 @@ LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is tak
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
 
-# Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
-# rules/move_model.yaml.
+# Of the log of the time ratio where no published pair tells (docs/method.md; others: rules/move_model.yaml).
 SIGMA_SAME = 0.01
 SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
 SIGMA_KNOWN = 0.16

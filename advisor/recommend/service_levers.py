@@ -203,8 +203,7 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     if command is None:
         return coded("command-not-known", "serving command unknown, so the model is unknown")
     words = _words(command)
-    # Flags that have a value, under their names without dashes in front; the first of a name stands. And the model
-    # where it stands without a flag.
+    # Flags that have a value, the first of a name; and the model where it stands without a flag.
     flags: dict[str, str] = {}
     plain = None
     for word, after in zip(words, [*words[1:], "-"], strict=False):

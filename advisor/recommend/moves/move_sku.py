@@ -199,8 +199,7 @@ def move_to(
         text += f" Its fabric is faster than the current one: {why}."
     if prediction.risk not in COUNTED_RISKS:
         text += " This is an experiment, not a recommendation: the slowdown may exceed 10 %."
-    # Every use that may rule a node out, or prefer another: where one is missing, which of them fits best is not
-    # known, and none is claimed to.
+    # Every use that may rule a node out or prefer another: where one is missing, none is claimed to fit best.
     joined = group.gpus_per_replica > 1 and (base.sku is None or base.sku.intra_node_link in NVLINK)
     links = {"pcie", "nvlink"} if joined else {"pcie"}
     needs = base.claim(whole=True, fabric=base.has_fabric, measures=WORK | links)

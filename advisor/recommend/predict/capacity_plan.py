@@ -15,8 +15,7 @@ from ..sustained_rates import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, blocks
 from .typical_work import STATE_BYTES, Question, parts_of, serving_times
 
-# Activations of a layer that are kept to work on it, per token and hidden unit (arXiv 2205.05198), and of each layer's
-# input, which is all that full recomputation keeps.
+# Activations per token and hidden unit (arXiv 2205.05198): of a layer at work, and of each layer's input.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
 HEADROOM = 0.7  # load that a service's GPUs carry at most
 AVAILABLE_REPLICAS = 2  # where people wait, one may fail

@@ -16,8 +16,7 @@ from ..constraints import room_bytes
 from ..prediction import SIGMA_KNOWN, SIGMA_SAME, Factors, Phase, Prediction, Use, not_measured, time_ratio, times
 
 INSTANCE_BUSY = "instance-too-busy"
-# Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and
-# memory slices. A profile that is not here is placed nowhere.
+# Memory slices at which a profile may begin (NVIDIA's MIG user guide, A100 and H100), by compute and memory slices.
 _PLACES: Mapping[tuple[int, int], tuple[int, ...]] = {
     (1, 1): (0, 1, 2, 3, 4, 5, 6), (1, 2): (0, 2, 4, 6), (2, 2): (0, 2, 4), (3, 4): (0, 4), (4, 4): (0,), (7, 8): (0,),
 }  # fmt: skip

@@ -21,17 +21,15 @@ from ..prediction import NORM
 from ..sustained_rates import BYTES, clock_ratio, rates_of
 
 PhaseAsked = Literal["training", "prefill", "decode", "mixed"]
-# Seconds of one step that follow the clock, orders of magnitude as engines show them: the launches of a layer, of one
-# with experts (routing, permutation, two grouped products), and an exchange between GPUs (all-reduces of small messages
-# take 4 to 8 us alone). The last is the engine's own work for each sequence (sampling, scheduling).
+# Seconds of one step that follow the clock, as engines show them: the launches of a layer, of one with experts, an
+# exchange between GPUs (all-reduces of small messages take 4 to 8 us alone), and the engine's work for each sequence.
 LAYER_SECONDS, EXPERT_LAYER_SECONDS, EXCHANGE_SECONDS, SEQUENCE_SECONDS = 6e-6, 6e-5, 1.5e-5, 1e-5
 CACHE = 1.5  # by how much longer a byte of the paged cache takes than one of weights
 SMALL_TRAINING = "training of small networks"  # the profile
 # Tokens of a request where nothing is said, by phase: as the published lines that are called so have them.
 TOKENS = {"prefill": (2048, 128), "decode": (128, 2048), "mixed": (1024, 1024)}
 PARAMS = 8e9  # where no size is said: the middle of what is published on one GPU
-# Engines give the cache nine tenths of what their weights and the driver leave (TensorRT-LLM's default), which is less
-# cautious than what a move may be asked to hold (`room_bytes`).
+# Engines give the cache nine tenths of what weights and driver leave (TensorRT-LLM's default).
 ENGINE_SHARE = 0.9
 # Mixed-precision Adam: weights and gradients in 16 bits, a master copy and two moments in 32 (ZeRO, arXiv 1910.02054).
 STATE_BYTES = 16.0

@@ -17,8 +17,7 @@ from ..predict.clock_model import ClockMove, best_cap, lower_clock, power_at_wor
 from ..pricing import PriceBook
 from ..rule import Verdict, Why, WorkloadRule
 
-# How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
-# published point of power against clock.
+# How far a change is trusted: by measured runs of the same architecture, of others, and clocks by one point.
 _SURE_SHOWN, _SURE_ELSEWHERE, _SURE_CLOCK = 0.9, 0.7, 0.7
 
 

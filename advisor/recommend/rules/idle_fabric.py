@@ -114,8 +114,7 @@ class IdleFabric(Rule):
             # Work that trained, or may have, for less of a node's hours than this is a trace of them.
             if chance >= limits.value("training_confidence_alone_max") or trained * part >= 0.05:
                 return _MAY_TRAIN
-            # Work that waits for memory and hardly computes decodes: a training step computes with each weight that it
-            # reads for a whole batch.
+            # Work that waits for memory and hardly computes decodes: a training step computes a lot with each weight.
             compute, bound = group.compute_p95, group.busy_share("hbm-bandwidth")
             computes = compute is None or compute >= limits.value("u_c_p95_max")
             reads = bound >= limits.value("hbm_share_min") and not computes

@@ -56,8 +56,7 @@ class TooManyGpus(WorkloadRule):
         if asked is None:
             lacking = not_measured(use, "u_c", "u_m")
             return lacking or coded("demand-unknown", "its demand is unknown")
-        # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
-        # known: they see the seconds that an hour's mean hides.
+        # Of what the SKU sustains, from the merged bins where they are known: they see seconds that a mean hides.
         peaks = (
             ("compute", group.feature("tensor_of_sustained_p99") or group.use_percentile("u_c", 99)),
             ("memory bandwidth", group.feature("hbm_of_sustained_p99") or group.use_percentile("u_m", 99)),
@@ -67,8 +66,7 @@ class TooManyGpus(WorkloadRule):
         if top >= limits.value("u_p99_max"):
             return None
         needed, load = _needed(fleet, group, asked, limits.value("headroom"))
-        # Replicas that come and go with the load are few when it is low: what was held on average, over the time in
-        # which any were, is no surplus.
+        # Replicas that come and go with the load are few when it is low: what was held on average is no surplus.
         there = hours(group.workloads)
         held = group.gpu_hours / there if there > 0 else float(group.gpu_count)
         few = group.gpu_count if held >= (1 - MIN_SHARE) * group.gpu_count else (1 - MIN_SHARE) * held
