@@ -171,12 +171,12 @@ def _of_workload(
 
 def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
     figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
-    told: dict[str, Any] = {} if power is None else {
-        "mean_watts": power.mean, "p95_watts": power.p95, "highest_watts": power.highest, "rated_watts": power.rated,
-        "interval_seconds": power.interval_seconds,
-    }  # fmt: skip
     each = (GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items())
-    return NodeEnergy(**figures, **told, node=node.node, gpus=tuple(each))
+    energy = NodeEnergy(**figures, node=node.node, gpus=tuple(each))
+    return energy if power is None else replace(
+        energy, mean_watts=power.mean, p95_watts=power.p95, highest_watts=power.highest, rated_watts=power.rated,
+        interval_seconds=power.interval_seconds,
+    )  # fmt: skip
 
 
 def _of_fleet(

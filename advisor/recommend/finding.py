@@ -69,8 +69,7 @@ Outcome = Found | Unjudged | Clean
 
 
 def node_words(nodes: Sequence[NodeFacts]) -> str:
-    names = [n.node for n in nodes]
-    return f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({listed(names)})"
+    return f"node {nodes[0].node}" if len(nodes) == 1 else f"{len(nodes)} nodes ({listed([n.node for n in nodes])})"
 
 
 def series_label(group: Group) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -165,19 +166,17 @@ class Fleet:
     @cached_property
     def series(self) -> tuple[Series, ...]:
         """The series that may be moved: in use, of known kind and sound signals, with no release of them found."""
-        by_group: dict[str, dict[str, Found]] = {}
+        by_group: dict[str, dict[str, Found]] = defaultdict(dict)
         for one in self.found:
             if one.group is not None:
-                by_group.setdefault(one.group.series_id, {})[one.finding.rule] = one
+                by_group[one.group.series_id][one.finding.rule] = one
         faulty = frozenset[str]().union(*(one.faulty for one in self.found))
-        movable = []
-        for group in self.groups:
-            own = by_group.get(group.series_id, {})
-            released = any("release" in one.answered_by for one in own.values())
-            sound = group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
-            if group.recurs and sound and not released:
-                movable.append(Series(self, baseline_for(self, group), own))
-        return tuple(movable)
+        faulty |= {s for s, own in by_group.items() if any("release" in one.answered_by for one in own.values())}
+        return tuple(
+            Series(self, baseline_for(self, group), by_group[group.series_id])
+            for group in self.groups
+            if group.recurs and group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
+        )
 
 
 @dataclass(frozen=True)

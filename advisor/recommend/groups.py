@@ -252,10 +252,10 @@ def _group(
     load_ts, moment = np.unique(seen.floats("ts")[told], return_inverse=True)
     weights = use.seconds[told]
     load = np.bincount(moment, asked[told] * weights, len(load_ts)) / np.bincount(moment, weights, len(load_ts))
-    shares: dict[str, float] = {}
+    shares: dict[str, float] = defaultdict(float)
     for w in now:
         for label, share in w.bottleneck.time_shares.items():
-            shares[label] = shares.get(label, 0.0) + share * w.gpu_hours
+            shares[label] += share * w.gpu_hours
     held = sum(w.gpu_hours for w in now)
     memory = np.fmax.reduce(rows.floats("mem_used_ratio"), initial=math.nan)
     return Group(

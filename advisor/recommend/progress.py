@@ -230,8 +230,8 @@ def by_runs(
 ) -> MoveState | None:
     """By `where` the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    places = {where(w) for w in now}
-    place: Place | None = next(iter(places)) if len(places) == 1 else None
+    places: set[Place | None] = {where(w) for w in now}
+    place = next(iter(places)) if len(places) == 1 else None
     if place is None:
         return None
     own = [w for w in runs if where(w) == place]

@@ -49,11 +49,11 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
     found = {one.group.series_id for one in fleet.found if one.group is not None}
     faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
-    over = [group for group in fleet.groups if not group.recurs and group.series_id in found - faulty]
     told, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
     return tuple(
         coded("work-is-over", told, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
-        for group in over
+        for group in fleet.groups
+        if not group.recurs and group.series_id in found - faulty
     )
 
 

@@ -78,8 +78,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one copy holds. `cache_bytes`: the key-value cache that its peak needs, with whatever else lies beside the
-    weights; `cache_told`: its engine told how full the cache is, else all of it counts."""
+    """What one copy holds. `cache_bytes`: what its peak needs beside the weights; `cache_told`: by its engine."""
 
     model: ServedModel
     gpus: int
@@ -149,8 +148,7 @@ def _fewer(held: _Held) -> Iterator[CodedText]:
     """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
     before = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus)
     for precision in usable(held.sku, held.model.precision):
-        least = held.least(precision, held.sku, held.gpus)
-        if least < before:
+        if (least := held.least(precision, held.sku, held.gpus)) < before:
             yield _lever(held, precision, held.sku, least)
             before = least
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -209,33 +210,25 @@ def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
     """US dollars of the window that bought nothing, each once. `found`: with the series each is about. GPU-hours
     without use count whole. What is paid too much for the others (fabric, NVLink, tier) counts for the rest of them, a
     tier's difference only beyond what its links add. Waiting is no part of it."""
-    total = 0.0
-    surplus: dict[str, float] = {}
-    links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
     every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in found]
+    total = sum((cost for _, _, waste, cost in every if waste in UNUSED), 0.0)
+    surplus: dict[str | None, float] = defaultdict(float)
+    links: dict[str, dict[str, float]] = defaultdict(dict)  # node -> rule -> what its link adds to a GPU-hour
     for f, series, waste, cost in every:
-        if waste in UNUSED:
-            total += cost
-            if series is not None:
-                surplus[series] = surplus.get(series, 0.0) + f.gpu_hours
-        elif waste in _LINKS and f.gpu_hours > 0:
-            for node in f.nodes:
-                links.setdefault(node, {})[f.rule] = cost / f.gpu_hours
+        surplus[series] += f.gpu_hours if waste in UNUSED else 0.0
+        for node in f.nodes if waste in _LINKS and f.gpu_hours > 0 else ():
+            links[node][f.rule] = cost / f.gpu_hours
     for f, series, waste, cost in every:
-        if waste not in (*_LINKS, "tier") or series is None or f.gpu_hours <= 0:
-            continue
-        by_links = max(sum(links.get(n, {}).values()) for n in f.nodes) if waste == "tier" else 0.0
-        beyond = max(cost - f.gpu_hours * by_links, 0.0)
-        total += beyond * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
+        if waste in (*_LINKS, "tier") and series is not None and f.gpu_hours > 0:
+            by_links = max(sum(links[n].values()) for n in f.nodes) if waste == "tier" else 0.0
+            total += max(cost - f.gpu_hours * by_links, 0.0) * (1 - min(surplus[series] / f.gpu_hours, 1.0))
     return total
 
 
 def slowed_usd(findings: Iterable[Finding]) -> float:
     """US dollars of the window that were paid while work waited. Of a workload that waits for several things the
     largest loss counts, for the same hours may be in each."""
-    losses: dict[str, float] = {}
-    for f in findings:
-        if waste_of(f.rule) == "slowed":
-            key = f.workload or f.id
-            losses[key] = max(losses.get(key, 0.0), f.cost_usd or 0.0)
+    losses: dict[str, float] = defaultdict(float)
+    for f in (f for f in findings if waste_of(f.rule) == "slowed"):
+        losses[f.workload or f.id] = max(losses[f.workload or f.id], f.cost_usd or 0.0)
     return sum(losses.values())

@@ -35,11 +35,7 @@ class SwapPlacement(Move):
         for found in fleet.found:
             if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric":
                 starved[found.group.series_id] = found.finding.id
-        trainings = [
-            (group, _content(fleet, group))
-            for group in fleet.groups
-            if group.kind in TRAINING_KINDS and group.recurs and group.nodes
-        ]
+        trainings = [g for g in fleet.groups if g.kind in TRAINING_KINDS and g.recurs and g.nodes]
         taken: set[str] = set()
         for series in fleet.series:
             for found in series.asking("swap-placement"):
@@ -53,14 +49,13 @@ class SwapPlacement(Move):
 
 
 def _best(
-    fleet: Fleet, group: Group, found: Found, trainings: Sequence[tuple[Group, CodedText | None]], taken: set[str]
+    fleet: Fleet, group: Group, found: Found, trainings: Sequence[Group], taken: set[str]
 ) -> tuple[str, Recommendation]:
-    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none.
-    `trainings`: each with why no swap would serve it."""
+    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
     reasons: list[tuple[str, CodedText]] = []
     open_: list[tuple[str, Recommendation]] = []
-    for training, content in trainings:
-        reason = content or _unfit(fleet, group, training)
+    for training in trainings:
+        reason = _unfit(fleet, group, training)
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it is part of another swap")
         if reason is None:
@@ -83,18 +78,12 @@ def _best(
     )  # fmt: skip
 
 
-def _content(fleet: Fleet, training: Group) -> CodedText | None:
-    there = training.nodes[0]
-    if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
-        return coded("has-a-fabric", "its nodes have a fabric")
-    waits = _share_waited(training)
-    if waits < STARVES:
-        return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
-    return None
-
-
 def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
     here, there = serving.nodes[0], training.nodes[0]
+    if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
+        return coded("has-a-fabric", "its nodes have a fabric")
+    if (waits := _share_waited(training)) < STARVES:
+        return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
     if (here.provider, here.region) != (there.provider, there.region):
         return coded("runs-elsewhere", "it runs at a different provider or in a different region")
     if here.gpu_sku != there.gpu_sku:

@@ -107,14 +107,11 @@ def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[M
     def hold(instances: Sequence[MigInstance]) -> bool:
         return fits([(one.compute or 0, one.memory or 0) for one in instances])
 
-    for gpu in order:
-        if gpu in touched:
-            continue
+    for gpu in (one for one in order if one not in touched):
         trial = {other: list(own) for other, own in keep.items() if other != gpu}
         places: list[str] = []
         for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
-            there = next((o for o in reversed(order) if o in trial and hold([*trial[o], one])), None)
-            if there is None:
+            if (there := next((o for o in reversed(order) if o in trial and hold([*trial[o], one])), None)) is None:
                 break
             trial[there].append(one)
             places.append(there)

@@ -1,4 +1,4 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false, reportOptionalSubscript=false, reportOperatorIssue=false
 """What if: a chosen node, count, slice, clock and price, held against the ways out, and what is missing."""
 
 from __future__ import annotations
