@@ -22,11 +22,18 @@ from .recommend.energy_accounts import energy_accounts
 from .recommend.finding import HOUR_SECONDS, ready_at, when_possible
 from .recommend.fleet import Fleet
 from .recommend.groups import groups_of
-from .recommend.market import market_recommendations
+from .recommend.moves.move_sku import market_recommendations
 from .recommend.predict.calibration import NO_SITE, Site
-from .recommend.price_book import PriceBook
-from .recommend.pricing import fabric_uses, price_notes, prices_named, reconcile, standings, unique, with_costs
-from .recommend.recommender import all_recommendations, decided, recoverable_cash, work_that_is_over
+from .recommend.pricing import (
+    PriceBook,
+    fabric_uses,
+    price_notes,
+    prices_named,
+    reconcile,
+    standings,
+    with_costs,
+)
+from .recommend.recommender import all_recommendations, recoverable_cash, work_that_is_over
 from .recommend.service_levers import beside, levers_by_workload, with_levers
 from .recommend.waste import excused, find_waste, slowed_usd, wasted
 from .rulebook import MIN_SAVING, MIN_SAVING_SHARE, Rulebook
@@ -166,7 +173,8 @@ def reason_on(
     asked = find_waste(fleet, rulebook.exceptions, rulebook.custom)
     fleet = replace(fleet, found=asked.found)
     told = levers_by_workload(fleet, rulebook.served_models)
-    ways = tuple(beside(r, told) for r in decided(all_recommendations(fleet), options.decisions))
+    every = all_recommendations(fleet)
+    ways = tuple(beside(replace(r, decision=options.decisions.get(r.id)), told) for r in every)
     reconciliation = reconcile(verdicts, book)
     cash, interval = recoverable_cash(ways)
     recommendations = tuple(sorted(ways, key=lambda r: r.rank))
@@ -177,7 +185,7 @@ def reason_on(
     named = prices_named(book, verdicts.nodes, {r.target.node_sku for r in recommendations})
     if elsewhere:
         named += [p for n in rulebook.catalog.nodes.values() for p in n.prices]
-    here = {p.id for p in unique(book.of(n) for n in verdicts.nodes)}
+    here = {p.id for n in verdicts.nodes if (p := book.of(n)) is not None}
     priced = reconciliation.total is not None
     notes = (
         *price_notes(verdicts.nodes, book), *_unowned(verdicts), *verdicts.notes, *_beginning(verdicts),
@@ -215,7 +223,7 @@ def reason_on(
         end=window.end,
         source=dict(source),
         summary=replace(summary, min_saving_usd_per_month=_min_saving(rulebook, summary)),
-        prices=tuple(p for p in unique(named) if p.id in used | here),
+        prices=tuple(sorted({p.id: p for p in named if p and p.id in used | here}.values(), key=lambda p: p.id)),
         workloads=tuple(with_levers(w, told) for w in energy.workloads),
         findings=tuple(f.finding for f in asked.found),
         judged=asked.judged,

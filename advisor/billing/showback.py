@@ -29,8 +29,7 @@ from ..core.formatting import counted, listed
 from ..core.frame import Frame, Window
 from ..core.scalars import records
 from ..core.verdict_types import WorkloadVerdict
-from ..recommend.price_book import PriceBook
-from ..recommend.pricing import fabric_uses, price_notes
+from ..recommend.pricing import PriceBook, fabric_uses, price_notes
 from ..recommend.rules.idle_fabric import IdleFabric
 from ..rulebook import Rulebook
 

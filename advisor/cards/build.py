@@ -24,8 +24,7 @@ from ..core.scalars import known, records, text
 from ..core.timestamps import span
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.energy_accounts import energy_accounts
-from ..recommend.price_book import PriceBook
-from ..recommend.pricing import with_costs
+from ..recommend.pricing import PriceBook, with_costs
 from ..rulebook import Rulebook
 from ..telemetry.job_table import job_names
 from .measured import course_of, use_of

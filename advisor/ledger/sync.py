@@ -17,7 +17,7 @@ from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.moves import BY_ACTION
-from ..recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
+from ..recommend.predict.calibration import NO_SITE, Site, site_factor
 from ..recommend.progress import (
     Observation,
     PredictionSnapshot,
@@ -171,7 +171,7 @@ def _nothing(text: str) -> None:
 
 def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
     """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
-    cases: list[MeasuredMove] = []
+    cases: list[tuple[Interval, float, float]] = []
     predicted = measured = 0.0
     savings = 0
     for entry in entries:
@@ -182,7 +182,7 @@ def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
         kind = BY_ACTION.get(entry.proposal.action)
         other = kind is not None and kind.calibrates and ground.source.gpu_sku != ground.target.gpu_sku
         if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
-            cases.append(MeasuredMove(told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
+            cases.append((told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
         if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
             predicted += told.predicted_saving_usd_per_month.p50
             measured += told.saving_usd_per_month

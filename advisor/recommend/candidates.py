@@ -1,7 +1,5 @@
-"""The same work on other nodes: each gated, predicted and priced, the best first.
-
-Services keep up with demand, so their count follows the prediction; jobs keep their count and run longer or shorter.
-"""
+"""The same work on other nodes: each gated, predicted and priced, the best first. Services keep up with demand, so
+their count follows the prediction; jobs keep their count and run longer or shorter."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from ..core.coded_text import CodedText, all_of, coded
 from ..core.worth import HOURS_PER_MONTH
 from .constraints import gates
 from .fleet import Baseline, Fleet, nodes_for
-from .prediction import Array, Link, Prediction, Refusal
+from .prediction import Array, Prediction
 
 # Demand at which a break-even is looked for, as shares of today's peak.
 DEMANDS = tuple(round(0.05 * i, 2) for i in range(1, 61))
@@ -47,26 +45,23 @@ class Candidate:
 def candidates(
     fleet: Fleet, base: Baseline, source: GpuSku, sold: Iterable[tuple[NodeSku, Price | None]]
 ) -> tuple[list[Candidate], dict[str, Rejected]]:
-    """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are out of the
-    question."""
+    """The nodes that nothing forbids, what saves at no great risk first, and by GPU why the others are rejected."""
     group, today = base.group, base.price
     assert today is not None
 
     @cache  # nodes that differ in neither have one answer
-    def predicted(gpu: str, link: Link) -> Prediction | Refusal:
+    def predicted(gpu: str, link: float | None) -> Prediction | CodedText:
         return fleet.predicted(source, fleet.catalog.gpus[gpu], group, (link_of(base.sku), link))
 
     def weighed(node: NodeSku, price: Price | None) -> Candidate | tuple[CodedText, ...]:
         """The candidate, or every reason against it."""
-        gpu = fleet.catalog.gpu(node.gpu)
-        if gpu is None:
+        if (gpu := fleet.catalog.gpu(node.gpu)) is None:
             return (no_figures(node.gpu),)
         closed = gates(group, source, base.sku, gpu, node)
         if closed or price is None:
             return closed or (coded("no-price-in-region", "no price in this region"),)
-        prediction = predicted(gpu.name, link_of(node))
-        if isinstance(prediction, Refusal):
-            return (prediction.reason,)
+        if isinstance(prediction := predicted(gpu.name, link_of(node)), CodedText):
+            return (prediction,)
         ratio = prediction.draw(fleet.draws("move", group.series_id, node.name), len(base.demand_draws))
         if group.phase == "training":
             gpus, held, hours = base.gpus, base.nodes, job_hours(fleet, base)
@@ -80,17 +75,14 @@ def candidates(
         draws = (held * today.usd_per_hour - there * price.usd_per_hour) * hours
         return Candidate(node, price, prediction, gpus, int(nodes_for(gpus, node.gpu_count)), draws)
 
-    rejected: dict[str, tuple[int, Rejected]] = {}
-    kept: list[Candidate] = []
-    for target, price in sold:
-        candidate = weighed(target, price)
-        if isinstance(candidate, Candidate):
-            kept.append(candidate)
-        # One line a GPU: the node of it that least speaks against.
-        elif target.gpu not in rejected or len(candidate) < rejected[target.gpu][0]:
-            rejected[target.gpu] = (len(candidate), Rejected(target.name, all_of(candidate)))
-    kept.sort(key=lambda c: (not c.safe, -c.saving, c.node.name))
-    return kept, {gpu: one for gpu, (_, one) in rejected.items()}
+    found = [(target, weighed(target, price)) for target, price in sold]
+    kept = [one for _, one in found if isinstance(one, Candidate)]
+    rejected: dict[str, Rejected] = {}
+    # One line a GPU: the node of it that least speaks against.
+    for target, why in sorted(((t, o) for t, o in found if isinstance(o, tuple)), key=lambda one: len(one[1])):
+        rejected.setdefault(target.gpu, Rejected(target.name, all_of(why)))
+    order = dict.fromkeys(target.gpu for target, _ in found if target.gpu in rejected)
+    return sorted(kept, key=lambda c: (not c.safe, -c.saving, c.node.name)), {gpu: rejected[gpu] for gpu in order}
 
 
 def job_hours(fleet: Fleet, base: Baseline) -> float:
@@ -102,11 +94,10 @@ def no_figures(gpu: str) -> CodedText:
     return coded("gpu-not-in-catalog", "the catalog has no data for {gpu}", gpu=gpu)
 
 
-def link_of(sku: NodeSku | None) -> Link:
-    """What each GPU of a node has of its fabric."""
-    if sku is None or not sku.fabric.bytes_per_second:
-        return Link(None)
-    return Link(sku.fabric.bytes_per_second / max(sku.gpu_count, 1))
+def link_of(sku: NodeSku | None) -> float | None:
+    """What each GPU of a node has of its fabric, bytes per second one way; None: unknown or none."""
+    rate = sku.fabric.bytes_per_second if sku is not None else None
+    return rate / max(sku.gpu_count, 1) if sku is not None and rate else None
 
 
 def break_even(base: Baseline, candidate: Candidate) -> str | None:
@@ -121,11 +112,8 @@ def break_even(base: Baseline, candidate: Candidate) -> str | None:
     # Where it is otherwise than at today's demand, next to it.
     below = max((d for d in DEMANDS if d < 1.0 and saves[d] != saves[1.0]), default=None)
     above = min((d for d in DEMANDS if d > 1.0 and saves[d] != saves[1.0]), default=None)
-    if saves[1.0]:
-        told = [f"above {above:.2f}x" if above else "", f"at or below {below:.2f}x" if below else ""]
-        limits = " and ".join(t for t in told if t)
-        return f"stops saving {limits} the current peak demand" if limits else None
-    nearest = below or above
-    if nearest is None:
-        return f"saves at no demand up to {DEMANDS[-1]:g}x the current peak"
-    return f"saves at {nearest:.2f}x the current peak demand"
+    if not saves[1.0]:
+        near = f"at {below or above:.2f}x the current peak demand" if below or above else None
+        return f"saves {near or f'at no demand up to {DEMANDS[-1]:g}x the current peak'}"
+    told = [f"{where} {at:.2f}x" for where, at in (("above", above), ("at or below", below)) if at]
+    return f"stops saving {' and '.join(told)} the current peak demand" if told else None

@@ -13,7 +13,6 @@ from .prediction import LINK_IN_USE, USE_NAMES
 
 # Memory a target must leave free: a tenth for growth, then the driver and the CUDA context.
 MEMORY_SHARE = 0.90
-RESERVED_BYTES = 3.5e9 + 0.4e9
 HOST_BOUND = 0.5  # share of busy time from which the host or launches, not the GPU, set the pace
 CPU_HEADROOM = 2.0  # a mean hides peaks: a host must offer twice what is busy on average
 NVLINK = ("nvswitch", "nvlink-bridge", "xgmi")
@@ -45,13 +44,11 @@ def gates(
 def fewer_gpus_gates(group: Group, gpus: int) -> tuple[CodedText, ...]:
     """Every reason why `group` must not shrink to `gpus` GPUs of the same kind."""
     reasons = [*_shared(group)]
-    excused = group.kept.get("surplus")
-    if excused is not None:
+    if (excused := group.kept.get("surplus")) is not None:
         reasons.append(coded("kept-by-exception", "exception {id} keeps its GPUs", id=excused.id))
     if group.phase == "training":
-        reasons.append(
-            coded("training-runs-longer", "training on fewer GPUs takes proportionally longer and saves nothing")
-        )
+        what = "training on fewer GPUs takes proportionally longer and saves nothing"
+        reasons.append(coded("training-runs-longer", what))
     if group.demand_p95 is None:
         lacking = " and ".join(USE_NAMES[name] for name in group.lacking) or "its use"
         reasons.append(coded("demand-unknown", "demand unknown: no data on {lacking}", lacking=lacking))
@@ -63,7 +60,7 @@ def fewer_gpus_gates(group: Group, gpus: int) -> tuple[CodedText, ...]:
 
 def room_bytes(mem_bytes: float) -> float:
     """What a GPU (or an instance) of so much memory may be asked to hold."""
-    return max(MEMORY_SHARE * (mem_bytes - RESERVED_BYTES), 0.0)
+    return max(MEMORY_SHARE * (mem_bytes - (3.5e9 + 0.4e9)), 0.0)
 
 
 def _shared(group: Group) -> Iterator[CodedText]:
@@ -76,10 +73,8 @@ def _shared(group: Group) -> Iterator[CodedText]:
 def other_stack(source: GpuSku, target: GpuSku) -> CodedText | None:
     if source.vendor.lower() == target.vendor.lower():
         return None
-    return coded(
-        "other-software-stack", "{sku} needs a different software stack ({vendor})",
-        sku=target.name, vendor=target.vendor,
-    )  # fmt: skip
+    what = "{sku} needs a different software stack ({vendor})"
+    return coded("other-software-stack", what, sku=target.name, vendor=target.vendor)
 
 
 def arm_host(source: GpuSku, target: GpuSku) -> CodedText | None:
@@ -100,10 +95,8 @@ def _precision(source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
 
 
 def lacks_precision(target: GpuSku, precision: str) -> CodedText:
-    return coded(
-        "precision-missing", "{sku} has no {precision} (compute capability {compute_capability})",
-        sku=target.name, precision=precision, compute_capability=target.compute_capability,
-    )  # fmt: skip
+    what, has = "{sku} has no {precision} (compute capability {compute_capability})", target.compute_capability
+    return coded("precision-missing", what, sku=target.name, precision=precision, compute_capability=has)
 
 
 def _memory(group: Group, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
@@ -111,21 +104,16 @@ def _memory(group: Group, source: GpuSku, target: GpuSku) -> Iterator[CodedText]
     if there >= here:
         return
     if group.preallocates:
-        yield CodedText(
-            "memory-preallocated",
-            f"required memory unknown: the engine allocates all available memory, and {target.name} has "
-            f"{there / 1e9:.0f} GB instead of {here / 1e9:.0f} GB",
-            {"sku": target.name, "mem_bytes": there, "mem_bytes_today": here},
-        )
+        what = f"{target.name} has {there / 1e9:.0f} GB instead of {here / 1e9:.0f} GB"
+        what = f"required memory unknown: the engine allocates all available memory, and {what}"
+        fields = {"sku": target.name, "mem_bytes": there, "mem_bytes_today": here}
+        yield CodedText("memory-preallocated", what, fields)
     elif group.mem_used_max is None:
         what = "required memory unknown: no memory data, and {sku} has less memory"
         yield coded("memory-not-measured", what, sku=target.name)
     elif (needed := group.mem_used_max * here) > (room := room_bytes(there)):
-        yield CodedText(
-            "memory-too-small",
-            f"it uses up to {needed / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB",
-            {"sku": target.name, "needed_bytes": needed, "room_bytes": room},
-        )
+        what = f"it uses up to {needed / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB"
+        yield CodedText("memory-too-small", what, {"sku": target.name, "needed_bytes": needed, "room_bytes": room})
 
 
 def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterator[CodedText]:
@@ -136,16 +124,13 @@ def _nvlink(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterato
     if not group.uses_nvlink and not (had and group.may_use_nvlink):
         return
     if node.intra_node_link not in NVLINK:
-        by_pcie = "and this node connects GPUs only by PCIe"
-        if group.uses_nvlink:
-            yield coded("nvlink-missing", f"its GPUs use NVLink, {by_pcie}")
-        else:
-            yield coded("nvlink-not-measured", f"NVLink traffic of its GPUs was not measured, {by_pcie}")
+        code, what = "nvlink-missing", "its GPUs use NVLink"
+        if not group.uses_nvlink:
+            code, what = "nvlink-not-measured", "NVLink traffic of its GPUs was not measured"
+        yield coded(code, f"{what}, and this node connects GPUs only by PCIe")
     elif node.gpu_count < together:
-        yield coded(
-            "nvlink-group-too-small", "{together} GPUs work together over NVLink, but this node has {gpu_count}",
-            together=together, gpu_count=node.gpu_count,
-        )  # fmt: skip
+        what = "{together} GPUs work together over NVLink, but this node has {gpu_count}"
+        yield coded("nvlink-group-too-small", what, together=together, gpu_count=node.gpu_count)
 
 
 def _split(group: Group, node: NodeSku, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
@@ -156,11 +141,10 @@ def _split(group: Group, node: NodeSku, source: GpuSku, target: GpuSku) -> Itera
     linked = any(not n.without_nvlink for n in group.nodes)
     quiet = all(group.use.link_p95[link] < LINK_IN_USE for link in "np")  # what was not measured is not quiet
     if node.gpu_count < together and not (quiet and (fits or linked)):
-        yield coded(
-            "node-too-small",
-            "one workload uses {together} GPUs per node, this node has {gpu_count}, and the work may not be divisible",
-            together=together, gpu_count=node.gpu_count,
-        )  # fmt: skip
+        what = (
+            "one workload uses {together} GPUs per node, this node has {gpu_count}, and the work may not be divisible"
+        )
+        yield coded("node-too-small", what, together=together, gpu_count=node.gpu_count)
 
 
 def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterator[CodedText]:
@@ -169,16 +153,11 @@ def _host(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterator[
     here, there = source_node.vcpus / source_node.gpu_count, node.vcpus / node.gpu_count
     busy = group.feature("cpu")
     if there < here and busy is None:
-        yield coded(
-            "cpu-need-unknown",
-            "it has {there:.0f} CPU threads per GPU instead of {here:.0f}, and the CPU need was not measured",
-            there=there, here=here,
-        )  # fmt: skip
+        what = "it has {there:.0f} CPU threads per GPU instead of {here:.0f}, and the CPU need was not measured"
+        yield coded("cpu-need-unknown", what, there=there, here=here)
     elif there < here and busy is not None and there < CPU_HEADROOM * busy * here:
-        yield coded(
-            "too-few-cpus", "it has {there:.0f} CPU threads per GPU, but {busy:.0f} are busy on average",
-            there=there, busy=busy * here,
-        )  # fmt: skip
+        what = "it has {there:.0f} CPU threads per GPU, but {busy:.0f} are busy on average"
+        yield coded("too-few-cpus", what, there=there, busy=busy * here)
 
 
 def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterator[CodedText]:
@@ -199,26 +178,18 @@ def _fabric(group: Group, source_node: NodeSku | None, node: NodeSku) -> Iterato
             yield coded("fabric-missing", "{what} needs a fabric, and this node has none", what=what)
     elif source_node is not None and source_node.fabric.bytes_per_second:
         here = source_node.fabric.bytes_per_second / source_node.gpu_count
-        there = (node.fabric.bytes_per_second or 0.0) / node.gpu_count
-        if not there:
+        if not (there := (node.fabric.bytes_per_second or 0.0) / node.gpu_count):
             yield coded("fabric-rate-unknown", "fabric rate per GPU unknown")
         elif there < here:
-            yield CodedText(
-                "fabric-slower",
-                f"its fabric is slower per GPU ({there * 8e-9:.0f} instead of {here * 8e-9:.0f} Gb/s)",
-                {"bytes_per_second": there, "bytes_per_second_today": here},
-            )
+            what = f"its fabric is slower per GPU ({there * 8e-9:.0f} instead of {here * 8e-9:.0f} Gb/s)"
+            yield CodedText("fabric-slower", what, {"bytes_per_second": there, "bytes_per_second_today": here})
 
 
 def _host_bound(group: Group, source: GpuSku, target: GpuSku) -> Iterator[CodedText]:
     waits = group.busy_share("host-input", "latency")
     if waits >= HOST_BOUND and target.mem_bandwidth_bytes_per_second > source.mem_bandwidth_bytes_per_second:
-        yield coded(
-            "host-bound",
-            "it waits for its host and launches in {waits:.0%} of its busy time, and so would a faster GPU "
-            "(a published service: 0.65x the speed of H100 on B200)",
-            waits=waits,
-        )
+        what = "it waits for its host and launches in {waits:.0%} of its busy time, and so would a faster GPU"
+        yield coded("host-bound", f"{what} (a published service: 0.65x the speed of H100 on B200)", waits=waits)
 
 
 def has_precision(sku: GpuSku, precision: str) -> bool:

@@ -1,11 +1,9 @@
-"""Energy as the advice tells it: by workload, owner, node, GPU and fleet, and what it comes to by the site's figures.
-
-Dollars of energy are the site's price of power, times its PUE, hour by hour of the day; they enter no other sum: the
-price of a rented node holds its power. Without a price there are no dollars, and without grams per kWh no carbon.
-"""
+"""Energy by workload, owner, node, GPU and fleet, and what it comes to: the site's price of power times its PUE, hour
+by hour, in no other sum (the price of a rented node holds its power); without a price there are no dollars."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,7 +28,7 @@ from ..core.energy_types import (
     WorkloadEnergy,
 )
 from ..core.verdict_types import WorkloadVerdict
-from .price_book import PriceBook
+from .pricing import PriceBook
 
 _OWN = ("workload", "allocated_idle")
 _USES = ("workload", "shared", "allocated_idle", "unallocated", "drained")  # as in `EnergyByUse`
@@ -75,15 +73,15 @@ def _sums(rows: pd.DataFrame, *by: str) -> dict[Any, Sums]:
 
 def _nested(rows: pd.DataFrame, outer: str, inner: str) -> dict[str, dict[str, Sums]]:
     """The sums of the groups of two columns, by the first and then by the second."""
-    found: dict[str, dict[str, Sums]] = {}
+    found: dict[str, dict[str, Sums]] = defaultdict(dict)
     for (first, second), own in _sums(rows, outer, inner).items():
-        found.setdefault(first, {})[second] = own
+        found[first][second] = own
     return found
 
 
 def _with_money(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> pd.DataFrame:
-    """The rows of the accounting with the columns of `_SUMS`, NaN where one is not known, and in `unpriced` 1 where the
-    cost of the node's hours is not."""
+    """The rows of the accounting with the columns of `_SUMS`, NaN: not known; `unpriced` 1 where the hours have no
+    cost."""
     rows = verdicts.energy
     measured, hour, idle = rows["measured_hours"] > 0, rows["hour"].to_numpy(int), rows["idle"].astype(bool)
     kwh = (rows["joules"].astype(float) / JOULES_PER_KWH).where(measured)
@@ -116,14 +114,14 @@ def _by_hour(figure: SiteFigure | None, hours: np.ndarray, without: float) -> np
 
 def _stated(verdicts: Verdicts, book: PriceBook, site: SiteEnergy) -> tuple[StatedFigure, ...]:
     """The figures that dollars and carbon rest on, each with its source."""
-    figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = []
-    if site.usd_per_kwh is None:
-        powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
-        for region, price in sorted(powers.items()):
-            figures.append(("usd_per_kwh", _figure(price), None if region == ANY_REGION else region))
-    figures.append(("usd_per_kwh", site.usd_per_kwh, None))
-    figures.append(("pue", site.pue, None))
-    figures.append(("co2_grams_per_kwh", site.co2_grams_per_kwh, None))
+    powers = {p.region: p for n in verdicts.nodes if (p := book.power(n.region)) is not None}
+    own = [(None if region == ANY_REGION else region, _figure(price)) for region, price in sorted(powers.items())]
+    figures: list[tuple[EnergyFigure, SiteFigure | None, str | None]] = [
+        *(("usd_per_kwh", figure, region) for region, figure in own if not site.usd_per_kwh),
+        ("usd_per_kwh", site.usd_per_kwh, None),
+        ("pue", site.pue, None),
+        ("co2_grams_per_kwh", site.co2_grams_per_kwh, None),
+    ]
     return tuple(
         StatedFigure(name, *((f.values[0], ()) if len(f.values) == 1 else (None, f.values)), f.source, f.as_of, region)
         for name, f, region in figures
@@ -155,8 +153,7 @@ def _of_workload(
     of, own = sums.get(w.id, _NOTHING), phases.get(w.id, {})
     per_token = tokens.joules / tokens.tokens if tokens is not None else None
     return WorkloadEnergy(
-        # What was not observed of its time, or was shared with others, has no energy of its own; hours that the verdict
-        # counts and the accounting does not are among those that were not measured.
+        # What was not observed of its time, or was shared, has no energy; hours that only the verdict counts neither.
         **_figures(of, max(of["gpu_hours"], w.gpu_hours)),
         busy_gpu_hours=of["busy_hours"],
         kwh_per_busy_gpu_hour=of["busy_kwh"] / of["busy_hours"] if of["busy_kwh"] is not None else None,
@@ -173,17 +170,13 @@ def _of_workload(
 
 
 def _of_node(node: NodeFacts, of: Sums, gpus: Mapping[str, Sums], verdicts: Verdicts) -> NodeEnergy:
-    power = verdicts.power.get(node.node)
-    return NodeEnergy(
-        **_figures(of, node.gpu_count * node.span_hours),
-        node=node.node,
-        mean_watts=power.mean if power else None,
-        p95_watts=power.p95 if power else None,
-        highest_watts=power.highest if power else None,
-        rated_watts=power.rated if power else None,
-        interval_seconds=power.interval_seconds if power else None,
-        gpus=tuple(GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items()),
-    )
+    figures, power = _figures(of, node.gpu_count * node.span_hours), verdicts.power.get(node.node)
+    each = (GpuEnergy(uuid, own["kwh"], own["counted"], own["measured_hours"]) for uuid, own in gpus.items())
+    energy = NodeEnergy(**figures, node=node.node, gpus=tuple(each))
+    return energy if power is None else replace(
+        energy, mean_watts=power.mean, p95_watts=power.p95, highest_watts=power.highest, rated_watts=power.rated,
+        interval_seconds=power.interval_seconds,
+    )  # fmt: skip
 
 
 def _of_fleet(

@@ -1,10 +1,5 @@
-"""The one gate between a recommendation and its claim: what was not observed is claimed by nobody.
-
-Every recommendation says what it rests on (`Recommendation.needs`): nodes or GPUs, the measures that its reasons are
-made of, and whether whole nodes fall free, change hands or are switched off. The gate compares that with the inventory.
-Where something is missing it is blocked, each reason by name, and it claims neither cash nor capacity. So ignorance
-only ever lowers a claim: what a recommendation needs, its removal blocks.
-"""
+"""The one gate between a recommendation and its claim: what it rests on (`Recommendation.needs`) and was not observed
+blocks it, each reason by name, and then it claims neither cash nor capacity."""
 
 from __future__ import annotations
 
@@ -25,8 +20,6 @@ from ..core.timestamps import minute
 GAP_MAX = 0.01
 # Work that spans nodes sends something now and then: counters that do not move at all for longer may stand still.
 STILL_MAX = 0.05
-# Rows are up to an hour long, and nodes write them at moments of their own.
-END_TOLERANCE_SECONDS = 2 * 3600.0
 # What the words for a measure are, and how each is exported.
 NAMES: Mapping[str, str] = {
     "activity": "engine or SM activity",
@@ -77,16 +70,13 @@ class EvidenceGate:
         if node is None or claim is None:
             return ()
         asked = {parents.get((name, uuid), (name, uuid))[1] for uuid in claim.gpus}
-        all_ = claim.whole or not asked
-        return [gpu for gpu in node.gpus if gpu.hours > 0 and (all_ or gpu.gpu_uuid in asked)]
+        return [gpu for gpu in node.gpus if gpu.hours > 0 and (claim.whole or not asked or gpu.gpu_uuid in asked)]
 
     def _of(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
-        node = self.verdicts.inventory.nodes.get(name)
-        if node is None:
+        if (node := self.verdicts.inventory.nodes.get(name)) is None:
             yield coded("node-unknown", "no data for {node}", node=name)
             return
-        if claim.whole and node.unobserved:
-            one = node.unobserved[0]
+        for one in node.unobserved[:1] if claim.whole else ():
             why = f"{one.reason[:1].lower()}{one.reason[1:].rstrip('.')}"
             told = f"no data for {node.unobserved_count} of {node.gpu_count} GPUs of {name}: {why}"
             fields = {"node": name, "gpus": node.unobserved_count, "of": node.gpu_count, "because": one.code}
@@ -100,15 +90,13 @@ class EvidenceGate:
             them = "it" if len(pods) == 1 else "them"
             told = f"{listed(list(pods))} requested GPUs of {name}, but no metric names {them}"
             yield CodedText("pods-not-named", told, {"node": name, "pods": ", ".join(pods)})
-        if claim.whole:
-            # Every GPU of the node is the claim's or nobody's.
-            bare, most = self.free.get(name, ()), GAP_MAX * self.verdicts.inventory.hours
-            held = sum(one.held_hours > most for one in bare)
-            if any(one.busy_hours > most for one in bare):
-                yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
-            if held:
-                told = "memory of {gpus} GPUs of {node} is in use without a workload label"
-                yield coded("memory-held-by-nobody", told, gpus=held, node=name)
+        # Every GPU of a whole node is the claim's or nobody's.
+        bare, most = self.free.get(name, ()) if claim.whole else (), GAP_MAX * self.verdicts.inventory.hours
+        if any(one.busy_hours > most for one in bare):
+            yield coded("worked-for-nobody", "GPUs of {node} worked without a workload label", node=name)
+        if held := sum(one.held_hours > most for one in bare):
+            told = "memory of {gpus} GPUs of {node} is in use without a workload label"
+            yield coded("memory-held-by-nobody", told, gpus=held, node=name)
         if claim.host and node.host_hours < self._enough(name):
             yield coded("cores-not-measured", "CPU use of {node} was not measured for the whole window", node=name)
         if name in claim.fabric and (why := self._fabric(name)) is not None:
@@ -119,25 +107,23 @@ class EvidenceGate:
         return (1.0 - GAP_MAX) * self._hours(node) - 1e-6
 
     def _observed(self, name: str, claim: EvidenceClaim) -> Iterator[CodedText]:
-        own = self._gpus(name, claim)
-        if not own:
+        if not (own := self._gpus(name, claim)):
             yield coded("no-gpu-observed", "no data for any GPU of {node}", node=name)
             return
         least, last = min(gpu.hours for gpu in own), min(gpu.last_ts for gpu in own)
         if least < self.floor_hours:
             told = "only {hours:.1f} h of data for {node}, {needed_hours:g} h needed"
             yield coded("observed-too-short", told, node=name, hours=least, needed_hours=self.floor_hours)
-        elif last < self.verdicts.inventory.end - END_TOLERANCE_SECONDS:
-            yield CodedText(
-                "not-observed-since", f"no data for {name} after {minute(last)}", {"node": name, "ts": last}
-            )
+        # Rows are up to an hour long, and nodes write them at moments of their own.
+        elif last < self.verdicts.inventory.end - 7200.0:
+            told = f"no data for {name} after {minute(last)}"
+            yield CodedText("not-observed-since", told, {"node": name, "ts": last})
         elif least < self._enough(name):
             told = "{node} has data for {hours:.0f} of {window_hours:.0f} h"
             yield coded("observed-in-part", told, node=name, hours=least, window_hours=self._hours(name))
         else:
             for measure in sorted(claim.measures):
-                lacking = sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in own)
-                if lacking:
+                if lacking := sum(gpu.known.get(measure, 0.0) < (1.0 - GAP_MAX) * gpu.hours for gpu in own):
                     which = "" if lacking == len(own) else f"{lacking} of {len(own)} GPUs of "
                     fields = {"measure": measure, "node": name, "gpus": lacking, "of": len(own)}
                     yield CodedText("measure-missing", f"no {NAMES[measure]} data for {which}{name}", fields)
@@ -151,11 +137,8 @@ class EvidenceGate:
             why = (fabric.reason or "not readable").rstrip(".")
             return coded("fabric-unreadable", "fabric data of {node} not usable: {because}", node=name, because=why)
         if fabric.still_share > STILL_MAX and name in self._spanned:
-            told = (
-                "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes; "
-                "they may be stuck"
-            )
-            return coded("fabric-counters-still", told, node=name, share=fabric.still_share)
+            told = "fabric counters of {node} did not change in {share:.0%} of the time although work there spans nodes"
+            return coded("fabric-counters-still", f"{told}; they may be stuck", node=name, share=fabric.still_share)
         if fabric.hours < self._enough(name):
             told, hours = "fabric data of {node} cover {hours:.0f} of {window_hours:.0f} h", self._hours(name)
             return coded("fabric-observed-in-part", told, node=name, hours=fabric.hours, window_hours=hours)

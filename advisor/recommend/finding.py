@@ -11,7 +11,6 @@ from ...rules.policy.thresholds import WasteRule
 from ..classify.types import BareGpu, NodeFacts
 from ..core.advice_types import Action, Finding, Severity
 from ..core.coded_text import CodedText
-from ..core.energy_sums import JOULES_PER_KWH
 from ..core.formatting import listed
 from ..core.frame import Window
 from ..core.timestamps import rfc3339
@@ -19,41 +18,15 @@ from .groups import Group
 from .predict.clock_model import ClockMove
 
 HOUR_SECONDS = 3600.0
-# What findings are of the money: GPUs that nobody used, more GPUs than the demand needs, a link that carried nothing, a
-# GPU of too high a tier; work that waits ("slowed"), which is no waste; or neither ("none").
+# What findings are of the money; work that waits ("slowed") is no waste.
 Waste = Literal["unused", "surplus", "fabric", "nvlink", "tier", "slowed", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class ClockChange:
-    """One way to run the present GPUs for less energy. `cap_watts`: None for a lower clock.
-
-    `work_hours`: GPU-hours a month at work, the hours in which energy is saved.
-    """
-
-    move: ClockMove
-    cap_watts: float | None
-    work_hours: float
-
-    @property
-    def drawn_kwh_per_month(self) -> float:
-        """What the work takes a month as it runs today."""
-        return self.move.watts_before * self.work_hours * HOUR_SECONDS / JOULES_PER_KWH
-
-    @property
-    def kwh_per_month(self) -> float:
-        """What it saves, for the same work."""
-        return (1.0 - self.move.joules_ratio) * self.drawn_kwh_per_month
 
 
 @dataclass(frozen=True)
 class Found:
     """A finding and what the ways out need: its group (None: bare GPUs), nodes, bare GPUs, and a link's premium.
-
     `fault`: the bottleneck to mend first; `clock`: how else to run the GPU; `faulty`: series whose telemetry is wrong.
-    `answered_by`, `waste`: as its rule has them (rule.py); nothing of a rule of one's own. `notes`: what a person
-    should read of what was not judged beside it.
-    """
+    `answered_by`, `waste`: as its rule has them. `notes`: what should be read beside it."""
 
     finding: Finding
     group: Group | None
@@ -61,20 +34,22 @@ class Found:
     bare: tuple[BareGpu, ...] = ()
     premium: Premium | None = None
     fault: str | None = None
-    clock: ClockChange | None = None
+    clock: ClockMove | None = None
     faulty: frozenset[str] = frozenset()
     answered_by: Mapping[Action, int] = field(default_factory=dict)
     waste: Waste = "none"
     notes: tuple[CodedText, ...] = ()
 
+    @property
+    def label(self) -> str:
+        """What it is about, as a person would name it."""
+        return series_label(self.group) if self.group is not None else node_words(self.nodes)
+
 
 @dataclass(frozen=True)
 class Unjudged:
     """No verdict of a rule on a node or a workload. `reason`: a clause, the same for all whom it concerns.
-
-    `usd_per_month`: what is at stake, where a price tells. `note`: what a person should read of it (None: the count by
-    reason is enough).
-    """
+    `usd_per_month`: what is at stake, where a price tells. `note`: what a person should read of it, if anything."""
 
     reason: CodedText
     nodes: tuple[NodeFacts, ...]
@@ -94,8 +69,7 @@ Outcome = Found | Unjudged | Clean
 
 
 def node_words(nodes: Sequence[NodeFacts]) -> str:
-    names = [n.node for n in nodes]
-    return f"node {names[0]}" if len(names) == 1 else f"{len(names)} nodes ({listed(names)})"
+    return f"node {nodes[0].node}" if len(nodes) == 1 else f"{len(nodes)} nodes ({listed([n.node for n in nodes])})"
 
 
 def series_label(group: Group) -> str:
@@ -113,13 +87,9 @@ def series_label(group: Group) -> str:
 
 
 def when_possible(hours: float, floor: float, window: Window, at: float, node: NodeFacts) -> str:
-    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node.
-
-    Another window, where the node was seen for long enough outside this one; else the hours that are missing, counted
-    from `at` (Unix seconds), the moment of the advice: what was not sampled while an agent stood still is lost.
-    """
-    ready = ready_at(hours, floor, window, at, node)
-    if ready is not None:
+    """A sentence: what it takes to reach a coverage floor (hours) of which `hours` were observed on a node: another
+    window, or the hours that are missing, counted from `at` (Unix seconds), the moment of the advice."""
+    if (ready := ready_at(hours, floor, window, at, node)) is not None:
         return f"A verdict is possible from {rfc3339(ready)} if telemetry continues."
     if window.hours < floor and window.end - node.first_seen >= floor * HOUR_SECONDS:
         return f"For a verdict, use a longer window: --since {floor:g}h or more."

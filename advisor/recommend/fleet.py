@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,19 +21,18 @@ from ..classify.types import BareGpu, NodeFacts, Verdicts
 from ..core.advice_types import Action, Configuration, EvidenceClaim
 from ..core.coded_text import CodedText, coded
 from ..core.worth import HOURS_PER_MONTH
-from .constraints import NVLINK, fewer_gpus_gates
+from .constraints import fewer_gpus_gates
 from .evidence import WORK
 from .finding import Found
 from .groups import Group
 from .predict.calibration import NO_SITE, Site
-from .prediction import Array, Link, Prediction, Refusal, predict
-from .price_book import PriceBook
+from .prediction import Array, Prediction, predict
+from .pricing import PriceBook
 from .progress import JOB_SECONDS
 
 DRAWS = 500
-# How much more than the 95th percentile of the window a count of GPUs is made for: the next weeks' is another. Made for
-# it alone, 5.3 % of 1,527 simulated services were above their headroom in more than 5 % of the hours to come; with a
-# tenth more, none.
+# How much more than the 95th percentile of the window a count of GPUs is made for. Made for it alone, 5.3 % of 1,527
+# simulated services were above their headroom in more than 5 % of the hours to come; with a tenth more, none.
 SIZING_MARGIN = 1.1
 NODES_UNKNOWN = coded("nodes-unknown", "its nodes are unknown")
 # The rules that set the headroom, and whose findings silence every other: signals that contradict one another.
@@ -43,12 +43,10 @@ WEAK = 9
 
 @dataclass(frozen=True)
 class Fleet:
-    """`groups`: the work that recurs, the largest first. `rules`: the thresholds of the waste rules by id, with the
-    teams' own. `model`: what predictions of moves were worth; `site`: what moves that were done here say of them.
-
-    `at`: the moment of the advice, Unix seconds; `seed`: of all draws. `floor_hours`: observed hours of a GPU below
-    which nothing is claimed of it. `found`: what the rules found; empty before they were asked.
-    """
+    """`groups`: the largest first. `rules`: thresholds by id, with the teams' own. `model`: what predictions of moves
+    were worth; `site`: what moves done here say of them. `at`: the moment of the advice, Unix seconds; `seed`: of all
+    draws. `floor_hours`: observed hours of a GPU below which nothing is claimed. `found`: empty before the rules were
+    asked."""
 
     verdicts: Verdicts
     groups: tuple[Group, ...]
@@ -71,8 +69,8 @@ class Fleet:
         return np.random.default_rng([self.seed, int.from_bytes(digest[:8], "big")])
 
     def predicted(
-        self, source: GpuSku, target: GpuSku, group: Group, network: tuple[Link, Link]
-    ) -> Prediction | Refusal:
+        self, source: GpuSku, target: GpuSku, group: Group, network: tuple[float | None, float | None]
+    ) -> Prediction | CodedText:
         """The time of a group's work on another GPU over its time today, as moves that were done here bear it out."""
         found = predict(source, target, group.use, group.phase, self.model, network=network)
         return found if source.name == target.name else self.site.applied(found)
@@ -99,8 +97,7 @@ class Fleet:
         return group.fault_share >= self.rules[FAULT_RULE].value("share_min")
 
     def unfit(self, group: Group, *, slices: bool = False) -> CodedText | None:
-        """Why no rule can judge how a group uses whole GPUs (or with `slices` MIG instances), as a clause; None: rules
-        can."""
+        """Why no rule can judge how a group uses whole GPUs (or with `slices` MIG instances); None: rules can."""
         if not group.nodes:
             return NODES_UNKNOWN
         if self.faulty(group):
@@ -114,36 +111,31 @@ class Fleet:
 
     def cost(self, gpu_hours: float, nodes: Sequence[NodeFacts]) -> float | None:
         """GPU-hours at the mean price of these nodes; None where one of them has no price."""
-        rates = [self.book.per_gpu_hour(n) for n in nodes]
-        known = [r for r in rates if r is not None]
-        return gpu_hours * sum(known) / len(known) if known and len(known) == len(rates) else None
-
-    def sku_of(self, node: NodeFacts) -> NodeSku | None:
-        return self.book.sku_of(node)
+        known = [rate for n in nodes if (rate := self.book.per_gpu_hour(n)) is not None]
+        return gpu_hours * sum(known) / len(known) if known and len(known) == len(nodes) else None
 
     def gpu_of(self, group: Group) -> GpuSku | None:
         return self.catalog.gpu(group.lead.gpu_sku) if group.lead.gpu_sku else None
 
     def without_rdma(self, node: NodeFacts) -> bool:
         """Whether a node is known to have no RDMA fabric: by the catalog, else by its ports."""
-        sku = self.sku_of(node)
+        sku = self.book.sku_of(node)
         if sku is not None and sku.fabric.rdma is not None:
             return not sku.fabric.rdma
         return node.fabric is not None and node.fabric.link_layer == "Ethernet"
 
     def nvlink(self, node: NodeFacts) -> bool | None:
         """Whether a node joins its GPUs by NVLink (True) or by PCIe alone (False), by the catalog; None: not known."""
-        sku = self.sku_of(node)
+        sku, gpu = self.book.sku_of(node), self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
         if sku is not None:
-            joined = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS
-            return True if joined else False if sku.intra_node_link == "pcie" else None
-        # Where nobody told which node it is: a GPU that is made without NVLink has none in any, modules of several on a
-        # board are always joined, and cards may have a bridge or none.
-        gpu = self.catalog.gpu(node.gpu_sku) if node.gpu_sku else None
-        if gpu is None or gpu.link_bytes_per_second is None:
-            return None if gpu is None else False
-        joined = gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name and node.gpu_count > 1
-        return True if joined else None
+            joined, apart = sku.gpu_count > 1 and sku.intra_node_link in NVLINK_PRIORS, sku.intra_node_link == "pcie"
+        else:
+            # Of an unknown node: a GPU made without NVLink has none, modules on a board are joined, cards may be
+            # bridged.
+            apart = gpu is not None and gpu.link_bytes_per_second is None
+            modules = gpu is not None and gpu.nvlink_bytes_per_second is not None and "SXM" in gpu.name
+            joined = modules and node.gpu_count > 1 and not apart
+        return True if joined else False if apart else None
 
     @cached_property
     def free(self) -> Mapping[str, list[BareGpu]]:
@@ -174,29 +166,26 @@ class Fleet:
     @cached_property
     def series(self) -> tuple[Series, ...]:
         """The series that may be moved: in use, of known kind and sound signals, with no release of them found."""
-        by_group: dict[str, dict[str, Found]] = {}
+        by_group: dict[str, dict[str, Found]] = defaultdict(dict)
         for one in self.found:
             if one.group is not None:
-                by_group.setdefault(one.group.series_id, {})[one.finding.rule] = one
+                by_group[one.group.series_id][one.finding.rule] = one
         faulty = frozenset[str]().union(*(one.faulty for one in self.found))
-        movable = []
-        for group in self.groups:
-            own = by_group.get(group.series_id, {})
-            released = any("release" in one.answered_by for one in own.values())
-            sound = group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
-            if group.recurs and sound and not released:
-                movable.append(Series(self, baseline_for(self, group), own))
-        return tuple(movable)
+        faulty |= {s for s, own in by_group.items() if any("release" in one.answered_by for one in own.values())}
+        return tuple(
+            Series(self, baseline_for(self, group), by_group[group.series_id])
+            for group in self.groups
+            if group.recurs and group.series_id not in faulty and group.nodes and group.kind not in ("idle", "unknown")
+        )
 
 
 @dataclass(frozen=True)
 class Baseline:
     """A group as it stands, and the same SKU at its right-sized count, against which every move is credited.
 
-    `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_gpus`, `right_nodes`: what the
-    demand needs; the draws go with `demand_draws`. `whole`: no other current workload is on its nodes, so that nodes
-    can fall free. `demand`: 95th percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds.
-    `unit`: GPUs that come and go together.
+    `headroom`: the load that fewer GPUs may reach. `gpus`, `nodes`: held now. `right_...`: what the demand needs; the
+    draws go with `demand_draws`. `whole`: nobody else is on its nodes, so that nodes can fall free. `demand`: 95th
+    percentile of the load on today's GPUs. `mixed`: its nodes are of several kinds. `unit`: GPUs that go together.
     """
 
     group: Group
@@ -231,20 +220,13 @@ class Baseline:
         return self.sku is not None and self.sku.fabric.rdma is True
 
     @property
-    def has_nvlink(self) -> bool:
-        """Whether the SKU of its nodes joins their GPUs by NVLink, or is not known."""
-        return self.sku is None or self.sku.intra_node_link in NVLINK
-
-    @property
     def configuration(self) -> Configuration:
         return Configuration(self.group.lead.gpu_sku, self.group.lead.node_sku, self.gpus)
 
     def claim(self, *, whole: bool, fabric: bool = False, measures: frozenset[str] = WORK) -> EvidenceClaim:
         """What a change of it rests on: its GPUs, or where whole nodes fall free or change hands all of its nodes."""
         names = tuple(n.node for n in self.group.nodes)
-        return EvidenceClaim(
-            names, measures, frozenset(self.group.gpus), whole, frozenset(names) if fabric else frozenset()
-        )
+        return EvidenceClaim(names, measures, frozenset(self.group.gpus), whole, frozenset(names if fabric else ()))
 
     def month_usd(self, nodes: int, hours: float = HOURS_PER_MONTH) -> float | None:
         """What so many of its nodes cost for `hours` of a month; None: no price is known."""
@@ -263,7 +245,7 @@ def baseline_for(fleet: Fleet, group: Group) -> Baseline:
     base = Baseline(
         group=group,
         headroom=fleet.headroom(group),
-        sku=fleet.sku_of(first),
+        sku=fleet.book.sku_of(first),
         price=fleet.book.saving_price(first),
         gpus_per_node=per_node,
         gpus=gpus,
@@ -313,11 +295,3 @@ class Series:
         """The findings that such a recommendation answers, the first reason first."""
         asked = [found for found in self.findings.values() if action in found.answered_by]
         return sorted(asked, key=lambda found: found.answered_by[action])
-
-    def reasons(self, action: Action) -> tuple[str, ...]:
-        """Their ids."""
-        return tuple(found.finding.id for found in self.asking(action))
-
-    def has_reason(self, action: Action) -> bool:
-        """Whether one of them is reason enough to tell even that nothing can be done."""
-        return any(found.answered_by[action] < WEAK for found in self.asking(action))

@@ -1,11 +1,10 @@
-"""The things that recur: workloads of one series taken together, with the GPUs they hold now and how they use them.
-
-Advice is about next month, so it is about the series (a service with its replicas, a nightly job), not about one run.
-"""
+"""The things that recur: workloads of one series (a service with its replicas, a nightly job) taken together, with the
+GPUs they hold now and how they use them. Advice is about next month, so it is about them and not about one run."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,12 +19,7 @@ from .prediction import EXPOSED, USE_NAMES, Array, Phase, Use, demand
 
 CURRENT_SECONDS = 86400.0  # seen active in the last day of the window: it is still there
 LINK_SILENT = 0.01  # 99.5th percentile of its seconds up to which a link is silent (as in rules/waste/idle-nvlink.yaml)
-# Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s: below a
-# hundredth of NVLink, and no silence. Mean use from which the GPUs of a replica exchange something, the lowest edge of
-# the bins that silence is counted in.
-EXCHANGE_MIN = 0.0005
-# Correlation of NVLink with tensor activity within seconds from which one waits on the other (either sign), and of
-# NVLink with the work of an hour from which it is the work's traffic; so many rows make one.
+# Correlation of NVLink with tensor activity within seconds (either sign), and with the work of so many hours.
 EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 
 
@@ -33,14 +27,11 @@ EXCHANGE_IN_SECONDS, EXCHANGE_BY_ROWS, EXCHANGE_ROWS_MIN = 0.1, 0.5, 12
 class Group:
     """One series on one kind of node (`series_id` tells them apart where it ran on several).
 
-    `lead` is its newest workload, `now` those that hold GPUs at the window's end (or last did). `gpus` and `nodes` are
-    what `now` holds; `alone` are the nodes that no other workload is on now (of a job: that none was on in the window).
-    `current`: seen in the last day of the window. `recurs`: current, or run more than once in the window and not
-    `moved` to other hardware since.
-    `use` is all rows of use, `load` the same per interval: share of what the GPUs sustain, mean over the GPUs held.
-    `shared`: others hold the same GPUs, or other parts of them; `sliced`: it holds MIG instances, each by itself.
-    `excused`: rule id -> the exception by which that rule says nothing of it (rules/exceptions.yaml); `kept`: what the
-    findings would have been of the money (`Waste`) -> such an exception.
+    `lead`: its newest workload; `now`: those that hold GPUs at the window's end (or last did), with `gpus` and `nodes`;
+    `alone`: nodes that no other workload is on (of a job: was on). `current`: seen in the last day; `recurs`: current,
+    or run more than once and not `moved` to other hardware since. `use`: all rows of use; `load`: the same by moment.
+    `shared`: others hold the same GPUs or other parts of them; `sliced`: it holds MIG instances by itself. `excused`:
+    rule id -> the exception from it; `kept`: what its findings would have been of the money -> such an exception.
     """
 
     series_id: str
@@ -65,16 +56,9 @@ class Group:
 
     @property
     def identity(self) -> str:
-        """What ids of its recommendations rest on, beside the node they lead from: the series, wherever else it ran.
-
-        So an id holds while the series moves, and a move that is undone is the one that was proposed.
-        """
+        """What ids of its recommendations rest on, beside the node they lead from: the series, wherever else it ran, so
+        that a move that is undone is the one that was proposed."""
         return self.lead.series_id if self.lead.node_sku and self.lead.gpu_sku else self.series_id
-
-    @property
-    def stands_by(self) -> bool:
-        """Whether its GPUs are kept free on purpose, so that their rest is no waste (an exception says so)."""
-        return "unused" in self.kept
 
     @property
     def kind(self) -> str:
@@ -109,7 +93,9 @@ class Group:
         if self.gpus_per_replica < 2 or not known.any() or not self.use.u_n[known].any():
             return False
         carried = self.use.u_n[known]
-        if float(np.average(carried, weights=self.use.seconds[known])) > EXCHANGE_MIN:
+        # Tokens that experts exchange, or tensor parallelism at a few dozen tokens a second, are some hundred MB/s:
+        # below a hundredth of NVLink, and no silence. The lowest edge of the bins that silence is counted in.
+        if float(np.average(carried, weights=self.use.seconds[known])) > 0.0005:
             return True
         fine = [w.features.get("tensor_nvlink_correlation", 0.0) for w in self.now]
         if max(map(abs, fine), default=0.0) >= EXCHANGE_IN_SECONDS:
@@ -122,8 +108,7 @@ class Group:
     @cached_property
     def uses_nvlink(self) -> bool:
         """Whether its GPUs talk over NVLink: by the hours' means, or by the seconds that a quiet hour's mean hides."""
-        seconds = self.feature("nvlink_utilization_p995")
-        return self.use.matters("n") or (seconds is not None and seconds > LINK_SILENT) or self.exchanges
+        return self.use.matters("n") or (self.feature("nvlink_utilization_p995") or 0.0) > LINK_SILENT or self.exchanges
 
     @cached_property
     def may_use_nvlink(self) -> bool:
@@ -144,14 +129,10 @@ class Group:
 
     @property
     def mem_needed_max(self) -> float | None:
-        """An upper bound of the share of a GPU's memory that it needs: the most it ever took; None: not known.
-
-        An engine that fills what it finds says nothing of its need.
-        """
+        """An upper bound of the share of a GPU's memory that it needs: the most it ever took; None: not known."""
         if self.preallocates or self.mem_used_max is None:
             return None
-        most = self.feature("mem_max")
-        return self.mem_used_max if most is None else max(self.mem_used_max, most)
+        return max(self.mem_used_max, self.feature("mem_max") or 0.0)
 
     @property
     def observed_hours(self) -> float:
@@ -178,7 +159,7 @@ class Group:
         measured = values[np.isfinite(values)]
         return float(np.percentile(measured, percent)) if measured.size else None
 
-    @cached_property
+    @property
     def compute_p95(self) -> float | None:
         """95th percentile of its use of compute, of what the SKU sustains; None: not measured. By the merged bins where
         they are known: they see the seconds that an hour's mean hides."""
@@ -186,8 +167,8 @@ class Group:
 
     @cached_property
     def demand_p95(self) -> float | None:
-        """95th percentile over the window of the load on the GPUs held now; None: compute or memory was not measured
-        in a part of its time."""
+        """95th percentile of the load on the GPUs held now; None: compute or memory was not measured in a part of its
+        time."""
         return float(np.percentile(self.load, 95)) if len(self.load) and not self.lacking else None
 
     @cached_property
@@ -210,21 +191,21 @@ class Group:
 def groups_of(verdicts: Verdicts) -> tuple[Group, ...]:
     """Every series of the window, parted by hardware where it ran on several kinds, the largest first."""
     end = verdicts.window.end
-    kinds: dict[str, set[tuple[str | None, str | None]]] = {}
+    kinds: dict[str, set[tuple[str | None, str | None]]] = defaultdict(set)
     for w in verdicts.workloads:
-        kinds.setdefault(w.series_id, set()).add((w.gpu_sku, w.node_sku))
-    current_on: dict[str, set[str]] = {}
-    ever_on: dict[str, set[str]] = {}
-    series: dict[str, list[WorkloadVerdict]] = {}
-    began: dict[str, list[tuple[str, float]]] = {}
+        kinds[w.series_id].add((w.gpu_sku, w.node_sku))
+    current_on: dict[str, set[str]] = defaultdict(set)
+    ever_on: dict[str, set[str]] = defaultdict(set)
+    series: dict[str, list[WorkloadVerdict]] = defaultdict(list)
+    began: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for w in verdicts.workloads:
         key = w.series_id if len(kinds[w.series_id]) == 1 else f"{w.series_id}/{w.gpu_sku}/{w.node_sku}"
-        series.setdefault(key, []).append(w)
-        began.setdefault(w.series_id, []).append((key, w.start))
+        series[key].append(w)
+        began[w.series_id].append((key, w.start))
         for node in w.nodes:
-            ever_on.setdefault(node, set()).add(key)
+            ever_on[node].add(key)
             if w.end >= end - CURRENT_SECONDS:
-                current_on.setdefault(node, set()).add(key)
+                current_on[node].add(key)
     found = []
     for key, members in series.items():
         # A service holds its nodes; jobs come and go, so whoever ran there in the window is likely to come back.
@@ -240,8 +221,7 @@ def _group(
     verdicts: Verdicts, key: str, members: list[WorkloadVerdict], others_on: dict[str, set[str]], *, moved: bool
 ) -> Group:
     members = sorted(members, key=lambda w: (w.end, w.start, w.id))
-    lead = members[-1]
-    end = verdicts.window.end
+    lead, end = members[-1], verdicts.window.end
     now = holding_now(members, end)
     live = now[-1].end >= end - CURRENT_SECONDS
     names = sorted({n for w in now for n in w.nodes})
@@ -261,8 +241,7 @@ def _group(
 
     use = Use(
         **{name: column(name) for name in (*USE_NAMES, "g", "seconds")},
-        # NaN compares as false: without a correlation the link's time is folded into the rest, which is what links that
-        # hide behind compute do. What a slower link would cost is refused where its traffic was not measured.
+        # NaN compares as false: without a correlation the link's time is folded into the rest, as of links that hide.
         exposed_nvlink=column("tensor_nvlink_correlation") < EXPOSED,
         exposed_network=column("tensor_fabric_correlation") < EXPOSED,
         apart=frozenset(apart),
@@ -273,10 +252,10 @@ def _group(
     load_ts, moment = np.unique(seen.floats("ts")[told], return_inverse=True)
     weights = use.seconds[told]
     load = np.bincount(moment, asked[told] * weights, len(load_ts)) / np.bincount(moment, weights, len(load_ts))
-    shares: dict[str, float] = {}
+    shares: dict[str, float] = defaultdict(float)
     for w in now:
         for label, share in w.bottleneck.time_shares.items():
-            shares[label] = shares.get(label, 0.0) + share * w.gpu_hours
+            shares[label] += share * w.gpu_hours
     held = sum(w.gpu_hours for w in now)
     memory = np.fmax.reduce(rows.floats("mem_used_ratio"), initial=math.nan)
     return Group(
@@ -302,10 +281,7 @@ def _group(
 
 
 def holding_now(members: Sequence[WorkloadVerdict], end: float) -> tuple[WorkloadVerdict, ...]:
-    """Of runs in order of their ends, those that hold GPUs at `end`, else the last.
-
-    Of the runs seen in the last day, those that ran at the same time as the newest: a restart replaces the old.
-    """
-    live = tuple(w for w in members if w.end >= end - CURRENT_SECONDS)
-    newest = members[-1]
-    return tuple(w for w in live if w.end > newest.start or w is newest) or (newest,)
+    """Of runs in order of their ends, those that hold GPUs at `end`, else the last: of the runs seen in the last day,
+    those that ran at the same time as the newest, for a restart replaces the old."""
+    newest, since = members[-1], end - CURRENT_SECONDS
+    return tuple(w for w in members if w.end >= since and (w.end > newest.start or w is newest)) or (newest,)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,15 +17,14 @@ from ..core.coded_text import CodedText
 from ..core.formatting import dated, spread, usd
 from ..core.ids import stable_id
 from ..core.worth import HOURS_PER_MONTH
-from .evidence import EvidenceGate
 from .fleet import DRAWS, Fleet, Series
-from .prediction import SAME_GPU, SIGMA_SAME_GPU, Array, Prediction, percentiles
-from .pricing import Cash, cash_of
+from .prediction import SAME_GPU, SIGMA_SAME, Array, Prediction, percentiles
+from .pricing import cash_of
 from .progress import MoveCost, MoveState, Observation, PredictionSnapshot, by_freed_nodes, by_nodes, cost_after
 
-SAME_SPEED = Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
-# Hours at the target after which a move is done, and at the source after which it is undone: a whole day, since load
-# and count follow the day.
+Fields = Mapping[str, Any]
+SAME_SPEED = Prediction(1.0, SIGMA_SAME, SAME_GPU)
+# Hours at the target after which a move is done, and at the source undone: load and count follow the day.
 DONE_HOURS = 24.0
 # Counts come and go by themselves: what nobody asked for must have lasted a week, a week-end with it.
 WEEK_HOURS = 7 * 24.0
@@ -33,11 +33,10 @@ WEEK_HOURS = 7 * 24.0
 class Move(ABC):
     """One kind of recommendation, for one or more labels of `advice_types.Action`.
 
-    `subject`: it as the subject of "... is not recommended"; `brief`: it in a few words. It is done after `done_hours`
-    at its target; where nobody asked for it after `unasked_hours` (None: never). `by_absence`: it is seen by what is
-    not there any more, so the whole fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its
-    measured time says how the model fares on other GPUs here. `of_another`: its predicted time is another series', so
-    it is not held against its own.
+    `subject`: of "... is not recommended"; `brief`: in a few words. Done after `done_hours` at its target, where nobody
+    asked for it after `unasked_hours` (None: never). `by_absence`: seen by what is not there any more, so the whole
+    fleet must be in sight. `frees`: its series holds less after it. `calibrates`: its measured time tells of the model
+    here. `of_another`: its predicted time is another series'.
     """
 
     actions: ClassVar[tuple[Action, ...]]
@@ -52,39 +51,34 @@ class Move(ABC):
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
         """All of them in a fleet: of each of its series, where a kind rests on no other findings."""
-        for series in fleet.series:
-            yield from self.of(series)
+        return chain.from_iterable(map(self.of, fleet.series))
 
     def of(self, series: Series) -> Iterator[Recommendation]:  # noqa: ARG002
         """Those of one series, with a finding or without."""
         return iter(())
 
     @abstractmethod
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        """One as an action with its object. `of`: the workload, else the nodes; `at`: `` on gpu-009``, or empty."""
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        """One as an action with its object. `of`: workload or nodes; `at`: `` on gpu-009``, or empty; `told`: its
+        changes."""
 
     def words(self, r: Recommendation) -> str:  # noqa: ARG002
         """One in a few words, for a narrow column."""
         return self.brief
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:  # noqa: ARG002
-        """Where it stands by what was seen, a series by the kind of its nodes; None: that does not tell. `proposed`: it
-        is recommended there again."""
+        """Where it stands by what was seen; None: that does not tell. `proposed`: it is recommended there again."""
         return by_freed_nodes(snapshot, seen) if snapshot.series_id is None else by_nodes(snapshot, seen)
 
     def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
         """What its nodes cost since."""
         return cost_after(snapshot, state, seen)
 
-    def missing_evidence(self, gate: EvidenceGate, r: Recommendation) -> tuple[CodedText, ...]:
-        """Every reason why the evidence does not bear what it claims, as clauses; empty: it does."""
-        return gate.missing(r.needs) if r.needs is not None else ()
-
 
 @dataclass(frozen=True)
 class Saving:
-    """What a move saves a month: joint draws in US dollars, the prices they rest on, and what a month costs that they
-    are taken off (`paid_usd`)."""
+    """What a move saves a month: joint draws in US dollars, their prices, and what a month costs that they are taken
+    off."""
 
     draws: Array
     prices: tuple[Price | None, ...]
@@ -93,19 +87,14 @@ class Saving:
     date: str | None = None
 
     @classmethod
-    def in_cash(cls, cash: Cash, draws: Array, paid_usd: float | None, *others: Price | None) -> Saving:
-        """A saving on nodes that fall free. `others`: prices that it rests on beside theirs."""
-        return cls(draws, (cash.price, *others), paid_usd, cash.realisation, cash.date)
-
-    @classmethod
     def of_nodes(cls, price: Price | None, freed: int, at: float, draws: Array | float, paid: int) -> Saving | None:
-        """What nodes bring that fall free, `draws` of their number of `paid` ones; None: `freed` of them are no cash.
-        `at`: Unix seconds."""
+        """What nodes bring that fall free, `draws` of `paid` ones; None: `freed` of them are no cash. `at`: Unix
+        seconds."""
         cash = cash_of(price, freed, at)
-        if cash is None:
+        if cash is None or price is None:
             return None
-        month = cash.price.usd_per_hour * HOURS_PER_MONTH
-        return cls.in_cash(cash, np.full(DRAWS, draws, dtype=float) * month, paid * month)
+        month = price.usd_per_hour * HOURS_PER_MONTH
+        return cls(np.full(DRAWS, draws, dtype=float) * month, (price,), paid * month, *cash)
 
     @cached_property
     def interval(self) -> Interval:
@@ -125,10 +114,8 @@ class Saving:
 def at_power_price(price: PowerPrice | None, saved_kwh: Array, drawn_kwh: float) -> tuple[Saving | None, str]:
     """What energy saved a month is worth to a team, and that as a sentence. `drawn_kwh`: what it is taken off."""
     if price is None:
-        return (
-            None,
-            "No dollar value: rented nodes include power, and no price file sets a power price for other nodes.",
-        )
+        told = "No dollar value: rented nodes include power, and no price file sets a power price for other nodes."
+        return None, told
     saving = Saving(saved_kwh * price.usd_per_kwh, (), drawn_kwh * price.usd_per_kwh, "energy")
     worth = f"{usd(saving.interval.p50)}/month{spread(saving.interval)}"
     return saving, f"Saves {worth} at the configured power price ({price.source}, {price.as_of})."
@@ -145,9 +132,9 @@ def recommend(
     yardstick: SavingsBaseline | None = None,
     **parts: Any,  # noqa: ANN401
 ) -> Recommendation:
-    """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, then where it
-    leads from and to. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`:
-    further fields; without a word they are empty, and nothing is freed."""
+    """A recommendation with its draws. `identity`: what its id rests on beside the action: whose it is, from and to
+    where. `saving`: None where it claims no dollars, and then `realisation` says what it brings. `parts`: else
+    empty."""
     measured = yardstick or SavingsBaseline()
     fields = {"findings": (), "workload": None, "time_ratio": None, "rejected": (), "freed_gpu_hours_per_month": 0.0}
     return Recommendation(
@@ -176,7 +163,7 @@ def recommend_for(
     """A recommendation about a series (as `recommend`). `place`: what of it the recommendation claims."""
     group, here = series.group, series.base.configuration
     known = {
-        "findings": series.reasons(action), "source": here, "target": here,
+        "findings": tuple(found.finding.id for found in series.asking(action)), "source": here, "target": here,
         "observed_hours": series.fleet.hours_of(group), "workload": group.lead.id,
         "claims": (f"{place}:{group.series_id}",),
     }  # fmt: skip

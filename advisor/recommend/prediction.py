@@ -2,8 +2,7 @@
 
 Per row of use on the source: S = (sum_k u_k^3)^(1/3) over compute, memory, NVLink, PCIe and network; the rest of the
 engine's time is latency (scales with the clock), the rest of the wall is host or absence of demand. On the target every
-u_k is multiplied by rho_k, the ratio of the sustained rates. Communication that shows as exposed is added, not folded.
-The sources of the constants are published measurements (docs/method.md); tests hold the model to published medians.
+u_k is multiplied by the ratio of the sustained rates (docs/method.md). Communication that is exposed is added.
 """
 
 from __future__ import annotations
@@ -34,12 +33,10 @@ LINK_IN_USE = 0.05  # 95th percentile of a link's use from which the work is tak
 EXPOSED = -0.3  # tensor activity falls when the link is busy: communication nothing hides
 EXPOSED_MAX = 0.20  # share of time on the target from which such communication is not worth predicting (assumed)
 
-# Standard deviations of the log of the time ratio where no published pair tells (docs/method.md); the others are in
-# rules/move_model.yaml.
-SIGMA_SAME_GPU = 0.01
+# Of the log of the time ratio where no published pair tells (docs/method.md; others: rules/move_model.yaml).
+SIGMA_SAME = 0.01
 SAME_GPU = "same GPU"  # what a prediction rests on that predicts no change
-SIGMA_ACHIEVED_KNOWN = 0.16
-SIGMA_CHANGED_PARALLELISM = 0.40
+SIGMA_KNOWN = 0.16
 _MODERN = frozenset(("hopper", "blackwell"))
 # A use counts as measured where it is known in this share of the observed time.
 KNOWN_MIN = 0.99
@@ -55,12 +52,9 @@ USE_NAMES: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Use:
-    """Rows of use of one workload on its source, equal lengths: relative to what the SKU sustains, NaN: not measured.
-
-    `g` is the share of time the engine was active, `seconds` each row's weight, `exposed_nvlink` and `exposed_network`
-    say in which rows the link's traffic stood in the way of compute. `apart`: links (of `USE_NAMES`) that the work
-    cannot use where it runs: a GPU without peers, a node without a fabric. Unmeasured, they carry nothing.
-    """
+    """Rows of use of one workload on its source, relative to what the SKU sustains; NaN: not measured. `g`: share of
+    time the engine was active; `seconds`: each row's weight; `exposed_...`: in which rows the link's traffic stood in
+    the way of compute. `apart`: links (of `USE_NAMES`) that the work cannot use where it runs."""
 
     u_c: Array
     u_m: Array
@@ -102,13 +96,6 @@ class Use:
         return not self.link_p95[link] < LINK_IN_USE
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Bandwidth per GPU to the other nodes, bytes per second one way; None: unknown or none."""
-
-    bytes_per_second: float | None
-
-
 def interval_of(median: float, sigma: float) -> Interval:
     """The 80 % interval of a log-normal ratio; `sigma`: standard deviation of its log."""
     spread = math.exp(Z90 * sigma)
@@ -144,13 +131,6 @@ def risk_of(chance: float) -> Risk:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """No prediction, and why."""
-
-    reason: CodedText
-
-
-@dataclass(frozen=True, slots=True)
 class Factors:
     """By how much longer each resource takes there for the same work; below 1 is faster. `latency` scales the rest of
     the engine's time. None: no such link there (callers refuse where it is used)."""
@@ -170,45 +150,40 @@ def predict(
     phase: Phase,
     model: MoveModel,
     *,
-    network: tuple[Link, Link] = (Link(None), Link(None)),
-) -> Prediction | Refusal:
-    """Target time over source time for the work that `use` describes; a refusal where a needed figure is missing.
-
-    `model`: the calibration whose measured errors give the spread.
-    """
+    network: tuple[float | None, float | None] = (None, None),
+) -> Prediction | CodedText:
+    """Target time over source time for the work that `use` describes, or why that cannot be told. `network`: bytes per
+    second one way of each GPU, here and there; None: unknown."""
     same_network = network[0] == network[1]
     if source.name == target.name and (same_network or not use.may_matter("i")):
-        return Prediction(1.0, SIGMA_SAME_GPU, SAME_GPU)
-    rho = _factors_between(source, target, network)
-    if isinstance(rho, Refusal):
+        return Prediction(1.0, SIGMA_SAME, SAME_GPU)
+    if isinstance(rho := _factors_between(source, target, network), CodedText):
         return rho
     # A link that is as fast there, or faster, takes no more time there, whatever it carried.
     slower = {"u_n": rho.n, "u_i": 1.0 if same_network else rho.i, "u_p": rho.p}
     links = [name for name, rate in slower.items() if rate is None or rate > 1.0]
-    refused = not_measured(use, "u_c", "u_m", *links)
-    if refused is not None:
+    if refused := not_measured(use, "u_c", "u_m", *links):
         return refused
     if use.matters("n") and rho.n is None:
-        return Refusal(coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name))
+        return coded("target-without-nvlink", "the work uses NVLink, and {sku} has none", sku=target.name)
     if use.matters("i") and rho.i is None and not same_network:
-        told = "the work uses the network between nodes, and that of the target is unknown"
-        return Refusal(coded("network-unknown", told))
+        return coded("network-unknown", "the work uses the network between nodes, and that of the target is unknown")
 
     def exposed_share(factors: Factors) -> float:
         """Share of the engine's time there that is communication which nothing hides."""
-        rows, _, engine, exposed = _times(use, factors)
-        total = float(np.sum(engine * rows.seconds))
+        rows, _, busy, exposed = times(use, factors)
+        total = float(np.sum(busy * rows.seconds))
         return float(np.sum(exposed * rows.seconds)) / total if total > 0 else 0.0
 
     here, there = exposed_share(Factors()), exposed_share(rho)
     if there > EXPOSED_MAX and there > here:
         told = "exposed communication would take {there:.0%} of the time (now {here:.0%})"
-        return Refusal(coded("communication-exposed", told, there=there, here=here))
+        return coded("communication-exposed", told, there=there, here=here)
     families = {family(source), family(target)}
     floor = SERVING_FLOOR if phase == "serving" and families <= _MODERN else 0.0
     ratio = max(time_ratio(use, phase, rho, floor), 1e-6)
     if source.name == target.name:
-        return Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "same GPU, different network")
+        return Prediction(ratio, SIGMA_KNOWN, "same GPU, different network")
     # Counters do not show experts: serving is taken to be as hard to predict as theirs.
     work = TRAINING if phase == "training" else EXPERTS
     known = model.classes[work]
@@ -217,52 +192,42 @@ def predict(
     return Prediction(ratio, known.sigma * model.unseen, f"{work}; outside what was measured")
 
 
-def not_measured(use: Use, *names: str) -> Refusal | None:
-    """The refusal that names what a prediction needs and nobody measured; None: all of it was measured."""
-    lacking = use.lacking(*names)
-    if not lacking:
+def not_measured(use: Use, *names: str) -> CodedText | None:
+    """What a prediction needs and nobody measured, as a reason; None: all of it was measured."""
+    if not (lacking := use.lacking(*names)):
         return None
     told, were = " and ".join(USE_NAMES[name] for name in lacking), "was" if len(lacking) == 1 else "were"
-    return Refusal(CodedText("use-not-measured", f"{told} {were} not measured on the current GPUs", {"lacking": told}))
+    return CodedText("use-not-measured", f"{told} {were} not measured on the current GPUs", {"lacking": told})
 
 
 def demand(use: Use) -> Array:
-    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1).
-
-    NaN where compute or memory was not measured. A link that was not measured is taken to be as busy as the engine:
-    nothing runs over it for longer than that.
-    """
-    links = [np.where(np.isnan(u), _engine(use), u) for u in (use.of("u_n"), use.of("u_i"), use.of("u_p"))]
+    """Per row: share of what the present GPUs sustain that the work asked for (the soft maximum of all u_k, 0..1); NaN
+    where compute or memory was not measured. A link that was not measured is taken to be as busy as the engine."""
+    links = [np.where(np.isnan(u), engine(use), u) for u in (use.of("u_n"), use.of("u_i"), use.of("u_p"))]
     parts = np.maximum(np.stack([use.of("u_c"), use.of("u_m"), *links]), 0.0)
     return np.minimum(np.cbrt((parts * parts * parts).sum(axis=0)), 1.0)
 
 
-def _engine(use: Use) -> Array:
+def engine(use: Use) -> Array:
     """Share of time in which the engine was active; all of it where that was not measured."""
     return np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
 
 
 def time_ratio(use: Use, phase: Phase, factors: Factors, floor: float = 0.0) -> float:
     """Time there over time here, weighted by time (of services by busy time). `floor`: least share that is latency."""
-    use, engine, there, _ = _times(use, factors, floor)
+    use, busy, there, _ = times(use, factors, floor)
     # Absence of demand does not shrink on a faster GPU, and is no part of a service's speed.
-    rest = np.zeros_like(engine) if phase == "serving" else 1.0 - engine
-    here = engine + rest
+    rest = np.zeros_like(busy) if phase == "serving" else 1.0 - busy
+    here = busy + rest
     used = (here > 0.01) & (use.seconds > 0)
     # Services: weight by busy time, so that quiet hours do not dilute the hours that matter.
-    weight = use.seconds[used] * (engine[used] if phase == "serving" else 1.0)
+    weight = use.seconds[used] * (busy[used] if phase == "serving" else 1.0)
     return float(np.average((there + rest)[used] / here[used], weights=weight)) if weight.sum() > 0 else 1.0
 
 
-def busy_there(use: Use, factors: Factors) -> Array:
-    """Per row: share of time in which the engine would be busy there with today's work; above 1 it falls behind. Rows
-    in which a use that matters there was not measured are left out."""
-    return _times(use, factors)[2]
-
-
-def _times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, Array, Array]:
+def times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, Array, Array]:
     """The rows in which all that changes was measured; by row the engine's time here (share of the wall), the time that
-    the same work takes there, and how long communication there takes that nothing hides.
+    the same work takes there (above 1 it falls behind), and how long communication there takes that nothing hides.
 
     A link that is not there stays at today's rate (callers refuse where it matters), and so does one that was not
     measured and is faster there: no gain is claimed of it. Not measured, it is a part of the engine's remaining time.
@@ -289,26 +254,29 @@ def _times(use: Use, factors: Factors, floor: float = 0.0) -> tuple[Use, Array, 
         cubes_there += there * there * there
         exposed_here += u - hidden
         exposed_there += (u - hidden) * rate
-    engine, own = _engine(use), np.cbrt(cubes_here) + exposed_here
+    busy, own = engine(use), np.cbrt(cubes_here) + exposed_here
     # What the counters say cannot exceed the time the engine ran: clip, and scale the target's part alike.
-    clipped = np.minimum(own, engine * (1.0 - floor))
+    clipped = np.minimum(own, busy * (1.0 - floor))
     scale = np.divide(clipped, own, out=np.ones_like(own), where=own > 0)
-    latency = (engine - clipped) * factors.latency
-    return use, engine, (np.cbrt(cubes_there) + exposed_there) * scale + latency, exposed_there
+    latency = (busy - clipped) * factors.latency
+    return use, busy, (np.cbrt(cubes_there) + exposed_there) * scale + latency, exposed_there
 
 
-def _factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link]) -> Factors | Refusal:
-    """The ratios of what the two SKUs sustain; a refusal where nobody published it."""
+def _factors_between(source: GpuSku, target: GpuSku, network: tuple[float | None, float | None]) -> Factors | CodedText:
+    """The ratios of what the two SKUs sustain, or the reason why nobody can tell."""
     here, there = rates_of(source), rates_of(target)
     for sku, rates in ((source, here), (target, there)):
         if rates is None:
-            return Refusal(coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate of {sku}", sku=sku.name))
+            return coded("rate-not-in-catalog", "the catalog has no 16-bit tensor rate of {sku}", sku=sku.name)
         if rates.assumed:
             told = "no published data on {rates}; nominal peaks are misleading"
-            return Refusal(coded("rates-not-published", told, rates=" or ".join(rates.assumed)))
-    assert here is not None
-    assert there is not None
-    nvlink = _over(source.link_bytes_per_second, target.link_bytes_per_second)
+            return coded("rates-not-published", told, rates=" or ".join(rates.assumed))
+    assert here is not None and there is not None
+
+    def over(own: float | None, other: float | None) -> float | None:
+        return own / other if own and other else None
+
+    nvlink = over(source.link_bytes_per_second, target.link_bytes_per_second)
     # Two measured efficiencies, or none: a measured one against a prior would compare methods, not links.
     if nvlink is not None and source.achieved.link_allreduce and target.achieved.link_allreduce:
         nvlink *= source.achieved.link_allreduce / target.achieved.link_allreduce
@@ -317,16 +285,11 @@ def _factors_between(source: GpuSku, target: GpuSku, network: tuple[Link, Link])
         m=here.memory / there.memory,
         p=here.pcie / there.pcie,
         n=nvlink,
-        i=_over(network[0].bytes_per_second, network[1].bytes_per_second),
+        i=over(*network),
         latency=clock_ratio(here.clock_hertz, there.clock_hertz),
     )
 
 
-def _over(here: float | None, there: float | None) -> float | None:
-    return here / there if here and there else None
-
-
 def percentiles(draws: Array) -> Interval:
     """10th, 50th and 90th percentile of joint draws."""
-    p10, p50, p90 = (float(x) for x in np.percentile(draws, (10, 50, 90)))
-    return Interval(p10, p50, p90)
+    return Interval(*(float(x) for x in np.percentile(draws, (10, 50, 90))))

@@ -1,8 +1,5 @@
-"""What became of a recommendation by later telemetry: where it stands, and what its nodes cost since (docs/plan.md).
-
-What kinds of recommendations share; each kind tells its own state from these. Costs are of whole nodes, in the prices
-of the prediction.
-"""
+"""What became of a recommendation by later telemetry, as kinds of recommendations share it: where it stands, and what
+its nodes cost since (docs/plan.md). Costs are of whole nodes, in the prices of the prediction."""
 
 from __future__ import annotations
 
@@ -21,30 +18,21 @@ from ..core.verdict_types import WorkloadVerdict
 from ..core.worth import HOURS_PER_MONTH
 from .groups import CURRENT_SECONDS, holding_now
 
-# Steps are taken for told where so much of the busy time has a period.
-PERIOD_SHARE_MIN = 0.5
 # A node counts as returned after so long without data: an agent that failed on a Friday is back on Monday.
 GONE_SECONDS = 3 * 86400.0
-# Nodes of one fleet end their records within the hour that is being rolled up.
-SILENT_SECONDS = 2 * 3600.0
 # Figures of a run that began this long before the move are still taken for the move's own.
 SLACK_SECONDS = 3600.0
 # Jobs follow the week: less than one of them is projected to no month.
 JOB_SECONDS = 7 * 86400.0
 
 Place = Literal["source", "target"]
-Fits = Callable[[WorkloadVerdict], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What a series held and did over a span. None: not measured.
-
-    `gpus`: mean number held; `gpu_hours_per_month`: at that rate. `busy`: share of the time in which their engines
-    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work for each token generated;
-    `tokens_per_second`: generated, of the whole series; `watts`: of one GPU; `clock_ratio`: SM clock over the highest;
-    `rest_watts`: of one GPU while it stood idle and held memory.
-    """
+    """What a series held and did over a span. None: not measured. `busy`: share of the time in which their engines
+    worked; `period_seconds`: of its steps; `busy_seconds_per_token`: GPU-seconds at work. Watts are of one GPU,
+    `rest_watts` while it stood idle and held memory; `clock_ratio`: SM clock over the highest."""
 
     gpus: float
     gpu_hours_per_month: float
@@ -59,12 +47,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadAddress:
-    """How a scheduler knows a workload, for whoever changes it there. None: not told, or it has no such thing.
-
-    `scheduler`: slurm, kubernetes, docker or process; `name`: of the controller or the job; `controller_kind`: the kind
-    of the Kubernetes object that made its pods; `container`: the one of its pods that asks for the GPUs; `replicas`:
-    how many pods held GPUs, each on one node.
-    """
+    """How a scheduler knows a workload; None: not told, or it has no such thing. `name`: of the controller or the job;
+    `container`: the one that asks for the GPUs; `replicas`: pods that held GPUs, each on one node."""
 
     scheduler: str
     name: str
@@ -79,13 +63,9 @@ class WorkloadAddress:
 
 @dataclass(frozen=True, slots=True)
 class PredictionSnapshot:
-    """What a prediction rested on, kept so that the move can be recognised in later telemetry and measured.
-
-    `series_id`: None for a move of nodes; `serving`: whether people or requests wait for it. `nodes`: held by it then.
-    `address`: how its scheduler knows it; None: a move of nodes.
-    `usd_per_hour`: node SKU -> the node's price then, so that both sides are reckoned in the same prices; `prices`:
-    these in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed.
-    """
+    """What a prediction rested on, to recognise the move in later telemetry. `series_id`, `address`: None for a move of
+    nodes; `nodes`: held by it then. `usd_per_hour`: node SKU -> the price then, in which both sides are reckoned;
+    `prices`: in words. `seen_until`: end of the telemetry it rests on (Unix seconds); `fleet`: nodes it showed."""
 
     series_id: str | None
     serving: bool
@@ -127,10 +107,7 @@ MIXED = MoveCost(None, "the window still includes days before the change")
 
 @dataclass(frozen=True)
 class Observation:
-    """A window of telemetry and what was advised on it. `start`, `end`: Unix seconds; `source`: where it lay.
-
-    `proposed`: ids of everything that was recommended; `open`: of what nothing blocks.
-    """
+    """A window of telemetry (Unix seconds) and the ids of what was advised on it. `open`: of what nothing blocks."""
 
     start: float
     end: float
@@ -141,23 +118,20 @@ class Observation:
     open: frozenset[str]
 
     @cached_property
-    def _series(self) -> dict[str, list[WorkloadVerdict]]:
-        found: dict[str, list[WorkloadVerdict]] = {}
+    def _by_key(self) -> dict[tuple[str, str], list[WorkloadVerdict]]:
+        found: dict[tuple[str, str], list[WorkloadVerdict]] = {}
         for w in sorted(self.workloads, key=lambda w: (w.end, w.start, w.id)):
-            found.setdefault(w.series_id, []).append(w)
-        return found
-
-    @cached_property
-    def on_node(self) -> dict[str, list[WorkloadVerdict]]:
-        found: dict[str, list[WorkloadVerdict]] = {}
-        for w in self.workloads:
-            for node in w.nodes:
-                found.setdefault(node, []).append(w)
+            for key in (("series", w.series_id), *(("node", node) for node in w.nodes)):
+                found.setdefault(key, []).append(w)
         return found
 
     def series(self, series_id: str | None) -> Sequence[WorkloadVerdict]:
         """Its runs in the window, in the order of their ends."""
-        return self._series.get(series_id or "", ())
+        return self._by_key.get(("series", series_id or ""), ())
+
+    def on_node(self, node: str) -> Sequence[WorkloadVerdict]:
+        """Whoever held GPUs of a node in the window, in the order of their ends."""
+        return self._by_key.get(("node", node), ())
 
     def now(self, series_id: str | None) -> tuple[WorkloadVerdict, ...]:
         """Its runs that hold GPUs at the end of the window; empty: none did in the last day."""
@@ -166,7 +140,7 @@ class Observation:
 
     def holders(self, node: str) -> list[WorkloadVerdict]:
         """Whoever held GPUs of a node in the last day."""
-        return [w for w in self.on_node.get(node, ()) if w.end >= self.end - CURRENT_SECONDS]
+        return [w for w in self.on_node(node) if w.end >= self.end - CURRENT_SECONDS]
 
     def last_seen(self, node: str) -> float:
         """When a node was last seen; one that the window does not show: before it (Unix seconds)."""
@@ -180,21 +154,19 @@ class Observation:
 
     def silent(self, node: str) -> bool:
         """Whether nothing came from a node lately, and not for so long, as far as the window tells, that it is gone."""
-        return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - SILENT_SECONDS)
+        # Nodes of one fleet end their records within the hour that is being rolled up.
+        return not self.gone(node) and (node not in self.nodes or self.last_seen(node) < self.end - 7200.0)
 
     def shows(self, source: str, part: bool) -> bool:
-        """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them: else what is
-        not shown may lie in the rest."""
+        """Whether any `part` of other telemetry's places (`source` in words) was read, or all of them."""
         return (any if part else all)(place in self.source.split(", ") for place in source.split(", "))
 
 
 def observation_of(advice: Advice) -> Observation:
     proposed = frozenset(r.id for r in advice.recommendations)
-    blocked = frozenset(r.id for r in advice.recommendations if r.blocked_by)
+    open_ = frozenset(r.id for r in advice.recommendations if not r.blocked_by)
     nodes = {n.node: n for n in advice.standings}
-    return Observation(
-        advice.start, advice.end, source_words(advice), advice.workloads, nodes, proposed, proposed - blocked
-    )
+    return Observation(advice.start, advice.end, source_words(advice), advice.workloads, nodes, proposed, open_)
 
 
 def source_words(advice: Advice) -> str:
@@ -224,7 +196,8 @@ def measure(runs: Sequence[WorkloadVerdict], start: float, end: float) -> Measur
         weight = sum(h for _, h in told)
         return float(sum(value * h for value, h in told) / weight) if weight > 0 else None
 
-    stepping = [w for w in runs if w.features.get("period_share", 0.0) >= PERIOD_SHARE_MIN]
+    # Steps are taken for told where so much of the busy time has a period.
+    stepping = [w for w in runs if w.features.get("period_share", 0.0) >= 0.5]
     telling = [w for w in runs if w.features.get("generated_tokens", 0.0) > 0 and "engine_active" in w.features]
     tokens = sum(w.features["generated_tokens"] for w in telling)
     busy_seconds = sum(w.features["engine_active"] * w.gpu_hours * 3600 for w in telling)
@@ -247,21 +220,24 @@ def serves(runs: Sequence[WorkloadVerdict]) -> bool:
     return bool(runs) and runs[-1].kind.label in ON_DEMAND_KINDS
 
 
-def stands_on(there: Configuration) -> Fits:
-    """Tells whether a run is on these nodes and GPUs."""
-    return lambda w: w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
+def stands_on(w: WorkloadVerdict, there: Configuration) -> bool:
+    """Whether a run is on these nodes and GPUs."""
+    return w.node_sku == there.node_sku and w.gpu_sku == there.gpu_sku
 
 
-def by_runs(snapshot: PredictionSnapshot, seen: Observation, there: Fits, here: Fits, name: str) -> MoveState | None:
-    """By where the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
+def by_runs(
+    snapshot: PredictionSnapshot, seen: Observation, where: Callable[[WorkloadVerdict], Place | None], name: str
+) -> MoveState | None:
+    """By `where` the runs of its series are; None: on their way. `name`: of what is at the target, in words."""
     now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-    for fits, where in ((there, f"only on {name}"), (here, "on its original nodes")):
-        if now and all(map(fits, now)):
-            own = [w for w in runs if fits(w)]
-            since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if not fits(w))])
-            place: Place = "target" if fits is there else "source"
-            return MoveState(place, since, hours(own, since), f"It has run {where} since {minute(since)}.")
-    return None
+    places: set[Place | None] = {where(w) for w in now}
+    place = next(iter(places)) if len(places) == 1 else None
+    if place is None:
+        return None
+    own = [w for w in runs if where(w) == place]
+    since = max([min(w.start for w in own), seen.start, *(w.end for w in runs if where(w) != place)])
+    told = f"only on {name}" if place == "target" else "on its original nodes"
+    return MoveState(place, since, hours(own, since), f"It has run {told} since {minute(since)}.")
 
 
 def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | None:
@@ -269,7 +245,11 @@ def by_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState | Non
     there, here = snapshot.target, snapshot.source
     if there.node_sku is None or there.node_sku == here.node_sku:
         return None
-    return by_runs(snapshot, seen, stands_on(there), stands_on(here), there.node_sku)
+
+    def where(w: WorkloadVerdict) -> Place | None:
+        return "target" if stands_on(w, there) else "source" if stands_on(w, here) else None
+
+    return by_runs(snapshot, seen, where, there.node_sku)
 
 
 def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float | None:
@@ -281,10 +261,8 @@ def level(snapshot: PredictionSnapshot, seen: Observation, name: str) -> float |
 def by_level(
     snapshot: PredictionSnapshot, seen: Observation, of: str, *, before: float | None, target: float | None, words: str
 ) -> MoveState | None:
-    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags.
-
-    `words`: a template of the evidence, with `now`, `before` and `ratio`.
-    """
+    """By a feature that the move lowers: past half of the way down is done. It is of whole runs, so this lags. `words`:
+    a template of the evidence, with `now`, `before` and `ratio`."""
     now = level(snapshot, seen, of)
     if now is None or before is None or target is None or before <= target:
         return None
@@ -306,7 +284,7 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
         if seen.gone(node):
             free.append((seen.last_seen(node), f"{node} is gone"))
         elif pooled and not holders and not seen.silent(node):
-            left = max((w.end for w in seen.on_node.get(node, ())), default=seen.start)
+            left = max((w.end for w in seen.on_node(node)), default=seen.start)
             free.append((left, f"{node} is empty"))
         elif not pooled and holders and len({g for w in holders for g in w.gpus}) >= seen.nodes[node].gpu_count:
             free.append((max(min(w.start for w in holders), seen.start), f"{node} is in use"))
@@ -323,10 +301,10 @@ def by_freed_nodes(snapshot: PredictionSnapshot, seen: Observation) -> MoveState
 
 
 def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes what those
-    that are left cost."""
-    if snapshot.series_id is None:
-        return cost_of_nodes_left(snapshot, seen)
+    """Of a series what its nodes cost now, with those of before that are still there and paid for; of nodes, and of a
+    series that is released, what those that are left cost."""
+    if snapshot.series_id is None or snapshot.target.gpu_count == 0:
+        return _cost_of_nodes_left(snapshot, seen)
     runs = [w for w in seen.series(snapshot.series_id) if w.end > state.since]
     begin = max(state.since, seen.start)
     now = {node for w in seen.now(snapshot.series_id) for node in w.nodes}
@@ -335,8 +313,7 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
         return MoveCost(None, "a job needs at least a week of data")
     usd, said = 0.0, list[str]()
     for name in sorted(now if always else {node for w in runs for node in w.nodes}):
-        price = price_then(snapshot, seen, name)
-        if price is None:
+        if (price := price_then(snapshot, seen, name)) is None:
             return MoveCost(None, f"no price for {name}")
         there = [w for w in runs if name in w.nodes]
         share = 1.0 if always else hours(there, begin, seen.end) * 3600 / (seen.end - begin)
@@ -352,13 +329,12 @@ def cost_after(snapshot: PredictionSnapshot, state: MoveState, seen: Observation
         return MoveCost(usd, None, tuple(said))
     # Of the nodes that it left, those that are still there and that the prediction counted.
     counted = round(before / (price * HOURS_PER_MONTH)) - len(now.intersection(snapshot.nodes))
-    kept = [n for n in snapshot.nodes if n not in now and not seen.gone(n)][: max(counted, 0)]
-    if kept:
+    if kept := [n for n in snapshot.nodes if n not in now and not seen.gone(n)][: max(counted, 0)]:
         said.append(f"{listed(kept)} {'is' if len(kept) == 1 else 'are'} still present after the move, and counted.")
     return _unsure(kept, seen) or MoveCost(usd + len(kept) * price * HOURS_PER_MONTH, None, tuple(said))
 
 
-def cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
+def _cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveCost:
     """What the nodes that were to fall free cost as long as they are there."""
     nodes = snapshot.yardstick.nodes
     still = [n for n in nodes if not seen.gone(n)]
@@ -376,8 +352,8 @@ def cost_of_nodes_left(snapshot: PredictionSnapshot, seen: Observation) -> MoveC
 
 def _unsure(nodes: Sequence[str], seen: Observation) -> MoveCost | None:
     silent = listed([n for n in nodes if seen.silent(n)])
-    why = f"{silent} stopped reporting recently; a node counts as returned after {GONE_SECONDS / 86400:.0f} days"
-    return MoveCost(None, f"{why} without data") if silent else None
+    why = f"{silent} stopped reporting recently; a node counts as returned after 3 days without data"
+    return MoveCost(None, why) if silent else None
 
 
 def price_then(snapshot: PredictionSnapshot, seen: Observation, node: str) -> float | None:

@@ -1,18 +1,14 @@
-"""Every recommendation of a fleet: what each brings, what blocks it, and what can be had together.
-
-Of options that exclude one another, those that bring most together count: the best of all sets, not the best option
-first. An option that is lost (its evidence is missing, somebody dismissed it) can then never raise the sum of what is
-left.
-"""
+"""Every recommendation of a fleet, and what can be had together. Of options that exclude one another those that bring
+most together count, not the best first, so that an option that is lost can never raise the sum of what is left."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..core.advice_types import Decision, Interval, Recommendation
+from ..core.advice_types import Interval, Recommendation
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import counted
 from ..core.verdict_types import INFERRED
@@ -27,25 +23,19 @@ from .prediction import Array, percentiles
 # Options that hang together, compared in all combinations; beyond it the largest come first.
 MOST_COMPARED = 24
 _NAMED = 3
-_TELLS = coded(
-    "work-inferred",
-    "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod labels "
-    "or the Slurm prolog make it certain.",
-)
 
 
 def all_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
-    """All recommendations of a window with their draws. A fix comes before any move of the same work; what rests on an
-    unnamed owner waits until somebody was asked; what was not observed is not claimed; no service's latency class
-    breaks unseen."""
+    """All recommendations with their draws. A fix comes before any move of the same work; what rests on an unnamed
+    owner waits until somebody was asked; what was not observed is not claimed; no latency class breaks unseen."""
     options = block_until_fixed([r for move in MOVES for r in move.build(fleet)], fleet.series)
     gate = EvidenceGate(fleet.verdicts, fleet.free, fleet.floor_hours)
     bases = {s.group.lead.id: s.base for s in fleet.series}
     held = []
     for asked in _ask_owners(options, fleet.groups):
-        move, base = BY_ACTION[asked.action], bases.get(asked.workload or "")
-        missing = move.missing_evidence(gate, asked)
-        r = without_claim(asked, move.subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
+        subject, base = BY_ACTION[asked.action].subject, bases.get(asked.workload or "")
+        missing = gate.missing(asked.needs) if asked.needs is not None else ()
+        r = without_claim(asked, subject, missing) if missing else with_gap(asked, gate.gap(asked.needs))
         held.append(r if base is None else held_to_class(r, base))
     holders: dict[str, list[str]] = {}
     for r in held:
@@ -59,17 +49,19 @@ def work_that_is_over(fleet: Fleet) -> tuple[CodedText, ...]:
     """Notes on what was found of work that ended and did not recur: it saves nothing next month."""
     found = {one.group.series_id for one in fleet.found if one.group is not None}
     faulty = frozenset[str]().union(*(one.faulty for one in fleet.found))
-    over = [group for group in fleet.groups if not group.recurs and group.series_id in found - faulty]
     told, ended = "{workload} {ended}; its past waste there is not recoverable.", "ended and did not recur"
     return tuple(
         coded("work-is-over", told, workload=group.lead.name, ended="moved to other nodes" if group.moved else ended)
-        for group in over
+        for group in fleet.groups
+        if not group.recurs and group.series_id in found - faulty
     )
 
 
 def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> Iterator[Recommendation]:
     """The options, with those that touch work without an owner blocked until somebody was asked, at a risk one step
     higher: its GPUs, kind and bottleneck were inferred from what the GPUs do."""
+    tells = "The GPUs of this work belong to several people or jobs. The grouping is inferred from their activity; pod "
+    tells += "labels or the Slurm prolog make it certain."
     unowned = {group.series_id: group for group in groups if group.lead.basis == INFERRED}
     series_of = {w.id: group.series_id for group in unowned.values() for w in group.workloads}
     for r in options:
@@ -84,23 +76,16 @@ def _ask_owners(options: Iterable[Recommendation], groups: Sequence[Group]) -> I
         why = CodedText("owner-unknown", told, {"nodes": ", ".join(nodes)})
         # What is not advised anyway asks nothing of anybody.
         ask = "" if r.blocked_by else f" First ask who uses {who}: no label or process names an owner."
-        yield replace(
-            r, risk=raised_risk(r.risk), blocked_by=(*r.blocked_by, why), would_change_if=(*r.would_change_if, _TELLS),
-            text=f"{r.text.rstrip()}{ask}",
-        )  # fmt: skip
-
-
-def decided(options: Iterable[Recommendation], decisions: Mapping[str, Decision]) -> tuple[Recommendation, ...]:
-    """The options with what people decided on them, by recommendation's id."""
-    return tuple(replace(r, decision=decisions.get(r.id)) for r in options)
+        tells_too = (*r.would_change_if, coded("work-inferred", tells))
+        blocked, text = (*r.blocked_by, why), f"{r.text.rstrip()}{ask}"
+        yield replace(r, risk=raised_risk(r.risk), blocked_by=blocked, would_change_if=tells_too, text=text)
 
 
 def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval | None]:
     """Cash a month that can be had: of options that exclude one another those that bring most together, summed draw by
     draw, not by percentiles. None for the interval: nothing is recoverable."""
     best = best_together([r for r in options if r.counts and r.draws is not None])
-    draws = without_losers([r.draws for r in best])
-    if not draws:
+    if not (draws := without_losers([r.draws for r in best])):
         return 0.0, None
     total = percentiles(sum(draws[1:], start=draws[0]))
     return total.p50, total
@@ -108,7 +93,7 @@ def recoverable_cash(options: Iterable[Recommendation]) -> tuple[float, Interval
 
 def best_together(options: Iterable[Recommendation]) -> list[Recommendation]:
     """The options, no two of which claim the same, whose medians have the largest sum. Ties go to the smaller ids."""
-    ranked = sorted(options, key=lambda r: (-_p50(r), r.id))
+    ranked = sorted(options, key=lambda r: (-_sum([r]), r.id))
     holders: dict[str, list[int]] = {}
     for n, r in enumerate(ranked):
         for key in r.claims:
@@ -150,25 +135,17 @@ def _best(options: Sequence[Recommendation]) -> list[Recommendation]:
 
 
 def without_losers(draws: Sequence[Array]) -> list[Array]:
-    """Joint draws without those whose going raises the median of the sum, the worst first.
-
-    Medians do not add up: an option that loses about as often as it gains can lower the sum of the others.
-    """
+    """Joint draws without those whose going raises the median of the sum, the worst first: an option that loses about
+    as often as it gains can lower the sum of the others."""
     left = list(draws)
     while len(left) > 1:
         total = np.sum(left, axis=0)
         medians = [float(np.median(total - own)) for own in left]
-        worst = int(np.argmax(medians))
-        if medians[worst] <= float(np.median(total)) + 1e-9:
+        if max(medians) <= float(np.median(total)) + 1e-9:
             break
-        del left[worst]
+        del left[int(np.argmax(medians))]
     return left
 
 
 def _sum(options: Iterable[Recommendation]) -> float:
-    return sum(map(_p50, options))
-
-
-def _p50(r: Recommendation) -> float:
-    saving = r.saving_usd_per_month
-    return saving.p50 if saving is not None else 0.0
+    return sum(r.saving_usd_per_month.p50 for r in options if r.saving_usd_per_month is not None)

@@ -23,8 +23,6 @@ from .groups import Group
 MIN_SHARE = 0.1
 # What a text says of the power of MIG instances.
 OF_WHOLE_GPUS = "power is measured only for the whole GPU"
-# A series that stood idle for this share of its time was not seen at work (as the judge of bottlenecks has it).
-IDLE_SHARE = 0.95
 # A limit that rules this much of the busy time is no stray row of it.
 LIMIT_SHARE = 0.1
 # Evidence that an engine was asked for all that it can hold.
@@ -34,14 +32,12 @@ AT_CAPACITY = frozenset({"kv-cache-full", "kv-cache-preempted"})
 class Rule(ABC):
     """One kind of waste. Its thresholds and texts are in ``rules/waste/<id>.yaml``.
 
-    `fact`: what it finds, in a title after what it is about ("gpu-009: idle GPUs"). `answered_by`: the recommendations
-    that answer it, each with the place of this reason among others for the same (1 is the first). `waste`: what it is
-    of the money, and so what an exception from it keeps. `judges_nodes`: it judges a node with all who work there in
-    sight, so whoever works there may be the one who is excepted. `contradicted_by`: codes of evidence of a workload's
-    kind or bottleneck beside which a finding cannot stand; `contradicting_limit`: a bottleneck beside which it cannot,
-    from `LIMIT_SHARE` of the busy time on; `asks_neighbours`: of whoever works on its nodes. `line`: of a workload's
-    history, the threshold that it is held against, as a share of what the GPU or the node has of it, and the words
-    before the share.
+    `fact`: what it finds, in a title ("gpu-009: idle GPUs"). `answered_by`: the recommendations that answer it, each
+    with the place of this reason among others (1 is the first). `waste`: what it is of the money. `judges_nodes`: with
+    all who work there, so any of them may be excepted. `contradicted_by`: codes of evidence beside which a finding
+    cannot stand; `contradicting_limit`: a bottleneck of that kind, from `LIMIT_SHARE` of the busy time on;
+    `asks_neighbours`: of whoever works on its nodes. `line`: of a workload's history, the threshold that it is held
+    against and the words before it.
     """
 
     id: ClassVar[str]
@@ -85,13 +81,12 @@ class Rule(ABC):
         bare: Sequence[BareGpu] = (),
         **more: Any,  # noqa: ANN401
     ) -> Found:
-        """A finding about a group, or about free GPUs of a node, with what answers it.
+        """A finding about a group, or about free GPUs of a node (`bare`), with what answers it.
 
-        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `gpu_hours`, `cost`
-        (US dollars; None: unknown): in the window. `values` fill the rule's texts, beside what is known of every group;
-        `before`, `after`: sentences that follow the text (None: what it costs). `sure`: how far the rule's own reasons
-        are trusted (0..1), beside a group's coverage. `nodes`, `gpus`: those it is about, where not all of the group's;
-        `bare`: free GPUs, or MIG instances of them. `more`: of `Found`.
+        `evidence`: metric, value, threshold (a number, or the name of one of the rule's) and unit. `cost`: US dollars
+        (None: unknown). `values` fill the rule's texts, beside what is known of every group; `before`, `after`:
+        sentences that follow (None: what it costs). `sure`: how far the rule's own reasons are trusted (0..1).
+        `nodes`, `gpus`: those it is about, where not all of the group's. `more`: of `Found`.
         """
         group, own = (about, about.nodes) if isinstance(about, Group) else (None, (about,))
         limits, nodes = self.limits(fleet, group), nodes or own
@@ -167,7 +162,7 @@ Verdict = Found | Unjudged | CodedText | None
 
 class WorkloadRule(Rule):
     """A rule that judges recurring work, one group at a time. `judges_slices`: MIG instances, too. `needs_coverage`:
-    nothing that it or its series was not seen for the rule's coverage floor."""
+    only what was seen for the rule's coverage floor."""
 
     judges_slices: ClassVar[bool] = False
     needs_coverage: ClassVar[bool] = False
@@ -199,17 +194,17 @@ def seen_at_work(group: Group, limits: WasteRule) -> bool:
     """Whether it did more than answer probes: of a replica on standby nobody knows what its work would need."""
     engine = group.feature("engine_active")
     probed_only = engine is not None and engine < limits.value("engine_mean_min")
-    return group.kind != "idle" and not probed_only and group.bottleneck_shares.get("idle", 0.0) < IDLE_SHARE
+    # Idle for so much of its time it was not seen at work, as the judge of bottlenecks has it.
+    return group.kind != "idle" and not probed_only and group.bottleneck_shares.get("idle", 0.0) < 0.95
 
 
 def kind_chance(group: Group, *kinds: str) -> float:
-    """How likely its work is one of these kinds, 0..1: its verdict's confidence, or what an abstention names beside
-    it."""
+    """How likely its work is one of these kinds, 0..1: by its verdict, or what an abstention names beside it."""
     verdict = group.lead.kind
-    told = {one.label: one.confidence for one in verdict.alternatives}
-    if verdict.label != "unknown":
-        told[verdict.label] = verdict.confidence
-    return min(sum(told.get(kind, 0.0) for kind in kinds), 1.0)
+    own = [verdict] if verdict.label != "unknown" else []
+    return min(
+        sum({one.label: one.confidence for one in (*verdict.alternatives, *own)}.get(kind, 0.0) for kind in kinds), 1.0
+    )
 
 
 def is_job(group: Group) -> bool:

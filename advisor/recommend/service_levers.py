@@ -1,8 +1,5 @@
-"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by what it holds.
-
-Weights follow from the model's size, the key-value cache from memory in use and how full its engine told the cache is.
-A lever is no saving: whether the answers stay good enough no counter tells. So no sum has it, and it names no dollar.
-"""
+"""What a lower precision would change for a service that runs: fewer GPUs a copy, or smaller ones, by its weights and
+the cache that it fills. A lever is no saving, for no counter tells whether the answers stay good: no sum has it."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from ...rules.catalog.types import GpuSku
 from ...rules.models.served_models import ServedModels
@@ -28,10 +26,6 @@ from .sustained_rates import BYTES, rates_of
 SERVING = (*ON_DEMAND_KINDS, "batch-inference")
 # Recommendations about which GPUs, and how many: what a lever stands beside.
 BESIDE: tuple[Action, ...] = ("move-sku", "reduce-gpus", "mig-slice", "consolidate")
-_COPIES = (1, 2, 4, 8)
-# Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
-_SIZE_SLACK = 0.95
-_SMALLER_SHOWN = 2
 
 # The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
 _MASKED = "***"
@@ -68,20 +62,13 @@ _WORD = re.compile(r"[^a-z0-9.]+")
 _NAME_MAX = 120
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceLevers:
-    """Of one series: what a lower precision would change, or why that is not known. Both empty: nothing is gained."""
-
-    levers: tuple[CodedText, ...] = ()
-    unknown: CodedText | None = None
+# Of one series: what a lower precision would change, or why that is not known. Empty: nothing is gained.
+Levers = tuple[CodedText, ...] | CodedText
 
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told.
-
-    `precision`: of the weights, of `sustained_rates.BYTES`.
-    """
+    """What a command tells of the model it serves. `copy_gpus`: GPUs of one copy; None: not told."""
 
     name: str
     params: float
@@ -91,8 +78,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one copy holds. `cache_bytes`: the key-value cache that its peak needs, with whatever else lies beside the
-    weights; `cache_told`: its engine told how full the cache is, else all of it counts."""
+    """What one copy holds. `cache_bytes`: what its peak needs beside the weights; `cache_told`: by its engine."""
 
     model: ServedModel
     gpus: int
@@ -106,43 +92,40 @@ class _Held:
     def least(self, precision: str, sku: GpuSku, most: int) -> int:
         """The least GPUs that hold a copy, a power of two or `most`; more than `most`: it does not fit."""
         needed, room = self.weights(precision) + self.cache_bytes, room_bytes(sku.mem_bytes)
-        return next((n for n in sorted({*_COPIES, most}) if n <= most and needed <= n * room), most + 1)
+        return next((n for n in sorted({*(1, 2, 4, 8), most}) if n <= most and needed <= n * room), most + 1)
 
 
-def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, ServiceLevers]:
+def levers_by_workload(fleet: Fleet, known: ServedModels) -> Mapping[str, Levers]:
     """The levers of every series, under the id of its newest workload, which recommendations name."""
-    told = {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
-    return {id_: one for id_, one in told.items() if one.levers or one.unknown is not None}
+    return {group.lead.id: service_levers(fleet, group, known) for group in fleet.groups}
 
 
-def with_levers(workload: WorkloadVerdict, told: Mapping[str, ServiceLevers]) -> WorkloadVerdict:
-    one = told.get(workload.id)
-    return workload if one is None else replace(workload, levers=one.levers, levers_unknown=one.unknown)
+def with_levers(workload: WorkloadVerdict, told: Mapping[str, Levers]) -> WorkloadVerdict:
+    one = told.get(workload.id, ())
+    return replace(workload, **{"levers_unknown" if isinstance(one, CodedText) else "levers": one})
 
 
-def beside(r: Recommendation, told: Mapping[str, ServiceLevers]) -> Recommendation:
-    """The recommendation with the levers of its work, where it is about which GPUs: they change nothing of what it
-    claims."""
-    one = told.get(r.workload or "")
-    return replace(r, levers=one.levers) if one is not None and one.levers and r.action in BESIDE else r
+def beside(r: Recommendation, told: Mapping[str, Levers]) -> Recommendation:
+    """The recommendation with the levers of its work, where it is about which GPUs."""
+    one = told.get(r.workload or "", ())
+    return r if isinstance(one, CodedText) or r.action not in BESIDE else replace(r, levers=one)
 
 
-def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> ServiceLevers:
+def service_levers(fleet: Fleet, group: Group, known: ServedModels) -> Levers:
     """The levers of a series. Nothing for what serves no language model, shares its GPUs, or is gone."""
-    lead = group.lead
-    fits = group.kind in SERVING and group.current and not group.shared and not group.sliced
-    if not fits or not serves_language_model(lead.framework, lead.command):
-        return ServiceLevers()
-    model = served_model(lead.command, known)
+    framework, command = group.lead.framework, group.lead.command
+    engine = (framework or "").lower() in ENGINES or any(_SERVES.search(word) for word in _words(command or "")[:12])
+    if not engine or group.kind not in SERVING or not group.current or group.shared or group.sliced:
+        return ()
+    model = served_model(command, known)
     held = model if isinstance(model, CodedText) else _held(fleet, group, model)
     if isinstance(held, CodedText):
-        return ServiceLevers(unknown=held)
-    return ServiceLevers((*_fewer(held), *_smaller(held, fleet, group)))
+        return held
+    return (*_fewer(held), *islice(_smaller(held, fleet, group), 2))
 
 
 def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
-    sku = fleet.gpu_of(group)
-    if sku is None:
+    if (sku := fleet.gpu_of(group)) is None:
         return coded("gpus-of-several-kinds", "its GPUs have several models, or are not in the catalog")
     gpus = model.copy_gpus or (1 if group.gpus_per_replica == 1 else None)
     if gpus is None or gpus > group.gpus_per_replica:
@@ -151,13 +134,12 @@ def _held(fleet: Fleet, group: Group, model: ServedModel) -> _Held | CodedText:
         return coded("memory-in-use-unknown", "no data on GPU memory in use")
     used = group.mem_used_max * sku.mem_bytes * gpus
     weights = model.params * BYTES[model.precision]
-    if weights * _SIZE_SLACK > used:
-        return CodedText(
-            "memory-contradicts-size",
-            f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
-            f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different",
-            {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus},
-        )
+    # Memory in use may be this much below what the weights need by size: sizes are rounded, and some layers are shared.
+    if weights * 0.95 > used:
+        told = f"{model.name} in {model.precision.upper()} needs {weights / 1e9:.0f} GB for its weights, but only "
+        told += f"{used / 1e9:.0f} GB of {gpus} GPUs are in use; its size or precision is different"
+        fields = {"model": model.name, "weights_bytes": weights, "used_bytes": used, "gpus": gpus}
+        return CodedText("memory-contradicts-size", told, fields)
     full = group.feature("kv_cache_used_p95")
     return _Held(model, gpus, sku, max(used - weights, 0.0) * (1.0 if full is None else full), full is not None)
 
@@ -166,30 +148,24 @@ def _fewer(held: _Held) -> Iterator[CodedText]:
     """Fewer GPUs of the kind it holds, where they would not do in today's precision."""
     before = min(held.least(held.model.precision, held.sku, held.gpus), held.gpus)
     for precision in usable(held.sku, held.model.precision):
-        least = held.least(precision, held.sku, held.gpus)
-        if least < before:
+        if (least := held.least(precision, held.sku, held.gpus)) < before:
             yield _lever(held, precision, held.sku, least)
             before = least
 
 
 def _smaller(held: _Held, fleet: Fleet, group: Group) -> Iterator[CodedText]:
-    """GPUs with less memory that the provider sells there, the largest first, of which no more would do, where they
-    would not in today's precision."""
+    """GPUs with less memory that are sold there, the largest first, of which no more would do in a lower precision
+    only."""
     sold: dict[str, tuple[GpuSku, int]] = {}  # with how many of it a node has
     for node in fleet.book.for_sale(group.nodes[0]) if group.nodes else ():
         gpu = fleet.catalog.gpu(node.gpu)
         if gpu and gpu.mem_bytes < held.sku.mem_bytes and not (other_stack(held.sku, gpu) or arm_host(held.sku, gpu)):
             sold[gpu.name] = gpu, max(sold.get(gpu.name, (gpu, 0))[1], node.gpu_count)
-    shown = 0
     for sku, together in sorted(sold.values(), key=lambda one: (-one[0].mem_bytes, one[0].name)):
         most = min(held.gpus, together, held.gpus if sku.link_bytes_per_second else PCIE_GROUP_MAX)
-        if held.least(held.model.precision, sku, most) <= most or shown >= _SMALLER_SHOWN:
-            continue
-        found = ((p, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
-        fits = next(((precision, least) for precision, least in found if least <= most), None)
-        if fits is not None:
-            shown += 1
-            yield _lever(held, fits[0], sku, fits[1])
+        if held.least(held.model.precision, sku, most) > most:
+            found = ((p, sku, held.least(p, sku, most)) for p in usable(sku, held.model.precision))
+            yield from islice((_lever(held, *one) for one in found if one[2] <= most), 1)
 
 
 def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
@@ -204,12 +180,12 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
         assumed = bool(here.assumed or there.assumed)
         rates = f"Reading all of it takes {read:.2f}x the time; matrix products run at {matrix:.2f}x the rate"
         told = f" {rates}{' (some rates assumed)' if assumed else ''}."
+    cached = "with its peak cache" if held.cache_told else "with its full cache (use unknown)"
     return CodedText(
         "lever-precision",
         f"if served in {precision.upper()}: {gpus} x {sku.name} per copy instead of {held.gpus} x {held.sku.name}. "
-        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, "
-        f"{needed / 1e9:.0f} GB {'with its peak cache' if held.cache_told else 'with its full cache (use unknown)'}."
-        f"{told} {CHECK}",
+        f"The weights of {model.name} need {weights / 1e9:.0f} GB instead of {now / 1e9:.0f} GB, {needed / 1e9:.0f} GB "
+        f"{cached}.{told} {CHECK}",
         {
             "precision": precision, "precision_now": model.precision, "model": model.name, "params": model.params,
             "sku": sku.name, "gpus": gpus, "sku_now": held.sku.name, "gpus_now": held.gpus, "weights_bytes": weights,
@@ -220,19 +196,12 @@ def _lever(held: _Held, precision: str, sku: GpuSku, gpus: int) -> CodedText:
     )  # fmt: skip
 
 
-def serves_language_model(framework: str | None, command: str | None) -> bool:
-    """Whether an engine for language models runs, by the framework that was seen or by the command."""
-    named = framework is not None and framework.lower() in ENGINES
-    return named or any(_SERVES.search(word) for word in _words(command or "")[:12])
-
-
 def served_model(command: str | None, known: ServedModels) -> ServedModel | CodedText:
     """The model of a serving command, or why it is not known, as a clause."""
     if command is None:
         return coded("command-not-known", "serving command unknown, so the model is unknown")
     words = _words(command)
-    # Flags that have a value, under their names without dashes in front; the first of a name stands. And the model
-    # where it stands without a flag.
+    # Flags that have a value, the first of a name; and the model where it stands without a flag.
     flags: dict[str, str] = {}
     plain = None
     for word, after in zip(words, [*words[1:], "-"], strict=False):
@@ -245,25 +214,20 @@ def served_model(command: str | None, known: ServedModels) -> ServedModel | Code
     told = next((flags[name] for name in _MODEL_FLAGS if name in flags), plain)
     if told is None or _MASKED in told:
         return coded("model-not-named", "its command names no model")
-    name = model_name(told)
+    # As it is compared: without organisation and folder, lower case, one dash between words.
+    cached = _CACHED.search(told)
+    last = cached.group(1) if cached else next((p for p in reversed(told.split("/")) if p), "")
+    name = _WORD.sub("-", last[:_NAME_MAX].casefold()).strip("-.")
     family = known.of(name)
     params = family.params if family is not None and family.params is not None else _size(name)
     if params is None:
         return coded("model-size-unknown", "the name of {model} does not contain its size", model=name)
-    precision = _precision(name, flags, family.precision if family is not None else None)
-    if precision is None:
+    if (precision := _precision(name, flags, family.precision if family is not None else None)) is None:
         return coded("model-precision-unknown", "serving precision of {model} unknown", model=name)
     counts = [next((flags[name] for name in names if name in flags), None) for names in _COPY_FLAGS]
     told_counts = [count for count in counts if count is not None]
     whole = all(re.fullmatch(r"[1-9]\d{0,3}", count, re.ASCII) for count in told_counts)
     return ServedModel(name, params, precision, math.prod(map(int, told_counts)) if told_counts and whole else None)
-
-
-def model_name(told: str) -> str:
-    """A model's name as it is compared: without organisation and folder, lower case, one dash between words."""
-    cached = _CACHED.search(told)
-    last = cached.group(1) if cached else next((p for p in reversed(told.split("/")) if p), "")
-    return _WORD.sub("-", last[:_NAME_MAX].casefold()).strip("-.")
 
 
 def _words(command: str) -> list[str]:

@@ -28,7 +28,6 @@ _MEASURED = {"hopper": (0.82, 989.4e12 / 700), "ampere": (0.80, 312e12 / 400), "
 _OTHER = 0.60  # an architecture of which no figure is known at all
 _FP32 = 0.75  # SGEMM: 0.73 on H100, 0.88 on A100, 0.28 on L4 (which its 72 W limit)
 _MEMORY = 0.84  # the middle of 0.77 to 0.92
-_FP4 = 0.50  # B200 0.53 to 0.59, B300 0.42 of the printed rate
 _CLOCK_LIMITS = (0.8, 1.25)
 _LINK = 0.70  # NVLink all-reduce, measured at 0.66 to 0.80
 # Share of PCIe's one-way rate that an all-reduce reaches between GPUs of one node: L40S measured 0.63 with two GPUs and
@@ -38,11 +37,8 @@ PCIE_ALL_REDUCE = 0.55
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Of one GPU: FLOP/s of matrix products and of vector work, bytes/s of memory, of an all-reduce, of PCIe; clock.
-
-    `all_reduce`: bus bandwidth between the GPUs of one node, over NVLink where there is any, else over PCIe.
-    `assumed`: what of it nobody published, in words; empty: all of it was measured.
-    """
+    """Of one GPU: FLOP/s of matrix products and of vector work, bytes/s of memory and of PCIe, the clock. `all_reduce`:
+    bus bandwidth between the GPUs of one node. `assumed`: what of it nobody published, in words."""
 
     matrix: float
     vector: float
@@ -55,13 +51,11 @@ class Rates:
 
 def rates_of(sku: GpuSku, precision: str = "bf16") -> Rates | None:
     """What `sku` sustains at `precision`; None where the catalog has no matrix rate for it at all."""
-    peak = next((sku.dense_flops[p] for p in _PEAKS[precision] if p in sku.dense_flops), None)
-    if peak is None:
+    if (peak := next((sku.dense_flops[p] for p in _PEAKS[precision] if p in sku.dense_flops), None)) is None:
         return None
     assumed: list[str] = []
     share = _matrix_share(sku, precision, assumed)
-    memory = sku.achieved.mem
-    if memory is None:
+    if (memory := sku.achieved.mem) is None:
         assumed.append(f"the sustained memory bandwidth of {sku.name}")
         memory = _MEMORY
     # Bridges are sold apart, and join two cards: TensorRT-LLM 0.14 on A100-PCIe took three times as long as on A100-SXM
@@ -94,13 +88,12 @@ def family(sku: GpuSku) -> str:
 
 def _matrix_share(sku: GpuSku, precision: str, assumed: list[str]) -> float:
     own = {"fp32": sku.achieved.fp32_gemm, "fp8": sku.achieved.fp8_gemm, "fp4": sku.achieved.fp4_gemm}
-    measured = own.get(precision)
-    if measured is not None:
+    if (measured := own.get(precision)) is not None:
         return measured
     if precision in ("fp32", "fp4", "int8", "fp64") and (precision == "fp32" or precision in sku.dense_flops):
         assumed.append(f"the sustained {precision.upper()} rate of {sku.name}")
     if precision == "fp32" or (precision == "fp4" and "fp4" in sku.dense_flops):
-        return _FP32 if precision == "fp32" else _FP4
+        return _FP32 if precision == "fp32" else 0.50  # B200 0.53 to 0.59, B300 0.42 of the printed rate
     if sku.achieved.bf16_gemm is not None:
         return sku.achieved.bf16_gemm
     assumed.append(f"the sustained matrix rate of {sku.name}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import ClassVar
 
 from ...rules.policy.custom import RISING, Condition, CustomRule, CustomRules
@@ -14,7 +14,7 @@ from ..core.advice_types import Action, Finding, NotJudged, RuleVerdicts
 from ..core.coded_text import CodedText, coded
 from ..core.formatting import figure, listed
 from ..core.timestamps import day, span
-from .finding import Found, Outcome, Unjudged, Waste, as_percent, node_words, series_label
+from .finding import Found, Unjudged, Waste, as_percent, series_label
 from .fleet import SIZING_RULE, Fleet
 from .groups import Group
 from .rule import LIMIT_SHARE, Rule, Verdict, WorkloadRule, seen_too_short
@@ -23,7 +23,7 @@ from .rules import RULES
 # GPU-hours without use count whole, and links that carried nothing by what they add to the price.
 UNUSED: tuple[Waste, ...] = ("unused", "surplus")
 _LINKS: tuple[Waste, ...] = ("fabric", "nvlink")
-_BY_ID: Mapping[str, Rule] = MappingProxyType({rule.id: rule for rule in RULES})
+_BY_ID: Mapping[str, Rule] = {rule.id: rule for rule in RULES}
 
 
 def waste_of(rule_id: str) -> Waste:
@@ -42,10 +42,10 @@ def fact_of(rule_id: str) -> str:
 
 
 class _OwnRule(WorkloadRule):
-    """A rule of a site's or a team's own: every condition must hold in every run that a series has now. It claims no
-    money, and no recommendation answers it."""
+    """A rule of a site's or a team's own: every condition must hold in every run. It claims no money, and nothing
+    answers it."""
 
-    answered_by: ClassVar[Mapping[Action, int]] = MappingProxyType({})
+    answered_by: ClassVar[Mapping[Action, int]] = {}
 
     def __init__(self, rule_id: str, custom: CustomRules) -> None:
         self.id = self.fact = rule_id  # type: ignore[misc]
@@ -73,12 +73,12 @@ class _OwnRule(WorkloadRule):
         if len(values) < len(own.conditions):
             return coded("feature-not-measured", "what the rule asks for was not measured in every run")
         if group.observed_hours < own.coverage_hours:
-            note = CodedText(
-                "custom-rule-seen-too-short",
+            text = (
                 f"{self.id} appears to apply to {series_label(group)} ({span(group.observed_hours * 3600)} of data); "
-                f"a finding needs {own.coverage_hours:g} h.",
-                {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours},
             )
+            fields = {"rule": self.id, "hours": group.observed_hours, "needed_hours": own.coverage_hours}
+            text += f"a finding needs {own.coverage_hours:g} h."
+            note = CodedText("custom-rule-seen-too-short", text, fields)
             return Unjudged(seen_too_short(own.coverage_hours), group.nodes, group, note=note)
 
         def words(unit: str, value: float) -> str | None:
@@ -96,9 +96,8 @@ class _OwnRule(WorkloadRule):
 
 @dataclass(frozen=True)
 class Asked:
-    """What the rules said of a fleet. `found`: in the order of the rules; `notes`: where no verdict was possible and
-    from when one will be, and what an exception silenced; `judged`: a count for each rule; `not_judged`: of whom no
-    rule gave a verdict, by rule and reason."""
+    """What the rules said of a fleet. `notes`: where no verdict was possible and from when one will be, and what an
+    exception silenced; `not_judged`: of whom no rule gave a verdict, by rule and reason."""
 
     found: tuple[Found, ...]
     notes: tuple[CodedText, ...]
@@ -118,11 +117,10 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
     released: set[str] = set()
     for rule in (*RULES, *own):
         counts = [0, 0, 0]  # found, clean, not judged
-        for said in rule.find(fleet):
-            one: Outcome = said
-            if isinstance(said, Found):
-                notes += said.notes
-                one = _contradicted(fleet, rule, said) or said
+        for one in rule.find(fleet):
+            if isinstance(one, Found):
+                notes += one.notes
+                one = _contradicted(fleet, rule, one) or one  # noqa: PLW2901
             place, subjects = 1, 1
             if isinstance(one, Unjudged):
                 place, subjects = 2, len(one.nodes) if rule.judges_nodes else 1
@@ -136,23 +134,21 @@ def find_waste(fleet: Fleet, exceptions: Exceptions, custom: CustomRules) -> Ask
                     released.add(series)
                 # Of GPUs to be released altogether none are too many.
                 if rule.id != SIZING_RULE or series not in released:
-                    why = _exception(fleet, rule, one, exceptions)
+                    own_group = [one.group] if one.group is not None else []
+                    concerned = fleet.groups_on(one.nodes) if rule.judges_nodes else own_group
+                    why = next((group.excused[rule.id] for group in concerned if rule.id in group.excused), None)
+                    why = why or exceptions.of_nodes(rule.id, {n.node for n in one.nodes}, day(fleet.at))
                     if why is None:
                         place = 0
                         found.append(one)
                     else:
-                        of = series_label(one.group) if one.group is not None else node_words(one.nodes)
-                        silenced.setdefault((rule.id, why), []).append(of)
+                        silenced.setdefault((rule.id, why), []).append(one.label)
             counts[place] += subjects
         judged.append(RuleVerdicts(rule.id, *counts))
-    notes += [
-        CodedText(
-            "silenced-by-exception",
-            f"{rule_id} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}",
-            {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason},
-        )
-        for (rule_id, why), names in silenced.items()
-    ]
+    for (rule_id, why), names in silenced.items():
+        text = f"{rule_id} skips {listed(names)}. Exception {why.id} ({why.origin}): {why.reason}"
+        fields = {"rule": rule_id, "exception": why.id, "origin": why.origin, "reason": why.reason}
+        notes.append(CodedText("silenced-by-exception", text, fields))
     together = tuple(_together(rule, reason, those) for (rule, reason), those in not_judged.items())
     return Asked(tuple(found), tuple(dict.fromkeys(notes)), tuple(judged), together)
 
@@ -172,11 +168,8 @@ def _together(rule: Rule, reason: CodedText, those: Sequence[Unjudged]) -> NotJu
 
 
 def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
-    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does.
-
-    A rule judges by its thresholds; a verdict by shapes, shares of time and the words of engines. The two may rest on
-    other statistics of the same data, and where they disagree one of them is wrong, but not known which.
-    """
+    """That what its workload shows contradicts a finding, so there is no verdict; None: nothing does. A rule judges by
+    its thresholds, a verdict by shapes, shares of time and engines' words: where they disagree one of them is wrong."""
     asked = [one.group] if one.group is not None else []
     # What its own GPUs carried is no matter of who else is there.
     if rule.asks_neighbours and all(e.metric != "nvlink_util_mean" for e in one.finding.evidence):
@@ -189,77 +182,53 @@ def _contradicted(fleet: Fleet, rule: Rule, one: Found) -> Unjudged | None:
         code, limit = min(told & rule.contradicted_by, default=None), rule.contradicting_limit
         if code is None and limit is not None and group.busy_share(limit) >= LIMIT_SHARE:
             code = f"limited-by-{limit}"
-        code = code or rule.refuted(fleet, group, one.finding)
-        if code is not None:
-            of = series_label(one.group) if one.group is not None else node_words(one.nodes)
-            note = CodedText(
-                "finding-contradicted",
-                f"No {rule.id} finding for {of[:1].lower()}{of[1:]}: data of {group.lead.name} contradict it ({code}).",
-                {"rule": rule.id, "workload": group.lead.id, "evidence": code},
-            )
+        if (code := code or rule.refuted(fleet, group, one.finding)) is not None:
+            of = f"{one.label[:1].lower()}{one.label[1:]}"
+            text = f"No {rule.id} finding for {of}: data of {group.lead.name} contradict it ({code})."
+            fields = {"rule": rule.id, "workload": group.lead.id, "evidence": code}
             reason = coded("finding-contradicted", "its own data contradict the finding")
-            return Unjudged(reason, one.nodes, one.group, note=note)
+            return Unjudged(reason, one.nodes, one.group, note=CodedText(reason.code, text, fields))
     return None
 
 
 def excused(groups: Sequence[Group], exceptions: Exceptions, at: float) -> tuple[Group, ...]:
     """The groups with the exceptions that fit them: one of a group's runs is enough. `at`: Unix seconds."""
     rules = sorted({rule for one in exceptions.every for rule in one.rules})
-    today = day(at)
-    told = []
+    today, told = day(at), []
     for group in groups:
-        found = {}
-        for rule in rules:
-            whys = (exceptions.of_workload(rule, w.owner, w.name, w.command, today) for w in group.workloads)
-            if (why := next((one for one in whys if one is not None), None)) is not None:
-                found[rule] = why
-        kept = {waste_of(rule): why for rule, why in found.items()}
-        told.append(replace(group, excused=found, kept=kept) if found else group)
+        whys = (
+            (rule, exceptions.of_workload(rule, w.owner, w.name, w.command, today))
+            for rule in rules
+            for w in reversed(group.workloads)  # the first that fits stands
+        )
+        found = {rule: why for rule, why in whys if why is not None}
+        told.append(replace(group, excused=found, kept={waste_of(rule): why for rule, why in found.items()}))
     return tuple(told)
 
 
-def _exception(fleet: Fleet, rule: Rule, one: Found, exceptions: Exceptions) -> RuleException | None:
-    own = [one.group] if one.group is not None else []
-    concerned = fleet.groups_on(one.nodes) if rule.judges_nodes else own
-    why = next((group.excused[rule.id] for group in concerned if rule.id in group.excused), None)
-    return why or exceptions.of_nodes(rule.id, {n.node for n in one.nodes}, day(fleet.at))
-
-
 def wasted(found: Iterable[tuple[Finding, str | None]]) -> float:
-    """US dollars of the window that bought nothing, each once. `found`: with the series each is about (None: none).
-
-    GPU-hours without use count whole. What is paid too much for the others (the fabric, NVLink, a GPU of too high a
-    tier) counts for the rest of them, and a tier's difference only beyond what its links add. What work loses by
-    waiting is no part of it: how much of that another node or a fixed input recovers is unknown.
-    """
-    total = 0.0
-    surplus: dict[str, float] = {}
-    links: dict[str, dict[str, float]] = {}  # node -> rule -> what its link adds to a GPU-hour
+    """US dollars of the window that bought nothing, each once. `found`: with the series each is about. GPU-hours
+    without use count whole. What is paid too much for the others (fabric, NVLink, tier) counts for the rest of them, a
+    tier's difference only beyond what its links add. Waiting is no part of it."""
     every = [(f, series, waste_of(f.rule), f.cost_usd or 0.0) for f, series in found]
+    total = sum((cost for _, _, waste, cost in every if waste in UNUSED), 0.0)
+    surplus: dict[str | None, float] = defaultdict(float)
+    links: dict[str, dict[str, float]] = defaultdict(dict)  # node -> rule -> what its link adds to a GPU-hour
     for f, series, waste, cost in every:
-        if waste in UNUSED:
-            total += cost
-            if series is not None:
-                surplus[series] = surplus.get(series, 0.0) + f.gpu_hours
-        elif waste in _LINKS and f.gpu_hours > 0:
-            for node in f.nodes:
-                links.setdefault(node, {})[f.rule] = cost / f.gpu_hours
+        surplus[series] += f.gpu_hours if waste in UNUSED else 0.0
+        for node in f.nodes if waste in _LINKS and f.gpu_hours > 0 else ():
+            links[node][f.rule] = cost / f.gpu_hours
     for f, series, waste, cost in every:
-        if waste not in (*_LINKS, "tier") or series is None or f.gpu_hours <= 0:
-            continue
-        by_links = max(sum(links.get(n, {}).values()) for n in f.nodes) if waste == "tier" else 0.0
-        beyond = max(cost - f.gpu_hours * by_links, 0.0)
-        total += beyond * (1 - min(surplus.get(series, 0.0) / f.gpu_hours, 1.0))
+        if waste in (*_LINKS, "tier") and series is not None and f.gpu_hours > 0:
+            by_links = max(sum(links[n].values()) for n in f.nodes) if waste == "tier" else 0.0
+            total += max(cost - f.gpu_hours * by_links, 0.0) * (1 - min(surplus[series] / f.gpu_hours, 1.0))
     return total
 
 
 def slowed_usd(findings: Iterable[Finding]) -> float:
     """US dollars of the window that were paid while work waited. Of a workload that waits for several things the
-    largest loss counts, for the same hours may be in each; a loss that was not measured or has no price counts nothing.
-    """
-    losses: dict[str, float] = {}
-    for f in findings:
-        if waste_of(f.rule) == "slowed":
-            key = f.workload or f.id
-            losses[key] = max(losses.get(key, 0.0), f.cost_usd or 0.0)
+    largest loss counts, for the same hours may be in each."""
+    losses: dict[str, float] = defaultdict(float)
+    for f in (f for f in findings if waste_of(f.rule) == "slowed"):
+        losses[f.workload or f.id] = max(losses[f.workload or f.id], f.cost_usd or 0.0)
     return sum(losses.values())

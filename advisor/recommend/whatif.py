@@ -1,13 +1,10 @@
-"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose.
-
-The same model as the recommendations, without a finding. Where there is none because something forbids the move, this
-answers as far as it can and names what blocks it; where a figure is missing, it names the figure.
-"""
+"""What if: one workload on a node, a count, a slice, a clock and a price that somebody chose. By the same model as the
+recommendations, without a finding: it names what blocks the choice and which figures are missing."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,42 +19,24 @@ from ..core.timestamps import day
 from ..core.worth import HOURS_PER_MONTH
 from .candidates import job_hours, link_of, no_figures
 from .constraints import NODES_MIXED, NODES_SHARED, fewer_gpus_gates, gates
-from .finding import ClockChange
 from .fleet import DRAWS, Baseline, Fleet, load_words, nodes_for
-from .latency import broken_limits, kept_words, slowdown_of, unpredicted_words
-from .market import ELSEWHERE
-from .move import Saving
+from .latency import held_against, slowdown_of
+from .move import SAME_SPEED, Saving
 from .moves.mig_slice import fitting, per_gpu
-from .moves.move_sku import paid_on_top
+from .moves.move_sku import ELSEWHERE, paid_on_top
 from .predict.clock_model import Draw, at_clock, predict_clock
 from .predict.mig_model import INSTANCE_BUSY, SliceFit
-from .prediction import (
-    SAME_GPU,
-    SIGMA_CHANGED_PARALLELISM,
-    SIGMA_SAME_GPU,
-    Array,
-    Factors,
-    Link,
-    Phase,
-    Prediction,
-    Refusal,
-    Use,
-    not_measured,
-    time_ratio,
-)
+from .prediction import SAME_GPU, Array, Factors, Phase, Prediction, Use, not_measured, time_ratio
 from .pricing import cash_of
 from .rules.energy import worth_words
 
 SEED = 20
-Predicted = MutableMapping[tuple[str, Link], Prediction | Refusal]
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIfChoice:
     """`node`: a name of the catalog, None: today's. `gpus`: None: as many as the demand needs, jobs as many as today.
-    `profile`: a MIG instance for each GPU of today, by its name. `clock_share`: SM clock over today's.
-    `usd_per_hour`: of one such node; None: what is known of its price.
-    """
+    `profile`: a MIG instance for each GPU. `usd_per_hour`: of one such node; None: what is known."""
 
     node: str | None = None
     gpus: int | None = None
@@ -68,9 +47,8 @@ class WhatIfChoice:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Today, or then. `price`: of one node; `load`: 95th percentile over what the GPUs sustain; `watts`: mean of one
-    GPU at work. None: not known. `usd_per_month` is what the nodes cost while they are held.
-    """
+    """Today, or then. `price`: of one node, `usd_per_month`: of all while they are held; `load`: 95th percentile;
+    `watts`: mean of one GPU at work. None: not known."""
 
     gpu: str | None
     node: str | None
@@ -84,12 +62,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class WhatIfResult:
-    """The result of a choice. `then` None: there is no prediction, and `missing` has the reason.
-
-    `saving_usd_per_month`: cash; None: none can be claimed. `of_count_usd_per_month`: the part of its p50 that today's
-    GPUs would save by their right-sized count alone. `blocked_by`: what forbids it; `missing`: what is not
-    known; `notes`: what else should be said.
-    """
+    """The result of a choice. `then` None: there is no prediction. `saving_usd_per_month`: cash; None: none can be
+    claimed; `of_count_...`: the part of its p50 that right-sizing today's GPUs alone would save."""
 
     choice: WhatIfChoice
     today: Side
@@ -122,85 +96,56 @@ class WhatIfResult:
         now, then = self.today, self.then
         if then is None or self.choice.profile is not None or self.choice.clock_share != 1.0:
             return False
-        if then.node == now.node and then.gpus == now.gpus:
-            return False  # nothing is changed
+        changed = then.node != now.node or then.gpus != now.gpus
         action = "reduce-gpus" if then.node == now.node else "move-sku"
-        return r.action == action and r.target == Configuration(then.gpu, then.node, then.gpus)
+        return changed and r.action == action and r.target == Configuration(then.gpu, then.node, then.gpus)
 
 
-def what_if(
-    fleet: Fleet,
-    base: Baseline,
-    choice: WhatIfChoice,
-    drawn: Draw | None = None,
-    predicted: Predicted | None = None,
-) -> WhatIfResult:
-    """Evaluate a choice for the group of `base` (`fleet`: of that group). The same choice has the same answer.
-
-    `drawn`: what its GPUs draw, for the clock; None: not measured. `predicted`: what is known already of a GPU behind a
-    link, kept from one node to the next.
-    """
-    return _Evaluation(fleet, base, choice, drawn, {} if predicted is None else predicted).result()
+def what_if(fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None = None) -> WhatIfResult:
+    """Evaluate a choice for the group of `base`. `drawn`: what its GPUs draw, for the clock; None: not measured."""
+    return _Evaluation(fleet, base, choice, drawn).result()
 
 
 def survey(fleet: Fleet, base: Baseline, nodes: Iterable[NodeSku]) -> tuple[WhatIfResult, ...]:
     """Each of these nodes, as if it alone were chosen: what is open and saves most first, unknown last."""
-    predicted: Predicted = {}
-    found = [what_if(fleet, base, WhatIfChoice(node.name), predicted=predicted) for node in nodes]
-
-    def rank(o: WhatIfResult) -> tuple[bool, bool, float, str]:
-        saving = o.saving_usd_per_month.p50 if o.saving_usd_per_month is not None else -math.inf
-        return (not o.open, o.then is None, -saving, o.choice.node or "")
-
-    return tuple(sorted(found, key=rank))
+    found = [(what_if(fleet, base, WhatIfChoice(node.name)), node.name) for node in nodes]
+    ranked = [
+        (not o.open, o.then is None, -saving.p50 if (saving := o.saving_usd_per_month) else math.inf, name, o)
+        for o, name in found
+    ]
+    return tuple(one[-1] for one in sorted(ranked, key=lambda one: one[:-1]))
 
 
-def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | Refusal:
+def predict_count(use: Use, phase: Phase, here: int, there: int) -> Prediction | CodedText:
     """Time on `there` of the same GPUs over time on `here`, for work that is one unit on all of them (a job, a
-    replica): per-GPU compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the bytes.
-
-    Replicas of a service that serve side by side are no such unit: fewer of them carry more, at the same speed.
-    """
-    if here == there:
-        return Prediction(1.0, SIGMA_SAME_GPU, "same count")
-    refused = not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p")
-    if refused is not None:
+    replica): compute and memory by here/there, traffic as in a ring all-reduce, 2 (N - 1) / N of the bytes."""
+    if refused := not_measured(use, "u_c", "u_m", "u_n", "u_i", "u_p"):
         return refused
     if here == 1:
-        return Refusal(coded("exchange-not-seen", "one GPU does not show the traffic between several"))
+        return coded("exchange-not-seen", "one GPU does not show the traffic between several")
     each, ring = here / there, (1 - 1 / there) / (1 - 1 / here)
     ratio = time_ratio(use, phase, Factors(c=each, m=each, p=each, n=ring, i=ring))
-    return Prediction(ratio, SIGMA_CHANGED_PARALLELISM, "parallelism changes; benchmark first")
+    return Prediction(ratio, 0.40, "parallelism changes; benchmark first")  # assumed (docs/method.md)
 
 
 class _Evaluation:
-    """One choice during its calculation: collects what blocks it and what is missing."""
+    """One choice during its calculation: the time so far and its GPUs, what blocks it and what is missing."""
 
-    def __init__(
-        self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None, predicted: Predicted
-    ) -> None:
-        self.fleet, self.base, self.choice, self.drawn, self.predicted = fleet, base, choice, drawn, predicted
+    def __init__(self, fleet: Fleet, base: Baseline, choice: WhatIfChoice, drawn: Draw | None) -> None:
+        self.fleet, self.base, self.choice, self.drawn = fleet, base, choice, drawn
+        self.source, self.time, self.gpus = fleet.gpu_of(base.group), SAME_SPEED, base.gpus
         self.jobs = base.group.phase == "training"
         # Hours a month in which the nodes are held, at today's speed.
         self.hours = job_hours(fleet, base) if self.jobs else HOURS_PER_MONTH
         # Whether the nodes are those of today, and the node then; None: the catalog does not know it.
         self.stays = choice.node is None or choice.node == base.group.lead.node_sku
         self.target = base.sku if self.stays else fleet.catalog.node(choice.node or "")
-        self.blocked: list[CodedText] = []
-        self.missing: list[CodedText] = []
-        self.notes: list[CodedText] = []
+        self.blocked, self.missing, self.notes = list[CodedText](), list[CodedText](), list[CodedText]()
         self.rng = np.random.default_rng(SEED)
 
     def result(self) -> WhatIfResult:
-        base, lead, then, answer = self.base, self.base.group.lead, None, {}
-        source = self.fleet.gpu_of(base.group)
-        gpu = self._gpu(source)
-        if source is not None and gpu is not None:
-            moved = self._moved(source, gpu)
-            if isinstance(moved, Refusal):
-                self._unpredicted("no-prediction", "no prediction", moved)
-            else:
-                then, answer = self._then(source, gpu, moved)
+        base, lead, gpu = self.base, self.base.group.lead, self._moved()
+        then, answer = (None, {}) if gpu is None else self._then(gpu)
         today = Side(
             lead.gpu_sku, lead.node_sku, base.gpus, base.nodes, base.price, base.month_usd(base.nodes, self.hours),
             base.demand, None if self.drawn is None else self.drawn.watts,
@@ -208,25 +153,22 @@ class _Evaluation:
         blocked, missing, notes = (tuple(dict.fromkeys(said)) for said in (self.blocked, self.missing, self.notes))
         return WhatIfResult(self.choice, today, then, blocked_by=blocked, missing=missing, notes=notes, **answer)
 
-    def _then(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Side, dict[str, Any]]:
+    def _then(self, gpu: GpuSku) -> tuple[Side, dict[str, Any]]:
         """The side then, and the fields of the result that rest on it."""
-        base = self.base
-        time, fit = self._sliced(source, gpu, time)
-        time, watts = self._clocked(source, gpu, time)
-        time, gpus = self._counted(source, gpu, time, fit)
+        base, same = self.base, self.source is not None and gpu.name == self.source.name
+        fit = self._slice(gpu, same)
+        watts = self._clock(same and self.choice.profile is None)
+        self._count(same, fit)
         per_node = base.gpus_per_node if self.stays or self.target is None else self.target.gpu_count
-        nodes, price = int(nodes_for(gpus, per_node)), self._price()
-        longer = time.median if self.jobs else 1.0
-        then = Side(
-            gpu.name, self.target.name if self.target is not None else base.group.lead.node_sku, gpus, nodes, price,
-            None if price is None else nodes * price.usd_per_hour * self.hours * longer, self._load(time, gpus, fit),
-            watts,
-        )  # fmt: skip
-        saving = self._cash(then, time, self._nodes_drawn(time, gpus, per_node, fit))
-        self._held_to_class(time, gpus)
+        nodes, price, time = int(nodes_for(self.gpus, per_node)), self._price(), self.time
+        longer, name = time.median if self.jobs else 1.0, self.target.name if self.target else base.group.lead.node_sku
+        month = None if price is None else nodes * price.usd_per_hour * self.hours * longer
+        then = Side(gpu.name, name, self.gpus, nodes, price, month, self._load(fit), watts)
+        saving = self._cash(then, self._nodes_drawn(per_node, fit))
+        self._held_to_class()
         answer: dict[str, Any] = {"time_ratio": time.interval, "basis": time.basis, "risk": time.risk}
         if self.stays and not self.jobs:
-            answer["freed_gpu_hours_per_month"] = max(base.gpus - gpus, 0) * HOURS_PER_MONTH
+            answer["freed_gpu_hours_per_month"] = max(base.gpus - self.gpus, 0) * HOURS_PER_MONTH
         if saving is not None and base.price is not None:
             spared = base.nodes - float(np.median(base.right_nodes_draws))
             answer |= {
@@ -239,120 +181,119 @@ class _Evaluation:
     def _lacks(self, code: str, text: str, /, **fields: Scalar) -> None:
         self.missing.append(coded(code, text, **fields))
 
-    def _unpredicted(self, code: str, what: str, refusal: Refusal, **fields: Scalar) -> None:
-        reason = refusal.reason
-        self.missing.append(CodedText(code, f"{what}: {reason}", {**fields, "because": reason.code, **reason.fields}))
+    def _also(self, found: Prediction | CodedText, code: str, what: str, **fields: Scalar) -> bool:
+        """Whether there is a further prediction, which the time holds then; else `missing` says why there is none."""
+        if isinstance(found, CodedText):
+            told = {**fields, "because": found.code, **found.fields}
+            self.missing.append(CodedText(code, f"no prediction{what}: {found}", told))
+            return False
+        before, self.time = self.time, found
+        if before.basis != SAME_GPU:  # ratios multiply, and their errors are taken to be independent
+            sigma = math.hypot(before.sigma, found.sigma)
+            self.time = Prediction(before.median * found.median, sigma, f"{before.basis}; {found.basis}")
+        return True
 
-    def _gpu(self, source: GpuSku | None) -> GpuSku | None:
-        """The GPU then; None: it is not known, and `missing` says so."""
+    def _moved(self) -> GpuSku | None:
+        """The GPU then, with the time on it; None: one is not known, and `missing` says so."""
+        group, source, gpu = self.base.group, self.source, None
         if source is None:
             self._lacks("gpus-not-in-catalog", "the catalog has no data for its GPUs")
-        elif not self.base.group.nodes:
+        elif not group.nodes:
             self._lacks("nodes-unknown", "its nodes are unknown")
         elif self.stays:
-            return source
+            gpu = source
         elif self.target is None:
             self._lacks("node-not-in-catalog", "the catalog has no node {node}", node=self.choice.node)
+        elif (gpu := self.fleet.catalog.gpu(self.target.gpu)) is None:
+            self.missing.append(no_figures(self.target.gpu))
         else:
-            gpu = self.fleet.catalog.gpu(self.target.gpu)
-            if gpu is None:
-                self.missing.append(no_figures(self.target.gpu))
-            return gpu
-        return None
-
-    def _moved(self, source: GpuSku, gpu: GpuSku) -> Prediction | Refusal:
-        group, link = self.base.group, link_of(self.target)
-        if not self.stays and self.target is not None:
             self.blocked += gates(group, source, self.base.sku, gpu, self.target)
             if self.target.provider != group.nodes[0].provider:
                 told = "Different provider: {terms} not included."
                 self.notes.append(coded("another-provider", told, terms=ELSEWHERE))
-        key = gpu.name, link
-        if key not in self.predicted:
-            self.predicted[key] = self.fleet.predicted(source, gpu, group, (link_of(self.base.sku), link))
-        return self.predicted[key]
+        if source is None or gpu is None:
+            return None
+        found = self.fleet.predicted(source, gpu, group, (link_of(self.base.sku), link_of(self.target)))
+        return gpu if self._also(found, "no-prediction", "") else None
 
-    def _sliced(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, SliceFit | None]:
-        asked, group = self.choice.profile, self.base.group
+    def _slice(self, gpu: GpuSku, same: bool) -> SliceFit | None:
+        asked, group, today = self.choice.profile, self.base.group, self.source and self.source.name
         if asked is None:
-            return time, None
-        fits = fitting(source, group, self.base.headroom) if gpu.name == source.name else ()
-        fit = next((one for one in fits if one.name == asked), None)
-        if fit is not None:
+            return None
+        fits = fitting(self.source, group, self.base.headroom) if same else ()
+        if (fit := next((one for one in fits if one.name == asked), None)) is not None:
             self.blocked += [why for why in fit.blocked_by if why.code != INSTANCE_BUSY]  # the load is told by itself
-            return (time if fit.prediction is None else _both(time, fit.prediction)), fit
-        if gpu.name != source.name:
+            if fit.prediction is not None:
+                self._also(fit.prediction, "", "")
+        elif not same:
             told = "no prediction for a slice of {gpu} from whole {today}; choose the same GPU"
-            self._lacks("slice-of-another-gpu", told, gpu=gpu.name, today=source.name)
+            self._lacks("slice-of-another-gpu", told, gpu=gpu.name, today=today)
         elif group.shared:
-            self._lacks(
-                "slice-of-shared-gpu", "its GPUs are shared; slices are predicted only for work with a whole GPU"
-            )
+            told = "its GPUs are shared; slices are predicted only for work with a whole GPU"
+            self._lacks("slice-of-shared-gpu", told)
         elif group.gpus_per_replica != 1:
             told = "slices are predicted only for replicas of one GPU; these have {gpus}"
             self._lacks("slice-of-larger-replica", told, gpus=group.gpus_per_replica)
         else:
-            told = "the catalog has no instance {instance} of {gpu}"
-            self._lacks("no-such-instance", told, instance=asked, gpu=source.name)
-        return time, None
+            self._lacks(
+                "no-such-instance", "the catalog has no instance {instance} of {gpu}", instance=asked, gpu=today
+            )
+        return fit
 
-    def _clocked(self, source: GpuSku, gpu: GpuSku, time: Prediction) -> tuple[Prediction, float | None]:
-        """With the clock: time, and watts of a GPU at work."""
+    def _clock(self, whole: bool) -> float | None:
+        """Watts of a GPU at work at the chosen clock; None: not known. `whole`: GPUs of the current model."""
         share, group, drawn = self.choice.clock_share, self.base.group, self.drawn
-        whole = gpu.name == source.name and self.choice.profile is None
         if share == 1.0:
-            return time, drawn.watts if drawn is not None and whole else None
+            return drawn.watts if drawn is not None and whole else None
         if not whole:
             told = "clocks are predicted only for whole GPUs of the current model; choose those, or the full clock"
             self._lacks("clock-of-another-gpu", told)
-            return time, None
+            return None
         found = predict_clock(group.use, group.phase, share)
-        if isinstance(found, Refusal):
-            self._unpredicted("no-prediction-at-clock", "no prediction at this clock", found)
-            return time, None
+        if not self._also(found, "no-prediction-at-clock", " at this clock") or isinstance(found, CodedText):
+            return None
         if drawn is None:
             self._lacks("power-not-measured", "savings of a lower clock unknown: no data on busy power")
-            return _both(time, found), None
-        move = at_clock(found, share, watts=drawn.watts, idle_watts=drawn.rest_watts, model=load_power_model())
-        change = ClockChange(move, None, drawn.hours_per_month)
-        kwh, joules = change.kwh_per_month, {"joules_per_month": change.kwh_per_month * JOULES_PER_KWH}
+            return None
+        move = at_clock(found, share, drawn, load_power_model())
+        kwh, joules = move.kwh_per_month, {"joules_per_month": move.kwh_per_month * JOULES_PER_KWH}
         worth = worth_words(self.fleet.book, group, kwh)
         self.notes.append(CodedText("clock-saves", f"The clock saves {kwh:,.0f} kWh/month, {worth}.", joules))
-        return _both(time, found), move.watts_after
+        return move.watts_after
 
-    def _counted(self, source: GpuSku, gpu: GpuSku, time: Prediction, fit: SliceFit | None) -> tuple[Prediction, int]:
-        """Whole GPUs, and the time on so many: as chosen (instances, of a slice); else of a job as today, of a service
-        what the demand needs."""
-        base, chosen = self.base, self.choice.gpus
+    def _count(self, same: bool, fit: SliceFit | None) -> None:
+        """Whole GPUs, and the time on so many: as chosen; else of a job as today, of a service what the demand
+        needs."""
+        base, gpus = self.base, self.choice.gpus or self.base.gpus
         if fit is not None:
-            return time, math.ceil((chosen or base.gpus) / per_gpu(fit))
-        gpus = chosen or base.gpus
+            self.gpus = math.ceil(gpus / per_gpu(fit))
+            return
         if self.jobs:
-            found = predict_count(base.group.use, base.group.phase, base.gpus, gpus) if gpus != base.gpus else None
-            if isinstance(found, Refusal):
-                self._unpredicted("no-prediction-for-count", f"no prediction for {gpus} GPUs", found, gpus=gpus)
-            return (_both(time, found) if isinstance(found, Prediction) else time), gpus
-        if chosen is not None:
-            if gpus < base.gpus and gpu.name == source.name:
+            if gpus != base.gpus:
+                found = predict_count(base.group.use, base.group.phase, base.gpus, gpus)
+                self._also(found, "no-prediction-for-count", f" for {gpus} GPUs", gpus=gpus)
+        elif self.choice.gpus is not None:
+            if gpus < base.gpus and same:
                 self.blocked += fewer_gpus_gates(base.group, gpus)
         elif base.demand is None:
             self._lacks("count-unknown", "required GPU count unknown: no demand data")
-        elif time.basis == SAME_GPU:
+        elif self.time.basis == SAME_GPU:
             gpus = base.right_gpus
         else:
-            needed = int(base.gpus_needed(np.array([base.demand * time.median]))[0])
+            needed = int(base.gpus_needed(np.array([base.demand * self.time.median]))[0])
             gpus = min(needed, base.gpus) if self.stays else needed  # more of today's is for whoever asks to say
-        if gpus != base.gpus and gpus < base.floor:
+        if not self.jobs and gpus != base.gpus and gpus < base.floor:
             self.blocked.append(coded("below-least-gpus", "the service needs at least {gpus} GPUs", gpus=base.floor))
-        return time, gpus
+        self.gpus = gpus
 
-    def _load(self, time: Prediction, gpus: int, fit: SliceFit | None) -> float | None:
+    def _load(self, fit: SliceFit | None) -> float | None:
         """95th percentile of a service's load then; above the headroom it blocks the choice."""
         base, most = self.base, self.base.headroom
         if self.jobs or base.demand is None:
             return None
-        instances = self.choice.gpus or base.gpus
-        load = fit.load * base.gpus / instances if fit is not None else base.demand * base.gpus * time.median / gpus
+        load = base.demand * base.gpus * self.time.median / self.gpus
+        if fit is not None:
+            load = fit.load * base.gpus / (self.choice.gpus or base.gpus)
         # Whole GPUs are counted for the headroom; only a count, a slice or a clock that was chosen can exceed it.
         if load > most + 1e-9 and load > base.demand + 1e-9:
             would = f"{load_words(load)} of what they sustain (limit {load_words(most)})"
@@ -360,14 +301,14 @@ class _Evaluation:
             self.blocked.append(CodedText("overloaded", text, {"load": load, "headroom": most}))
         return load
 
-    def _nodes_drawn(self, time: Prediction, gpus: int, per_node: int, fit: SliceFit | None) -> Array:
+    def _nodes_drawn(self, per_node: int, fit: SliceFit | None) -> Array:
         """Nodes of each draw; a count that was chosen, and that of a job, is what it is."""
-        base, same = self.base, time.basis == SAME_GPU
+        base, same = self.base, self.time.basis == SAME_GPU
         if self.jobs or self.choice.gpus is not None or fit is not None or base.demand is None:
-            return np.full(DRAWS, float(nodes_for(gpus, per_node)))
+            return np.full(DRAWS, float(nodes_for(self.gpus, per_node)))
         if same and per_node == base.gpus_per_node:
             return base.right_nodes_draws
-        ratio = 1.0 if same else time.draw(self.rng, DRAWS)
+        ratio = 1.0 if same else self.time.draw(self.rng, DRAWS)
         drawn = nodes_for(base.gpus_needed(base.demand_draws * ratio), per_node)
         return np.minimum(drawn, base.nodes) if self.stays else drawn
 
@@ -388,7 +329,7 @@ class _Evaluation:
             self._lacks("price-unknown", "no price for {what}; set one", what=what)
         return known
 
-    def _cash(self, then: Side, time: Prediction, nodes_drawn: Array) -> Saving | None:
+    def _cash(self, then: Side, nodes_drawn: Array) -> Saving | None:
         """Saving against what is paid today, and when it is cash; None: none can be claimed, and why is noted."""
         base = self.base
         if base.price is None and not self.stays:
@@ -397,18 +338,15 @@ class _Evaluation:
             return None
         left = base.nodes if not self.stays or self.choice.usd_per_hour is not None else base.nodes - then.nodes
         whole = max(left, 0) if base.whole and not base.mixed else 0
-        cash = cash_of(base.price, whole, self.fleet.at)
-        if cash is not None:
-            longer = time.draw(self.rng, DRAWS) if self.jobs and time.basis != SAME_GPU else np.ones(DRAWS)
+        if (cash := cash_of(base.price, whole, self.fleet.at)) is not None:
+            longer = self.time.draw(self.rng, DRAWS) if self.jobs and self.time.basis != SAME_GPU else np.ones(DRAWS)
             here = base.nodes * base.price.usd_per_hour
             draws = (here - nodes_drawn * then.price.usd_per_hour * longer) * self.hours
-            return Saving.in_cash(cash, draws, here * self.hours, then.price)
+            return Saving(draws, (base.price, then.price), here * self.hours, *cash)
         if self.stays and then.nodes >= base.nodes:
             return None  # nothing becomes free, and nothing was expected to
-        if base.mixed:
-            self.blocked.append(NODES_MIXED)
-        elif not base.whole:
-            self.blocked.append(NODES_SHARED)
+        if base.mixed or not base.whole:
+            self.blocked.append(NODES_MIXED if base.mixed else NODES_SHARED)
         elif self.stays:
             told = "The current nodes are {basis}: freed nodes are capacity, not cash."
             self.notes.append(coded("capacity-no-cash", told, basis=base.price.basis))
@@ -416,25 +354,14 @@ class _Evaluation:
             self.blocked.append(paid_on_top(base))
         return None
 
-    def _held_to_class(self, time: Prediction, gpus: int) -> None:
+    def _held_to_class(self) -> None:
         """What breaks the latency class of the service blocks; that it is kept, or not predicted, is a note."""
-        latency = self.base.group.lead.latency
+        latency, gpus = self.base.group.lead.latency, self.gpus if self.choice.profile is None else None
         if latency is None or not latency.limits:
             return
-        slowdown = slowdown_of(time.interval, self.base, gpus if self.choice.profile is None else None)
-        if slowdown is None:
+        if (slowdown := slowdown_of(self.time.interval, self.base, gpus)) is None:
             return
-        broken = broken_limits(latency, slowdown)
+        broken, said, known = held_against(latency, slowdown)
         self.blocked += broken
         if slowdown.slower and not broken:
-            said = unpredicted_words(latency)
-            code = "latency-in-question" if said is not None else "latency-kept"
-            self.notes.append(coded(code, "{said}", said=kept_words(latency, slowdown) if said is None else said))
-
-
-def _both(first: Prediction, second: Prediction) -> Prediction:
-    """One after the other: ratios multiply, and their errors are taken to be independent."""
-    if first.basis == SAME_GPU:
-        return second
-    sigma = math.hypot(first.sigma, second.sigma)
-    return Prediction(first.median * second.median, sigma, f"{first.basis}; {second.basis}")
+            self.notes.append(coded("latency-kept" if known else "latency-in-question", "{said}", said=said))

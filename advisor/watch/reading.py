@@ -29,7 +29,7 @@ from ..core.recent import (
     Values,
 )
 from ..core.scalars import records, text
-from ..recommend.price_book import PriceBook
+from ..recommend.pricing import PriceBook
 from ..rulebook import Rulebook
 from ..telemetry.source import PrometheusServer, Source
 from .holders import current_holds

@@ -19,7 +19,6 @@ from ...recommend.predict.clock_model import cap_range
 from ...recommend.predict.sku_comparison import blocks
 from ...recommend.predict.typical_clock import SlowerGpu, rest_watts, slower_gpu
 from ...recommend.predict.typical_work import Question, profile_of
-from ...recommend.prediction import Refusal
 from .options import parse_hertz, parse_watts
 
 
@@ -68,9 +67,9 @@ def tell_slower(
     found = slower_gpu(
         question, source, reference, cap_watts=options.power_limit, clock_hertz=options.sm_clock, watts=watts
     )
-    if isinstance(found, Refusal):
-        text = found.reason.text
-        raise UsageError(f"{text[:1].upper()}{text[1:]}.", _remedy(option, found.reason.code, source))
+    if isinstance(found, CodedText):
+        text = found.text
+        raise UsageError(f"{text[:1].upper()}{text[1:]}.", _remedy(option, found.code, source))
     blocked = (*blocks(question, source, target), *found.blocked_by)
     if options.format == "json":
         write_json(_document(options, question, source, found, blocked))
@@ -112,7 +111,7 @@ def _document(
         "basis": found.basis,
         "power_limit_watts": options.power_limit,
         "sm_clock_hertz": options.sm_clock,
-        "watts": {"before": found.watts_before, "after": found.watts_after, "measured": found.told},
+        "watts": {"before": found.move.watts_before, "after": found.move.watts_after, "measured": found.told},
         "joules_ratio": asdict(found.joules_ratio),
         "joules_a_unit": found.unit and dict(zip(("unit", "before", "after"), found.unit, strict=True)),
         "knee_watts": found.knee_watts,
@@ -123,12 +122,12 @@ def _text(options: argparse.Namespace, question: Question, sku: GpuSku, found: S
     how = (
         f"under a power cap of {options.power_limit:g} W"
         if options.power_limit is not None
-        else f"at an SM clock of {options.sm_clock / 1e6:.0f} MHz, {found.clock_share:.0%} of its boost clock"
+        else f"at an SM clock of {options.sm_clock / 1e6:.0f} MHz, {found.move.clock_share:.0%} of its boost clock"
     )
     lines = [
         f"{sku.name} {how}, {question.phase}, {question.precision}, {work_words(question)}",
         f"  time       {_words(found.time_ratio, 'faster', 'slower')}; 80 % prediction interval",
-        f"  power      {found.watts_before:.0f} to {found.watts_after:.0f} W per GPU at work",
+        f"  power      {found.move.watts_before:.0f} to {found.move.watts_after:.0f} W per GPU at work",
         f"  energy     {_words(found.joules_ratio, 'less', 'more')} for the same work",
     ]
     if found.unit is not None:

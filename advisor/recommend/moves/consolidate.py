@@ -14,7 +14,7 @@ from ...core.worth import HOURS_PER_MONTH
 from ..evidence import WORK
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend
+from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend
 from ..predict.mig_model import COVERAGE_HOURS, pack
 
 # Share of a host's cores that the work of several nodes may keep busy on one, on average.
@@ -32,26 +32,23 @@ class Consolidate(Move):
         yield from _pools(fleet)
         yield from _repacked(fleet.verdicts)
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        node = next((one.fields["node"] for one in r.changes if one.code == "instances-packed"), None)
-        if node is not None:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        if "node" in told:
             kept = gpus(r.target.gpu_count, r.source.gpu_sku)
-            return f"Pack the MIG instances of {node} onto {kept} instead of {r.source.gpu_count}"
+            return f"Pack the MIG instances of {told['node']} onto {kept} instead of {r.source.gpu_count}"
         freed = gpus(r.source.gpu_count - r.target.gpu_count, r.source.gpu_sku)
         return f"Pack the work{at} onto other nodes to empty {freed}"
 
 
 def _pools(fleet: Fleet) -> Iterator[Recommendation]:
-    """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work.
-
-    Only nodes that hold services and people's sessions alone: whatever jobs ran there may come back.
-    """
+    """One for each pool of nodes alike that would empty some of them; it excludes other moves of the same work. Only
+    nodes that hold services and people's sessions alone: whatever jobs ran there may come back."""
     pools: dict[tuple[str | None, ...], dict[str, NodeFacts]] = {}
     on: dict[str, list[WorkloadVerdict]] = {}
     unfit: set[str] = set()
     for group in fleet.groups:
         serves = group.kind in ON_DEMAND_KINDS and group.kind not in JOB_KINDS
-        settled = serves and group.current and not group.shared and not group.stands_by
+        settled = serves and group.current and not group.shared and "unused" not in group.kept
         now = {w.id for w in group.now}
         for w in group.workloads:
             if not settled or len(w.nodes) != 1:
@@ -63,8 +60,7 @@ def _pools(fleet: Fleet) -> Iterator[Recommendation]:
             pools.setdefault((node.cluster, node.provider, node.region, node.node_sku), {})[node.node] = node
     for pool in pools.values():
         nodes = tuple(pool.values())
-        freed = _freed(nodes, on)
-        if freed:
+        if freed := _freed(nodes, on):
             moved = {w.series_id for n in nodes for w in on[n.node]}
             yield _of_pool(fleet, nodes, freed, [g for g in fleet.groups if g.series_id in moved])
 
@@ -81,15 +77,14 @@ def _freed(nodes: Sequence[NodeFacts], held: Mapping[str, Sequence[WorkloadVerdi
             continue  # it holds what was moved there by now
         for w in sorted(held[node.node], key=lambda w: (-len(w.gpus), w.id)):
             room = (
-                n.node
+                trial[n.node]
                 for n in order
                 if n.node in trial and n.gpu_count - sum(len(o.gpus) for o in trial[n.node]) >= len(w.gpus)
                 if all(w.series_id != o.series_id for o in keep[n.node])
             )
-            there = next(room, None)
-            if there is None:
+            if (there := next(room, None)) is None:
                 break
-            trial[there].append(w)
+            there.append(w)
         else:
             keep = trial
             freed.append(node)
@@ -100,7 +95,7 @@ def _of_pool(
     fleet: Fleet, nodes: Sequence[NodeFacts], freed: Sequence[NodeFacts], groups: Sequence[Group]
 ) -> Recommendation:
     first, sku, count = nodes[0], nodes[0].gpu_sku or nodes[0].gpu_name, len(nodes)
-    left, names = count - len(freed), sorted(n.node for n in freed)
+    left, names, every = count - len(freed), sorted(n.node for n in freed), sorted(n.node for n in nodes)
     busy = [cpu for g in groups if (cpu := g.feature("cpu")) is not None]
     after = sum(busy) / len(busy) * count / left if busy else 0.0
     saving = Saving.of_nodes(fleet.book.saving_price(first), len(freed), fleet.at, len(freed), count)
@@ -112,11 +107,9 @@ def _of_pool(
         then = f"Not possible now: {blocked[0]}."
     held, freed_gpus = sum(n.gpu_count for n in nodes), sum(n.gpu_count for n in freed)
     moved = sorted({g.lead.name for g in groups if any(n.node in names for n in g.nodes)})
-    asked = (f.finding for f in fleet.found if "consolidate" in f.answered_by and f.finding.node in names)
-    every = sorted(n.node for n in nodes)
+    asked = (f.finding.id for f in fleet.found if "consolidate" in f.answered_by and f.finding.node in names)
     return recommend(
-        "consolidate", first.cluster, first.node_sku, *every,
-        findings=tuple(finding.id for finding in asked),
+        "consolidate", first.cluster, first.node_sku, *every, findings=tuple(asked),
         source=Configuration(sku, first.node_sku, held), target=Configuration(sku, first.node_sku, held - freed_gpus),
         text=(
             f"Move {listed(moved)} from {listed(names)} to the free GPUs of {counted(left, 'other node')} of the same "
@@ -129,27 +122,24 @@ def _of_pool(
             coded("kept-for-growth", "free GPUs are reserved for growth"),
         ),
         yardstick=SavingsBaseline(nodes=tuple(every), freed=tuple(names)),
-        claims=(
-            f"pool:{first.cluster}/{first.node_sku}",
-            *(f"{way}:{g.series_id}" for g in groups for way in ("place", "count")),
-        ),
+        claims=(f"pool:{first.cluster}/{first.node_sku}",
+                *(f"{way}:{g.series_id}" for g in groups for way in ("place", "count"))),
         needs=EvidenceClaim(tuple(n.node for n in nodes), WORK, whole=True, host=True),
     )  # fmt: skip
 
 
 def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
-    """One for each node on which packing MIG instances frees GPUs. No dollars: a node's GPUs are not given back one by
-    one."""
+    """One for each node on which packing MIG instances frees GPUs. No dollars: GPUs are not given back one by one."""
     unobserved = {one.node for one in verdicts.inventory.unobserved}
     for node in verdicts.nodes:
         own = [one for one in verdicts.instances if one.node == node.node]
         # Who held an instance that was not observed is not known, and whether it may move neither.
         known = own and node.node not in unobserved and node.hours_observed >= COVERAGE_HOURS
-        packing = pack(own) if known else None
-        if packing is None or not packing.freed:
+        kept, empty, moved = (pack(own) if known else None) or ((), (), ())
+        if not empty:
             continue
-        sku, freed, left = node.gpu_sku or node.gpu_name, len(packing.freed), len(packing.kept)
-        kinds = ", ".join(sorted({one.profile for one in packing.moved}))
+        sku, freed, left = node.gpu_sku or node.gpu_name, len(empty), len(kept)
+        kinds = ", ".join(sorted({one.profile for one in moved}))
         yield recommend(
             "consolidate", f"{node.cluster}/{node.node}", node.node_sku, "mig",
             source=Configuration(sku, node.node_sku, freed + left), target=Configuration(sku, node.node_sku, left),
@@ -161,7 +151,7 @@ def _repacked(verdicts: Verdicts) -> Iterator[Recommendation]:
             ),
             text=(
                 f"Pack the MIG instances in use on {node.node} onto {left} of {freed + left} {sku or 'GPUs'}: restart "
-                f"{counted(len(packing.moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. "
+                f"{counted(len(moved), 'instance')} ({kinds}) on another GPU of the node, at the same speed. "
                 f"This frees {counted(freed, 'GPU')} for other work. No cash savings: single GPUs cannot be returned."
             ),
             # The free instances of the GPUs that fall free are free already.

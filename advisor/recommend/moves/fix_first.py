@@ -9,7 +9,7 @@ from ...core.advice_types import Configuration, Recommendation
 from ...core.coded_text import coded
 from ..finding import Found, series_label
 from ..fleet import Fleet, Series
-from ..move import Move, recommend
+from ..move import Fields, Move, recommend
 from ..progress import MoveState, Observation, PredictionSnapshot, hours
 from ..rules.fix_first import REMEDIES
 
@@ -38,13 +38,11 @@ class FixFirst(Move):
         for found in (*counters, *(f for series in fleet.series for f in _faults(series))):
             yield _recommendation(fleet, found)
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        fault = next((str(one.fields["fault"]) for one in r.changes if one.code == "fault"), "")
-        return _TITLES.get(fault, "Fix {} first").format(of)
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        return _TITLES.get(told.get("fault", ""), "Fix {} first").format(of)
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        now = seen.now(snapshot.series_id)
-        if not now:
+        if not (now := seen.now(snapshot.series_id)):
             return None
         place, since, still = ("source", seen.start, "still") if proposed else ("target", seen.end, "no longer")
         return MoveState(place, since, hours(now), f"The fault is {still} present.")
@@ -53,15 +51,12 @@ class FixFirst(Move):
 def block_until_fixed(options: Iterable[Recommendation], movable: Iterable[Series]) -> list[Recommendation]:
     """The moves of work that needs a fix first: shown, and blocked until then."""
     faults = {series.group.series_id: found.fault for series in movable for found in _faults(series)}
-    told = "fix its bottleneck first ({fault}): its GPU use changes with the fix"
-
-    def held(r: Recommendation) -> Recommendation:
-        fault = faults.get(r.claims[0].partition(":")[2])
-        if fault is None or r.action in FixFirst.actions:
-            return r
-        return replace(r, blocked_by=(*r.blocked_by, coded("mend-first", told, fault=fault)))
-
-    return [held(r) for r in options]
+    told, kept = "fix its bottleneck first ({fault}): its GPU use changes with the fix", list[Recommendation]()
+    for r in options:
+        fault = None if r.action in FixFirst.actions else faults.get(r.claims[0].partition(":")[2])
+        why = () if fault is None else (coded("mend-first", told, fault=fault),)
+        kept.append(replace(r, blocked_by=(*r.blocked_by, *why)))
+    return kept
 
 
 def _faults(series: Series) -> list[Found]:

@@ -8,7 +8,7 @@ from ...core.advice_types import Interval, Recommendation, SavingsBaseline
 from ...core.coded_text import coded
 from ..finding import series_label
 from ..fleet import DRAWS, Series
-from ..move import Move, at_power_price, recommend_for
+from ..move import Fields, Move, at_power_price, recommend_for
 from ..prediction import Prediction
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, measure
 
@@ -19,27 +19,27 @@ class LowerClock(Move):
 
     def of(self, series: Series) -> Iterator[Recommendation]:
         """The change that a finding carries. Dollars only where the team pays for the power."""
-        for change in (found.clock for found in series.asking("lower-clock") if found.clock is not None):
-            group, move, interval = series.group, change.move, change.move.prediction.interval
-            share, joules, drawn = move.clock_share, move.joules, change.drawn_kwh_per_month
+        for move in (found.clock for found in series.asking("lower-clock") if found.clock is not None):
+            group, interval, cap = series.group, move.prediction.interval, move.cap_watts
+            share, joules, drawn = move.clock_share, move.joules, move.drawn_kwh_per_month
             rng = series.fleet.draws("clock", group.series_id)
             drawn_ratio = Prediction(move.joules_ratio, move.joules_sigma, "energy").draw(rng, DRAWS)
             price = series.fleet.book.power_of(group.nodes[0])
             saving, then = at_power_price(price, (1 - drawn_ratio) * drawn, drawn)
-            if change.cap_watts is None:
+            if cap is None:
                 how = f"an SM clock at {share * 100:.0f} % of the current one"
                 changed = coded("sm-clock", "SM clock at {share:.0%} of today's", share=share)
             else:
-                how = f"a power cap of {change.cap_watts:.0f} W per GPU"
-                changed = coded("power-limit", "power limit {watts:.0f} W per GPU", watts=change.cap_watts)
+                how = f"a power cap of {cap:.0f} W per GPU"
+                changed = coded("power-limit", "power limit {watts:.0f} W per GPU", watts=cap)
                 if not move.shown:
                     then = f"The interval is wide because no capped run was measured on this architecture. {then}"
             yield recommend_for(
-                series, "lower-clock" if change.cap_watts is None else "power-cap", place="clock",
+                series, "lower-clock" if cap is None else "power-cap", place="clock",
                 text=(
                     f"{series_label(group)} with {how}: {interval.p50:.2f}x the time ({interval.p10:.2f} to "
                     f"{interval.p90:.2f}), {move.watts_after:.0f} W per busy GPU instead of {move.watts_before:.0f} W. "
-                    f"Saves {change.kwh_per_month:,.0f} kWh/month ({(1 - joules.p90) * 100:.0f} to "
+                    f"Saves {move.kwh_per_month:,.0f} kWh/month ({(1 - joules.p90) * 100:.0f} to "
                     f"{(1 - joules.p10) * 100:.0f} % of its energy). {then}"
                 ),
                 changes=(changed,),
@@ -53,14 +53,10 @@ class LowerClock(Move):
                 needs=series.base.claim(whole=False),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        told = {key: value for one in r.changes for key, value in one.fields.items()}
-        watts, share = told.get("watts"), told.get("share")
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         if r.action == "power-cap":
-            to = f" to {watts:.0f} W per GPU" if isinstance(watts, float | int) else ""
-            return f"Lower the power limit of {of}{to}"
-        to = f" to {share * 100:.0f} %" if isinstance(share, float | int) else ""
-        return f"Lower the SM clock of {of}{to}"
+            return f"Lower the power limit of {of}" + (f" to {told['watts']:.0f} W per GPU" if "watts" in told else "")
+        return f"Lower the SM clock of {of}" + (f" to {told['share'] * 100:.0f} %" if "share" in told else "")
 
     def words(self, r: Recommendation) -> str:
         return "lower SM clock" if r.action == "lower-clock" else "lower power limit"

@@ -17,9 +17,9 @@ from ..constraints import GPUS_SHARED, WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Series, nodes_for
 from ..groups import Group
-from ..move import Move, Saving, recommend_for
+from ..move import Fields, Move, Saving, recommend_for
 from ..predict.mig_model import SliceFit, weigh_slices
-from ..progress import MoveState, Observation, PredictionSnapshot, by_runs
+from ..progress import MoveState, Observation, Place, PredictionSnapshot, by_runs
 
 
 class MigSlice(Move):
@@ -31,8 +31,7 @@ class MigSlice(Move):
     def of(self, series: Series) -> Iterator[Recommendation]:
         """The smallest instance that nothing forbids and that is not too risky; else the one that slows it least. None
         where a GPU has no instances, or a replica is no single GPU."""
-        fits = fitting(series.fleet.gpu_of(series.group), series.group, series.base.headroom)
-        if not fits:
+        if not (fits := fitting(series.fleet.gpu_of(series.group), series.group, series.base.headroom)):
             return
         base, group = series.base, series.group
         open_ = [(f, f.prediction) for f in fits if not f.blocked_by and f.prediction is not None and per_gpu(f) > 1]
@@ -40,20 +39,16 @@ class MigSlice(Move):
         fit, time = next(iter(sure or reversed(open_)), (None, None))
         # The bare GPUs that hold the instances of all replicas, packed: what is left of the last one is free as well.
         gpus = base.gpus if fit is None else math.ceil(base.gpus / per_gpu(fit))
-        blocked = list[CodedText]()
+        blocked = [WHICH_NODES] if base.mixed else []
         if fit is None:
             # Why the largest instance that is less than the GPU does not do.
             last = next((f for f in reversed(fits) if per_gpu(f) > 1), fits[-1])
             why = all_of(last.blocked_by or (coded("whole-gpu", "it is the whole GPU"),))
             fields = {"instance": last.name, "because": str(why.fields.get("codes", why.code))}
-            blocked.append(CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields))
-        if base.mixed:
-            blocked.append(WHICH_NODES)
+            blocked.insert(0, CodedText("no-instance-fits", f"no MIG instance fits ({last.name}: {why.text})", fields))
         blocked += [why for why in fewer_gpus_gates(group, gpus) if why.code == GPUS_SHARED.code]
-        freed, saving = 0.0, None
-        text = (
-            f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {(*blocked, '')[0]}."
-        )
+        freed, saving, why = 0.0, None, (*blocked, "")[0]
+        text = f"A MIG instance instead of a whole {group.lead.gpu_sku or 'GPU'} is not recommended: {why}."
         if fit is not None and time is not None and not blocked:
             # Credited beyond the same GPU at its right-sized count, as every move is.
             freed = max(base.right_gpus - base.gpus / per_gpu(fit), 0.0)
@@ -83,20 +78,19 @@ class MigSlice(Move):
         if r.findings or r.worth_telling:
             yield r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         held, kept = gpus_words(r.source.gpu_count, r.source.gpu_sku), gpus_words(r.target.gpu_count, r.target.gpu_sku)
         return f"Run {of} on MIG instances of {kept} instead of {held}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
-        def sliced(w: WorkloadVerdict) -> bool:
-            return bool(w.gpus) and all(gpu.startswith("MIG-") for gpu in w.gpus)  # NVML's ids of instances begin so
+        def where(w: WorkloadVerdict) -> Place:  # NVML's ids of instances begin with MIG-
+            return "target" if w.gpus and all(gpu.startswith("MIG-") for gpu in w.gpus) else "source"
 
-        return by_runs(snapshot, seen, sliced, lambda w: not sliced(w), "MIG instances")
+        return by_runs(snapshot, seen, where, "MIG instances")
 
 
 def fitting(sku: GpuSku | None, group: Group, headroom: float) -> tuple[SliceFit, ...]:
-    """Every instance of its GPU for one replica, evaluated, the smallest first. Empty: replicas are not one whole GPU
-    each."""
+    """Every instance of its GPU for one replica, the smallest first. Empty: replicas are not one whole GPU each."""
     if sku is None or group.shared or group.gpus_per_replica != 1:
         return ()
     share = group.mem_needed_max

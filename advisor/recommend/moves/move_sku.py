@@ -12,11 +12,12 @@ from ...core.coded_text import CodedText, all_of, coded
 from ...core.formatting import counted, gpus, usd
 from ...core.worth import FABRIC_REASONS, HOURS_PER_MONTH
 from ..candidates import Candidate, break_even, candidates, job_hours
-from ..constraints import NODES_MIXED, NODES_SHARED
+from ..constraints import NODES_MIXED, NODES_SHARED, NVLINK
 from ..evidence import WORK
 from ..finding import Found, series_label
-from ..fleet import Baseline, Series
-from ..move import SAME_SPEED, Move, Saving, recommend_for
+from ..fleet import WEAK, Baseline, Fleet, Series, baseline_for
+from ..latency import held_to_class
+from ..move import SAME_SPEED, Fields, Move, Saving, recommend_for
 from ..pricing import cash_of
 
 _KINDS = {
@@ -26,6 +27,10 @@ _KINDS = {
 # Line rates of one kind that differ by less are the same fabric.
 _SAME_RATE = 1.1
 PRICE_UNKNOWN = coded("price-of-its-node-unknown", "no price for its node")
+# What the price of a node does not show of a move to another provider.
+ELSEWHERE = "data, egress, terms or capacity"
+_TERMS = coded("terms-elsewhere", "{terms} at the other provider cost more than the savings", terms=ELSEWHERE)
+SHOWN = 3  # so many other providers for each workload
 
 
 class MoveSku(Move):
@@ -43,7 +48,7 @@ class MoveSku(Move):
         if other is not None and (other.findings or other.worth_telling):
             yield other
         # A weak reason alone is none to list every GPU that does not fit either.
-        if rejected and series.has_reason("move-sku"):
+        if rejected and any(found.answered_by["move-sku"] < WEAK for found in series.asking("move-sku")):
             node, told = series.group.nodes[0], "no other GPU at {where} fits, or its speed or price is unknown"
             place = f"{node.provider} in {node.region or 'an unknown region'}"
             why = coded("no-other-gpu", told, where=place if node.provider else "an unknown provider")
@@ -54,7 +59,7 @@ class MoveSku(Move):
                 would_change_if=(coded("needs-become-known", unknown),),
             )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         """``Move chat from azure/A to azure/B (same GPU, no InfiniBand)``: source, target, and what differs."""
         here, there = r.source, r.target
         same = there.gpu_sku == here.gpu_sku
@@ -87,9 +92,7 @@ def _differences(source: NodeSku | None, gpu: str | None, target: NodeSku) -> tu
     if _dearer_fabric(source, target):
         more = "with RDMA" if _rated(source) == _rated(target) else f"instead of {_rated(source)}"
         return other, coded("fabric-added", "fabric {to}", to=f"{_rated(target)} {more}")
-    if here != there:
-        return other, coded("fabric-other", "{to} instead of {of}", to=there, of=here)
-    return (other,)
+    return (other,) if here == there else (other, coded("fabric-other", "{to} instead of {of}", to=there, of=here))
 
 
 def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
@@ -103,20 +106,16 @@ def _dearer_fabric(source: NodeSku | None, target: NodeSku) -> bool:
 def _fabric_reason(
     source: NodeSku | None, target: NodeSku, sold: Collection[NodeSku], fits: Collection[NodeSku]
 ) -> tuple[CodedText, ...]:
-    """Why a target with the dearer fabric is right; empty: the target's fabric is not dearer.
-
-    `sold`: the nodes with a known price at this provider and region; `fits`: those among them that nothing forbids.
-    """
+    """Why a target with the dearer fabric is right; empty: the target's fabric is not dearer. `sold`: the nodes with a
+    known price at this provider and region; `fits`: those among them that nothing forbids."""
     if not _dearer_fabric(source, target):
         return ()
-    plain = [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]
-    code, told = "fabric-needed", "the work needs {fabric}"
-    if not plain:
-        code, told = "fabric-included", "{gpu} is sold only with {fabric} here"
-        return (coded(code, told, gpu=target.gpu, fabric=_kind(target)),)
+    if not (plain := [n for n in sold if n.gpu == target.gpu and not _dearer_fabric(source, n)]):
+        told = "{gpu} is sold only with {fabric} here"
+        return (coded("fabric-included", told, gpu=target.gpu, fabric=_kind(target)),)
     if any(n in fits for n in plain):
-        code, told = "fabric-cheaper", "{fabric} at no extra cost"
-    return (coded(code, told, fabric=_kind(target)),)
+        return (coded("fabric-cheaper", "{fabric} at no extra cost", fabric=_kind(target)),)
+    return (coded("fabric-needed", "the work needs {fabric}", fabric=_kind(target)),)
 
 
 def _kind(node: NodeSku) -> str:
@@ -129,17 +128,14 @@ def _rated(node: NodeSku) -> str:
 
 
 def _other_gpu(series: Series, skip: Collection[str]) -> tuple[Recommendation | None, tuple[Rejected, ...]]:
-    """The best other node of the same provider and region, and why every other was rejected. `skip`: node SKUs that
-    another recommendation covers. None where no candidate could be predicted and priced; where the best one saves
-    nothing, it has what it would cost and is blocked."""
+    """The best other node of the same provider and region, or why every other was rejected. `skip`: node SKUs that
+    another recommendation covers. Where the best one saves nothing, it has what it would cost and is blocked."""
     fleet, base, node = series.fleet, series.base, series.group.nodes[0]
     source, why = fleet.gpu_of(series.group), NODES_MIXED if base.mixed else None
     if source is None:
         return None, ()
-    if not node.provider:
-        why = coded("provider-unknown", "provider of its nodes unknown")
-    elif base.price is None:
-        why = PRICE_UNKNOWN
+    if not node.provider or base.price is None:
+        why = PRICE_UNKNOWN if node.provider else coded("provider-unknown", "provider of its nodes unknown")
     if why is not None:
         return None, (Rejected("any other GPU", why),)
     sold = [
@@ -166,23 +162,21 @@ def paid_on_top(base: Baseline) -> CodedText:
 
 
 def _worse(candidate: Candidate, best: Candidate) -> CodedText:
-    prediction, saving = candidate.prediction, candidate.saving
-    told = f"{prediction.median:.2f}x the time, {candidate.gpus} GPUs needed"
-    fields = {"time_ratio": prediction.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    time, saving = candidate.prediction, candidate.saving
+    fields = {"time_ratio": time.median, "gpus": candidate.gpus, "saving_usd_per_month": saving}
+    code, more = "saves-less", f"saves less ({usd(saving)}/month)"
     if saving > best.saving:
-        more = f"would save {usd(saving)}/month, {prediction.risk} risk of a slowdown above 10 %"
-        return CodedText("riskier", f"{told}, {more}", {**fields, "risk": prediction.risk})
-    if saving <= 0:
-        more = f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
-        return CodedText("dearer", f"{told}, {more}", fields)
-    return CodedText("saves-less", f"{told}, saves less ({usd(saving)}/month)", fields)
+        code, more = "riskier", f"would save {usd(saving)}/month, {time.risk} risk of a slowdown above 10 %"
+        fields |= {"risk": time.risk}
+    elif saving <= 0:
+        code, more = "dearer", f"{usd(-saving)}/month more expensive than the current GPUs after right-sizing"
+    return CodedText(code, f"{time.median:.2f}x the time, {candidate.gpus} GPUs needed, {more}", fields)
 
 
 def move_to(
     series: Series, best: Candidate, rejected: tuple[Rejected, ...] = (), fabric: tuple[CodedText, ...] = ()
 ) -> Recommendation:
-    """The recommendation to move to a candidate; blocked where nothing is saved by it. `fabric`: why its fabric may be
-    dearer than the present one."""
+    """The recommendation to move to a candidate; blocked where it saves nothing. `fabric`: why it may be dearer."""
     fleet, base, group, prediction = series.fleet, series.base, series.group, best.prediction
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
     speed = "the same time" if abs(prediction.median - 1) < 0.005 else f"{prediction.median:.2f}x the time"
@@ -191,14 +185,12 @@ def move_to(
         f"{speed} ({prediction.basis}). Baseline: {counted(base.right_gpus, 'GPU')} now (right-sized)."
     )
     blocked, saving = [], None
-    if not base.whole:
-        blocked.append(NODES_SHARED)
-    elif cash is None:
-        blocked.append(paid_on_top(base))
+    if not base.whole or cash is None:
+        blocked.append(paid_on_top(base) if base.whole else NODES_SHARED)
     else:
         training = group.phase == "training"
         paid = base.month_usd(base.nodes, job_hours(fleet, base)) if training else base.month_usd(base.right_nodes)
-        saving = Saving.in_cash(cash, best.draws, paid, best.price)
+        saving = Saving(best.draws, (base.price, best.price), paid, *cash)
         text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
             told = "no savings: its price is not below that of the current GPUs after right-sizing"
@@ -207,9 +199,9 @@ def move_to(
         text += f" Its fabric is faster than the current one: {why}."
     if prediction.risk not in COUNTED_RISKS:
         text += " This is an experiment, not a recommendation: the slowdown may exceed 10 %."
-    # Every use that may rule a node out, or prefer another: where one is missing, which of them fits best is not
-    # known, and none is claimed to.
-    links = {"pcie"} | ({"nvlink"} if group.gpus_per_replica > 1 and base.has_nvlink else set())
+    # Every use that may rule a node out or prefer another: where one is missing, none is claimed to fit best.
+    joined = group.gpus_per_replica > 1 and (base.sku is None or base.sku.intra_node_link in NVLINK)
+    links = {"pcie", "nvlink"} if joined else {"pcie"}
     needs = base.claim(whole=True, fabric=base.has_fabric, measures=WORK | links)
     return recommend_for(
         series, "move-sku", best.node.name,
@@ -226,9 +218,33 @@ def move_to(
     )  # fmt: skip
 
 
+def market_recommendations(fleet: Fleet) -> tuple[Recommendation, ...]:
+    """For each recurring workload at known prices: the best node of the providers that would be cheapest for it. Shown
+    apart and never summed: that is arbitrage, not right-sizing."""
+    out: list[Recommendation] = []
+    for group in fleet.groups:
+        source = fleet.gpu_of(group)
+        if source is None or not group.recurs or not group.nodes or group.kind in ("idle", "unknown"):
+            continue
+        base, here = baseline_for(fleet, group), group.nodes[0].provider
+        if base.price is None or base.mixed or here is None:
+            continue
+        # Every node of the other providers, each at its lowest list price.
+        sold = [
+            (n, min(n.prices, key=lambda p: (p.usd_per_hour, p.region)))
+            for n in fleet.catalog.nodes.values()
+            if n.provider != here and n.prices
+        ]
+        found, _ = candidates(fleet, base, source, sold)
+        best = list({c.node.provider: c for c in reversed(found) if c.saving > 0}.values())
+        for candidate in sorted(best, key=lambda c: (not c.safe, -c.saving))[:SHOWN]:
+            r = held_to_class(move_to(Series(fleet, base, {}), candidate), base)
+            out.append(replace(r, would_change_if=(_TERMS, *r.would_change_if)))
+    return tuple(out)
+
+
 def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> Recommendation:
-    """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes, as far as the catalog
-    knows."""
+    """The same GPU on a node without the fabric, at the right-sized count. `twins`: such nodes of the catalog."""
     fleet, base, node = series.fleet, series.base, found.nodes[0]
     gpu, saving, premium = series.group.lead.gpu_sku, None, found.premium
     priced = [(t, p) for t in twins if (p := fleet.book.beside(node, t.name)) is not None]
@@ -247,21 +263,17 @@ def _without_fabric(series: Series, found: Found, twins: Sequence[NodeSku]) -> R
         blocked.append(coded("twin-without-price", told, where=where, sku=twins[0].name))
     if twin is not None and price is not None:
         now = usd(base.price.usd_per_hour if base.price else None)
-        text = (
-            f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
-            f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
-        )
+        text = f"The same {gpu or 'GPU'} on {twin.name}, without the fabric, runs the work at the same speed. "
+        text += f"{base.right_gpus} GPUs needed, at {usd(price.usd_per_hour)} instead of {now} per node-hour."
     else:
         text = f"The same {gpu or 'GPU'} on a node without the fabric runs the work at the same speed."
         if premium is not None and premium.assumed:
-            text += (
-                f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
-                f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
-            )
+            text += f" Such a node would cost about {premium.share * 100:.1f} % less than the current "
+            text += f"{usd(premium.price.usd_per_hour)}/hour (assumed, from node pairs at other providers)."
     cash = cash_of(base.price, base.right_nodes if base.whole else 0, fleet.at)
-    if price is not None and cash is not None and not blocked:
-        draws = base.right_nodes_draws * (cash.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
-        saving = Saving.in_cash(cash, draws, base.month_usd(base.right_nodes), price)
+    if price is not None and base.price is not None and cash is not None and not blocked:
+        draws = base.right_nodes_draws * (base.price.usd_per_hour - price.usd_per_hour) * HOURS_PER_MONTH
+        saving = Saving(draws, (base.price, price), base.month_usd(base.right_nodes), *cash)
         text += f" {saving.sentence}"
         if saving.interval.p50 <= 0:
             blocked.append(coded("fabric-costs-nothing", "no savings: the fabric adds nothing to the price here"))

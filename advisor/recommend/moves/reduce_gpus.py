@@ -16,7 +16,7 @@ from ...core.worth import HOURS_PER_MONTH
 from ..constraints import WHICH_NODES, fewer_gpus_gates
 from ..finding import series_label
 from ..fleet import Baseline, Series, load_words
-from ..move import SAME_SPEED, WEEK_HOURS, Move, Saving, recommend_for
+from ..move import SAME_SPEED, WEEK_HOURS, Fields, Move, Saving, recommend_for
 from ..prediction import risk_of
 from ..progress import MoveState, Observation, PredictionSnapshot, hours, stands_on
 
@@ -36,16 +36,14 @@ class ReduceGpus(Move):
             blocked.append(_nothing_to_take(base))
         saving, limit, risk = None, None, "high"
         if base.demand is not None and freed > 0:
-            # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom. Where none can
-            # be spared, whoever took one would run that risk.
+            # How likely the demand needs a tenth more than the GPUs that are left carry at the headroom.
             risk = risk_of(float(np.mean(base.gpus_needed(base.demand_draws / 1.1) > base.right_gpus)))
         if blocked:
             text = f"Fewer {sku} for the same work are not recommended: {blocked[0]}."
         else:
             whole = base.nodes - base.right_nodes if base.whole else 0
-            saving = Saving.of_nodes(
-                base.price, whole, series.fleet.at, base.nodes - base.right_nodes_draws, base.nodes
-            )
+            draws = base.nodes - base.right_nodes_draws
+            saving = Saving.of_nodes(base.price, whole, series.fleet.at, draws, base.nodes)
             then = f"This frees {freed} GPUs for other work. No cash savings: no whole node becomes free."
             load = None if base.demand is None else base.demand * base.gpus / base.right_gpus
             text = (
@@ -72,14 +70,14 @@ class ReduceGpus(Move):
         if r.findings or not r.blocked_by:
             yield r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         if r.target.gpu_count >= r.source.gpu_count:
             return f"Reduce the {gpus_words(r.source.gpu_count, r.source.gpu_sku)} of {of}"
         return f"Reduce {of} from {r.source.gpu_count} to {gpus_words(r.target.gpu_count, r.source.gpu_sku)}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         now, runs = seen.now(snapshot.series_id), seen.series(snapshot.series_id)
-        if not now or not all(stands_on(snapshot.source)(w) for w in now):
+        if not now or not all(stands_on(w, snapshot.source) for w in now):
             return None  # on other hardware its count says nothing
         least, most = snapshot.target.gpu_count, snapshot.source.gpu_count
         count, since = len({gpu for w in now for gpu in w.gpus}), seen.start
@@ -96,15 +94,17 @@ class ReduceGpus(Move):
 
 
 def _nothing_to_take(base: Baseline) -> CodedText:
-    fields = {"load": base.demand, "gpus": base.gpus}
     if base.demand is None or base.demand * base.gpus > base.headroom * (base.gpus - 1):
         code, why = "load-too-high", f" (limit for fewer GPUs: {load_words(base.headroom)})"
-        fields["headroom"] = base.headroom
+        more = {"headroom": base.headroom}
     elif base.unit > 1 and base.floor < base.gpus:
         code, why = "replicas-not-split", f", and replicas of {base.unit} GPUs are not split"
-        fields["replica_gpus"] = base.unit
+        more = {"replica_gpus": base.unit}
     else:
-        code, why = "least-gpus-held", f", but the service needs at least {base.floor}"
-        fields["least_gpus"] = base.floor
+        code, why, more = (
+            "least-gpus-held",
+            f", but the service needs at least {base.floor}",
+            {"least_gpus": base.floor},
+        )
     load = f"the 95th percentile of demand is {load_words(base.demand)} of what {base.gpus} GPUs sustain"
-    return CodedText(code, f"{load}{why}", fields)
+    return CodedText(code, f"{load}{why}", {"load": base.demand, "gpus": base.gpus, **more})

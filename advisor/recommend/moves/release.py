@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 from ...core.advice_types import Configuration, EvidenceClaim, Interval, Recommendation, SavingsBaseline
@@ -13,11 +14,9 @@ from ..evidence import GAP_MAX, REST, all_seen
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import WEEK_HOURS, Move, Saving, recommend
-from ..progress import MoveCost, MoveState, Observation, PredictionSnapshot, cost_of_nodes_left, hours
+from ..move import WEEK_HOURS, Fields, Move, Saving, recommend
+from ..progress import MoveState, Observation, PredictionSnapshot, hours
 
-# A GPU unused in this share of its node's hours is free, not between two jobs.
-FREE_SHARE = 0.9
 # Instances that divide a GPU wholly add up to all of it, but for rounding.
 WHOLE = 0.999
 
@@ -38,15 +37,14 @@ class Release(Move):
                 if r is not None:
                     yield r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         held = f" held by {of}" if r.workload is not None else ""
         return f"Release {gpus(r.source.gpu_count, r.source.gpu_sku, 'idle')}{held}{at}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
         if snapshot.series_id is None:
             return super().progress(snapshot, seen, proposed)
-        now = seen.now(snapshot.series_id)
-        if now:
+        if now := seen.now(snapshot.series_id):
             since, held = max(min(w.start for w in now), seen.start), len({g for w in now for g in w.gpus})
             return MoveState("source", since, hours(now, since), f"It holds {held} GPUs.")
         left = max((w.end for w in seen.series(snapshot.series_id)), default=seen.start)
@@ -57,19 +55,16 @@ class Release(Move):
         what = f"no other workload on {listed(known)}" if known else "its nodes report no data"
         return MoveState("target", left, (seen.end - left) / 3600, f"It has held no GPU since {minute(left)}; {what}.")
 
-    def cost(self, snapshot: PredictionSnapshot, state: MoveState, seen: Observation) -> MoveCost:
-        return cost_of_nodes_left(snapshot, seen)
-
 
 def _bare(fleet: Fleet, found: Found) -> Recommendation | None:
     node = found.nodes[0]
     day_ago = fleet.verdicts.window.end - 86400
-    free = [b for b in found.bare if b.idle_hours >= FREE_SHARE * b.part * node.span_hours and b.last_ts >= day_ago]
-    gpus_free: dict[str, float] = {}
+    # A GPU unused in this share of its node's hours is free, not between two jobs.
+    free = [b for b in found.bare if b.idle_hours >= 0.9 * b.part * node.span_hours and b.last_ts >= day_ago]
+    gpus_free: dict[str, float] = defaultdict(float)
     for b in free:
-        gpus_free[b.parent_uuid or b.gpu_uuid] = gpus_free.get(b.parent_uuid or b.gpu_uuid, 0.0) + b.part
-    whole = sum(part >= WHOLE for part in gpus_free.values()) >= node.gpu_count
-    if not whole:
+        gpus_free[b.parent_uuid or b.gpu_uuid] += b.part
+    if not (whole := sum(part >= WHOLE for part in gpus_free.values()) >= node.gpu_count):
         # Somebody's memory lies on it, whom no label names. Of a whole node the gate says so.
         free = [b for b in free if b.held_hours <= GAP_MAX * b.hours]
     left = fleet.verdicts.inventory.nodes[node.node].end is not None
@@ -100,21 +95,20 @@ def _held(fleet: Fleet, found: Found, group: Group) -> Recommendation | None:
 def _released(
     fleet: Fleet, found: Found, uuids: Collection[str], free: float, *, whole: int, what: str
 ) -> Recommendation:
-    """`uuids`: of the GPUs or instances, `free` GPUs in all; `whole`: nodes that fall free with them; `what`: a
-    sentence."""
+    """`uuids`: of the GPUs or instances, `free` GPUs in all; `whole`: nodes that fall free; `what`: a sentence."""
     group, nodes, node = found.group, found.nodes, found.nodes[0]
     names, price = tuple(n.node for n in nodes), fleet.book.saving_price(node)
     saving = Saving.of_nodes(price, whole, fleet.at, whole, whole)
     parted = abs(free - round(free)) >= 0.005
     count = f"{free:.2f} GPUs (MIG instances)" if parted else counted(round(free), "GPU")
+    why = "No cash savings: nodes are rented as a whole, and none becomes free"
+    if price is None:
+        why = "Savings unknown: no price for the node"
+    elif whole:
+        why = f"No cash savings: the node is {price.basis} ({price.source}, {price.as_of})"
+    then = f"Release {count} for other work. {why}."
     if saving is not None:
         then = f"Return or shut down the {'node' if whole == 1 else f'{whole} nodes'}. {saving.sentence}"
-    elif price is None:
-        then = f"Release {count} for other work. Savings unknown: no price for the node."
-    else:
-        why = f"the node is {price.basis} ({price.source}, {price.as_of})"
-        why = why if whole else "nodes are rented as a whole, and none becomes free"
-        then = f"Release {count} for other work. No cash savings: {why}."
     kwh = None
     # A node is switched off, or given back, as a whole: with every GPU of it.
     off = whole == len(nodes) and free >= sum(n.gpu_count for n in nodes) and all_seen(fleet.verdicts, names)
@@ -138,10 +132,9 @@ def _released(
 
 
 def _drawn(fleet: Fleet, found: Found) -> float | None:
-    """Watts that the GPUs drew at rest in the mean over the window, all together; None: not measured of each of them.
-    Instances have no power of their own."""
-    group = found.group
-    if group is None:
+    """Watts that the GPUs drew at rest, all together; None: not measured of each. Instances have no power of their
+    own."""
+    if (group := found.group) is None:
         watts = [b.power_mean_watts for b in found.bare if b.part >= 1 and b.power_mean_watts is not None]
         return sum(watts) if watts and len(watts) == len(found.bare) else None
     usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "node", "gpu_uuid", "power_watts")

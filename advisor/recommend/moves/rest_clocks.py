@@ -1,8 +1,5 @@
-"""Servers at rest most of the time: clocks that a context keeps up although nothing runs, let down between requests.
-
-A CUDA context raises the clocks to their highest and keeps them there. CUDA_DISABLE_PERF_BOOST=1 in the environment
-of the process leaves that to the load. Energy, never cash; the watts are the difference of the GPUs' levels at rest.
-"""
+"""Servers at rest most of the time: a CUDA context keeps the clocks up although nothing runs, unless
+CUDA_DISABLE_PERF_BOOST=1 in its environment leaves them to the load. It saves energy, never cash."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from ..evidence import REST
 from ..finding import series_label
 from ..fleet import DRAWS, Fleet, Series
 from ..groups import Group
-from ..move import WEEK_HOURS, Move, at_power_price, recommend_for
+from ..move import WEEK_HOURS, Fields, Move, at_power_price, recommend_for
 from ..prediction import percentiles
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, by_level, level
 
@@ -30,18 +27,11 @@ VARIABLE = "CUDA_DISABLE_PERF_BOOST"
 SERVERS = ("online-inference", "batch-inference")
 # The first driver that knows the variable: NVIDIA's page of 580.105.08 (drivers/details/257493, November 2025).
 KNOWN_SINCE = (580, 105, 8)
-# Of its observed time: below it the server works more than it rests.
-REST_SHARE_MIN = 0.5
 # SM clock over the clock behind the peak: contexts at rest were seen at 0.8 to 1.1, free GPUs at 0.06 to 0.2 (H100,
 # A100, L40S, B200; gpu-parking-tax, commit 183ae69, read 2026-11-23).
 CLOCKS_UP, CLOCKS_DOWN = 0.6, 0.4
 # Share of the difference that came back with the variable set, on the same four GPUs (same source).
 RECOVERED = (0.95, 1.0)
-# How much longer the first request after a rest of a minute took: 147 ms on H100, 220 ms on A100 (same source).
-FIRST_REQUEST_SECONDS = (0.15, 0.22)
-# Another GPU's level stands for one that was never free: silicon and cooling differ by 23 of 145 W between the highest
-# and the lowest of 14 H100 (same source), which is some 2.6 standard deviations.
-SIGMA_OTHER_GPU = 0.06
 # Mean over the month of all its GPUs. Less than half of the smallest difference published (26 W) shows at no meter.
 WATTS_MIN = 13.0
 _VERSION = re.compile(r"\d{1,5}(?:\.\d{1,5}){1,3}", re.ASCII)
@@ -69,7 +59,8 @@ class RestClocks(Move):
         usage = fleet.verdicts.usage_of({w.id for w in group.now}, "bottleneck", "seconds", "node", "gpu_uuid")
         idle, seconds = usage["bottleneck"].to_numpy() == "idle", usage["seconds"].to_numpy(float)
         at_rest, total = float(seconds[idle].sum()), float(seconds.sum())
-        if total <= 0 or at_rest < REST_SHARE_MIN * total:
+        # Of its observed time: below it the server works more than it rests.
+        if total <= 0 or at_rest < 0.5 * total:
             return
         keys = sorted({(str(n), str(u)) for n, u in zip(usage["node"], usage["gpu_uuid"], strict=True)})
         own = [levels[key] for key in keys if key in levels]
@@ -87,7 +78,9 @@ class RestClocks(Move):
             rest_watts = float(free_watts.mean())
             # What the clocks take at rest, in joint draws; a GPU's own level is exact.
             rng = fleet.draws("rest-clocks", group.series_id)
-            off = rng.normal(0.0, SIGMA_OTHER_GPU, (DRAWS, len(free))) * (bases > 0)
+            # Another GPU's level stands for one that was never free: silicon and cooling differ by 23 of 145 W between
+            # the highest and the lowest of 14 H100 (same source), which is some 2.6 standard deviations.
+            off = rng.normal(0.0, 0.06, (DRAWS, len(free))) * (bases > 0)
             each = np.maximum(watts - free_watts * (1 + off), 0.0).mean(axis=1)
             drawn = each * rng.uniform(*RECOVERED, DRAWS) * gpu_hours / 1000
             lost = percentiles(drawn)
@@ -100,8 +93,11 @@ class RestClocks(Move):
             if not blocked:
                 kwh = lost
                 saving, then = at_power_price(price, drawn, held * gpu_hours / 1000)
-        low, high = FIRST_REQUEST_SECONDS
-        longer = f"requests after an idle period must not wait {low:.2f} to {high:.2f} s longer"
+        # How much longer the first request after a rest of a minute took: 147 ms on H100, 220 ms on A100 (same source).
+        low, high = (0.15, 0.22)
+        wait = (
+            "requests after an idle period must not wait {extra_seconds_low:.2f} to {extra_seconds_high:.2f} s longer"
+        )
         yield recommend_for(
             series, "rest-clocks", "clocks-by-load", place="rest",
             text=(
@@ -112,16 +108,14 @@ class RestClocks(Move):
             saving=saving, energy_saving_kwh_per_month=kwh, realisation="energy",
             risk="medium" if group.kind in ON_DEMAND_KINDS else "low", blocked_by=blocked,
             would_change_if=(
-                CodedText(
-                    "first-request-after-rest", longer, {"extra_seconds_low": low, "extra_seconds_high": high}
-                ),
+                coded("first-request-after-rest", wait, extra_seconds_low=low, extra_seconds_high=high),
                 coded("context-kept-up", "another process on the same GPU keeps its clocks up"),
             ),
             yardstick=SavingsBaseline(rest_watts=rest_watts, usd_per_kwh=price and price.usd_per_kwh),
             needs=series.base.claim(whole=False, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
         return f"Lower the clocks of {of} at rest ({gpus(r.source.gpu_count, r.source.gpu_sku)})"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -142,24 +136,22 @@ class RestClocks(Move):
 def _free(one: RestLevel, levels: Mapping[tuple[str, str], RestLevel]) -> tuple[float, int] | None:
     """What a GPU draws without a process, and where that was seen (of `_BASES`); None: no data. Only where its clock is
     down as well: a bare context takes next to no memory."""
-    seen: list[list[float]] = [[], [], []]
-    for o in levels.values():
-        down = o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN
-        if down and o.free_watts is not None and (o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)):
-            for basis in range(0 if o is one else 1 if o.node == one.node else 2, 3):
-                seen[basis].append(o.free_watts)
-    return next(((float(np.median(watts)), basis) for basis, watts in enumerate(seen) if watts), None)
+    seen = [
+        (o.free_watts, 0 if o is one else 1 if o.node == one.node else 2)
+        for o in levels.values()
+        if o.free_clock_ratio is not None and o.free_clock_ratio <= CLOCKS_DOWN and o.free_watts is not None
+        if o is one or (o.gpu_sku == one.gpu_sku and one.gpu_sku)
+    ]
+    nearest = min((basis for _, basis in seen), default=None)
+    return None if nearest is None else (float(np.median([w for w, basis in seen if basis <= nearest])), nearest)
 
 
 def _blocked(group: Group, *, free_known: bool, clocks_known: bool) -> list[CodedText]:
     """What is not known of its GPUs, and the oldest driver of its nodes, which decides."""
-    blocked: list[CodedText] = []
-    if not free_known:
-        told = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
-        blocked.append(coded("rest-level-not-seen", told))
-    if not clocks_known:
-        told = "no SM clock data of its idle GPUs; the clock may be low already"
-        blocked.append(coded("rest-clock-not-measured", told))
+    told = "no idle power data of such a GPU without a process and with low clocks; one hour of such data is enough"
+    blocked = [] if free_known else [coded("rest-level-not-seen", told)]
+    told = "no SM clock data of its idle GPUs; the clock may be low already"
+    blocked += [] if clocks_known else [coded("rest-clock-not-measured", told)]
     needed = {"variable": VARIABLE, "needed": "{}.{}.{:02d}".format(*KNOWN_SINCE)}
 
     def version(node: NodeFacts) -> tuple[int, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -15,18 +14,12 @@ from ...core.worth import HOURS_PER_MONTH
 from ..evidence import REST, all_seen
 from ..finding import series_label
 from ..fleet import DRAWS, Series
-from ..move import WEEK_HOURS, Move, Saving, recommend_for
+from ..move import WEEK_HOURS, Fields, Move, Saving, recommend_for
 from ..prediction import percentiles, risk_of
 from ..progress import MIXED, SLACK_SECONDS, MoveCost, MoveState, Observation, PredictionSnapshot, hours, price_then
 
 # The highest engine activity of an unused hour: monitors and health checks stay below.
 OFF_ENGINE_MAX = 0.05
-# Shorter than this, loading the models again eats what is saved.
-OFF_HOURS_MIN = 6
-# A working week and two days: fewer mornings do not show a habit.
-OFF_DAYS_MIN = 7
-# Nights in a row that a service must have been off: one may be an outage, two a week-end.
-NIGHTS_MIN = 3
 # Share of its quiet hours that a service which is switched off may still hold its GPUs for.
 OFF_SHARE_MAX = 0.1
 DAY_SECONDS = 86400.0
@@ -42,12 +35,13 @@ class ScheduleOff(Move):
     def of(self, series: Series) -> Iterator[Recommendation]:
         """Its nodes off in its quiet hours, whole nodes for cash."""
         fleet, base, group = series.fleet, series.base, series.group
-        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or group.stands_by:
+        if group.kind not in ON_DEMAND_KINDS or not group.current or group.shared or "unused" in group.kept:
             return
         quiet = off_hours(fleet.verdicts.usage_of({w.id for w in group.now}, "g_max", "seconds", "ts"))
         if quiet is None:
             return
-        share, begin, end = quiet.length / 24, quiet.begin, (quiet.begin + quiet.length) % 24
+        begin, length, days = quiet
+        share, end = length / 24, (begin + length) % 24
         kwh = _not_drawn(series, quiet)
         whole = base.right_nodes if base.whole and not base.mixed else 0
         saving = Saving.of_nodes(base.price, whole, fleet.at, base.right_nodes_draws * share, base.right_nodes)
@@ -60,14 +54,14 @@ class ScheduleOff(Move):
             series, "schedule-off",
             text=(
                 f"{series_label(group)} was unused between {begin:02d}:00 and {end:02d}:00 UTC on "
-                f"{quiet.days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
-                f"daily shutdown of {quiet.length} hours, {then}"
+                f"{days} days (no sample with engine activity above {OFF_ENGINE_MAX * 100:.0f} %). During a "
+                f"daily shutdown of {length} hours, {then}"
             ),
             energy_saving_kwh_per_month=kwh,
             changes=(coded("off-hours", "switched off {begin:02d}:00 to {end:02d}:00 UTC", begin=begin, end=end),),
             saving=saving, freed_gpu_hours_per_month=base.gpus * HOURS_PER_MONTH * share,
             # How likely it is that a new day differs, by the rule of succession.
-            risk=risk_of(1 / (quiet.days + 2)),
+            risk=risk_of(1 / (days + 2)),
             would_change_if=(
                 coded("needed-at-that-hour", "somebody needs it during these hours (on call, another time zone)"),
                 coded("memory-lost", "it must not lose its memory contents at shutdown"),
@@ -76,9 +70,8 @@ class ScheduleOff(Move):
             needs=base.claim(whole=saving is not None, measures=REST),
         )  # fmt: skip
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        hours = next((one.fields for one in r.changes if one.code == "off-hours"), None)
-        when = "at night" if hours is None else f"from {hours['begin']:02d}:00 to {hours['end']:02d}:00 UTC"
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        when = f"from {told['begin']:02d}:00 to {told['end']:02d}:00 UTC" if "begin" in told else "at night"
         return f"Switch off the nodes of {of} {when}"
 
     def progress(self, snapshot: PredictionSnapshot, seen: Observation, proposed: bool) -> MoveState | None:
@@ -91,7 +84,8 @@ class ScheduleOff(Move):
         begins = np.arange(latest, seen.start - 1e-6, -DAY_SECONDS).tolist()
         off = [hours(runs, at, at + length) * 3600 <= OFF_SHARE_MAX * length for at in begins]
         nights = next((n for n, one in enumerate(off) if one != off[0]), len(off))
-        if nights < NIGHTS_MIN:
+        # Nights in a row that a service must have been off: one may be an outage, two a week-end.
+        if nights < 3:
             return None
         told = f"It held {'no GPUs during quiet hours' if off[0] else 'its GPUs'} for {nights} consecutive nights."
         return MoveState("target" if off[0] else "source", begins[nights - 1], nights * 24.0, told)
@@ -110,20 +104,13 @@ class ScheduleOff(Move):
         return MoveCost(min(usd, snapshot.yardstick.usd_per_month or usd))
 
 
-@dataclass(frozen=True, slots=True)
-class OffHours:
-    """`length` hours of the day from `begin` (UTC), over midnight or not, that were quiet on each of `days` days."""
-
-    begin: int
-    length: int
-    days: int
+# Where quiet hours of the day begin (UTC), how many they are, over midnight or not, and on how many days they were.
+OffHours = tuple[int, int, int]
 
 
 def off_hours(usage: pd.DataFrame) -> OffHours | None:
-    """The longest stretch of the day in which none of these GPUs ever worked. None: there is none, or too few days.
-
-    An hour without data is ignored; the highest sample counts, not the mean.
-    """
+    """The longest stretch of the day in which none of these GPUs ever worked, by the highest samples of the hours with
+    data. None: there is none, or too few days."""
     if "g_max" not in usage or usage.empty:
         return None
     most = usage["g_max"].to_numpy(float)
@@ -131,7 +118,8 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
     hour = np.ceil(usage["ts"].to_numpy(float)[known] / 3600).astype(np.int64) - 1
     seen = np.bincount(np.unique(hour) % 24, minlength=24)
     used = np.bincount(hour[most[known] > OFF_ENGINE_MAX] % 24, minlength=24) > 0
-    quiet = ~used & (seen >= OFF_DAYS_MIN)
+    # A working week and two days: fewer mornings do not show a habit.
+    quiet = ~used & (seen >= 7)
     if used.all() or not used.any():
         return None
     begin, length, run = 0, 0, 0
@@ -140,24 +128,24 @@ def off_hours(usage: pd.DataFrame) -> OffHours | None:
         if length < run <= 24:
             begin, length = (n - run + 1) % 24, run
     days = min((int(seen[(begin + n) % 24]) for n in range(length)), default=0)
-    return OffHours(begin, length, days) if length >= OFF_HOURS_MIN else None
+    # Shorter than this, loading the models again eats what is saved.
+    return (begin, length, days) if length >= 6 else None
 
 
 def _not_drawn(series: Series, quiet: OffHours) -> Interval | None:
-    """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them; whole days drawn anew.
-
-    As its cash it is of the right-sized nodes. None: no whole node can be switched off, or power was not measured.
-    """
+    """What its GPUs would not draw in a month of these hours, kWh, by what they drew in them, of the right-sized nodes;
+    whole days drawn anew. None: no whole node can be switched off, or power was not measured."""
     base, verdicts = series.base, series.fleet.verdicts
     usage = verdicts.usage_of({w.id for w in base.group.now}, "ts", "power_watts")
     if not base.whole or base.mixed or usage.empty or not all_seen(verdicts, [n.node for n in base.group.nodes]):
         return None
     hour = (np.ceil(usage["ts"].to_numpy(float) / 3600).astype(np.int64) - 1) % 24
-    quiet_rows = usage[(hour - quiet.begin) % 24 < quiet.length]
+    begin, length, _ = quiet
+    quiet_rows = usage[(hour - begin) % 24 < length]
     if quiet_rows["power_watts"].isna().any() or quiet_rows.empty:
         return None
     day = np.floor(quiet_rows["ts"].to_numpy(float) / DAY_SECONDS)
     watts = quiet_rows["power_watts"].groupby(day).mean().to_numpy(float)
     picks = series.fleet.draws("off-hours", base.group.series_id).integers(0, len(watts), (DRAWS, len(watts)))
     gpus = min(base.gpus, base.right_nodes * base.gpus_per_node)
-    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * quiet.length / 24 / 1000)
+    return percentiles(watts[picks].mean(axis=1) * gpus * HOURS_PER_MONTH * length / 24 / 1000)

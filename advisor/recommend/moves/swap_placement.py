@@ -15,8 +15,8 @@ from ..evidence import WORK
 from ..finding import Found, node_words, series_label
 from ..fleet import Fleet
 from ..groups import Group
-from ..move import Move, recommend
-from ..prediction import SIGMA_ACHIEVED_KNOWN, Prediction
+from ..move import Fields, Move, recommend
+from ..prediction import SIGMA_KNOWN, Prediction
 
 STARVES = 0.2  # share of its time that training waits for the network (communication takes 0.15 to 0.30 of large jobs)
 _WAITS = ("network", "pcie")
@@ -29,19 +29,13 @@ class SwapPlacement(Move):
     of_another = True  # the time is the training's
 
     def build(self, fleet: Fleet) -> Iterator[Recommendation]:
-        """For each series of serving on a silent fabric: its best swap, or why there is none.
-
-        A training changes places once: the largest service comes first, and takes the partner that gains most.
-        """
+        """For each series of serving on a silent fabric: its best swap, or why there is none. A training changes places
+        once: the largest service comes first, and takes the partner that gains most."""
         starved: dict[str, str] = {}
         for found in fleet.found:
             if found.group is not None and "swap-placement" in found.answered_by and found.waste != "fabric":
                 starved[found.group.series_id] = found.finding.id
-        trainings = [
-            (group, _content(fleet, group))
-            for group in fleet.groups
-            if group.kind in TRAINING_KINDS and group.recurs and group.nodes
-        ]
+        trainings = [g for g in fleet.groups if g.kind in TRAINING_KINDS and g.recurs and g.nodes]
         taken: set[str] = set()
         for series in fleet.series:
             for found in series.asking("swap-placement"):
@@ -50,29 +44,26 @@ class SwapPlacement(Move):
                     taken.add(partner)
                     yield replace(r, findings=(*r.findings, starved[partner])) if partner in starved else r
 
-    def title(self, r: Recommendation, of: str, at: str) -> str:
-        partner = next((one.fields["training"] for one in r.changes if one.code == "partner"), None)
-        return f"Swap the nodes of {of} and " + (f"the training {partner}" if partner else "a training")
+    def title(self, r: Recommendation, of: str, at: str, told: Fields) -> str:
+        return f"Swap the nodes of {of} and " + (f"the training {told['training']}" if told else "a training")
 
 
 def _best(
-    fleet: Fleet, group: Group, found: Found, trainings: Sequence[tuple[Group, CodedText | None]], taken: set[str]
+    fleet: Fleet, group: Group, found: Found, trainings: Sequence[Group], taken: set[str]
 ) -> tuple[str, Recommendation]:
-    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none.
-    `trainings`: each with why no swap would serve it."""
+    """The partner of the swap that frees most, and the swap; of no partner ("") the reason why there is none."""
     reasons: list[tuple[str, CodedText]] = []
-    open_: list[tuple[float, str, Recommendation]] = []
-    for training, content in trainings:
-        reason = content or _unfit(fleet, group, training)
+    open_: list[tuple[str, Recommendation]] = []
+    for training in trainings:
+        reason = _unfit(fleet, group, training)
         if reason is None and training.series_id in taken:
             reason = coded("swaps-already", "it is part of another swap")
         if reason is None:
-            r = _swap(fleet, group, found, training)
-            open_.append((r.freed_gpu_hours_per_month, training.series_id, r))
+            open_.append((training.series_id, _swap(fleet, group, found, training)))
         else:
             reasons.append((training.lead.name, reason))
     if open_:
-        return max(open_, key=lambda one: one[:2])[1:]
+        return max(open_, key=lambda one: (one[1].freed_gpu_hours_per_month, one[0]))
     codes = " ".join(reason.code for _, reason in reasons[:3])
     more = "".join(f". Not {name}: {reason.text}" for name, reason in reasons[:3])
     told = f"no training workload in this fleet waits for a missing fabric{more}"
@@ -87,18 +78,12 @@ def _best(
     )  # fmt: skip
 
 
-def _content(fleet: Fleet, training: Group) -> CodedText | None:
-    there = training.nodes[0]
-    if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
-        return coded("has-a-fabric", "its nodes have a fabric")
-    waits = _share_waited(training)
-    if waits < STARVES:
-        return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
-    return None
-
-
 def _unfit(fleet: Fleet, serving: Group, training: Group) -> CodedText | None:
     here, there = serving.nodes[0], training.nodes[0]
+    if _fabric_rate(fleet, there) is not None and not fleet.without_rdma(there):
+        return coded("has-a-fabric", "its nodes have a fabric")
+    if (waits := _share_waited(training)) < STARVES:
+        return coded("hardly-waits", "it waits for the network or PCIe in only {share:.0%} of its time", share=waits)
     if (here.provider, here.region) != (there.provider, there.region):
         return coded("runs-elsewhere", "it runs at a different provider or in a different region")
     if here.gpu_sku != there.gpu_sku:
@@ -123,10 +108,8 @@ def _share_waited(training: Group) -> float:
 
 def _fabric_rate(fleet: Fleet, node: NodeFacts) -> float | None:
     """Bytes per second one way of the whole node: what its ports said, else what the catalog says."""
-    if node.fabric is not None and node.fabric.line_rate_bytes_per_second:
-        return node.fabric.line_rate_bytes_per_second
-    sku = fleet.sku_of(node)
-    return sku.fabric.bytes_per_second if sku else None
+    sku, seen = fleet.book.sku_of(node), node.fabric.line_rate_bytes_per_second if node.fabric is not None else None
+    return seen or (sku.fabric.bytes_per_second if sku else None)
 
 
 def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recommendation:
@@ -136,7 +119,7 @@ def _swap(fleet: Fleet, serving: Group, found: Found, training: Group) -> Recomm
     if now and then and mean >= 0.01:
         # The mean use of the line is the least share of the time that the network takes; only that shrinks.
         ratio = 1.0 - min(mean, _share_waited(training)) * max(1.0 - now / then, 0.0)
-        prediction = Prediction(ratio, SIGMA_ACHIEVED_KNOWN, "network time at the fabric's rate")
+        prediction = Prediction(ratio, SIGMA_KNOWN, "network time at the fabric's rate")
     names, count = {n.node for n in training.nodes}, len(training.nodes)
     gpus = count * max(serving.nodes[0].gpu_count, 1)
     # The training on these nodes that waited for the network, this and other, each run with its GPU-hours.

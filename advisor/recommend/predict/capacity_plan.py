@@ -1,9 +1,5 @@
-"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served.
-
-Training pays for arithmetic, for memory of states and, from two nodes on, for a fabric with RDMA; serving pays for
-memory bandwidth and for weights and key-value cache. Only GPUs whose sustained rates were measured are proposed, on
-nodes with a list price.
-"""
+"""Both configurations of a model from the start: what it needs to be trained, and what it needs to be served. Only GPUs
+whose sustained rates were measured are proposed, on nodes with a list price."""
 
 from __future__ import annotations
 
@@ -19,10 +15,8 @@ from ..sustained_rates import rates_of
 from .sku_comparison import PCIE_GROUP_MAX, blocks
 from .typical_work import STATE_BYTES, Question, parts_of, serving_times
 
-# Activations of a layer that are kept to work on it, per token and hidden unit (arXiv 2205.05198), and of each layer's
-# input, which is all that full recomputation keeps.
+# Activations per token and hidden unit (arXiv 2205.05198): of a layer at work, and of each layer's input.
 LAYER_BYTES, INPUT_BYTES = 34.0, 2.0
-REPLICA_GPUS = (1, 2, 4, 8)
 HEADROOM = 0.7  # load that a service's GPUs carry at most
 AVAILABLE_REPLICAS = 2  # where people wait, one may fail
 Offer = tuple[NodeSku, GpuSku, Price]  # a node with its GPU and the list price of the cheapest of its regions
@@ -30,10 +24,7 @@ Offer = tuple[NodeSku, GpuSku, Price]  # a node with its GPU and the list price 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said.
-
-    `load_requests`: to be served; `train_tokens` and `train_days`: to be trained on, and how long that may take.
-    """
+    """What a team says of its model. Tokens per request; rates per second; seconds; None: not said."""
 
     params: float
     active_params: float | None
@@ -55,11 +46,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """One configuration. `price`: of a node, in the cheapest of its regions. `group_gpus`: GPUs that hold one copy of
-    the model. `memory`: bytes of one GPU by what takes them, of which `room` may be asked for.
-
-    `figures`: what it reaches, name -> value (seconds, rates, US dollars), for people and JSON alike.
-    """
+    """One configuration. `price`: of a node. `group_gpus`: that hold one copy of the model. `memory`: bytes of one GPU
+    by what takes them, of which `room` may be asked for. `figures`: what it reaches, by name."""
 
     node: NodeSku
     gpu: GpuSku
@@ -91,17 +79,15 @@ class CapacityPlan:
 
 def plan_training(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can train the model, the cheapest run first, one a GPU and provider. Empty: none can."""
-    reference = catalog.gpus[model.profiles.reference]
-    offers = _for_sale(catalog, nodes, wanted.train_precision)
-    plans = (_training_on(wanted, offer, reference, model) for offer in offers)
-    return _best(filter(None, plans), "usd_per_million_tokens")
+    reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.train_precision)
+    return _best((_training_on(wanted, offer, reference, model) for offer in offers), "usd_per_million_tokens")
 
 
 def plan_serving(wanted: Wanted, catalog: Catalog, model: MoveModel, nodes: Iterable[NodeSku]) -> list[CapacityPlan]:
     """Every node that can serve it within the latencies, the cheapest first, one a GPU and provider; empty: none."""
     reference, offers = catalog.gpus[model.profiles.reference], _for_sale(catalog, nodes, wanted.precision)
-    plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in REPLICA_GPUS)
-    return _best(filter(None, plans), "usd_per_hour")
+    plans = (_serving_on(wanted, gpus, offer, reference, model) for offer in offers for gpus in (1, 2, 4, 8))
+    return _best(plans, "usd_per_hour")
 
 
 def _for_sale(catalog: Catalog, nodes: Iterable[NodeSku], precision: str) -> Iterator[Offer]:
@@ -149,12 +135,12 @@ def _training_on(wanted: Wanted, offer: Offer, reference: GpuSku, model: MoveMod
 
 
 def _training_memory(wanted: Wanted, question: Question, gpus: int) -> dict[str, float]:
-    shape = question.shape
+    layers, hidden = question.shape
     return {
         "states": STATE_BYTES * wanted.params / gpus,
-        "activations": wanted.context * shape.hidden * (INPUT_BYTES * shape.layers + LAYER_BYTES),
+        "activations": wanted.context * hidden * (INPUT_BYTES * layers + LAYER_BYTES),
         # Two layers are gathered whole while the next is fetched.
-        "gathered": 2 * 2.0 * wanted.params / shape.layers if gpus > 1 else 0.0,
+        "gathered": 2 * 2.0 * wanted.params / layers if gpus > 1 else 0.0,
     }
 
 
@@ -190,13 +176,14 @@ def _serving_on(wanted: Wanted, gpus: int, offer: Offer, reference: GpuSku, mode
     return CapacityPlan(node, gpu, price, nodes, replicas * gpus, gpus, memory, figures)
 
 
-def _best(plans: Iterable[CapacityPlan], by: str) -> list[CapacityPlan]:
+def _best(plans: Iterable[CapacityPlan | None], by: str) -> list[CapacityPlan]:
     """The cheapest plan of each GPU and provider, in order; of those that cost the same, the one that does most."""
-
-    def key(plan: CapacityPlan) -> tuple[float, float, float, str]:
-        return (plan.figures[by], plan.usd_per_hour, -plan.figures.get("requests_per_second", 0.0), plan.node.name)
-
+    done = "requests_per_second"
+    order = sorted(
+        (plan for plan in plans if plan is not None),
+        key=lambda p: (p.figures[by], p.usd_per_hour, -p.figures.get(done, 0.0), p.node.name),
+    )
     kept: dict[tuple[str, str], CapacityPlan] = {}
-    for plan in sorted(plans, key=key):
+    for plan in order:
         kept.setdefault((plan.gpu.name, plan.node.provider), plan)
     return list(kept.values())

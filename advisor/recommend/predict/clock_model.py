@@ -1,9 +1,8 @@
 """The same GPU at a lower SM clock or under a power cap: what is lost in time and what is saved in energy.
 
-The SM clock slows compute and latency; memory and links keep their own clocks. A cap bites only where the GPU, while
-its kernels run, draws more than the cap, and below a knee the same work takes more energy again: it takes so much
-longer that the power at rest outweighs what the clock saves. The six figures of the curve are fitted on measured runs
-(rules/power_model.yaml, docs/method.md). Everything is relative to the same run at today's limit and clock.
+The SM clock slows compute and latency; memory and links keep their own clocks. A cap bites only where the GPU draws
+more while its kernels run; below a knee the same work takes more energy again, for the power at rest is drawn for
+longer. The curve is fitted on measured runs (rules/power_model.yaml, docs/method.md), relative to today's run.
 """
 
 from __future__ import annotations
@@ -17,35 +16,26 @@ from ....rules.catalog.types import GpuSku
 from ....rules.models.power_model import PowerCurve, PowerModel
 from ...classify.types import Verdicts
 from ...core.advice_types import COUNTED_RISKS, Interval
-from ...core.coded_text import coded
+from ...core.coded_text import CodedText, coded
+from ...core.energy_sums import JOULES_PER_KWH
 from ...core.worth import HOURS_PER_MONTH
 from ..groups import Group
-from ..prediction import NORM, Array, Factors, Phase, Prediction, Refusal, Use, interval_of, not_measured, time_ratio
+from ..prediction import NORM, Array, Factors, Phase, Prediction, Use, interval_of, not_measured, time_ratio
 from ..sustained_rates import family
 
 # Draw that is about to reach the cap is held a little already; this sharp, the loss at the cap itself is 4 %.
 _SHARPNESS = 20.0
 _LEAST_ABOVE_WATTS = 0.5  # a run that draws no more than rest
-_LEAST_CLOCK = 0.05
 LOWEST_SHARE = 0.5  # nobody published how work behaves below half the clock
-SIGMA_CLOCK = 0.05  # of the log of the time ratio; the same GPU, so no efficiencies are compared. Assumed
-# Of the log of power at three quarters of the clock: one published point. Further down the line drawn through it and a
-# cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
-SIGMA_WATTS = 0.06
-WITHOUT_EFFECT = 0.01  # a cap that takes less of the power than this changes nothing
 # The power at rest, as telemetry tells it, may be too low by a fifth: what saves only then is not proposed.
 REST_MARGIN = 1.25
 _STEP = 0.05  # by which caps and clocks are weighed, as shares
-_KNEE_STEP = 0.01
-_SAVES_NOTHING = Refusal(coded("saves-no-energy", "no certain energy savings within the allowed slowdown"))
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a cap does to each run: all over the same at today's limit. `watts`: mean draw then.
-
-    `clock`: the SM clock while kernels run; `time`, `joules`: for the same work.
-    """
+    """What a cap does to each run, over the same at today's limit: SM clock, time and joules. `watts`: mean draw
+    then."""
 
     clock: Array
     time: Array
@@ -55,17 +45,19 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class ClockMove:
-    """One way to run the present GPU. `clock_share`: SM clock over today's; watts are means of one GPU.
+    """One way to run the present GPU. `clock_share`: SM clock over today's; `cap_watts`: None for a lower clock.
 
-    `prediction`: time ratio. `watts_after` at work, for the same time at work; `joules_sigma`: of the log of
-    `joules_ratio`. `shown`: whether runs under caps (or clocks) of this architecture stand behind it.
+    Watts are means of one GPU at work. `joules_sigma`: of the log of `joules_ratio`. `work_hours`: GPU-hours a month at
+    work, in which energy is saved. `shown`: whether runs of this architecture stand behind it.
     """
 
     clock_share: float
+    cap_watts: float | None
     prediction: Prediction
     watts_before: float
     watts_after: float
     joules_sigma: float
+    work_hours: float
     shown: bool = True
 
     @property
@@ -88,13 +80,22 @@ class ClockMove:
         """Expected slowdown, 0.05 for 5 %."""
         return max(self.prediction.median - 1.0, 0.0)
 
+    @property
+    def drawn_kwh_per_month(self) -> float:
+        """What the work takes a month as it runs today."""
+        return self.watts_before * self.work_hours * 3600.0 / JOULES_PER_KWH
+
+    @property
+    def kwh_per_month(self) -> float:
+        """What it saves, for the same work."""
+        return (1.0 - self.joules_ratio) * self.drawn_kwh_per_month
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told, and no cap can
-    be weighed); `rest_watts`: with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the
-    mean tells of bursts. `hours_per_month`: GPU-hours of a group at work; 0: not told.
-    """
+    """What one GPU draws. `watts`: mean at work under `limit_watts`, today's limit (infinite: not told); `rest_watts`:
+    with nothing to do. `peak_watts`: 95th percentile at work; None: not measured, and the mean tells of bursts.
+    `hours_per_month`: GPU-hours of a group at work; 0: not told."""
 
     watts: float
     rest_watts: float
@@ -104,8 +105,7 @@ class Draw:
 
 
 def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Draw | None:
-    """What the group's current workloads drew while they worked in so many hours (`Fleet.hours_of`); None: not
-    measured, or they never did."""
+    """What the group's workloads drew while they worked in so many hours; None: not measured, or they never did."""
     rows = verdicts.used(w.id for w in group.now)
     rows = rows.where((rows["bottleneck"] != "idle") & np.isfinite(rows.floats("power_watts")))
     drawn, seconds = rows.floats("power_watts"), rows.floats("seconds")
@@ -120,58 +120,46 @@ def power_at_work(verdicts: Verdicts, group: Group, observed_hours: float) -> Dr
     )
 
 
-def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | Refusal:
+def predict_clock(use: Use, phase: Phase, clock_share: float) -> Prediction | CodedText:
     """Time at `clock_share` of today's SM clock over time today."""
     if not LOWEST_SHARE <= clock_share <= 1.0:
         told = "no data on clocks below {lowest:.0%} of the current clock, or above it"
-        return Refusal(coded("clock-unknown", told, lowest=LOWEST_SHARE))
-    refused = not_measured(use, "u_c", "u_m")
-    if refused is not None:
+        return coded("clock-unknown", told, lowest=LOWEST_SHARE)
+    if (refused := not_measured(use, "u_c", "u_m")) is not None:
         return refused
     ratio = time_ratio(use, phase, Factors(c=1.0 / clock_share, latency=1.0 / clock_share))
     return Prediction(ratio, sigma_at(clock_share), f"SM clock at {clock_share:.0%} of the current one")
 
 
 def sigma_at(clock_share: float) -> float:
-    """Of the log of the time ratio: the further from today's clock, the less is known."""
-    return max(SIGMA_CLOCK * (1.0 - clock_share) / 0.25, 0.01)
+    """Of the log of the time ratio: the further from today's clock, the less is known. Assumed."""
+    return max(0.05 * (1.0 - clock_share) / 0.25, 0.01)
 
 
-def watts_at(watts: float, idle_watts: float, clock_share: float, model: PowerModel) -> float:
-    """Power at work with the SM clock at `clock_share`; `watts` is today's at work."""
-    share = 1 - model.curve.follows + model.curve.follows * clock_share**model.curve.clock_exponent
-    return min(watts, idle_watts) + max(watts - idle_watts, 0.0) * max(share, 0.0)
-
-
-def at_clock(time: Prediction, clock_share: float, *, watts: float, idle_watts: float, model: PowerModel) -> ClockMove:
+def at_clock(time: Prediction, clock_share: float, draw: Draw, model: PowerModel) -> ClockMove:
     """Time and energy at a clock; `time` is what was predicted for it."""
-    sigma = math.hypot(time.sigma, SIGMA_WATTS * (1.0 - clock_share) / 0.25)
-    return ClockMove(clock_share, time, watts, watts_at(watts, idle_watts, clock_share, model), sigma)
+    # Of the log of power at three quarters of the clock: one published point. Further down the line drawn through it
+    # and a cube through the same point part by as much (0.47 and 0.57 of the power above rest at half the clock).
+    sigma = math.hypot(time.sigma, 0.06 * (1.0 - clock_share) / 0.25)
+    share = 1 - model.curve.follows + model.curve.follows * clock_share**model.curve.clock_exponent
+    after = min(draw.watts, draw.rest_watts) + max(draw.watts - draw.rest_watts, 0.0) * max(share, 0.0)
+    return ClockMove(clock_share, None, time, draw.watts, after, sigma, draw.hours_per_month)
 
 
 def lower_clock(
-    use: Use, phase: Phase, *, watts: float, idle_watts: float, model: PowerModel, most_loss: float = 0.05
-) -> ClockMove | Refusal:
-    """The lowest SM clock (in steps of 5 %) whose 90th percentile of slowdown stays within `most_loss`.
-
-    Refused where not even the first step does, which is work bound by compute or launches, and where none of them
-    saves energy at the 90th percentile.
-    """
+    use: Use, phase: Phase, draw: Draw, model: PowerModel, *, most_loss: float = 0.05
+) -> ClockMove | CodedText | None:
+    """The lowest SM clock (in steps of 5 %) whose 90th percentile of slowdown stays within `most_loss` and that saves
+    energy at the 90th percentile; None: no clock does both. Refused where its use was not measured."""
     best: ClockMove | None = None
-    told = "a lower SM clock makes the work more than {most_loss:.0%} slower"
-    refused = Refusal(coded("clock-needed", told, most_loss=most_loss))
     for percent in range(95, int(LOWEST_SHARE * 100) - 1, -round(_STEP * 100)):
-        found = predict_clock(use, phase, percent / 100)
-        if isinstance(found, Refusal):
+        if isinstance(found := predict_clock(use, phase, percent / 100), CodedText):
             return found
         if found.interval.p90 > 1.0 + most_loss:
             break
-        move = at_clock(found, percent / 100, watts=watts, idle_watts=idle_watts, model=model)
-        if move.saves:
-            best = move
-        elif best is None:
-            refused = _SAVES_NOTHING
-    return best or refused
+        move = at_clock(found, percent / 100, draw, model)
+        best = move if move.saves else best
+    return best
 
 
 def under_cap(
@@ -183,13 +171,9 @@ def under_cap(
     cap_watts: Array,
     peak_watts: Array | float | None = None,
 ) -> Effect:
-    """Of arrays of runs, or of one run under several caps.
-
-    Kernels run in a share of the time, the host in the rest. While kernels run, a cap leaves the clock at which they
-    draw no more than the cap; they take longer by as much of their work as follows the clock. Host and kernels overlap,
-    so a run that waits for its host loses little. `watts`: mean draw at `limit_watts`; `rest_watts`: draw of the GPU
-    with nothing to do; `peak_watts`: highest draw at work where it was measured, else what the mean tells of bursts.
-    """
+    """Of arrays of runs, or of one run under several caps (watts as in `Draw`). While kernels run, a cap leaves the
+    clock at which they draw no more than it; they take longer by as much of their work as follows the clock. Host and
+    kernels overlap, so a run that waits for its host loses little."""
     above = np.maximum(watts - rest_watts, _LEAST_ABOVE_WATTS)
     room = np.maximum(limit_watts - rest_watts, 2 * _LEAST_ABOVE_WATTS)
     at_work = above / np.clip(above / room, 1e-3, 1.0) ** curve.bursts
@@ -205,7 +189,7 @@ def under_cap(
     # The run at today's limit may have been held by that already.
     drawn = np.minimum(held(cap_watts) / held(limit_watts), 1.0)
     free = np.maximum((drawn - 1 + curve.follows) / curve.follows, 1e-6)
-    clock = np.clip(free ** (1 / curve.clock_exponent), _LEAST_CLOCK, 1.0)
+    clock = np.clip(free ** (1 / curve.clock_exponent), 0.05, 1.0)
     slower = (1 - curve.clocked + curve.clocked * clock**-NORM) ** (1 / NORM)
     time = (1 - busy**curve.overlap + (busy * slower) ** curve.overlap) ** (1 / curve.overlap)
     joules = (rest_watts * time + above * drawn * slower) / (rest_watts + above)
@@ -219,27 +203,23 @@ def cap_range(sku: GpuSku, model: PowerModel) -> tuple[float, float]:
     return (model.lowest_cap_share * sku.tdp_watts if told is None else told), sku.tdp_watts
 
 
-def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove | Refusal:
+def predict_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> ClockMove | CodedText:
     """Time, power and energy under a cap. Refused: caps outside the GPU's range, lower than any that was measured,
     without effect, and below the knee, where the same work takes more energy again."""
     low, high = cap_range(sku, model)
     if not low <= cap_watts <= high:
         told = "a cap of {cap_watts:.0f} W is outside the {low:.0f} to {high:.0f} W range of {sku}"
-        return Refusal(coded("cap-outside-range", told, cap_watts=cap_watts, low=low, high=high, sku=sku.name))
+        return coded("cap-outside-range", told, cap_watts=cap_watts, low=low, high=high, sku=sku.name)
     if cap_watts < model.lowest_cap_share * draw.limit_watts:
         told = "a cap of {cap_watts:.0f} W is below {share:.0%} of the limit, the lowest cap with measurements"
-        return Refusal(coded("cap-too-low", told, cap_watts=cap_watts, share=model.lowest_cap_share))
-    move = weigh_cap(sku, draw, cap_watts, model)
-    if 1 - move.watts_after / draw.watts < WITHOUT_EFFECT:
+        return coded("cap-too-low", told, cap_watts=cap_watts, share=model.lowest_cap_share)
+    move, turn = weigh_cap(sku, draw, cap_watts, model), knee(sku, draw, model)
+    if 1 - move.watts_after / draw.watts < 0.01:  # a cap that takes less of the power than this changes nothing
         told = "a cap of {cap_watts:.0f} W has no effect: the busy GPU draws {watts:.0f} W"
-        return Refusal(coded("cap-without-effect", told, cap_watts=cap_watts, watts=draw.watts))
-    turn = knee(sku, draw, model)
+        return coded("cap-without-effect", told, cap_watts=cap_watts, watts=draw.watts)
     if turn is not None and cap_watts < turn:
-        told = (
-            "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the work "
-            "takes longer"
-        )
-        return Refusal(coded("cap-below-knee", told, cap_watts=cap_watts, knee_watts=turn))
+        told = "a cap of {cap_watts:.0f} W uses more energy for the same work than {knee_watts:.0f} W, because the work"
+        return coded("cap-below-knee", f"{told} takes longer", cap_watts=cap_watts, knee_watts=turn)
     return move
 
 
@@ -249,10 +229,12 @@ def weigh_cap(sku: GpuSku, draw: Draw, cap_watts: float, model: PowerModel) -> C
     time, shown = float(found.time[0]), model.measured(family(sku))
     sigma, joules_sigma = model.spread(time, family(sku))
     where = f"some on {sku.architecture}" if shown else f"none on {sku.architecture} (wider interval)"
-    basis = f"power cap of {cap_watts:.0f} W; {model.lines} training runs under caps, {where}"
+    predicted = Prediction(
+        time, sigma, f"power cap of {cap_watts:.0f} W; {model.lines} training runs under caps, {where}"
+    )
     # A draw that is at rest already is taken a little above it: the watts are those that were measured.
-    watts = draw.watts * float(found.joules[0]) / time
-    return ClockMove(float(found.clock[0]), Prediction(time, sigma, basis), draw.watts, watts, joules_sigma, shown)
+    after, clock = draw.watts * float(found.joules[0]) / time, float(found.clock[0])
+    return ClockMove(clock, cap_watts, predicted, draw.watts, after, joules_sigma, draw.hours_per_month, shown)
 
 
 def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
@@ -261,37 +243,26 @@ def knee(sku: GpuSku, draw: Draw, model: PowerModel) -> float | None:
     low, high = max(low, model.lowest_cap_share * draw.limit_watts), min(high, draw.limit_watts)
     if low >= high:
         return None
-    caps = np.arange(high, low - 1e-9, -_KNEE_STEP * high)
+    caps = np.arange(high, low - 1e-9, -0.01 * high)
     joules = _effect(draw, caps, model).joules
     at = int(np.argmin(joules))
     return float(caps[at]) if joules[-1] > joules[at] * (1 + 1e-6) else None
 
 
-def best_cap(
-    sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float
-) -> tuple[ClockMove, float] | Refusal:
-    """The cap to propose (in steps of 5 % of the rated power), with what it does: what saves most energy at a low risk
-    of being slower, else what saves most.
-
-    Only caps whose expected slowdown stays within `most_loss`, its 90th percentile within `most_loss_p90`, and whose
-    90th percentile of energy is a saving, even where the GPU draws more at rest than was told.
-    """
+def best_cap(sku: GpuSku, draw: Draw, model: PowerModel, *, most_loss: float, most_loss_p90: float) -> ClockMove | None:
+    """The cap to propose (in steps of 5 % of the rated power): what saves most energy at a low risk of being slower,
+    else what saves most; None: no cap keeps `most_loss` of expected slowdown and `most_loss_p90` of its 90th percentile
+    and saves energy at the 90th percentile, even where the GPU draws more at rest than was told."""
     low, high = cap_range(sku, model)
-    good: list[tuple[ClockMove, float]] = []
-    refused: list[Refusal] = []
+    good: list[ClockMove] = []
     at_more_rest = replace(draw, rest_watts=REST_MARGIN * draw.rest_watts)
     for cap in np.arange(high - _STEP * high, low - 1e-9, -_STEP * high).tolist():
         found = predict_cap(sku, draw, cap, model)
-        if isinstance(found, Refusal):
-            refused.append(found)
+        if isinstance(found, CodedText) or found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90:
             continue
-        refused.append(_SAVES_NOTHING)
-        slow = found.loss > most_loss or found.prediction.interval.p90 > 1 + most_loss_p90
-        if not slow and found.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
-            good.append((found, cap))
-    if good:
-        return min(good, key=lambda one: (one[0].prediction.risk not in COUNTED_RISKS, one[0].joules_ratio))
-    return _SAVES_NOTHING if _SAVES_NOTHING in refused or not refused else refused[0]
+        if found.saves and weigh_cap(sku, at_more_rest, cap, model).saves:
+            good.append(found)
+    return min(good, key=lambda m: (m.prediction.risk not in COUNTED_RISKS, m.joules_ratio), default=None)
 
 
 def _effect(draw: Draw, caps: Array, model: PowerModel) -> Effect:

@@ -1,8 +1,5 @@
 """MIG instances: the same work on one, and how those of half-empty GPUs pack onto fewer, so that whole GPUs fall free.
-
-Memory and bandwidth of an instance are its memory slices over eight, its SMs their real count. Instances do not move by
-themselves: whoever holds one starts again on the instance that is made for it elsewhere.
-"""
+Memory and bandwidth of an instance are its memory slices over eight, its SMs their real count."""
 
 from __future__ import annotations
 
@@ -16,37 +13,21 @@ from ....rules.catalog.types import MEMORY_SLICES, GpuSku, MigProfile
 from ...classify.types import MigInstance
 from ...core.coded_text import CodedText, coded
 from ..constraints import room_bytes
-from ..prediction import (
-    SIGMA_ACHIEVED_KNOWN,
-    SIGMA_SAME_GPU,
-    Factors,
-    Phase,
-    Prediction,
-    Refusal,
-    Use,
-    busy_there,
-    not_measured,
-    time_ratio,
-)
+from ..prediction import SIGMA_KNOWN, SIGMA_SAME, Factors, Phase, Prediction, Use, not_measured, time_ratio, times
 
 INSTANCE_BUSY = "instance-too-busy"
-# Memory slices at which a profile may begin (NVIDIA's MIG user guide, placements of A100 and H100), by its compute and
-# memory slices. A profile that is not here is placed nowhere.
+# Memory slices at which a profile may begin (NVIDIA's MIG user guide, A100 and H100), by compute and memory slices.
 _PLACES: Mapping[tuple[int, int], tuple[int, ...]] = {
     (1, 1): (0, 1, 2, 3, 4, 5, 6), (1, 2): (0, 2, 4, 6), (2, 2): (0, 2, 4), (3, 4): (0, 4), (4, 4): (0,), (7, 8): (0,),
 }  # fmt: skip
-_COMPUTE = 7
 # As for waste: more than a day, so that one night does not decide.
 COVERAGE_HOURS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFit:
-    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (1: all of it;
-    NaN: not measured, and then it is blocked).
-
-    `blocked_by`: every reason against it; empty: nothing speaks against it. `prediction` None: refused.
-    """
+    """One profile weighed: `load` is the 95th percentile of the share of time its engine would be busy (NaN: not
+    measured, and then it is blocked). `blocked_by`: every reason against it. `prediction` None: refused."""
 
     profile: MigProfile
     name: str
@@ -60,37 +41,32 @@ def slice_factors(sku: GpuSku, profile: MigProfile) -> Factors:
     return Factors(c=sku.sm_count / profile.sm_count, m=MEMORY_SLICES / profile.memory_slices, n=None)
 
 
-def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> Prediction | Refusal:
+def predict_slice(sku: GpuSku, profile: MigProfile, use: Use, phase: Phase) -> Prediction | CodedText:
     """Time on the instance over time on the whole GPU, for work that has the instance to itself."""
-    refused = not_measured(use, "u_c", "u_m", "u_n")
-    if refused is not None:
+    if refused := not_measured(use, "u_c", "u_m", "u_n"):
         return refused
     if use.matters("n"):
-        return Refusal(coded("instances-without-nvlink", "the work uses NVLink, and MIG instances have none"))
+        return coded("instances-without-nvlink", "the work uses NVLink, and MIG instances have none")
     ratio = time_ratio(use, phase, slice_factors(sku, profile))
     # Latency stays as it is on the same silicon: only the time that SMs and memory bandwidth rule is in doubt.
     latency = time_ratio(use, phase, Factors(c=0.0, m=0.0, p=0.0, n=0.0, i=0.0))
-    sigma = max(SIGMA_ACHIEVED_KNOWN * min(max(1.0 - latency, 0.0) * max(ratio, 1.0), 1.0), SIGMA_SAME_GPU)
+    sigma = max(SIGMA_KNOWN * min(max(1.0 - latency, 0.0) * max(ratio, 1.0), 1.0), SIGMA_SAME)
     return Prediction(max(ratio, 1e-6), sigma, f"{profile.sm_count} of {sku.sm_count} SMs")
 
 
 def weigh_slices(
     sku: GpuSku, use: Use, phase: Phase, *, needed_bytes: float | None, headroom: float
 ) -> tuple[SliceFit, ...]:
-    """Every profile for the work of one GPU, the smallest first, each with what speaks against it.
-
-    `needed_bytes`: memory the work *needs* (not what it took); None: unknown, which blocks. `headroom`: the load that
-    an instance may reach. The first unblocked one is the instance to take. Empty: the catalog lists no
-    profile of this GPU.
-    """
+    """Every profile for the work of one GPU, the smallest first, each with what speaks against it. `needed_bytes`:
+    memory the work *needs*; None: unknown, which blocks. `headroom`: the load that an instance may reach."""
     out = []
     for profile in sorted(sku.mig_profiles, key=lambda p: (p.memory_slices, p.sm_count)):
         room = room_bytes(sku.mem_bytes * profile.memory_slices / MEMORY_SLICES)
         found = predict_slice(sku, profile, use, phase)
         # Above 1 the instance falls behind today's work.
-        rows = busy_there(use, slice_factors(sku, profile))
+        rows = times(use, slice_factors(sku, profile))[2]
         load = float(np.percentile(rows, 95)) if rows.size else math.nan
-        blocked = [found.reason] if isinstance(found, Refusal) else []
+        blocked = [found] if isinstance(found, CodedText) else []
         if needed_bytes is None:
             blocked.append(coded("instance-memory-unknown", "required memory unknown, and an instance has less"))
         elif needed_bytes > room:
@@ -99,18 +75,9 @@ def weigh_slices(
         if load > headroom:
             told = "load would be {load:.0%} at the 95th percentile (limit {headroom:.0%})"
             blocked.append(coded(INSTANCE_BUSY, told, load=load, headroom=headroom))
-        prediction = None if isinstance(found, Refusal) else found
+        prediction = None if isinstance(found, CodedText) else found
         out.append(SliceFit(profile, profile.name(sku.mem_bytes), prediction, load, tuple(blocked)))
     return tuple(out)
-
-
-@dataclass(frozen=True)
-class Packing:
-    """`kept`: GPUs that hold instances afterwards; `freed`: GPUs that fall free; `moved`: instances that start anew."""
-
-    kept: tuple[str, ...]
-    freed: tuple[str, ...]
-    moved: tuple[MigInstance, ...]
 
 
 def fits(profiles: Sequence[tuple[int, int]]) -> bool:
@@ -120,11 +87,12 @@ def fits(profiles: Sequence[tuple[int, int]]) -> bool:
         masks = [((1 << left[0][1]) - 1) << start for start in _PLACES.get(left[0], ())] if left else []
         return not left or any(placed(left[1:], taken | mask) for mask in masks if not mask & taken)
 
-    return sum(compute for compute, _ in profiles) <= _COMPUTE and placed(sorted(profiles, key=lambda p: -p[1]), 0)
+    return sum(compute for compute, _ in profiles) <= 7 and placed(sorted(profiles, key=lambda p: -p[1]), 0)
 
 
-def pack(instances: Sequence[MigInstance]) -> Packing | None:
-    """The emptiest GPUs emptied onto the others. None where a held instance's slices are not known."""
+def pack(instances: Sequence[MigInstance]) -> tuple[list[str], list[str], list[MigInstance]] | None:
+    """The emptiest GPUs emptied onto the others: GPUs that hold instances afterwards, GPUs that fall free, instances
+    that start anew. None where a held instance's slices are not known."""
     keep: dict[str, list[MigInstance]] = {}
     for one in instances:
         if one.held:
@@ -139,14 +107,11 @@ def pack(instances: Sequence[MigInstance]) -> Packing | None:
     def hold(instances: Sequence[MigInstance]) -> bool:
         return fits([(one.compute or 0, one.memory or 0) for one in instances])
 
-    for gpu in order:
-        if gpu in touched:
-            continue
+    for gpu in (one for one in order if one not in touched):
         trial = {other: list(own) for other, own in keep.items() if other != gpu}
         places: list[str] = []
         for one in sorted(keep[gpu], key=lambda part: (-(part.memory or 0), part.gpu_uuid)):
-            there = next((o for o in reversed(order) if o in trial and hold([*trial[o], one])), None)
-            if there is None:
+            if (there := next((o for o in reversed(order) if o in trial and hold([*trial[o], one])), None)) is None:
                 break
             trial[there].append(one)
             places.append(there)
@@ -155,4 +120,4 @@ def pack(instances: Sequence[MigInstance]) -> Packing | None:
             touched |= set(places)
             freed.append(gpu)
             keep = trial
-    return Packing(tuple(keep), tuple(freed), tuple(moved))
+    return list(keep), freed, moved

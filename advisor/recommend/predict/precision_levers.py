@@ -36,8 +36,8 @@ def usable(sku: GpuSku, precision: str) -> tuple[str, ...]:
 
 
 def levers_of(question: Question, target: GpuSku) -> tuple[CodedText, ...]:
-    """Lower precisions that `target` has, in which the weights fit the GPUs that were asked about or fewer of it, where
-    they do not as asked."""
+    """Lower precisions of `target` in which the weights fit the GPUs that were asked about, where they do not as
+    asked."""
     gpus, room, now = question.gpus, room_bytes(target.mem_bytes), question.weights_bytes
     if question.params is None or question.phase == "training" or now / gpus <= room:
         return ()

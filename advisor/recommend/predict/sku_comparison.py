@@ -20,9 +20,6 @@ SLACK = 1.5
 _SAME = {"fp16": "bf16"}  # one rate on every GPU here
 # Tensor parallelism of 4 and more does not work over PCIe: 1 to 5 GB/s measured where NVLink has 330.
 PCIE_GROUP_MAX = 3
-# Up to it the host may launch steps more slowly than Blackwell ends them: of models of 8 to 30.5 B, a token took 0.6 to
-# 3.4 times as long on B200 as on H100 (ML.ENERGY, vLLM), where what they sustain says 0.5.
-HOST_BOUND_PARAMS = 31e9
 # Of the log of time, where neither GPU's rates are known to the catalog at this precision.
 SIGMA_NOTHING_KNOWN = 0.7
 
@@ -31,9 +28,9 @@ SIGMA_NOTHING_KNOWN = 0.7
 class Comparison:
     """Time on the target over time on the source, what forbids the move, and what the answer rests on.
 
-    `work`: the class of work whose errors give the interval; `assumed`: unpublished figures; `outside`: in which ways
-    the question lies outside what was measured. `in_flight`: where a batch of decoding was asked for, the sequences
-    that memory holds of it, here and there; the time is that of one token then.
+    `work`: the class of work whose errors give the interval; `assumed`: unpublished figures; `outside`: what was not
+    measured. `in_flight`: at a batch of decoding, the sequences that memory holds here and there; the time is of one
+    token then.
     """
 
     time_ratio: Interval
@@ -57,8 +54,7 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     blocked = blocks(question, source, target)
     if source.name == target.name:
         return Comparison(Interval(1.0, 1.0, 1.0), blocked, "same GPU", "same GPU", 0.0)
-    typical = typical_ratio(question, source, target, reference, model)
-    if typical is None:
+    if (typical := typical_ratio(question, source, target, reference, model)) is None:
         ratio = source.mem_bandwidth_bytes_per_second / target.mem_bandwidth_bytes_per_second
         missing = next(sku.name for sku in (source, target, reference) if rates_of(sku, question.precision) is None)
         basis = f"assumed: the catalog has no {question.precision.upper()} rate of {missing}; memory bandwidths alone"
@@ -67,7 +63,13 @@ def compare(question: Question, source: GpuSku, target: GpuSku, reference: GpuSk
     ratio, in_flight = typical
     work = work_class(question, source, target)
     known = model.classes[work]
-    assumed = assumptions(question, source, target)
+    rates = [rates_of(sku, question.precision) for sku in (source, target)]
+    # Sustained INT8 rates were measured nowhere and FP4 rates hardly, but whole workloads were: errors hold that.
+    assumed = tuple(
+        what
+        for what in dict.fromkeys(what for one in rates if one is not None for what in one.assumed)
+        if "sustained INT8" not in what and "sustained FP4" not in what
+    )
     outside = tuple(_outside(question, known, source, target))
     unseen = assumed or any(why.code == "architecture-not-calibrated" for why in outside)
     sigma = known.sigma * (model.unseen if unseen else 1.0)
@@ -99,8 +101,7 @@ def typical_ratio(
 
 def work_class(question: Question, source: GpuSku, target: GpuSku) -> str:
     """The class of work whose measured errors give the interval."""
-    profile = profile_of(question)
-    if profile is not None:
+    if (profile := profile_of(question)) is not None:
         return TRAINING if profile == "training" else "networks of one pass"
     if question.phase == "prefill" and question.batch is not None:
         return "first token at a batch"
@@ -137,14 +138,6 @@ def _outside(question: Question, known: WorkClass, source: GpuSku, target: GpuSk
             yield CodedText("architecture-not-calibrated", why, {"sku": sku.name, "architecture": family(sku)})
 
 
-def assumptions(question: Question, *skus: GpuSku) -> tuple[str, ...]:
-    """Unpublished figures behind the answer, in words."""
-    rates = [rates_of(sku, question.precision) for sku in skus]
-    found = dict.fromkeys(what for one in rates if one is not None for what in one.assumed)
-    # Sustained INT8 rates were measured nowhere and FP4 rates hardly, but whole workloads were: errors hold that.
-    return tuple(what for what in found if "sustained INT8" not in what and "sustained FP4" not in what)
-
-
 def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedText, ...]:
     """Everything that forbids the move, as far as the question tells."""
     reasons = [
@@ -158,53 +151,38 @@ def blocks(question: Question, source: GpuSku, target: GpuSku) -> tuple[CodedTex
         reasons.append(coded("model-over-pcie", told, **fields))
     if _host_bound(question, source, target):
         params = question.params or 0.0
-        reasons.append(
-            CodedText(
-                "small-model-host-bound",
-                f"a {params / 1e9:g} B model may be limited by its host on {target.name} (of measured ones a "
-                "token took 0.6 to 3.4 times as long on B200 as on H100); benchmark first",
-                {"sku": target.name, "params": params},
-            )
-        )
+        told = f"a {params / 1e9:g} B model may be limited by its host on {target.name} (of measured ones a token took"
+        told += " 0.6 to 3.4 times as long on B200 as on H100); benchmark first"
+        reasons.append(CodedText("small-model-host-bound", told, {"sku": target.name, "params": params}))
     return tuple(reason for reason in reasons if reason)
 
 
 def _memory(question: Question, target: GpuSku) -> CodedText | None:
-    """Why the weights, or a batch that was asked about, do not fit; None: they do, or nobody told the size.
-
-    How a training job shards its state is not told. The cache is that of a dense model with grouped-query attention:
-    smaller ones, of models that keep less, may fit.
-    """
+    """Why the weights, or a batch that was asked about, do not fit; None: they do, or nobody told the size (or how a
+    training job shards its state). The cache is that of a dense model with grouped-query attention."""
     if question.params is None or question.phase == "training":
         return None
     room, weights = room_bytes(target.mem_bytes), question.weights_bytes / question.gpus
+    has = f"per GPU; {target.name} has room for {room / 1e9:.0f} GB"
     if weights > room:
         least = math.ceil(question.weights_bytes / room)
-        return CodedText(
-            "weights-too-large",
-            f"the weights alone need {weights / 1e9:.0f} GB per GPU; {target.name} has room for {room / 1e9:.0f} GB "
-            f"(at least {least} GPUs needed)",
-            {"sku": target.name, "needed_bytes": weights, "room_bytes": room, "gpus_at_least": least},
-        )
+        told = f"the weights alone need {weights / 1e9:.0f} GB {has} (at least {least} GPUs needed)"
+        fields = {"sku": target.name, "needed_bytes": weights, "room_bytes": room, "gpus_at_least": least}
+        return CodedText("weights-too-large", told, fields)
     each = question.sequence_bytes / question.gpus
     needed = weights + (question.batch or 0) * each
     if needed <= room:
         return None
-    most = math.floor((room - weights) / each)
-    return CodedText(
-        "batch-too-large",
-        f"{question.batch} sequences of {sum(question.tokens)} tokens and the weights need {needed / 1e9:,.0f} GB per "
-        f"GPU; {target.name} has room for {room / 1e9:.0f} GB, at most {most} sequences (dense model)",
-        {
-            "sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed,
-            "room_bytes": room, "cache_bytes_per_sequence": each,
-        },
-    )  # fmt: skip
+    most, what = math.floor((room - weights) / each), f"{question.batch} sequences of {sum(question.tokens)} tokens"
+    told = f"{what} and the weights need {needed / 1e9:,.0f} GB {has}, at most {most} sequences (dense model)"
+    fields = {"sku": target.name, "batch": question.batch, "batch_at_most": most, "needed_bytes": needed}
+    return CodedText("batch-too-large", told, {**fields, "room_bytes": room, "cache_bytes_per_sequence": each})
 
 
 def _host_bound(question: Question, source: GpuSku, target: GpuSku) -> bool:
     """Whether the host may launch the steps of a small model more slowly than the target ends them."""
-    if question.phase == "training" or question.params is None or question.params > HOST_BOUND_PARAMS:
-        return False
+    # Up to it the host may launch steps more slowly than Blackwell ends them: of models of 8 to 30.5 B, a token took
+    # 0.6 to 3.4 times as long on B200 as on H100 (ML.ENERGY, vLLM), where what they sustain says 0.5.
+    small = question.phase != "training" and question.params is not None and question.params <= 31e9
     newer = family(target) == "blackwell" and family(source) != "blackwell"
-    return newer and target.link_bytes_per_second is not None
+    return small and newer and target.link_bytes_per_second is not None

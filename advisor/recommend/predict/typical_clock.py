@@ -1,8 +1,5 @@
-"""Typical work on one GPU under a power cap or at a lower SM clock, without telemetry: time, watts, joules.
-
-Without a given power of the work, its class sets it (rules/power_model.yaml), within a wide interval. At a lower clock
-matrix products, vector work and latency take longer by as much; memory and links do not.
-"""
+"""Typical work on one GPU under a power cap or at a lower SM clock, without telemetry: time, watts, joules. Without a
+given power of the work, its class sets it (rules/power_model.yaml), within a wide interval."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from ....rules.models.power_model import load_power_model
 from ....rules.models.resting_power import load_resting_power
 from ...core.advice_types import Interval
 from ...core.coded_text import CodedText, coded
-from ..prediction import Z90, Prediction, Refusal
+from ..prediction import Z90, Prediction, interval_of
 from .clock_model import LOWEST_SHARE, ClockMove, Draw, at_clock, knee, predict_cap, sigma_at, weigh_cap
 from .typical_work import Parts, Question, parts_of, profile_of
 
@@ -27,19 +24,14 @@ _OUT_OF_RANGE = ("cap-outside-range", "cap-too-low")  # of which nothing can be 
 
 @dataclass(frozen=True, slots=True)
 class SlowerGpu:
-    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work.
-
-    `told`: whether `watts_before` was given and not taken from the class of work. `unit`: of work ("output token") and
-    its joules on all GPUs of a copy, today and then; None where no unit of such work can be counted. `knee_watts`: the
-    cap below which energy rises again; None: below what can be told, or a clock. `blocked_by`: what advises against it.
-    """
+    """The same GPU under a cap or at a clock, over the same GPU as it is. Watts are of one GPU at work; `told`: whether
+    they were given. `unit`: of work ("output token") and its joules on all GPUs of a copy, today and then; None: no
+    unit can be counted. `knee_watts`: the cap below which energy rises again. `blocked_by`: what advises against it."""
 
     time_ratio: Interval
     joules_ratio: Interval
-    watts_before: float
-    watts_after: float
+    move: ClockMove
     told: bool
-    clock_share: float
     unit: tuple[str, float, float] | None
     knee_watts: float | None
     blocked_by: tuple[CodedText, ...]
@@ -54,7 +46,7 @@ def slower_gpu(
     cap_watts: float | None = None,
     clock_hertz: float | None = None,
     watts: float | None = None,
-) -> SlowerGpu | Refusal:
+) -> SlowerGpu | CodedText:
     """The answer under a cap, else at an SM clock. `reference`: the GPU that profiles are told of; `watts`: what one
     GPU draws at work, where it was measured. Refused: a cap or a clock outside of what can be told."""
     model, rest = load_power_model(), rest_watts(sku)
@@ -70,24 +62,22 @@ def slower_gpu(
     turn, blocked = None, ()
     if cap_watts is not None:
         draw = Draw(middle, rest, sku.tdp_watts)
-        found = predict_cap(sku, draw, cap_watts, model)
-        if isinstance(found, Refusal):
-            if found.reason.code in _OUT_OF_RANGE:
+        if isinstance(found := predict_cap(sku, draw, cap_watts, model), CodedText):
+            if found.code in _OUT_OF_RANGE:
                 return found
-            blocked = (found.reason,)
+            blocked = (found,)
         turn = knee(sku, draw, model)
 
         def weigh(at_work: float) -> ClockMove:
             return weigh_cap(sku, Draw(at_work, rest, sku.tdp_watts), cap_watts, model)
 
     else:
-        time = _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz)
-        if isinstance(time, Refusal):
+        if isinstance(time := _at_clock(question, sku, parts, clock_hertz or sku.boost_hertz), CodedText):
             return time
         share = (clock_hertz or sku.boost_hertz) / sku.boost_hertz
 
         def weigh(at_work: float) -> ClockMove:
-            return at_clock(time, share, watts=at_work, idle_watts=rest, model=model)
+            return at_clock(time, share, Draw(at_work, rest), model)
 
     move = weigh(middle)
     time_sigma, joules_sigma, basis = move.prediction.sigma, move.joules_sigma, move.prediction.basis
@@ -98,39 +88,27 @@ def slower_gpu(
         time_sigma = math.hypot(time_sigma, apart)
         joules_sigma = math.hypot(joules_sigma, abs(math.log(little.joules_ratio / much.joules_ratio)) / (2 * Z90))
         basis += f"; {middle:.0f} W while busy is typical of {kind}, not measured"
-    return SlowerGpu(
-        time_ratio=Prediction(move.prediction.median, time_sigma, basis).interval,
-        joules_ratio=Prediction(move.joules_ratio, joules_sigma, basis).interval,
-        watts_before=move.watts_before,
-        watts_after=move.watts_after,
-        told=watts is not None,
-        clock_share=move.clock_share,
-        unit=_unit(question, parts, middle, move.joules_ratio),
-        knee_watts=turn,
-        blocked_by=blocked,
-        basis=basis,
-    )
+    time_ratio, joules = interval_of(move.prediction.median, time_sigma), interval_of(move.joules_ratio, joules_sigma)
+    unit = _unit(question, parts, middle, move.joules_ratio)
+    return SlowerGpu(time_ratio, joules, move, watts is not None, unit, turn, blocked, basis)
 
 
 def rest_watts(sku: GpuSku) -> float:
     """Of a GPU with nothing to do but a context held: the middle of what is known."""
     resting = load_resting_power()
-    known = resting.gpus.get(sku.name)
-    if known is not None:
-        return (known.low_watts + known.high_watts) / 2
-    return (resting.low_share + resting.high_share) / 2 * sku.tdp_watts
+    known, share = resting.gpus.get(sku.name), (resting.low_share + resting.high_share) / 2
+    return share * sku.tdp_watts if known is None else (known.low_watts + known.high_watts) / 2
 
 
-def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | Refusal:
+def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float) -> Prediction | CodedText:
     """Time at an SM clock over time at the boost clock. Refused: clocks above that and below half of it."""
     low, high = LOWEST_SHARE * sku.boost_hertz, sku.boost_hertz
     if not low <= hertz <= high:
         told = "an SM clock of {mhz:.0f} MHz is outside the {low:.0f} to {high:.0f} MHz range of {sku}"
-        fields = {"mhz": hertz / 1e6, "low": low / 1e6, "high": high / 1e6, "sku": sku.name}
-        return Refusal(coded("sm-clock-outside-range", told, **fields))
+        return coded("sm-clock-outside-range", told, mhz=hertz / 1e6, low=low / 1e6, high=high / 1e6, sku=sku.name)
     if parts is None:
         told = "the catalog has no {precision} rate of {sku}"
-        return Refusal(coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name))
+        return coded("no-rate-at-precision", told, precision=question.precision, sku=sku.name)
     follow, longer = sum(parts.get(name, 0.0) for name in FOLLOW) / sum(parts.values()), sku.boost_hertz / hertz - 1.0
     return Prediction(
         1.0 + follow * longer,
@@ -140,8 +118,7 @@ def _at_clock(question: Question, sku: GpuSku, parts: Parts | None, hertz: float
 
 
 def _unit(question: Question, parts: Parts | None, watts: float, ratio: float) -> tuple[str, float, float] | None:
-    """Joules a token of language models, or a request that is mostly prompt; None for other work and for training,
-    whose times are unknown."""
+    """Joules a token of language models, or a request that is mostly prompt; None: the work has no unit, or trains."""
     if profile_of(question) is not None or parts is None:
         return None
     tokens_in, tokens_out = question.tokens

@@ -10,16 +10,14 @@ from ....rules.policy.thresholds import WasteRule
 from ...core.coded_text import CodedText, coded
 from ...core.formatting import usd
 from ...core.worth import HOURS_PER_MONTH
-from ..finding import ClockChange, as_percent, watts
+from ..finding import as_percent, watts
 from ..fleet import Fleet
 from ..groups import Group
-from ..predict.clock_model import best_cap, lower_clock, power_at_work
-from ..prediction import Refusal
-from ..price_book import PriceBook
+from ..predict.clock_model import ClockMove, best_cap, lower_clock, power_at_work
+from ..pricing import PriceBook
 from ..rule import Verdict, Why, WorkloadRule
 
-# How far a change is trusted: by measured runs of the same architecture, by those of others, and clocks by one
-# published point of power against clock.
+# How far a change is trusted: by measured runs of the same architecture, of others, and clocks by one point.
 _SURE_SHOWN, _SURE_ELSEWHERE, _SURE_CLOCK = 0.9, 0.7, 0.7
 
 
@@ -35,16 +33,15 @@ class Energy(WorkloadRule):
         return (group for group in super().scope(fleet) if group.current)
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
-        change = _change(fleet, limits, group)
-        if change is None or isinstance(change, CodedText):
-            return change
-        move, saved = change.move, change.kwh_per_month
+        move = _move(fleet, limits, group)
+        if move is None or isinstance(move, CodedText):
+            return move
+        saved, capped = move.kwh_per_month, move.cap_watts is not None
         share, mean_watts = 1 - move.joules_ratio, saved / HOURS_PER_MONTH * 1000
         if share < limits.value("saving_min") or mean_watts < limits.value("watts_min"):
             return None
         if group.kind == "unknown":  # nobody knows who waits for it
             return Why.KIND_UNKNOWN
-        capped = change.cap_watts is not None
         price = fleet.book.power_of(group.nodes[0])
         in_window = fleet.hours_of(group) / HOURS_PER_MONTH
         trusted = _SURE_CLOCK if not capped else _SURE_SHOWN if move.shown else _SURE_ELSEWHERE
@@ -60,15 +57,15 @@ class Energy(WorkloadRule):
             gpu_hours=group.gpu_hours, cost=None if price is None else saved * price.usd_per_kwh * in_window,
             values={
                 "power": watts(move.watts_before), "share": as_percent(share),
-                "limit": f"a power cap of {change.cap_watts:.0f} W" if capped else "a lower SM clock",
+                "limit": f"a power cap of {move.cap_watts:.0f} W" if capped else "a lower SM clock",
             },
             sure=group.lead.bottleneck.confidence * trusted,
             after=f"Savings: {saved:,.0f} kWh/month, {worth_words(fleet.book, group, saved)}.",
-            clock=change,
+            clock=move,
         )  # fmt: skip
 
 
-def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | CodedText | None:
+def _move(fleet: Fleet, limits: WasteRule, group: Group) -> ClockMove | CodedText | None:
     """How else to run the GPUs of a group, or why that cannot be told; None: as they run is best."""
     memory, compute = group.busy_share("hbm-bandwidth"), group.busy_share("compute")
     least, use = limits.value("bound_share_min"), group.compute_p95
@@ -85,26 +82,16 @@ def _change(fleet: Fleet, limits: WasteRule, group: Group) -> ClockChange | Code
     if memory >= compute:
         if use is None:
             return Why.COMPUTE_NOT_MEASURED
-        move = lower_clock(
-            group.use, group.phase, watts=drawn.watts, idle_watts=drawn.rest_watts, model=model,
-            most_loss=limits.value("clock_loss_max"),
-        )  # fmt: skip
-        if isinstance(move, Refusal):
-            return move.reason if move.reason.code == "use-not-measured" else None
-        return ClockChange(move, None, drawn.hours_per_month)
+        return lower_clock(group.use, group.phase, drawn, model, most_loss=limits.value("clock_loss_max"))
     if (drawn.peak_watts or 0.0) < limits.value("power_share_min") * sku.tdp_watts:
         return None
-    found = best_cap(
-        sku, replace(drawn, limit_watts=sku.tdp_watts), model,
-        most_loss=limits.value("cap_loss_max"), most_loss_p90=limits.value("cap_loss_p90_max"),
-    )  # fmt: skip
-    return None if isinstance(found, Refusal) else ClockChange(*found, drawn.hours_per_month)
+    loss, loss_p90 = limits.value("cap_loss_max"), limits.value("cap_loss_p90_max")
+    return best_cap(sku, replace(drawn, limit_watts=sku.tdp_watts), model, most_loss=loss, most_loss_p90=loss_p90)
 
 
 def worth_words(book: PriceBook, group: Group, kilowatt_hours: float) -> str:
     """The dollar value of so much energy, with the price's source, or why there is none."""
-    price = book.power_of(group.nodes[0])
-    if price is None:
+    if (price := book.power_of(group.nodes[0])) is None:
         return "no dollar value: the price file sets no power price for on-premises nodes"
     value = kilowatt_hours * price.usd_per_kwh
     return f"{usd(value)} at the configured power price ({price.source}, {price.as_of})"

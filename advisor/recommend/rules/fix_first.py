@@ -29,8 +29,6 @@ REMEDIES = {
     "straggler": "repair or replace the slow GPU or its host",
     "throttled": "fix the cause of throttling: cooling, power limit or power supply",
 }
-# Work that waits for its network looks like these: where the network is a bottleneck too, there is no finding.
-_LIKE_THE_NETWORK = ("latency", "straggler")
 
 
 class FixFirst(WorkloadRule):
@@ -52,7 +50,8 @@ class FixFirst(WorkloadRule):
         label = max(REMEDIES, key=group.busy_share)
         share, least = group.busy_share(label), limits.value("share_min")
         by_network = group.busy_share("network") > limits.value("network_share_max")
-        if share + group.busy_share("unknown") < least or (label in _LIKE_THE_NETWORK and by_network):
+        # Work that waits for its network looks like these: where the network is a bottleneck too, there is no finding.
+        if share + group.busy_share("unknown") < least or (label in ("latency", "straggler") and by_network):
             return None
         if not is_job(group):
             return Why.KIND_UNKNOWN

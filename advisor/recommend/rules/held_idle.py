@@ -1,9 +1,7 @@
 """GPUs held by work that does not use them: a process left behind, or one that never began.
 
-Light use and holding differ by the longest rest and by what follows it, not by a mean: whoever is asked now and then is
-asked again, and a night or a nightly run comes round. What rests longer than it ever rested before, for a whole day of
-hours in which somebody could have come, is held. A job that has worked need not wait for anybody: its rest is one as
-soon as it is longer than any pause that it worked on after.
+What rests longer than it ever rested before, for a whole day of hours in which somebody could have come, is held. A job
+that has worked need not wait for anybody: its rest is one once it is longer than any pause that it worked on after.
 """
 
 from __future__ import annotations
@@ -25,13 +23,8 @@ from ..finding import Found, Unjudged, as_percent, power_words, severity_for_sha
 from ..fleet import Fleet
 from ..groups import Group
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Verdict, Why, WorkloadRule, seen_too_short
+from .idle import IDLE_OF_UNHELD
 
-# Share of the time since it last worked that must have been observed (as IDLE_OF_UNHELD).
-OBSERVED_MIN = 0.95
-# A row that shows so many times what rows at rest show is no noise of theirs.
-_TIMES_THE_FLOOR = 3.0
-# GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
-_REST_TOLERANCE = 1.05
 # How sure a rest is the end of work: of a job, of what people or requests may come back to, of what has no name.
 _SURE_OF_JOB, _SURE_OF_OTHERS = 0.9, 0.8
 
@@ -49,12 +42,12 @@ class HeldIdle(WorkloadRule):
         return fleet.groups
 
     def refuted(self, fleet: Fleet, group: Group, finding: Finding) -> str | None:
-        """More GPU-hours held without use than rested at all. By its hours: what is said of its kind is said of the
-        hours in which it worked."""
+        """More GPU-hours held without use than rested at all, whatever is said of its kind."""
         usage = [(w.gpu_part, fleet.verdicts.used((w.id,))) for w in group.workloads]
         rested = sum(part * float(rows.floats("seconds")[rows["bottleneck"] == "idle"].sum()) for part, rows in usage)
         seen = any(len(rows) for _, rows in usage)
-        return "worked-meanwhile" if seen and finding.gpu_hours > _REST_TOLERANCE * rested / 3600 + 0.1 else None
+        # GPU-hours of work that a finding of rest may hold: rows begin and end beside it.
+        return "worked-meanwhile" if seen and finding.gpu_hours > 1.05 * rested / 3600 + 0.1 else None
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         gpus = group.gpu_equivalents or 1
@@ -64,24 +57,21 @@ class HeldIdle(WorkloadRule):
         long = held >= limits.value("rest_hours") * gpus
         rests = held * 60 >= limits.value("minutes") * gpus and (share >= MIN_SHARE or long)
         least, floor = min(group.nodes, key=lambda n: n.evidence_hours), limits.value("coverage_hours")
-        note = None
         unsure = [w for w in group.now if w.features.get("engine_active") == 0 and w.id not in fleet.idle_hours]
-        if unsure:
-            note = coded(
-                "held-idle-not-judged", "No verdict on the GPUs that {workload} holds on {nodes}: {because}",
-                workload=group.lead.name, nodes=listed(sorted({n for w in unsure for n in w.nodes})),
-                because=NOT_CONFIRMED,
-            )  # fmt: skip
+        where, text = (
+            listed(sorted({n for w in unsure for n in w.nodes})),
+            "No verdict on the GPUs that {workload} holds",
+        )
+        fields = {"workload": group.lead.name, "nodes": where, "because": NOT_CONFIRMED}
+        note = coded("held-idle-not-judged", f"{text} on {{nodes}}: {{because}}", **fields)
         if rests and least.evidence_hours >= floor:
-            return self._found(fleet, limits, group, left, held, share, (note,) if note else ())
+            return self._found(fleet, limits, group, left, held, share, (note,) if unsure else ())
         if rests:
             then = when_possible(least.hours_observed, floor, fleet.verdicts.window, fleet.at, least)
             seen = span(least.hours_observed * 3600)
-            note = CodedText(
-                "held-idle-seen-too-short",
-                f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}",
-                {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor},
-            )
+            text = f"{group.lead.name} appears to hold GPUs without using them ({seen} of data). {then}"
+            fields = {"workload": group.lead.name, "hours": least.hours_observed, "needed_hours": floor}
+            note = CodedText("held-idle-seen-too-short", text, fields)
             return Unjudged(seen_too_short(floor), group.nodes, group, note=note)
         if unsure:
             reason = coded("zero-not-confirmed", "its activity is 0, but its power does not show that it rests")
@@ -142,22 +132,28 @@ def _held(fleet: Fleet, limits: WasteRule, group: Group) -> tuple[float, frozens
     workloads whose rest is no pause: beside an idle replica others may serve."""
     held = [(w, fleet.idle_hours[w.id]) for w in group.workloads if w.id in fleet.idle_hours]
     usage = {w.id: fleet.verdicts.used((w.id,)) for w, _ in held}
-    left = frozenset(key for key, rows in usage.items() if _left(rows, group.kind, limits))
-    if not left:
+    if not (left := frozenset(key for key, rows in usage.items() if _left(rows, group.kind, limits))):
         return 0.0, left
     if group.kind == "idle":
         return sum(hours for w, hours in held if w.id in left or w.kind.label == "idle"), left
-    return sum(min(_trailing_idle_hours(usage[w.id]) * w.gpu_part, hours) for w, hours in held), left
+
+    def trailing_idle_hours(rows: ColumnRows) -> float:
+        """GPU-hours after the last interval in which any GPU of the workload worked; none of them where a part of the
+        time since then was not observed: it may have worked in that."""
+        last, ts = _last_worked(rows), rows.floats("ts")
+        if last is None:
+            return rows.sum("seconds") / 3600
+        seconds = float(rows.floats("seconds")[ts > last].sum())
+        elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
+        return seconds / 3600 if seconds >= IDLE_OF_UNHELD * elapsed else 0.0
+
+    return sum(min(trailing_idle_hours(usage[w.id]) * w.gpu_part, hours) for w, hours in held), left
 
 
 def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
-    """Whether the rest of a workload at its end is no pause. Pauses inside a job belong to it, and a service that waits
-    for requests does its work by waiting.
-
-    It works where any of its GPUs shows a sign of it. What one request leaves in the mean of an hour is far below the
-    level of an idle GPU, so each row is held against what the others at rest show (a heartbeat, the noise of a
-    counter), and against its own highest sample.
-    """
+    """Whether the rest of a workload at its end is no pause. It works where any of its GPUs shows a sign of it: one
+    request leaves little in the mean of an hour, so each row is held against what the others at rest show (a heartbeat,
+    the noise of a counter), and against its own highest sample."""
     if not len(rows):
         return kind == "idle"
     resting = rows["bottleneck"] == "idle"
@@ -165,7 +161,8 @@ def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
     for name, least in (("g", limits.value("trace_engine_max")), ("m", limits.value("trace_dram_max"))):
         values = rows.floats(name)
         known = values[resting & np.isfinite(values)]
-        level = _TIMES_THE_FLOOR * float(np.median(known)) if len(known) else 0.0
+        # A row that shows so many times what rows at rest show is no noise of theirs.
+        level = 3.0 * float(np.median(known)) if len(known) else 0.0
         signs |= values > max(least, level)
     if "g_max" in rows:
         signs |= rows.floats("g_max") >= limits.value("kernel_max")
@@ -180,19 +177,6 @@ def _left(rows: ColumnRows, kind: str, limits: WasteRule) -> bool:
         return False
     least = limits.value("minutes") / 60 if kind in JOB_KINDS else limits.value("rest_hours")
     return rested >= (min(least, 0.5 * hours) if kind == "idle" else least)
-
-
-def _trailing_idle_hours(rows: ColumnRows) -> float:
-    """GPU-hours after the last interval in which any GPU of the workload worked.
-
-    None of them where a part of the time since then was not observed: it may have worked in that.
-    """
-    last, ts = _last_worked(rows), rows.floats("ts")
-    if last is None:
-        return rows.sum("seconds") / 3600
-    seconds = float(rows.floats("seconds")[ts > last].sum())
-    elapsed = (float(ts.max()) - last) * len(set(rows["gpu_uuid"]))
-    return seconds / 3600 if seconds >= OBSERVED_MIN * elapsed else 0.0
 
 
 def _last_worked(rows: ColumnRows) -> float | None:

@@ -13,11 +13,8 @@ from ..finding import Clean, Found, Outcome, Unjudged, as_percent, power_words, 
 from ..fleet import Fleet
 from ..rule import MIN_SHARE, OF_WHOLE_GPUS, Rule, Why, seen_too_short
 
-# A GPU counts as idle where nearly all of the time that nobody held it was idle: else somebody unseen worked there. The
-# same share by which work is called idle (rules/kinds.yaml), so that a label that is missing makes nothing idle.
+# Of the time that nobody held it: the share by which work is called idle (rules/kinds.yaml).
 IDLE_OF_UNHELD = 0.95
-# A MIG instance unused in half of its node's hours is not between two pieces of work.
-IDLE_INSTANCE_SHARE = 0.5
 
 
 class Idle(Rule):
@@ -61,29 +58,27 @@ class Idle(Rule):
         partly = [b for b in seen_idle if b not in still]
         hours = sum(b.idle_hours for b in partly)
         if hours > MIN_SHARE * node.gpu_count * node.span_hours and node.evidence_hours >= floor:
+            text = (
+                "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of the "
+            )
+            fields = {"gpus": len(partly), "node": node.node, "unobserved_hours": max(dark[b] for b in partly)}
             notes.append((
                 coded("partly-observed", "GPUs were idle whenever they were observed, which was not all of the time"),
-                coded(
-                    "idle-partly-observed",
-                    "No verdict on {gpus} GPUs of {node}: idle in all hours observed, but {unobserved_hours:.0f} h of "
-                    "the window were not.",
-                    gpus=len(partly), node=node.node, unobserved_hours=max(dark[b] for b in partly),
-                ),
+                coded("idle-partly-observed", f"{text}window were not.", **fields),
             ))  # fmt: skip
         hours = sum(b.idle_hours for b in still)
         share = hours / (node.gpu_count * node.span_hours) if node.gpu_count and node.span_hours else 0.0
         # A part of a GPU is little of a node, and all of it may be idle all along.
-        cut = any(b.part < 1 and b.idle_hours >= IDLE_INSTANCE_SHARE * b.part * node.span_hours for b in still)
+        # A MIG instance unused in half of its node's hours is not between two pieces of work.
+        cut = any(b.part < 1 and b.idle_hours >= 0.5 * b.part * node.span_hours for b in still)
         idle = bool(still) and (share >= MIN_SHARE or cut)
         if idle and node.evidence_hours >= floor:
             return self._found(fleet, node, still, hours, share, tuple(note for _, note in notes))
         if idle:
             then = when_possible(node.hours_observed, floor, fleet.verdicts.window, fleet.at, node)
-            note = CodedText(
-                "idle-seen-too-short",
-                f"{node.node} appears idle, but has only {span(node.hours_observed * 3600)} of data. {then}",
-                {"node": node.node, "hours": node.hours_observed, "needed_hours": floor},
-            )
+            text = f"{node.node} appears idle, but has only {span(node.hours_observed * 3600)} of data. {then}"
+            fields = {"node": node.node, "hours": node.hours_observed, "needed_hours": floor}
+            note = CodedText("idle-seen-too-short", text, fields)
             return Unjudged(seen_too_short(floor), (node,), note=note)
         if notes:
             return Unjudged(notes[-1][0], (node,), note=notes[-1][1])
@@ -102,8 +97,7 @@ class Idle(Rule):
         )
         # How a text counts and calls what stood idle: whole GPUs, MIG instances, or both.
         sku, whole = node.gpu_sku or node.gpu_name, sum(b.part >= 1 for b in idle)
-        profiles = sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items())
-        if profiles:
+        if profiles := sorted(Counter(b.profile or "unknown profile" for b in idle if b.part < 1).items()):
             cut, listed = len(idle) - whole, ", ".join(f"{number} x {profile}" for profile, number in profiles)
             said = f"MIG {'instance' if cut == 1 else 'instances'} ({listed}) of {sku or 'its GPUs'}"
             sku = f"{sku or 'GPUs'} and {cut} {said}" if whole else said

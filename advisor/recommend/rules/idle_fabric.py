@@ -21,12 +21,8 @@ from ..groups import Group
 from ..pricing import FABRIC_REMEDY, fabric_premium, has_fabric
 from ..rule import Rule, seen_at_work, seen_too_short
 
-# Work that trained, or may have, for less of a node's hours than this is a trace of them.
-TRACE_SHARE = 0.05
 # What is left of the doubt where work only reads memory: recommenders train like that too.
 _OF_READING = 0.5
-# A bound in a sentence: below it the digits say nothing.
-LEAST_PERCENT = 0.001
 _MAY_TRAIN = coded("may-train", "work there may be training")
 # Groups with their GPU-hours on a node.
 _Occupants = Sequence[tuple[Group, float]]
@@ -44,8 +40,7 @@ class IdleFabric(Rule):
     line = ("fabric sent", "util_p995_max", "idle fabric up to")
 
     def find(self, fleet: Fleet) -> Iterator[Outcome]:
-        """One finding for each set of series that sit together on silent fabrics. Nobody works on a node without
-        occupants: its GPUs are another rule's."""
+        """One finding for each set of series that sit together on silent fabrics. Free GPUs are another rule's."""
         hours = _hours_by_node(fleet)
         by_series = {g.series_id: g for g in fleet.groups}
         together: dict[tuple[str, ...], list[NodeFacts]] = {}
@@ -103,11 +98,8 @@ class IdleFabric(Rule):
         return Unjudged(why, (node,), None, at_stake, note)
 
     def _doubt(self, fleet: Fleet, working: _Occupants) -> CodedText | None:
-        """Why a silent fabric may be needed all the same; None: by nobody who works there.
-
-        Confidences keep what they promise, so weighed by hours they are the share of the node's hours that may have
-        been training. Of several replicas the series is asked: one that is unsure does not silence the others.
-        """
+        """Why a silent fabric may be needed all the same; None: by nobody who works there. Confidences keep what they
+        promise, so weighed by hours they are the share of the node's hours that may have been training."""
         if not working:
             return coded("standby-only", "only replicas on standby are there, whose work was not observed")
         if any(fleet.faulty(g) for g, _ in working):
@@ -119,10 +111,10 @@ class IdleFabric(Rule):
                 return coded("training-there", "training runs there and may use it another time")
             part = hours / total if total > 0 else 1.0
             chance, trained, unknown = _chance_of_training(group)
-            if chance >= limits.value("training_confidence_alone_max") or trained * part >= TRACE_SHARE:
+            # Work that trained, or may have, for less of a node's hours than this is a trace of them.
+            if chance >= limits.value("training_confidence_alone_max") or trained * part >= 0.05:
                 return _MAY_TRAIN
-            # Work that waits for memory and hardly computes decodes: a training step computes with each weight that it
-            # reads for a whole batch.
+            # Work that waits for memory and hardly computes decodes: a training step computes a lot with each weight.
             compute, bound = group.compute_p95, group.busy_share("hbm-bandwidth")
             computes = compute is None or compute >= limits.value("u_c_p95_max")
             reads = bound >= limits.value("hbm_share_min") and not computes
@@ -139,7 +131,7 @@ class IdleFabric(Rule):
     def _found(self, fleet: Fleet, lead: Group, nodes: Sequence[NodeFacts], held: float, *, others: int) -> Found:
         """`held`: GPU-hours of all series there; `others`: how many there are beside the lead."""
         fabrics = [n.fabric for n in nodes if n.fabric is not None]
-        known = [p for p in (fabric_premium(fleet.book, n) for n in nodes) if p is not None]
+        known = [p for n in nodes if (p := fabric_premium(fleet.book, n)) is not None]
         premiums = known if len(known) == len(nodes) else []
         premium = premiums[0] if premiums else None
         cost = sum(p.usd_per_hour * f.hours for p, f in zip(premiums, fabrics, strict=True)) if premiums else None
@@ -149,7 +141,7 @@ class IdleFabric(Rule):
         util = max(map(min, bounds))
         peaks = [f.util_max for f in fabrics if f.util_max is not None]
         highest = max(peaks) if len(peaks) == len(fabrics) else None
-        percent = f"{(max(util * 100, LEAST_PERCENT) if util > 0 else 0.0):.3g} %"
+        percent = f"{(max(util * 100, 0.001) if util > 0 else 0.0):.3g} %"  # below it the digits say nothing
         at_most = f"used at most {percent} of its line rate in" if util > 0 else "carried no traffic in"
         ports, rate = fabrics[0].ports_compute, fabrics[0].line_rate_bytes_per_second
         observed, history = min(f.hours for f in fabrics), min(max(f.hours_known, f.hours) for f in fabrics)
@@ -188,11 +180,9 @@ def _hours_by_node(fleet: Fleet) -> Mapping[str, Mapping[str, float]]:
     """GPU-hours of every series on every node, shared hours included by presence."""
     series = {w.id: g.series_id for g in fleet.groups for w in g.workloads}
     hours: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
-    for w in fleet.verdicts.workloads:
-        for node in w.nodes:
-            hours[node][series[w.id]] += 0.0
     held = fleet.verdicts.occupancy.groupby(["node", "workload_id"])["gpu_hours"].sum()
-    for (node, workload), value in held.items():  # type: ignore[misc]
+    present = (((node, w.id), 0.0) for w in fleet.verdicts.workloads for node in w.nodes)
+    for (node, workload), value in (*present, *held.items()):  # type: ignore[misc]
         if workload in series:
             hours[node][series[workload]] += float(value)
     return hours
@@ -249,20 +239,15 @@ def _with_notes(open_: Sequence[Unjudged]) -> Iterator[Unjudged]:
 def _cost_words(premiums: Sequence[Premium], nodes: Sequence[NodeFacts], *, rented: bool) -> str:
     """`premiums`: of all the nodes, or empty where one is not known."""
     if not premiums:
-        if rented:
-            return "Cost unknown: the catalog has no such node without the fabric, and does not list it as RDMA."
-        return "Cost unknown: no price for the node."
+        lacking = "the catalog has no such node without the fabric, and does not list it as RDMA"
+        return f"Cost unknown: {lacking if rented else 'no price for the node'}."
     first, when = premiums[0], dated((premiums[0].price,))
     if first.twin is not None and first.usd_per_hour == 0:
         return f"The fabric has no extra cost: the same node without it has the same price ({when})."
     each, price = usd(first.usd_per_hour), f"{usd(first.price.usd_per_hour)}/hour"
     total = f"{usd(sum(p.usd_per_hour for p in premiums) * HOURS_PER_MONTH)}/month"
-    whose = "a node's"
-    if len(nodes) > 1:
-        total, whose = f"{total} for {len(nodes)} nodes", "each node's"
+    total, whose = (f"{total} for {len(nodes)} nodes", "each node's") if len(nodes) > 1 else (total, "a node's")
     if first.twin is None:
-        return (
-            f"Assumed cost: {each}/hour ({total}), {first.share * 100:.1f} % of {whose} {price}, {when}. The share is "
-            "that of node pairs at other providers."
-        )
+        told = f"Assumed cost: {each}/hour ({total}), {first.share * 100:.1f} % of {whose} {price}, {when}."
+        return f"{told} The share is that of node pairs at other providers."
     return f"Cost of the fabric: {each} of {whose} {price} ({total}), {when}. Same node without it: {first.twin.sku}."

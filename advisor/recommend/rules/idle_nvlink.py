@@ -16,8 +16,7 @@ from ..groups import Group
 from ..pricing import nvlink_premium
 from ..rule import Verdict, Why, WorkloadRule, seen_at_work, seen_too_short
 
-# What a link carries in the mean bounds how long it is used: at a share of the limit so small, it is above the limit
-# for half a per cent of the seconds at most.
+# At a mean so small a share of the limit, a link is above the limit for half a per cent of the seconds at most.
 _REST = 0.005
 
 
@@ -51,8 +50,7 @@ class IdleNvlink(WorkloadRule):
         limit, floor = limits.value("util_p995_max"), limits.value("coverage_hours")
         peaks = [n.nvlink_util_p995 for n in group.nodes]
         known = [p for p in peaks if p is not None]
-        # Where the node's NVLink is another's, its own GPUs may be silent still: the mean of what they carried, where
-        # that was measured all along.
+        # Where the node's NVLink is another's, its own GPUs may be silent still, if that was measured all along.
         use, own = group.use, None
         held = use.seconds > 0
         if group.gpus_per_replica > 1 and held.any() and np.isfinite(use.u_n[held]).all():
@@ -73,15 +71,14 @@ class IdleNvlink(WorkloadRule):
             return seen_too_short(floor)
         util = max(known) if silent else limit
         share, cost, told, premium = None, None, "Price share of NVLink: unknown.", None
-        premiums = [p for p in (nvlink_premium(fleet.book, n) for n in group.nodes) if p is not None]
+        premiums = [p for n in group.nodes if (p := nvlink_premium(fleet.book, n)) is not None]
         if len(premiums) == len(group.nodes):
             premium, share = premiums[0], sum(p.share for p in premiums) / len(premiums)
             whole = fleet.cost(group.gpu_hours, group.nodes)
             cost = None if whole is None else whole * share
         if premium is not None and cost is not None:
-            of = (
-                f"{premium.share * 100:.0f} % of the node's price, {usd(cost)} in the window, {dated((premium.price,))}"
-            )
+            paid = f"{usd(cost)} in the window, {dated((premium.price,))}"
+            of = f"{premium.share * 100:.0f} % of the node's price, {paid}"
             told = f"NVLink adds an assumed {of} (from node pairs at other providers)."
             if premium.twin is not None:
                 told = f"NVLink adds {of}, compared with {premium.twin.sku} (PCIe card, a slower GPU as well)."

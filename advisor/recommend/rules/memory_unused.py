@@ -28,8 +28,7 @@ class MemoryUnused(WorkloadRule):
         return (group for group in super().scope(fleet) if not group.preallocates)
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
-        most = group.mem_needed_max
-        if most is None:
+        if (most := group.mem_needed_max) is None:
             return Why.MEMORY_NOT_MEASURED
         if most >= limits.value("mem_max"):
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ....rules.catalog.types import GpuSku, NodeSku, Price
 from ....rules.policy.thresholds import WasteRule
@@ -17,8 +17,6 @@ from ..rule import Verdict, Why, WorkloadRule
 
 # What memory-bound work waits for is the same whatever its kind.
 _SURE_OF_ANY = 0.8
-# The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
-_SURE_OF_UNMEASURED = 0.8
 # Gates of a cheaper GPU that one more measurement may open.
 _NOT_MEASURED = {
     "memory-not-measured": Why.MEMORY_NOT_MEASURED,
@@ -28,16 +26,14 @@ _NOT_MEASURED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Cheaper:
-    """`usd_less`: how much less a GPU-hour costs there. `bandwidth`: what its memory sustains, over the present;
-    `assumed`: it was not measured there."""
+class _Cheaper(NamedTuple):
+    """`usd_less`: of a GPU-hour. `bandwidth`: what its memory sustains, over the present; `assumed`: not measured."""
 
     node: NodeSku
     price: Price
     usd_less: float
     bandwidth: float
-    assumed: bool = False
+    assumed: bool
 
 
 class OverTier(WorkloadRule):
@@ -63,29 +59,25 @@ class OverTier(WorkloadRule):
         cheaper = _cheaper(fleet, limits, group)
         if not isinstance(cheaper, _Cheaper):
             return cheaper
-        node, cost = cheaper.node, cheaper.usd_less * group.gpu_hours
-        how = " (assumed: lowest sustained share measured for its architecture)" if cheaper.assumed else ""
+        node, price, less, bandwidth, assumed = cheaper
+        cost, prices = less * group.gpu_hours, (fleet.book.saving_price(group.nodes[0]), price)
+        how = " (assumed: lowest sustained share measured for its architecture)" if assumed else ""
         sure = max(group.lead.kind.confidence, _SURE_OF_ANY) * group.lead.bottleneck.confidence
+        # The same of a bandwidth that was read off its siblings, whose shares differ by up to an eighth.
         return self.found(
             fleet, group,
             evidence=(
                 ("compute_use_p95", compute, "u_c_p95_max", "ratio of what the SKU sustains"),
                 ("bound_by_memory", bound, "hbm_share_min", "ratio of busy time"),
                 ("cheaper_sku", node.name, None, "node SKU"),
-                (
-                    "cheaper_sku_bandwidth", cheaper.bandwidth, "bandwidth_min",
-                    "ratio of the current SKU's sustained bandwidth",
-                ),
-                ("price_less", cheaper.usd_less, None, "USD per GPU-hour"),
+                ("cheaper_sku_bandwidth", bandwidth, "bandwidth_min", "ratio of the current SKU's sustained bandwidth"),
+                ("price_less", less, None, "USD per GPU-hour"),
             ),
             gpu_hours=group.gpu_hours, cost=cost,
             values={"u_max": as_percent(compute), "share": as_percent(bound), "cheaper_sku": node.gpu},
-            sure=sure * (_SURE_OF_UNMEASURED if cheaper.assumed else 1.0),
-            after=(
-                f"{node.gpu} ({node.name}) has {cheaper.bandwidth:.2f} times the memory bandwidth{how} for "
-                f"{usd(cheaper.usd_less)} less per GPU-hour: {usd(cost)} in the window, "
-                f"{dated((fleet.book.saving_price(group.nodes[0]), cheaper.price))}."
-            ),
+            sure=sure * (0.8 if assumed else 1.0),
+            after=f"{node.gpu} ({node.name}) has {bandwidth:.2f} times the memory bandwidth{how} for {usd(less)} less "
+            f"per GPU-hour: {usd(cost)} in the window, {dated(prices)}.",
         )  # fmt: skip
 
 
@@ -111,8 +103,7 @@ def _cheaper(fleet: Fleet, limits: WasteRule, group: Group) -> _Cheaper | CodedT
         if there < limits.value("bandwidth_min") * own or less < limits.value("price_drop_min") * rate:
             continue
         if best is None or less > best.usd_less:
-            against = gates(group, source, fleet.sku_of(here), gpu, node)
-            if not against:
+            if not (against := gates(group, source, fleet.book.sku_of(here), gpu, node)):
                 best = _Cheaper(node, price, less, there / own, gpu.achieved.mem is None)
             elif all(one.code in _NOT_MEASURED for one in against):
                 closed = closed or _NOT_MEASURED[against[0].code]

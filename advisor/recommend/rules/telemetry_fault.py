@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...classify.doubts import Doubt
 from ...classify.features.soundness import CONTRADICTIONS
 from ...classify.types import BareGpu, NodeFacts
-from ...core.coded_text import CodedText
+from ...core.coded_text import coded
 from ...core.timestamps import rfc3339
 from ..finding import Clean, Found, Outcome, Unjudged, as_percent, watts
 from ..fleet import FAULT_RULE, NODES_UNKNOWN, Fleet
@@ -78,19 +78,13 @@ class TelemetryFault(Rule):
                 told.append(f"{others} more {'GPU shows' if others == 1 else 'GPUs show'} the same.")
         if len(groups) > 1:
             told.append(f"{len(groups)} workloads there show this.")
-        notes = tuple(
-            CodedText(
-                "signals-contradict",
-                f"No waste verdict for {g.lead.name}: its metrics contradict each other in "
-                f"{g.fault_share * 100:.0f} % of the time (telemetry fault).",
-                {"workload": g.lead.name, "share": g.fault_share},
-            )
-            for g in groups
-        )
+        said = "No waste verdict for {workload}: its metrics contradict each other in {share:.0%} of the time "
+        said += "(telemetry fault)."
+        notes = (coded("signals-contradict", said, workload=g.lead.name, share=g.fault_share) for g in groups)
         return self.found(
             fleet, group, evidence=evidence, gpu_hours=sum(g.fault_share * g.gpu_hours for g in groups),
             values={"share": as_percent(share)}, after=" ".join(told),
-            faulty=frozenset(g.series_id for g in groups), notes=notes,
+            faulty=frozenset(g.series_id for g in groups), notes=tuple(notes),
         )  # fmt: skip
 
     def _of_node(self, fleet: Fleet, node: NodeFacts, faults: Sequence[BareGpu]) -> Found:
@@ -98,13 +92,9 @@ class TelemetryFault(Rule):
         power = [b.power_mean_watts for b in faults if b.power_mean_watts is not None]
         floor = [b.idle_power_watts for b in faults if b.idle_power_watts is not None]
         over = sum(power) / sum(floor) if power and len(power) == len(floor) and sum(floor) else None
+        drawn = watts(sum(power) / len(power)) if power else None
         return self.found(
             fleet, node, gpu_hours=hours, sure=0.9, bare=tuple(faults),
-            evidence=(
-                ("power_over_idle", over, None, "ratio"), ("hours_without_workload", hours, None, "GPU-hours"),
-            ),
-            values={
-                "workload": f"{len(faults)} free GPUs", "power": watts(sum(power) / len(power)) if power else None,
-            },
-            after=faults[0].telemetry_fault or "",
+            evidence=(("power_over_idle", over, None, "ratio"), ("hours_without_workload", hours, None, "GPU-hours")),
+            values={"workload": f"{len(faults)} free GPUs", "power": drawn}, after=faults[0].telemetry_fault or "",
         )  # fmt: skip

@@ -16,7 +16,8 @@ from ..constraints import room_bytes
 from ..finding import as_percent
 from ..fleet import SIZING_RULE, Fleet
 from ..groups import Group
-from ..prediction import NORM, USE_NAMES, demand, not_measured
+from ..prediction import NORM, USE_NAMES, demand, engine, not_measured
+from ..progress import hours
 from ..rule import AT_CAPACITY, MIN_SHARE, Verdict, Why, WorkloadRule, kind_chance
 
 # Share of the rows above a rule's level that its own percentile leaves room for, and as much again.
@@ -54,9 +55,8 @@ class TooManyGpus(WorkloadRule):
         asked, use = group.demand_p95, group.use
         if asked is None:
             lacking = not_measured(use, "u_c", "u_m")
-            return lacking.reason if lacking else coded("demand-unknown", "its demand is unknown")
-        # The use of each resource at the 99th percentile, of what the SKU sustains. From the merged bins where they are
-        # known: they see the seconds that an hour's mean hides.
+            return lacking or coded("demand-unknown", "its demand is unknown")
+        # Of what the SKU sustains, from the merged bins where they are known: they see seconds that a mean hides.
         peaks = (
             ("compute", group.feature("tensor_of_sustained_p99") or group.use_percentile("u_c", 99)),
             ("memory bandwidth", group.feature("hbm_of_sustained_p99") or group.use_percentile("u_m", 99)),
@@ -66,13 +66,9 @@ class TooManyGpus(WorkloadRule):
         if top >= limits.value("u_p99_max"):
             return None
         needed, load = _needed(fleet, group, asked, limits.value("headroom"))
-        # Replicas that come and go with the load are few when it is low: what was held on average, over the time in
-        # which any were, is no surplus.
-        seconds, until = 0.0, -math.inf
-        for w in sorted(group.workloads, key=lambda one: one.start):
-            seconds += max(w.end - max(w.start, until), 0.0)
-            until = max(until, w.end)
-        held = group.gpu_hours * 3600 / seconds if seconds > 0 else float(group.gpu_count)
+        # Replicas that come and go with the load are few when it is low: what was held on average is no surplus.
+        there = hours(group.workloads)
+        held = group.gpu_hours / there if there > 0 else float(group.gpu_count)
         few = group.gpu_count if held >= (1 - MIN_SHARE) * group.gpu_count else (1 - MIN_SHARE) * held
         if needed >= few:
             # NVLink that was not measured is taken to be as busy as the engine, and keeps a replica whole.
@@ -101,13 +97,9 @@ class TooManyGpus(WorkloadRule):
 
 
 def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> tuple[int, float]:
-    """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each replica where the
-    memory that it needs fits on them.
-
-    A replica is divided by a whole number, for a model is spread evenly. On fewer GPUs each has more to compute and to
-    read, and no more to exchange (an all-reduce sends 2 (N - 1) / N of its size); of links that were not measured the
-    engine's time is the most that they take.
-    """
+    """GPUs that carry it, and the load that they reach: in whole replicas, or with fewer in each replica (which is
+    divided by a whole number) where the memory that it needs fits on them. Each has more to compute and to read then,
+    and no more to exchange; of links that were not measured the engine's time is the most that they take."""
     # Whole units, two at least where people wait. Each of several sessions is somebody's: none is given up for another.
     held, unit, use = group.gpu_count, group.unit, group.use
     floor = min(2, held // unit) if group.kind in ON_DEMAND_KINDS else 1
@@ -116,12 +108,11 @@ def _needed(fleet: Fleet, group: Group, demand_p95: float, headroom: float) -> t
     best = whole, demand_p95 * held / whole
     size, replicas, sku = group.gpus_per_replica, len(group.now), fleet.gpu_of(group)
     # Replicas of different sizes are no plan.
-    alike = size > 1 and held == size * replicas
-    if not alike or sku is None or group.mem_needed_max is None:
+    if size < 2 or held != size * replicas or sku is None or group.mem_needed_max is None:
         return best
-    nothing, engine = np.zeros(len(use.g)), np.where(np.isfinite(use.g), np.clip(use.g, 0.0, 1.0), 1.0)
+    nothing = np.zeros(len(use.g))
     own = demand(replace(use, u_n=nothing, u_p=np.nan_to_num(use.u_p), u_i=use.of("u_i")))
-    link = np.where(np.isfinite(use.of("u_n")), use.of("u_n"), engine)
+    link = np.where(np.isfinite(use.of("u_n")), use.of("u_n"), engine(use))
     by_memory = math.ceil(size * group.mem_needed_max * sku.mem_bytes / max(room_bytes(sku.mem_bytes), 1.0))
     for each in (n for n in range(max(by_memory, 1), size) if not size % n):
         loads = ((own * size / each) ** NORM + (link if each > 1 else nothing) ** NORM) ** (1 / NORM)

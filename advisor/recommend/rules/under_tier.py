@@ -37,7 +37,7 @@ class UnderTier(WorkloadRule):
 
     def judge(self, fleet: Fleet, group: Group, limits: WasteRule) -> Verdict:
         node = group.nodes[0]
-        least, sku, nvlink = limits.value("share_min"), fleet.sku_of(node), fleet.nvlink(node)
+        least, sku, nvlink = limits.value("share_min"), fleet.book.sku_of(node), fleet.nvlink(node)
         network, inside = group.busy_share("network"), group.busy_share("pcie", "nvlink")
         slow_network, slow_inside = fleet.without_rdma(node), nvlink is False
         may_be_slow_network = slow_network or (node.fabric is None and (sku is None or sku.fabric.rdma is None))

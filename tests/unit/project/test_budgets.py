@@ -22,7 +22,7 @@ BUDGETS = {
     "advisor/doctor": 1110,
     "advisor/ledger": 1900,
     "advisor/mail": 1760,
-    "advisor/recommend": 9025,
+    "advisor/recommend": 8196,
     "advisor/patches": 1000,
     "advisor/plan": 2865,
     "advisor/telemetry": 5960,

@@ -10,8 +10,7 @@ from skuwise.advisor.billing import showback_sums
 from skuwise.advisor.billing.showback_sums import groups_of, node_checks, sum_rows, unowned_of, whole_check
 from skuwise.advisor.classify.accounting.energy import hours_by_use
 from skuwise.advisor.classify.judge import judge
-from skuwise.advisor.recommend.price_book import PriceBook
-from skuwise.advisor.recommend.pricing import reconcile
+from skuwise.advisor.recommend.pricing import PriceBook, reconcile
 from skuwise.tests.support.frame_builder import DECODE, FREE, HOUR, START, FrameBuilder
 from skuwise.tests.support.rulebooks import rulebook
 from skuwise.tests.support.schemas import validate

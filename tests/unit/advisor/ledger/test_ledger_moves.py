@@ -15,8 +15,8 @@ from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Realised
 from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.ledger.outcomes import move_outcomes
 from skuwise.advisor.ledger.sync import LedgerSync, site_of
-from skuwise.advisor.recommend.predict.calibration import NO_SITE, MeasuredMove, Site, site_factor
-from skuwise.advisor.recommend.prediction import Prediction, Refusal
+from skuwise.advisor.recommend.predict.calibration import NO_SITE, Site, site_factor
+from skuwise.advisor.recommend.prediction import Prediction
 from skuwise.tests.support.ledger_builders import (
     DAY,
     L40S,
@@ -146,16 +146,17 @@ def test_what_is_blocked_keeps_nothing_and_takes_nothing(beside, first) -> None:
 
 
 def test_few_moves_change_predictions_little_and_many_more() -> None:
-    case = MeasuredMove(Interval(1 / 1.2276, 1.0, 1.2276), 1.2)  # sigma 0.16
+    predicted = Interval(1 / 1.2276, 1.0, 1.2276)  # sigma 0.16
+    case = (predicted, 1.2, 1.0)
     one, many = site_factor([case])[0], site_factor([case] * 10)[0]
     assert math.log(one) / math.log(1.2) == pytest.approx(0.26, abs=0.01)
     assert math.log(many) / math.log(1.2) == pytest.approx(0.78, abs=0.01) and site_factor([]) == (1.0, 0)
     # What the factor in the prediction took up already is not taken for the model's.
-    assert site_factor([replace(case, measured=1.0, factor=1.2)])[0] == pytest.approx(one)
+    assert site_factor([(predicted, 1.0, 1.2)])[0] == pytest.approx(one)
 
 
 def test_a_site_is_applied_to_predictions_told_and_off_without_moves() -> None:
-    predicted, refused = Prediction(0.8, 0.12, "training, across generations"), Refusal(CodedText("said", "no"))
+    predicted, refused = Prediction(0.8, 0.12, "training, across generations"), CodedText("said", "no")
     site = Site(1.05, 3, (1000.0, 930.0), 2)
     assert NO_SITE.applied(predicted) is predicted and site.applied(refused) == refused
     basis = "training, across generations, times 1.05 from 3 moves measured here"

@@ -1,21 +1,43 @@
-# pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportAttributeAccessIssue=false
-"""Options of a workload: which are told, and those that keep its GPU."""
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false, reportOptionalOperand=false
+"""Options of a workload: which are told, those that keep its GPU, and clocks at rest."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from skuwise.advisor.classify.judge import judge
 from skuwise.advisor.classify.types import RestLevel
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import BottleneckVerdict
 from skuwise.advisor.recommend.constraints import gates
 from skuwise.advisor.recommend.groups import groups_of
-from skuwise.advisor.recommend.predict.clock_model import ClockMove, lower_clock, predict_clock, watts_at
+from skuwise.advisor.recommend.moves.rest_clocks import RECOVERED
+from skuwise.advisor.recommend.predict.clock_model import ClockMove, Draw, at_clock, lower_clock, predict_clock
 from skuwise.advisor.recommend.predict.mig_model import predict_slice, weigh_slices
-from skuwise.advisor.recommend.prediction import Prediction, Refusal
+from skuwise.advisor.recommend.prediction import Prediction
 from skuwise.advisor.recommend.whatif import predict_count
 from skuwise.rules.models.power_model import load_power_model
 from skuwise.tests.support import moves_builders as made
-from skuwise.tests.support.moves_builders import END, IB, PLAIN, advice_of, catalog, node, usage, use_of, workload
+from skuwise.tests.support.frame_builder import DECODE as DECODING
+from skuwise.tests.support.frame_builder import FREE, HELD, FrameBuilder
+from skuwise.tests.support.moves_builders import (
+    DAYS,
+    END,
+    IB,
+    PLAIN,
+    advice_of,
+    catalog,
+    gpus_of,
+    node,
+    usage,
+    use_of,
+    verdicts,
+    ways,
+    workload,
+)
+from skuwise.tests.support.rulebooks import rulebook
 
 
 def test_a_finished_job_that_does_not_recur_saves_nothing():
@@ -175,24 +197,126 @@ def test_a_lower_clock_costs_decode_little_and_a_gemm_all_of_it(use, phase, low,
     found = predict_clock(use, phase, 0.75)
     assert isinstance(found, Prediction)
     assert low < found.median < high
-    assert isinstance(predict_clock(use, phase, 0.3), Refusal)
+    assert isinstance(predict_clock(use, phase, 0.3), CodedText)
 
 
 def test_lower_clock_saves_energy_for_memory_bound_work_alone():
     bound = use_of(u_c=0.10, u_m=0.95, g=0.99)
-    found = lower_clock(bound, "serving", watts=300, idle_watts=80, model=POWER)
+    found = lower_clock(bound, "serving", Draw(300, 80), POWER)
     assert isinstance(found, ClockMove)
     assert found.saves and found.clock_share < 1 and found.joules_ratio < 0.95
     assert found.prediction.interval.p90 <= 1.05
-    refused = lower_clock(GEMM, "training", watts=650, idle_watts=80, model=POWER)
-    assert isinstance(refused, Refusal)
-    assert refused.reason.code == "clock-needed"
+    assert lower_clock(GEMM, "training", Draw(650, 80), POWER) is None
     # A100 serving at 1110 of 1410 MHz, as published: a fifth less at the peak.
-    assert watts_at(400, 60, 1110 / 1410, POWER) == pytest.approx(320, rel=0.01)
-    assert watts_at(400, 60, 1.0, POWER) == pytest.approx(400)
+    for share, watts in ((1110 / 1410, 320), (1.0, 400)):
+        assert at_clock(found.prediction, share, Draw(400, 60), POWER).watts_after == pytest.approx(watts, rel=0.01)
 
 
 def test_twice_the_gpus_are_less_than_twice_as_fast_where_they_talk():
     use = use_of(u_c=0.6, u_m=0.3, u_n=0.5, g=0.95)
     assert 0.5 < predict_count(use, "training", 4, 8).median < 1
-    assert isinstance(predict_count(use, "training", 1, 2), Refusal)
+    assert isinstance(predict_count(use, "training", 1, 2), CodedText)
+
+
+DRIVER = "580.105.08"
+KIND = "rest-clocks"
+
+
+def resting(w, share=0.75, held=122.0):
+    """Use of a service that stands idle in the first `share` of every day."""
+    table = usage(w)
+    idle = (table["ts"] - 1) % 86400 < share * 86400
+    table["bottleneck"] = np.where(idle, "idle", table["bottleneck"])
+    table["power_watts"] = np.where(idle, held, table["power_watts"])
+    for name in ("u_c", "u_m", "c", "m", "g"):
+        table[name] = np.where(idle, 0.0, table[name])
+    return table
+
+
+def levels(name="n1", count=8, held=122.0, free=72.0, held_clock=1.08, free_clock=0.19, sku="H100-SXM5"):
+    return tuple(RestLevel(name, gpu, sku, held, free, held_clock, free_clock) for gpu in gpus_of(name, count))
+
+
+def rest_advice(rest, *, driver=DRIVER, share=0.75, prices=(), power=(), kind="online-inference", nodes=(), **changes):
+    w = workload(kind=kind, **changes)
+    given = verdicts([node(driver_version=driver), *nodes], [w], uses=[resting(w, share)])
+    rules = {"power": power} if power else {}
+    return advice_of(replace(given, rest_levels=tuple(rest)), prices, **rules)
+
+
+def test_the_difference_of_its_own_levels_over_its_rest_is_what_a_month_saves():
+    (way,) = ways(rest_advice(levels()), KIND)
+    hours = 8 * 730 * 0.75 * (DAYS * 24 - 1) / (DAYS * 24)
+    most = 50.0 * hours / 1000
+    kwh = way.energy_saving_kwh_per_month
+    assert RECOVERED[0] * most * 0.99 <= kwh.p10 <= kwh.p50 <= kwh.p90 <= most * 1.01
+    assert (way.blocked_by, way.realisation, way.saving_usd_per_month) == ((), "energy", None)
+    assert "CUDA_DISABLE_PERF_BOOST=1" in way.text
+    (late,) = [one for one in way.would_change_if if one.code == "first-request-after-rest"]
+    assert late.fields == {"extra_seconds_low": 0.15, "extra_seconds_high": 0.22}
+
+
+@pytest.mark.parametrize(
+    ("driver", "seen", "code"),
+    [
+        (None, {}, "driver-unknown"),
+        ("abc", {}, "driver-unknown"),
+        ("535", {}, "driver-unknown"),
+        ("580.95.05", {}, "driver-too-old"),
+        (DRIVER, {"free": None, "free_clock": None}, "rest-level-not-seen"),
+        # A level without memory held whose clocks are up is a context all the same.
+        (DRIVER, {"free": 118.0, "free_clock": 1.0}, "rest-level-not-seen"),
+        (DRIVER, {"held_clock": None}, "rest-clock-not-measured"),
+    ],
+)
+def test_what_is_not_known_and_a_driver_without_the_variable_block_it(driver, seen, code):
+    (way,) = ways(rest_advice(levels(**seen), driver=driver), KIND)
+    assert [one.code for one in way.blocked_by] == [code]
+    assert way.energy_saving_kwh_per_month is None
+
+
+def test_free_gpus_of_its_kind_stand_for_one_that_was_never_free():
+    sister = levels("n2", free=72.0)
+    (own,) = ways(rest_advice(levels()), KIND)
+    (other,) = ways(rest_advice((*levels(free=None, free_clock=None), *sister), nodes=[node("n2")]), KIND)
+    assert "on other nodes" in other.text
+    a, b = own.energy_saving_kwh_per_month, other.energy_saving_kwh_per_month
+    assert b.p50 == pytest.approx(a.p50, rel=0.03)
+    assert b.p90 - b.p10 > a.p90 - a.p10
+    alien = levels("n2", sku="L40S")
+    (none,) = ways(rest_advice((*levels(free=None, free_clock=None), *alien), nodes=[node("n2")]), KIND)
+    assert [one.code for one in none.blocked_by] == ["rest-level-not-seen"]
+
+
+@pytest.mark.parametrize(
+    ("rest", "changes"),
+    [
+        ((), {}),  # power at rest was not measured
+        (levels(held=None), {}),
+        (levels(count=7), {}),  # of one of its GPUs nothing is known
+        (levels(held_clock=0.18, held=73.0), {}),  # its clocks are down already
+        (levels(held=72.5), {}),  # nothing to gain
+        (levels(), {"share": 0.4}),  # at work most of the time
+        (levels(), {"kind": "training"}),
+        (levels(), {"shared": True}),
+    ],
+)
+def test_nothing_is_said_where_there_is_nothing_to_gain_or_to_tell(rest, changes):
+    assert not ways(rest_advice(rest, **changes), KIND)
+
+
+def test_frames_tell_levels_clocks_and_drivers():
+    made = FrameBuilder(hours=60)
+    a, b = made.node(gpus=2, driver=DRIVER)
+    idle = {"sm_clock_hertz": 0.345e9}
+    made.use(DECODING, uuid=a, end=10)
+    made.use(HELD, uuid=a, start=10)
+    made.use(FREE | idle, uuid=b)
+    made.work("w", [("n1", a)], framework="vllm", command="vllm serve x")
+    told = judge(made.frame(), rulebook())
+    assert told.node("n1").driver_version == DRIVER
+    held, free = told.rest_levels
+    assert (held.free_watts, held.held_watts) == (None, pytest.approx(110.0, rel=0.01))
+    assert (free.held_watts, free.free_watts) == (None, pytest.approx(70.0, rel=0.01))
+    assert free.free_clock_ratio < 0.25 < 1 < held.held_clock_ratio
+    assert told.workloads[0].features["rest_watts"] == pytest.approx(110.0, rel=0.01)

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from skuwise.advisor.core.advice_types import Action, Configuration, Interval, Recommendation
+from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import Latency, LatencyFigures
 from skuwise.advisor.pipeline import fleet_of
 from skuwise.advisor.recommend.fleet import Baseline, baseline_for
 from skuwise.advisor.recommend.latency import held_to_class
 from skuwise.advisor.recommend.move import SAME_SPEED, recommend
-from skuwise.advisor.recommend.prediction import Link, Prediction, Refusal, demand, predict
+from skuwise.advisor.recommend.prediction import Prediction, demand, predict
 from skuwise.rules.models.move_model import load_move_model
 from skuwise.rules.policy.latency_classes import load_latency_classes
 from skuwise.tests.support.moves_builders import END, advice_of, catalog, node, usage, use_of, verdicts, workload
@@ -60,12 +61,12 @@ def test_published_medians_are_met(source, target, profile, phase, published, to
 )
 def test_what_was_not_measured_or_is_not_there_is_refused(target, use, said):
     found = predicted("H100-SXM5", target, use, "serving")
-    assert isinstance(found, Refusal) and said in found.reason.text
+    assert isinstance(found, CodedText) and said in found.text
 
 
 def test_a_faster_network_helps_only_what_waits_for_it():
     waits, calm = (
-        predicted("H100-SXM5", "H100-SXM5", {**use, "g": 0.95}, "training", network=(Link(1e9), Link(10e9))).median
+        predicted("H100-SXM5", "H100-SXM5", {**use, "g": 0.95}, "training", network=(1e9, 10e9)).median
         for use in ({"u_c": 0.2, "u_m": 0.2, "u_i": 0.8}, {"u_c": 0.7, "u_m": 0.4, "u_i": 0.0})
     )
     assert waits < 0.6 and calm == 1.0
@@ -90,8 +91,8 @@ def test_risk_is_the_chance_of_a_tenth_slower():
 @pytest.mark.parametrize("exposed", [True, False])
 def test_communication_that_nothing_hides_and_a_slower_network_are_refused(exposed):
     use = replace(use_of(u_c=0.5, u_m=0.2, u_i=0.15, g=0.95), exposed_network=np.array([exposed]))
-    h100, slow, fast = catalog().gpu("H100-SXM5"), Link(12.5e9), Link(50e9)
-    assert isinstance(predict(h100, h100, use, "training", MODEL, network=(fast, slow)), Refusal) == exposed
+    h100, slow, fast = catalog().gpu("H100-SXM5"), 12.5e9, 50e9
+    assert isinstance(predict(h100, h100, use, "training", MODEL, network=(fast, slow)), CodedText) == exposed
     assert predict(h100, h100, use, "training", MODEL, network=(slow, fast)).median < 1
 
 
