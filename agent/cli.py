@@ -81,11 +81,11 @@ def run(**flags: object) -> int:
     from .service.daemon import run_agent, say_on_stderr  # noqa: PLC0415
 
     config = _settings(**flags)
-    outcome = run_agent(config, os.environ, say_on_stderr, lambda: _settings(**flags))
-    say_on_stderr(f"stopped after {outcome.kept} ticks, kept in {config.db}")
-    if outcome.restart is not None:
+    kept, restarts = run_agent(config, os.environ, lambda: _settings(**flags))
+    say_on_stderr(f"stopped after {kept} ticks, kept in {config.db}")
+    if restarts:
         return EXIT_FAILED  # so that a supervisor that restarts on failure starts it again
-    return EXIT_NOTHING if config.duration_seconds is not None and not outcome.kept else EXIT_DONE
+    return EXIT_NOTHING if config.duration_seconds is not None and not kept else EXIT_DONE
 
 
 @agent.command(epilog=examples("skuwise agent once", "skuwise agent once --format json"))
@@ -95,11 +95,11 @@ def once(form: str, **flags: object) -> int:
     from .service.doctor import probe_node  # noqa: PLC0415
     from .service.once import reading_json, reading_table  # noqa: PLC0415
 
-    seen = probe_node(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
+    seen, sampled, uses = probe_node(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
     if form == "json":
-        write_json(reading_json(seen.agent.node, seen.agent.survey, seen.sampled, seen.uses))
+        write_json(reading_json(seen.node, seen.survey, sampled, uses))
     else:
-        write_stdout(f"{reading_table(seen.agent.node, seen.agent.survey, seen.sampled)}\n")
+        write_stdout(f"{reading_table(seen.node, seen.survey, sampled)}\n")
     return EXIT_DONE
 
 

@@ -99,14 +99,8 @@ def assemble(
     survey = look()
     node = survey.node
     assert node is not None
-    bursts = Bursts(
-        driver,
-        InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
-        now,
-        node=node.node,
-        every_seconds=config.burst_every_seconds,
-        seconds=config.burst_seconds,
-    )
+    fabric = InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles)
+    bursts = Bursts(driver, fabric, now, config.burst_seconds)
     attribution = _attribution(config, node)
     attribution.set_gpus(survey.gpus)
     return Agent(sampler, node, survey, attribution, driver, bursts, look)
@@ -116,18 +110,12 @@ def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
     cgroups = config.sysfs / "fs/cgroup"
     variables = HelperVariables(config.procfs, config.environ_socket)
     trusted = frozenset({0, os.getuid()})
-    slurm = SlurmAllocations(
-        config.allocations,
-        config.procfs,
-        cgroups,
-        trusted,
-        settings=SlurmConfReader(config.slurm_conf),
-    )
+    settings = SlurmConfReader(config.slurm_conf)
+    slurm = SlurmAllocations(config.allocations, config.procfs, cgroups, trusted, settings=settings)
     kubernetes = KubernetesFiles(
         node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels
     )
-    kubelet = PodResources(config.pod_resources)
-    allocations = Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes)
+    allocations = Allocations(slurm, PodResources(config.pod_resources), cgroups, config.drained_marker, kubernetes)
     return NodeAttribution(
         config.procfs,
         node.boot_id,

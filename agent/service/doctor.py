@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from ...rules.base.sanitize import clean
 from ...rules.base.text_table import columns
@@ -24,16 +23,13 @@ from .assembly import Agent, assemble
 from .slurm_checks import look_at_slurm
 
 
-class NodeProbe(NamedTuple):
-    """The agent, closed again; its second reading; and whose work was seen."""
+def probe_node(
+    config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
+) -> tuple[Agent, Sampled, tuple[WorkloadUse, ...]]:
+    """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored.
 
-    agent: Agent
-    sampled: Sampled
-    uses: tuple[WorkloadUse, ...]
-
-
-def probe_node(config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float) -> NodeProbe:
-    """Read every source twice, `seconds` apart: the second reading's rates cover that time. Nothing is stored."""
+    Returns the agent, closed again; its second reading; and whose work was seen.
+    """
     agent = assemble(config, environ, clock.now)
     try:
         first = clock.now()
@@ -44,34 +40,25 @@ def probe_node(config: AgentConfig, environ: Mapping[str, str], clock: SystemClo
     finally:
         agent.sampler.close()
         agent.attribution.close()
-    return NodeProbe(agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses)
+    return agent, replace(sampled, absences=sampled.absences | agent.attribution.absences), uses
 
 
 def examine(
     config: AgentConfig, environ: Mapping[str, str], clock: SystemClock, seconds: float
-) -> tuple[list[dict[str, object]], str]:
+) -> tuple[list[dict[str, str | None]], str]:
     """What doctor has to say of this node: rows for JSON, and a table for a person."""
-    seen = probe_node(config, environ, clock, seconds)
-    survey = seen.agent.survey
+    agent, sampled, _ = probe_node(config, environ, clock, seconds)
     lines = (
-        *source_lines(survey, seen.sampled, config.procfs),
-        *not_configured(config, survey),
-        *look_at_slurm(config, survey.gpus),
+        *source_lines(agent.survey, sampled, config.procfs),
+        *not_configured(config, agent.survey),
+        *look_at_slurm(config, agent.survey.gpus),
         *service_lines(Path("/")),
         place_line(config.db, config.procfs),
     )
-    rows: list[dict[str, object]] = [
-        {
-            "source": line.source,
-            "scope": line.scope,
-            "subject": line.subject,
-            "metric": line.metric,
-            "status": "absent" if line.absence else "read",
-            "origin": line.origin,
-            "reason": line.absence.reason if line.absence else None,
-            "detail": line.absence.detail if line.absence else None,
-            "remedy": line.absence.remedy if line.absence else None,
-        }
+    rows: list[dict[str, str | None]] = [
+        {name: getattr(line, name) for name in ("source", "scope", "subject", "metric")}
+        | {"status": "absent" if line.absence else "read", "origin": line.origin}
+        | {name: getattr(line.absence, name, None) for name in ("reason", "detail", "remedy")}
         for line in lines
     ]
     return rows, _table(lines)
@@ -138,9 +125,8 @@ def _table(lines: Sequence[Capability]) -> str:
     lack the same counters are one line to read, not one hundred."""
     groups: dict[tuple[str, ...], list[Capability]] = {}
     for line in lines:
-        if line.absence is None:
-            key = ("", line.source, line.scope, line.origin)
-        else:
+        key = ("", line.source, line.scope, line.origin)
+        if line.absence is not None:
             detail = line.absence.detail
             for part in filter(None, (line.subject, line.metric)):
                 detail = detail.replace(part, "")
@@ -152,14 +138,14 @@ def _table(lines: Sequence[Capability]) -> str:
         sources, subjects, metrics = (
             list(dict.fromkeys(getattr(line, name) for line in group)) for name in ("source", "subject", "metric")
         )
-        scope, absence = group[0].scope, group[0].absence
+        names, scope, absence = ", ".join(sources), group[0].scope, group[0].absence
         who = f"{len(subjects)} {scope}s" if len(subjects) > 1 else subjects[0] or scope
         what = "everything" if "*" in metrics else ", ".join(metrics)
         if absence is None:
-            read.append((", ".join(sources), who, what, group[0].origin))
+            read.append((names, who, what, group[0].origin))
             continue
         of = "" if scope == "source" else f" of {who}"
-        told = [f"absent  {', '.join(sources)}: {what}{of} ({reason})", f"        {absence.detail}"]
+        told = [f"absent  {names}: {what}{of} ({reason})", f"        {absence.detail}"]
         told += [f"        Remedy: {absence.remedy}"] if absence.remedy else []
         absent += [clean(text) for text in told if text.strip()]
     table = columns(("SOURCE", "OF", "READS", "FROM"), read) if read else "Nothing can be read here."

@@ -11,20 +11,22 @@ from ..store.writer import Writer
 from .assembly import Agent
 
 if TYPE_CHECKING:
-    from .metrics_page import MetricsPage
+    from .page_server import PageServer
+    from .totals import Totals
 
 # Processes are listed every 10 s; where none come for this long the driver is silent, but the node can be drained.
 _WITHOUT_PROCESSES_SECONDS = 15.0
 
 
 class Recorder:
-    """Keeps what the sampler of `agent` reads in its database. `page`, where metrics are served, is told the same
-    things."""
+    """Keeps what the sampler of `agent` reads in its database. Where metrics are served, by `page`, `totals` are told
+    the same things."""
 
-    def __init__(self, writer: Writer, agent: Agent, ts: float, page: MetricsPage | None = None) -> None:
-        self._writer, self._agent, self._page = writer, agent, page
+    def __init__(
+        self, writer: Writer, agent: Agent, ts: float, totals: Totals | None = None, page: PageServer | None = None
+    ) -> None:
+        self._writer, self._agent, self._totals, self._page = writer, agent, totals, page
         self._node_writer = writer.for_node(agent.node, ts)
-        self._totals = None if page is None else page.totals
         self._attribution, self._bursts = agent.attribution, agent.bursts
         self._absences: frozenset[Absence] | None = None
         self._attributed_at = ts
@@ -71,13 +73,8 @@ class Recorder:
         self._node_writer.note(absence, ts)
 
     def _keep_absences(self, absences: frozenset[Absence], ts: float) -> None:
-        fault = self._writer.fault
-        whole = absences.union(
-            self._attribution.absences,
-            self._bursts.absences,
-            () if fault is None else (fault,),
-            () if self._page is None else self._page.absences,
-        )
+        faults = (self._writer.fault, None if self._page is None else self._page.fault)
+        whole = absences.union(self._attribution.absences, self._bursts.absences, filter(None, faults))
         if whole != self._absences:
             self._absences = whole
             self._node_writer.set_absences(whole, ts)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from threading import Lock
-from typing import Generic, TypeVar
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
@@ -30,8 +29,7 @@ RHYTHM_SECONDS = 60.0
 MAX_XIDS = 64  # told apart for each GPU; NVIDIA's catalog has fewer that matter
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
-AbsenceKey = tuple[str, str, str, str]  # scope, subject, metric, reason
-_K = TypeVar("_K")
+Key = tuple[tuple[str, str], ...]  # labels and their values
 
 
 @dataclass(slots=True)
@@ -46,45 +44,25 @@ class Distribution:
         self.total += ratio
 
 
-@dataclass(slots=True)
-class Moments:
-    """Of two signals, over the time in which both are known: what a correlation over any window is made from."""
-
-    seconds: float = 0.0
-    first: float = 0.0
-    second: float = 0.0
-    first_squared: float = 0.0
-    second_squared: float = 0.0
-    product: float = 0.0
-
-    def add(self, first: float, second: float, seconds: float) -> None:
-        self.seconds += seconds
-        self.first += first * seconds
-        self.second += second * seconds
-        self.first_squared += first * first * seconds
-        self.second_squared += second * second * seconds
-        self.product += first * second * seconds
-
-
 @dataclass(slots=True, eq=False)
 class DeviceTotals:
     """Of one device: each metric's integral over time, and the seconds in which it had a value. `last`: the values of
     the tick `last_tick`, which ended at `last_ts` (Unix seconds)."""
 
     observed_seconds: float = 0.0
-    integrals: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    integrals: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     last: Mapping[str, float] = field(default_factory=dict)
     last_tick: int = -1
     last_ts: float = 0.0
 
     def add(self, number: int, tick: Tick, values: Mapping[str, float]) -> None:
         """Add one tick's values."""
-        seconds = tick.interval_seconds
-        self.observed_seconds += seconds
+        interval, integrals, seconds = tick.interval_seconds, self.integrals, self.seconds
+        self.observed_seconds += interval
         for name, value in values.items():
-            self.integrals[name] = self.integrals.get(name, 0.0) + value * seconds
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            integrals[name] += value * interval
+            seconds[name] += interval
         self.last, self.last_tick, self.last_ts = values, number, tick.ts
 
 
@@ -98,8 +76,10 @@ class GpuTotals(DeviceTotals):
     busy_seconds: float = 0.0
     sm_squared: float = 0.0
     idle_run_seconds: float = 0.0
-    tensor_nvlink: Moments = field(default_factory=Moments)
-    tensor_fabric: Moments = field(default_factory=Moments)
+    # With the traffic (bytes per second), over the time in which both are known: what a correlation over any window is
+    # made from. Seconds, and over them the sums of tensor activity, of traffic, of both squared, of their product.
+    tensor_nvlink: list[float] = field(default_factory=lambda: [0.0] * 6)
+    tensor_fabric: list[float] = field(default_factory=lambda: [0.0] * 6)
     distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
     throttled_seconds: float = 0.0
     throttle_reasons: dict[int, float] = field(default_factory=dict)  # seconds by bit, choices included
@@ -124,11 +104,11 @@ class GpuTotals(DeviceTotals):
         sent, received = get("nvlink_tx_bytes_per_second"), get("nvlink_rx_bytes_per_second")
         if sent is not None and received is not None:
             if tensor is not None:
-                self.tensor_nvlink.add(tensor, max(sent, received), seconds)
+                _add_moments(self.tensor_nvlink, tensor, max(sent, received), seconds)
             if gpu is not None and gpu.nvlink_bytes_per_second:
                 self.distributions["nvlink"].add(max(sent, received) / gpu.nvlink_bytes_per_second)
         if tensor is not None and fabric is not None:
-            self.tensor_fabric.add(tensor, fabric, seconds)
+            _add_moments(self.tensor_fabric, tensor, fabric, seconds)
         used = get("mem_used_bytes")
         if used is not None and gpu is not None and gpu.mem_total_bytes:
             self.distributions["mem_used"].add(used / gpu.mem_total_bytes)
@@ -143,6 +123,11 @@ class GpuTotals(DeviceTotals):
             if reasons >> place & 1:
                 self.throttle_reasons[1 << place] = self.throttle_reasons.get(1 << place, 0.0) + seconds
         self.recent.append((tick.ts, power if tensor is None else tensor))
+
+
+def _add_moments(sums: list[float], first: float, second: float, seconds: float) -> None:
+    for place, value in enumerate((1.0, first, second, first * first, second * second, first * second)):
+        sums[place] += value * seconds
 
 
 @dataclass(slots=True, eq=False)
@@ -169,57 +154,41 @@ class PortTotals(DeviceTotals):
         return traffic
 
 
-class HeldSeconds(Generic[_K]):
-    """How long each of some things held, by key: counted when the set changes, not at each tick."""
+class HeldSeconds:
+    """How long each of some things held, by its labels: counted when the set changes, not at each tick.
+
+    `since`: what holds now, and from when on.
+    """
 
     def __init__(self) -> None:
         self.left_out = 0
-        self._since: dict[_K, float] = {}
-        self._ended: dict[_K, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
+        self.since: dict[Key, float] = {}
+        self._ended: dict[Key, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
 
-    def replace(self, keys: Iterable[_K], now: float) -> None:
+    def replace(self, keys: Iterable[Key], now: float) -> None:
         """From `now` on (seconds observed so far) these hold and no others."""
         wanted = dict.fromkeys(keys)
-        for key in [key for key in self._since if key not in wanted]:
+        for key in [key for key in self.since if key not in wanted]:
             seconds = self._seconds(key, now)
-            del self._since[key]
+            del self.since[key]
             self._ended.pop(key, None)
             self._ended[key] = (seconds, now)
         for key in wanted:
-            if key not in self._since and len(self._since) < MAX_HELD:
-                self._since[key] = now
-        self.left_out = len(wanted) - len(self._since)
+            if key not in self.since and len(self.since) < MAX_HELD:
+                self.since[key] = now
+        self.left_out = len(wanted) - len(self.since)
         for key, (_, ended) in list(self._ended.items()):
             if len(self._ended) > MAX_HELD or now - ended > FORGET_SECONDS:
                 del self._ended[key]
 
-    def _seconds(self, key: _K, now: float) -> float:
-        before, _ = self._ended.get(key, (0.0, 0.0))
-        return before + (now - self._since[key] if key in self._since else 0.0)
-
-    def all(self, now: float) -> dict[_K, float]:
+    def all(self, now: float) -> dict[Key, float]:
         """Seconds of everything that holds, or held within the last hour."""
         gone = [key for key, (_, ended) in self._ended.items() if now - ended <= FORGET_SECONDS]
-        return {key: self._seconds(key, now) for key in dict.fromkeys((*gone, *self._since))}
+        return {key: self._seconds(key, now) for key in dict.fromkeys((*gone, *self.since))}
 
-    def current(self) -> Sequence[_K]:
-        return tuple(self._since)
-
-
-@dataclass(frozen=True, slots=True)
-class UseKey:
-    """One workload on one GPU. No name, user or command: a page is read by more people than a database."""
-
-    gpu_uuid: str
-    workload_id: str
-    series_id: str
-    scheduler: str
-    job_id: str
-    namespace: str
-    pod: str
-    framework: str
-    basis: str
-    shared: int
+    def _seconds(self, key: Key, now: float) -> float:
+        before, _ = self._ended.get(key, (0.0, 0.0))
+        return before + (now - self.since[key] if key in self.since else 0.0)
 
 
 class Totals:
@@ -237,8 +206,7 @@ class Totals:
         self.host = DeviceTotals()
         self.events: dict[EventKey, int] = {}
         self.stats: AgentStats | None = None
-        self.absences: HeldSeconds[AbsenceKey] = HeldSeconds()
-        self.uses: HeldSeconds[UseKey] = HeldSeconds()
+        self.absences, self.uses = HeldSeconds(), HeldSeconds()
         self._monotonic = monotonic
         self._ticked_at = monotonic()
         self._interval_seconds = interval_seconds
@@ -270,12 +238,21 @@ class Totals:
     def set_absences(self, absences: Iterable[Absence]) -> None:
         """The whole set that holds from now on."""
         with self.lock:
-            self.absences.replace(((a.scope, a.subject, a.metric, a.reason) for a in absences), self.observed_seconds)
+            keys = [_key(absence, "scope", "subject", "metric", "reason") for absence in absences]
+            self.absences.replace(keys, self.observed_seconds)
 
     def set_uses(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse]) -> None:
-        """Whose work is on which GPU from now on."""
-        named = {workload.workload_id: workload for workload in workloads}
-        keys = [_use_key(named[use.workload_id], use) for use in uses if use.workload_id in named]
+        """Whose work is on which GPU from now on. No name, user or command: a page is read by more people than a
+        database."""
+        named = {
+            one.workload_id: _key(one, "series_id", "scheduler", "job_id", "namespace", "pod", "framework")
+            for one in workloads
+        }
+        keys = [
+            (*_key(use, "gpu_uuid", "workload_id", "basis"), *named[use.workload_id], ("shared", str(int(use.shared))))
+            for use in uses
+            if use.workload_id in named
+        ]
         with self.lock:
             self.uses.replace(keys, self.observed_seconds)
 
@@ -344,8 +321,5 @@ class Totals:
                 self.events = {event: count for event, count in self.events.items() if event[0] != key}
 
 
-def _use_key(workload: Workload, use: WorkloadUse) -> UseKey:
-    return UseKey(
-        use.gpu_uuid, workload.workload_id, workload.series_id, workload.scheduler, workload.job_id or "",
-        workload.namespace or "", workload.pod or "", workload.framework or "", use.basis, int(use.shared),
-    )  # fmt: skip
+def _key(thing: object, *names: str) -> Key:
+    return tuple((name, getattr(thing, name) or "") for name in names)
