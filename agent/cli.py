@@ -14,6 +14,8 @@ from .base.click_commands import Group, examples
 from .base.clock import SystemClock
 from .base.durations import parse_duration
 from .config import AgentConfig, load_config
+from .service import install as files
+from .service.control import ask
 
 # How long `once` and `doctor` watch: counters need two readings, and GPM samples must lie 100 ms apart.
 LOOK_SECONDS = 0.5
@@ -125,8 +127,6 @@ def doctor(form: str, **flags: object) -> int:
 @click.option("--with-slurm", is_flag=True, help="also the import of Slurm's job table, where sacct works")
 def install(dry_run: bool, root: Path, **wanted: bool) -> int:
     """Write systemd units and Slurm scripts for this installation."""
-    from .service import install as files  # noqa: PLC0415
-
     options = [name.removeprefix("with_") for name, given in wanted.items() if given]
     files.install_here(root, options, lambda text: write_stdout(f"{text}\n"), dry_run=dry_run)
     return EXIT_DONE
@@ -136,8 +136,6 @@ def install(dry_run: bool, root: Path, **wanted: bool) -> int:
 @_all(_dry_run, _root)
 def uninstall(dry_run: bool, root: Path) -> int:
     """Stop and remove the systemd units."""
-    from .service import install as files  # noqa: PLC0415
-
     removed = files.uninstall(root, lambda text: write_stdout(f"{text}\n"), dry_run=dry_run)
     return EXIT_DONE if removed else EXIT_NOTHING
 
@@ -149,8 +147,6 @@ def uninstall(dry_run: bool, root: Path) -> int:
 )
 def pause(pause_for: str, **flags: object) -> int:
     """Release the GPUs for a while, for a reset, a MIG change or a profiler."""
-    from .service.control import ask  # noqa: PLC0415
-
     path = _settings(**flags).control_socket
     if ask(path, {"command": "pause", "seconds": parse_duration(pause_for)}).get("released"):
         write_stdout(f"GPUs released. The agent samples them again in {pause_for}, or after 'skuwise agent resume'.\n")
@@ -163,8 +159,6 @@ def pause(pause_for: str, **flags: object) -> int:
 @_all(_config, _agents_db, _agents_socket)
 def resume(**flags: object) -> int:
     """Sample the GPUs again after a pause."""
-    from .service.control import ask  # noqa: PLC0415
-
     ask(_settings(**flags).control_socket, {"command": "resume"})
     write_stdout("The agent samples the GPUs again.\n")
     return EXIT_DONE
@@ -174,8 +168,6 @@ def resume(**flags: object) -> int:
 @_all(_config, _agents_db, _agents_socket, _format)
 def status(form: str, **flags: object) -> int:
     """Show the state of the running agent."""
-    from .service.control import ask  # noqa: PLC0415
-
     answer = dict(ask(_settings(**flags).control_socket, {"command": "status"}))
     answer.pop("ok", None)
     if form == "json":
