@@ -94,8 +94,7 @@ def run(**flags: object) -> int:
 @_all(_config, _sysfs, _procfs, _format)
 def once(form: str, **flags: object) -> int:
     """Read every source once."""
-    from .service.doctor import probe_node  # noqa: PLC0415
-    from .service.once import reading_json, reading_table  # noqa: PLC0415
+    from .service.doctor import probe_node, reading_json, reading_table  # noqa: PLC0415
 
     seen, sampled, uses = probe_node(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
     if form == "json":

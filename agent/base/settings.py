@@ -57,18 +57,20 @@ def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # 
     texts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
     if not all(text.isprintable() for text in texts):
         raise UsageError(f"{what} holds a control character.", "Remove it.")
-    if isinstance(value, str):
-        if one.name.endswith("_bytes") or (one.name.endswith("_seconds") and value.strip() != "0"):
-            try:
-                value = (parse_bytes if one.name.endswith("_bytes") else parse_duration)(value)
-            except UsageError as error:
-                raise UsageError(f"{what}: {error.message}", error.remedy) from None
-        elif value == "" and Address in get_args(hint):
-            return None  # listens nowhere
-        elif hint is bool:
-            value = {"yes": "true", "no": "false"}.get(value.lower(), value)
-        elif get_origin(hint) is tuple:
-            value = [part.strip() for part in value.split(",") if part.strip()]
+    is_text = isinstance(value, str)
+    try:
+        if Address in get_args(hint):
+            return parse_listen(clean(value)) if value != "" else None
+        if is_text and one.name.endswith("_bytes"):
+            value = parse_bytes(value)
+        elif is_text and one.name.endswith("_seconds") and value.strip() != "0":
+            value = parse_duration(value)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error.message}", error.remedy) from None
+    if is_text and hint is bool:
+        value = {"yes": "true", "no": "false"}.get(value.lower(), value)
+    elif is_text and get_origin(hint) is tuple:
+        value = [part.strip() for part in value.split(",") if part.strip()]
     if "parse" in one.metadata:
         return one.metadata["parse"](value, what)
     try:
@@ -86,11 +88,6 @@ def _decode(kind: type, value: object) -> object:
     """What msgspec does not know by itself. Raises ValueError, which msgspec tells the place of."""
     if kind is Path and isinstance(value, (str, Path)) and str(value):
         return Path(value)
-    if kind is Address:
-        try:
-            return parse_listen(clean(value))
-        except UsageError as error:
-            raise ValueError(str(error).rstrip(".")) from None
     if kind is ZoneInfo and isinstance(value, str):
         try:
             return ZoneInfo(value)

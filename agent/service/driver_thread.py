@@ -96,13 +96,10 @@ class DriverThread:
         self._changed: str | None = None  # the driver's version now, where it is not the one that was opened
         threading.Thread(target=self._work, name=self.name, daemon=True).start()  # dies with the process, stuck or not
 
-    # On the loop's thread.
-
     def open(self, instant: Instant) -> None:
         """Open the driver, waiting for it. What takes longer than its deadline is taken up when it is there."""
-        if self._wait(self._start(lambda: self._tick(instant))):
+        if self._wait(self._start(instant)):
             self._job = None
-        self.wants_probe = False  # whoever assembles the agent probes it anyway
 
     def probe(self) -> Probe:
         """What was found when the driver was last opened; the GPUs stay named while it is hung or paused."""
@@ -117,7 +114,7 @@ class DriverThread:
             self.resume()
         self._is_reading = self._is_free()
         if self._is_reading:
-            self._start(lambda: self._tick(instant)).done.wait(_USUAL_SECONDS)
+            self._start(instant).done.wait(_USUAL_SECONDS)
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - it was handed over in `begin`
         """What `begin` began: one reading of every GPU, or why there is none."""
@@ -136,12 +133,12 @@ class DriverThread:
     def close(self) -> None:
         """Let go of the driver, where it lets us."""
         if self._is_free():
-            self._start(self._inner.close).done.wait(self.close_seconds)
+            self._put(Job(self._inner.close, self.close_seconds)).done.wait(self.close_seconds)
 
     def pause(self, instant: Instant, seconds: float) -> bool:
         """Let go of the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
         self.paused_until = instant.monotonic_seconds + seconds
-        return self._is_free() and self._start(lambda: self._tick(instant)).done.wait(self.close_seconds)
+        return self._is_free() and self._start(instant).done.wait(self.close_seconds)
 
     def resume(self) -> None:
         """End the pause; the next reading takes the GPUs up again."""
@@ -177,10 +174,10 @@ class DriverThread:
             return f"The NVIDIA driver was changed under the agent ({versions})."
         return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= after_seconds else None
 
-    def _start(self, call: Callable[[], object]) -> Job:
+    def _start(self, instant: Instant) -> Job:
         before = self.driver.fault
-        self._job = Job(call, self.read_seconds if before is None else self.open_seconds, before)
-        self._jobs.put(self._job)
+        seconds = self.read_seconds if before is None else self.open_seconds
+        self._job = self._put(Job(lambda: self._tick(instant), seconds, before))
         return self._job
 
     def _wait(self, job: Job) -> bool:
@@ -200,11 +197,11 @@ class DriverThread:
         sources = {fault.of("source", source.name) for source in self._inner.sources}
         return Reading(absences=frozenset(sources | {fault.of("gpu", gpu.uuid) for gpu in self._probe.gpus}))
 
-    # On the driver's thread.
-
     def burst(self, call: Callable[[], object]) -> Job:
         """Call the driver for a burst. From any thread; the job waits for its turn as the loop's do."""
-        job = Job(call, self.read_seconds)
+        return self._put(Job(call, self.read_seconds))
+
+    def _put(self, job: Job) -> Job:
         self._jobs.put(job)
         return job
 

@@ -18,7 +18,7 @@ from ..model import Gpu
 from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
 from ..statistics.signal_stats import autocorrelation_peak, second_grid
 from .page_server import Labels, Page, PageServer, cleaned
-from .totals import EDGES, DeviceTotals, Distribution, GpuTotals, Totals
+from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 
 # nvml.h, nvmlClocksEventReasons.
 THROTTLE_BITS: Mapping[int, str] = {
@@ -41,12 +41,32 @@ _DISTRIBUTIONS = {
     "mem_used": "memory used over memory installed",
 }
 _MOMENTS = (
-    ("seconds", "time in which both are known"),
-    ("tensor_seconds", "tensor_active, summed over time"),
-    ("traffic_bytes", "traffic (the larger direction), summed over time"),
-    ("tensor_squared_seconds", "the square of tensor_active, summed over time"),
-    ("traffic_squared_seconds", "the square of the traffic rate, summed over time"),
-    ("product_bytes", "tensor_active times the traffic rate, summed over time"),
+    "time in which both are known",
+    "tensor_active, summed over time",
+    "traffic (the larger direction), summed over time",
+    "the square of tensor_active, summed over time",
+    "the square of the traffic rate, summed over time",
+    "tensor_active times the traffic rate, summed over time",
+)
+# What is summed of a GPU beside its metrics: series, unit, meaning.
+_GPU_SUMS = (
+    ("gpu_energy", "joules", "Energy by the GPU's own counter."),
+    ("gpu_energy_observed", "seconds", "Time that the energy counter covers."),
+    ("gpu_busy", "seconds", "Time with sm_active at 5 % or more."),
+    ("gpu_sm_active_squared", "seconds", "Square of sm_active, summed over time."),
+    ("gpu_throttled", "seconds", "Time with a power, thermal or hardware slowdown reason."),
+    ("gpu_throttle_reasons_observed", "seconds", "Time in which the throttle reasons were known."),
+    *(
+        (series, "", f"Of tensor_active and {other}: {meaning}.")
+        for pair, other in (("nvlink", "NVLink"), ("fabric", "the node's compute ports"))
+        for series, meaning in zip(MOMENTS[pair], _MOMENTS, strict=True)
+    ),
+)
+_PORT_SUMS = (
+    ("fabric_state_observed", "seconds", "Time in which the port's state was known."),
+    ("fabric_active", "seconds", "Time in which the port was ACTIVE."),
+    ("fabric_util_observed", "seconds", "Time in which traffic and line rate were known."),
+    ("fabric_silent", "seconds", "Time with less than 0.1 % of the line rate."),
 )
 
 
@@ -105,6 +125,14 @@ def _add_integrals(
             page.add(stem, f"Now: {one.meaning}.", last, one.gauge_unit)
 
 
+def _add_sums(
+    page: Page, series: Iterable[tuple[str, str, str]], devices: Sequence[tuple[Labels, DeviceTotals]]
+) -> None:
+    for name, unit, text in series:
+        sums = [(labels, device.sums.get(name)) for labels, device in devices]
+        page.add(name, text, sums, unit, kind="counter")
+
+
 def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
     """What every series of a GPU carries, beside its node."""
     about = {} if gpu is None else {"gpu_index": gpu.index, "sku": gpu.sku, "kind": gpu.kind}
@@ -122,21 +150,9 @@ def _add_gpus(page: Page, totals: Totals) -> None:
         values = [(labels, getattr(one, field)) for labels, one in here]
         page.add(f"gpu_{name}", f"Reported by the driver: {field}.", values, unit)
     gpus = [(gpu_labels(uuid, known.get(uuid)), one) for uuid, one in totals.gpus.items()]
-    for name, unit, text, value in (
-        ("gpu_observed", "seconds", "Time in which the GPU was observed.", lambda t: t.observed_seconds),
-        ("gpu_energy", "joules", "Energy by the GPU's own counter.",
-         lambda t: t.energy_joules if t.energy_seconds else None),
-        ("gpu_energy_observed", "seconds", "Time that the energy counter covers.", lambda t: t.energy_seconds or None),
-        ("gpu_busy", "seconds", "Time with sm_active at 5 % or more.",
-         lambda t: t.busy_seconds if "sm_active" in t.seconds else None),
-        ("gpu_sm_active_squared", "seconds", "Square of sm_active, summed over time.",
-         lambda t: t.sm_squared if "sm_active" in t.seconds else None),
-        ("gpu_throttled", "seconds", "Time with a power, thermal or hardware slowdown reason.",
-         lambda t: t.throttled_seconds if "throttle_reasons" in t.seconds else None),
-        ("gpu_throttle_reasons_observed", "seconds", "Time in which the throttle reasons were known.",
-         lambda t: t.seconds.get("throttle_reasons")),
-    ):  # fmt: skip
-        page.add(name, text, [(labels, value(one)) for labels, one in gpus], unit, kind="counter")
+    seen = [(labels, one.observed_seconds) for labels, one in gpus]
+    page.add("gpu_observed", "Time in which the GPU was observed.", seen, "seconds", kind="counter")
+    _add_sums(page, _GPU_SUMS, gpus)
     _add_integrals(page, GPU_INTEGRALS, gpus, totals.ticks)
     reasons = [
         (labels | {"reason": THROTTLE_BITS.get(bit, hex(bit))}, seconds)
@@ -147,11 +163,6 @@ def _add_gpus(page: Page, totals: Totals) -> None:
     for name, meaning in _DISTRIBUTIONS.items():
         held = [(labels, one.distributions[name]) for labels, one in gpus if name in one.distributions]
         _add_histogram(page, f"gpu_{name}_distribution", f"Ticks by {meaning}.", held)
-    for pair, other in (("nvlink", "NVLink"), ("fabric", "the node's compute ports")):
-        both = [(labels, sums) for labels, one in gpus if (sums := getattr(one, f"tensor_{pair}"))[0]]
-        for place, (ending, meaning) in enumerate(_MOMENTS):
-            values = [(labels, sums[place]) for labels, sums in both]
-            page.add(f"gpu_tensor_{pair}_{ending}", f"Of tensor_active and {other}: {meaning}.", values, kind="counter")
     _add_rhythm(page, [(labels, one) for labels, one in gpus if one.last_tick == totals.ticks])
     _add_events(page, totals)
 
@@ -197,16 +208,9 @@ def _add_fabric(page: Page, totals: Totals) -> None:
     rates = [(base, one.line_rate_bytes_per_second) for base, one in known]
     page.add("fabric_line_rate", "The port's line rate, one way.", rates, "bytes_per_second")
     ports = [(labels[key], one) for key, one in totals.ports.items()]
-    for name, text, field, over in (
-        ("state_observed", "Time in which the port's state was known.", "state_seconds", "state_seconds"),
-        ("active", "Time in which the port was ACTIVE.", "active_seconds", "state_seconds"),
-        ("util_observed", "Time in which traffic and line rate were known.", "util_seconds", "util_seconds"),
-        ("silent", "Time with less than 0.1 % of the line rate.", "silent_seconds", "util_seconds"),
-    ):
-        values = [(base, getattr(one, field) if getattr(one, over) else None) for base, one in ports]
-        page.add(f"fabric_{name}", text, values, "seconds", kind="counter")
+    _add_sums(page, _PORT_SUMS, ports)
     _add_integrals(page, FABRIC_INTEGRALS, ports, totals.ticks)
-    held = [(base, one.util) for base, one in ports if one.util_seconds]
+    held = [(base, one.distributions["util"]) for base, one in ports if one.distributions]
     _add_histogram(page, "fabric_util_distribution", "Ticks by traffic over the line rate.", held)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from threading import Lock
+from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
@@ -21,6 +22,11 @@ from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.
 EDGES: tuple[float, ...] = BIN_EDGES[1:]
+# Of tensor activity and traffic (bytes per second), summed over the time in which both are known: what a correlation
+# over any window is made from.
+_MOMENTS = ("seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds",
+            "product_bytes")  # fmt: skip
+MOMENTS = {pair: [f"gpu_tensor_{pair}_{ending}" for ending in _MOMENTS] for pair in ("nvlink", "fabric")}
 _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 # Devices and workloads that went away stay this long, so that their last seconds are scraped, and not for ever.
 FORGET_SECONDS = 3600.0
@@ -47,11 +53,13 @@ class Distribution:
 @dataclass(slots=True, eq=False)
 class DeviceTotals:
     """Of one device: each metric's integral over time, and the seconds in which it had a value. `last`: the values of
-    the tick `last_tick`, which ended at `last_ts` (Unix seconds)."""
+    the tick `last_tick`, which ended at `last_ts` (Unix seconds). `sums`: what else is counted, by its series."""
 
     observed_seconds: float = 0.0
     integrals: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
     last: Mapping[str, float] = field(default_factory=dict)
     last_tick: int = -1
     last_ts: float = 0.0
@@ -68,27 +76,18 @@ class DeviceTotals:
 
 @dataclass(slots=True, eq=False)
 class GpuTotals(DeviceTotals):
-    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm."""
+    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm;
+    `throttle_reasons` seconds by bit, choices included."""
 
     recent: deque[tuple[float, float | None]] = field(default_factory=deque)
-    energy_joules: float = 0.0
-    energy_seconds: float = 0.0
-    busy_seconds: float = 0.0
-    sm_squared: float = 0.0
     idle_run_seconds: float = 0.0
-    # With the traffic (bytes per second), over the time in which both are known: what a correlation over any window is
-    # made from. Seconds, and over them the sums of tensor activity, of traffic, of both squared, of their product.
-    tensor_nvlink: list[float] = field(default_factory=lambda: [0.0] * 6)
-    tensor_fabric: list[float] = field(default_factory=lambda: [0.0] * 6)
-    distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
-    throttled_seconds: float = 0.0
-    throttle_reasons: dict[int, float] = field(default_factory=dict)  # seconds by bit, choices included
+    throttle_reasons: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add_gpu(
         self, number: int, tick: Tick, values: Mapping[str, float], gpu: Gpu | None, fabric: float | None
     ) -> None:
         """`fabric`: bytes per second of the node's compute ports in this tick; None: not known."""
-        seconds, get = tick.interval_seconds, values.get
+        seconds, sums, get = tick.interval_seconds, self.sums, values.get
         if self.last_tick != number - 1:
             self.idle_run_seconds = 0.0  # a hole: what was not seen is not counted
         self.add(number, tick, values)
@@ -96,62 +95,35 @@ class GpuTotals(DeviceTotals):
         idle = sm is not None and sm < ACTIVE_SM
         self.idle_run_seconds = self.idle_run_seconds + seconds if idle else 0.0
         if sm is not None:
-            self.sm_squared += sm * sm * seconds
-            self.busy_seconds += 0.0 if idle else seconds
+            sums["gpu_sm_active_squared"] += sm * sm * seconds
+            sums["gpu_busy"] += 0.0 if idle else seconds
         for name in _RATIOS:
             if (ratio := get(name)) is not None:
                 self.distributions[name].add(ratio)
         sent, received = get("nvlink_tx_bytes_per_second"), get("nvlink_rx_bytes_per_second")
-        if sent is not None and received is not None:
-            if tensor is not None:
-                _add_moments(self.tensor_nvlink, tensor, max(sent, received), seconds)
-            if gpu is not None and gpu.nvlink_bytes_per_second:
-                self.distributions["nvlink"].add(max(sent, received) / gpu.nvlink_bytes_per_second)
-        if tensor is not None and fabric is not None:
-            _add_moments(self.tensor_fabric, tensor, fabric, seconds)
+        links = None if sent is None or received is None else max(sent, received)
+        for pair, traffic in (("nvlink", links), ("fabric", fabric)):
+            if tensor is not None and traffic is not None:
+                squares = tensor * tensor, traffic * traffic, tensor * traffic
+                for series, value in zip(MOMENTS[pair], (1.0, tensor, traffic, *squares), strict=True):
+                    sums[series] += value * seconds
+        if links is not None and gpu is not None and gpu.nvlink_bytes_per_second:
+            self.distributions["nvlink"].add(links / gpu.nvlink_bytes_per_second)
         used = get("mem_used_bytes")
         if used is not None and gpu is not None and gpu.mem_total_bytes:
             self.distributions["mem_used"].add(used / gpu.mem_total_bytes)
         joules = get("energy_joules")
         if joules is not None:
-            self.energy_joules += joules
+            sums["gpu_energy"] += joules
             # The counter may step more rarely than we look; its mean power tells how long this step took.
-            self.energy_seconds += joules / power if power else seconds
-        reasons = int(get("throttle_reasons") or 0)
-        self.throttled_seconds += seconds if reasons & THROTTLE_MASK else 0.0
-        for place in range(reasons.bit_length()):
-            if reasons >> place & 1:
-                self.throttle_reasons[1 << place] = self.throttle_reasons.get(1 << place, 0.0) + seconds
+            sums["gpu_energy_observed"] += joules / power if power else seconds
+        if (mask := get("throttle_reasons")) is not None:
+            reasons = int(mask)
+            sums["gpu_throttle_reasons_observed"] += seconds
+            sums["gpu_throttled"] += seconds if reasons & THROTTLE_MASK else 0.0
+            for bit in [1 << place for place in range(reasons.bit_length()) if reasons >> place & 1]:
+                self.throttle_reasons[bit] += seconds
         self.recent.append((tick.ts, power if tensor is None else tensor))
-
-
-def _add_moments(sums: list[float], first: float, second: float, seconds: float) -> None:
-    for place, value in enumerate((1.0, first, second, first * first, second * second, first * second)):
-        sums[place] += value * seconds
-
-
-@dataclass(slots=True, eq=False)
-class PortTotals(DeviceTotals):
-    """One port's totals. It was ACTIVE for `active_seconds` of the `state_seconds` in which its state was known."""
-
-    active_seconds: float = 0.0
-    state_seconds: float = 0.0
-    silent_seconds: float = 0.0
-    util_seconds: float = 0.0
-    util: Distribution = field(default_factory=Distribution)
-
-    def add_port(self, number: int, tick: Tick, values: Mapping[str, float], line_rate: float | None) -> float | None:
-        """The larger direction's bytes per second; None where either is missing. `line_rate`: bytes per second."""
-        self.add(number, tick, values)
-        sent, received = values.get("tx_bytes_per_second"), values.get("rx_bytes_per_second")
-        if sent is None or received is None:
-            return None
-        traffic, seconds = max(sent, received), tick.interval_seconds
-        if line_rate:
-            self.util.add(traffic / line_rate)
-            self.util_seconds += seconds
-            self.silent_seconds += seconds if traffic / line_rate < SILENT_LINK else 0.0
-        return traffic
 
 
 class HeldSeconds:
@@ -202,7 +174,7 @@ class Totals:
         self.ticks, self.missed_ticks = 0, 0
         self.observed_seconds, self.last_ts = 0.0, 0.0
         self.gpus: dict[str, GpuTotals] = {}
-        self.ports: dict[str, PortTotals] = {}
+        self.ports: dict[str, DeviceTotals] = {}
         self.host = DeviceTotals()
         self.events: dict[EventKey, int] = {}
         self.stats: AgentStats | None = None
@@ -300,21 +272,29 @@ class Totals:
         return deque(known, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
 
     def _add_fabric(self, tick: Tick) -> float | None:
-        """Adds the ports; the compute ports' bytes per second, None where none of them has any."""
+        """Adds the ports; the compute ports' bytes per second (the larger direction), None where none has any."""
+        seconds, compute = tick.interval_seconds, list[float]()
         for key, state in tick.port_states.items():
-            totals = self.ports.setdefault(key, PortTotals())
-            totals.state_seconds += tick.interval_seconds
-            totals.active_seconds += tick.interval_seconds if state == "ACTIVE" else 0.0
-        compute: list[float] = []
+            sums = self.ports.setdefault(key, DeviceTotals()).sums
+            sums["fabric_state_observed"] += seconds
+            sums["fabric_active"] += seconds if state == "ACTIVE" else 0.0
         for key, values in tick.fabric.items():
-            port = self.ports_known.get(key)
-            line_rate = port.line_rate_bytes_per_second if port else None
-            traffic = self.ports.setdefault(key, PortTotals()).add_port(self.ticks, tick, values, line_rate)
-            if traffic is not None and port is not None and port.role == "compute":
+            totals, port = self.ports.setdefault(key, DeviceTotals()), self.ports_known.get(key)
+            totals.add(self.ticks, tick, values)
+            sent, received = values.get("tx_bytes_per_second"), values.get("rx_bytes_per_second")
+            if sent is None or received is None or port is None:
+                continue
+            traffic = max(sent, received)
+            if port.line_rate_bytes_per_second:
+                util = traffic / port.line_rate_bytes_per_second
+                totals.distributions["util"].add(util)
+                totals.sums["fabric_util_observed"] += seconds
+                totals.sums["fabric_silent"] += seconds if util < SILENT_LINK else 0.0
+            if port.role == "compute":
                 compute.append(traffic)
         return sum(compute) if compute else None
 
-    def _forget(self, known: Mapping[str, object], totals: dict[str, GpuTotals] | dict[str, PortTotals]) -> None:
+    def _forget(self, known: Mapping[str, object], totals: dict[str, Any]) -> None:
         for key in [key for key in totals if key not in known]:
             if totals[key].last_ts < self.last_ts - FORGET_SECONDS:
                 del totals[key]
