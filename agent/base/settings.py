@@ -57,19 +57,18 @@ def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # 
     texts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
     if not all(text.isprintable() for text in texts):
         raise UsageError(f"{what} holds a control character.", "Remove it.")
-    is_text = isinstance(value, str)
     try:
         if Address in get_args(hint):
             return parse_listen(clean(value)) if value != "" else None
-        if is_text and one.name.endswith("_bytes"):
+        if isinstance(value, str) and one.name.endswith("_bytes"):
             value = parse_bytes(value)
-        elif is_text and one.name.endswith("_seconds") and value.strip() != "0":
+        elif isinstance(value, str) and one.name.endswith("_seconds") and value.strip() != "0":
             value = parse_duration(value)
     except UsageError as error:
         raise UsageError(f"{what}: {error.message}", error.remedy) from None
-    if is_text and hint is bool:
+    if isinstance(value, str) and hint is bool:
         value = {"yes": "true", "no": "false"}.get(value.lower(), value)
-    elif is_text and get_origin(hint) is tuple:
+    elif isinstance(value, str) and get_origin(hint) is tuple:
         value = [part.strip() for part in value.split(",") if part.strip()]
     if "parse" in one.metadata:
         return one.metadata["parse"](value, what)
