@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import shutil
 import signal
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -18,6 +20,8 @@ import pytest
 from skuwise.agent.base.address import Address
 from skuwise.agent.service.page_server import MAX_CONNECTIONS, Page, PageServer
 from skuwise.tests.support.running_agent import RunningAgent
+from skuwise.tests.unit.agent.service.test_totals import full, hostile, totals_of
+from skuwise.tests.unit.agent.service.test_totals import page as page_text
 
 ANY = Address("127.0.0.1", 0)
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -222,3 +226,13 @@ def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path
         assert agent.process.wait(timeout=60) == 0
         agent.end()
     assert agent.rows("SELECT reason FROM absences WHERE reason = 'not-listening'") == [("not-listening",)]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.parametrize("kind", ["full", "hostile", "empty"])
+def test_promtool_finds_nothing_wrong_with_the_page(kind: str) -> None:
+    totals = {"full": full, "hostile": hostile, "empty": totals_of}[kind]()
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=page_text(totals).encode(), capture_output=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr + done.stdout) == (0, b"")
