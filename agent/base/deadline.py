@@ -12,6 +12,7 @@ import http.client
 import math
 import os
 import socket
+import struct
 import threading
 import time
 from contextlib import suppress
@@ -129,6 +130,8 @@ def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
 
 def _shut(own: socket.socket) -> None:
     with suppress(OSError):  # closed by the server, or not connected yet
+        # Closing it then ends the connection for the server, too, however much it has still to send.
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         own.shutdown(socket.SHUT_RDWR)
 
 
