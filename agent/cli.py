@@ -14,6 +14,8 @@ from .base.click_commands import Group, examples
 from .base.clock import SystemClock
 from .base.durations import parse_duration
 from .config import AgentConfig, load_config
+from .service import install as files
+from .service.control import ask
 
 # How long `once` and `doctor` watch: counters need two readings, and GPM samples must lie 100 ms apart.
 LOOK_SECONDS = 0.5
@@ -81,25 +83,24 @@ def run(**flags: object) -> int:
     from .service.daemon import run_agent, say_on_stderr  # noqa: PLC0415
 
     config = _settings(**flags)
-    outcome = run_agent(config, os.environ, say_on_stderr, lambda: _settings(**flags))
-    say_on_stderr(f"stopped after {outcome.kept} ticks, kept in {config.db}")
-    if outcome.restart is not None:
+    kept, restarts = run_agent(config, os.environ, lambda: _settings(**flags))
+    say_on_stderr(f"stopped after {kept} ticks, kept in {config.db}")
+    if restarts:
         return EXIT_FAILED  # so that a supervisor that restarts on failure starts it again
-    return EXIT_NOTHING if config.duration_seconds is not None and not outcome.kept else EXIT_DONE
+    return EXIT_NOTHING if config.duration_seconds is not None and not kept else EXIT_DONE
 
 
 @agent.command(epilog=examples("skuwise agent once", "skuwise agent once --format json"))
 @_all(_config, _sysfs, _procfs, _format)
 def once(form: str, **flags: object) -> int:
     """Read every source once."""
-    from .service.doctor import probe_node  # noqa: PLC0415
-    from .service.once import reading_json, reading_table  # noqa: PLC0415
+    from .service.doctor import probe_node, reading_json, reading_table  # noqa: PLC0415
 
-    seen = probe_node(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
+    seen, sampled, uses = probe_node(_settings(**flags), os.environ, SystemClock(), LOOK_SECONDS)
     if form == "json":
-        write_json(reading_json(seen.agent.node, seen.agent.survey, seen.sampled, seen.uses))
+        write_json(reading_json(seen.node, seen.survey, sampled, uses))
     else:
-        write_stdout(f"{reading_table(seen.agent.node, seen.agent.survey, seen.sampled)}\n")
+        write_stdout(f"{reading_table(seen.node, seen.survey, sampled)}\n")
     return EXIT_DONE
 
 
@@ -125,8 +126,6 @@ def doctor(form: str, **flags: object) -> int:
 @click.option("--with-slurm", is_flag=True, help="also the import of Slurm's job table, where sacct works")
 def install(dry_run: bool, root: Path, **wanted: bool) -> int:
     """Write systemd units and Slurm scripts for this installation."""
-    from .service import install as files  # noqa: PLC0415
-
     options = [name.removeprefix("with_") for name, given in wanted.items() if given]
     files.install_here(root, options, lambda text: write_stdout(f"{text}\n"), dry_run=dry_run)
     return EXIT_DONE
@@ -136,8 +135,6 @@ def install(dry_run: bool, root: Path, **wanted: bool) -> int:
 @_all(_dry_run, _root)
 def uninstall(dry_run: bool, root: Path) -> int:
     """Stop and remove the systemd units."""
-    from .service import install as files  # noqa: PLC0415
-
     removed = files.uninstall(root, lambda text: write_stdout(f"{text}\n"), dry_run=dry_run)
     return EXIT_DONE if removed else EXIT_NOTHING
 
@@ -149,8 +146,6 @@ def uninstall(dry_run: bool, root: Path) -> int:
 )
 def pause(pause_for: str, **flags: object) -> int:
     """Release the GPUs for a while, for a reset, a MIG change or a profiler."""
-    from .service.control import ask  # noqa: PLC0415
-
     path = _settings(**flags).control_socket
     if ask(path, {"command": "pause", "seconds": parse_duration(pause_for)}).get("released"):
         write_stdout(f"GPUs released. The agent samples them again in {pause_for}, or after 'skuwise agent resume'.\n")
@@ -163,8 +158,6 @@ def pause(pause_for: str, **flags: object) -> int:
 @_all(_config, _agents_db, _agents_socket)
 def resume(**flags: object) -> int:
     """Sample the GPUs again after a pause."""
-    from .service.control import ask  # noqa: PLC0415
-
     ask(_settings(**flags).control_socket, {"command": "resume"})
     write_stdout("The agent samples the GPUs again.\n")
     return EXIT_DONE
@@ -174,8 +167,6 @@ def resume(**flags: object) -> int:
 @_all(_config, _agents_db, _agents_socket, _format)
 def status(form: str, **flags: object) -> int:
     """Show the state of the running agent."""
-    from .service.control import ask  # noqa: PLC0415
-
     answer = dict(ask(_settings(**flags).control_socket, {"command": "status"}))
     answer.pop("ok", None)
     if form == "json":

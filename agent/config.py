@@ -7,7 +7,7 @@ flags. Unknown keys are errors: a filter that nothing reads is worse than none.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,7 @@ from ..rules.base.errors import UsageError
 from ..rules.base.sanitize import QUOTED_MAX, clean
 from ..rules.base.suggestions import suggest
 from ..rules.base.toml import line_of, read_toml
-from .base.address import Address, parse_listen
-from .base.page_url import PageError, split_url
+from .base.address import Address, PageError, split_url
 from .base.retention_limits import MIN_BYTES, MIN_HOURS_SECONDS, MIN_MINUTES_SECONDS, MIN_RAW_SECONDS, Limits
 from .base.settings import Layer, keys_of, read_layers
 from .model import Role
@@ -32,19 +31,11 @@ SYSTEM_SOCKET = Path("/run/skuwise/agent.sock")
 ENVIRONMENT_PREFIX = "SKUWISE_"
 # kube-state-metrics exports a label that a site lists, and nothing but a team is called so.
 DEFAULT_TEAM_LABELS = ("team",)
-MIN_BURST_EVERY_SECONDS = 10.0
 _MOST_PAGES = 16  # one thread reads them all in turn, each for up to 3 s
 _LABEL = re.compile(r"(?:[a-z0-9.-]{1,253}/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _T = TypeVar("_T")
 _LIMITS = Limits()
 _LONGEST = 3.2e9  # seconds: a hundred years
-
-
-def _address(value: object, what: str) -> Address | None:
-    try:
-        return parse_listen(clean(value)) if value != "" else None
-    except UsageError as error:
-        raise UsageError(f"{what}: {error.message}", error.remedy) from None
 
 
 def _pages(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
@@ -62,14 +53,6 @@ def _pages(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML v
 
 def _page(value: object, what: str) -> str:
     return _pages([value], what)[0] if value != "" else ""
-
-
-def _burst_every(value: object, what: str) -> float:
-    if isinstance(value, str):
-        value = 0  # the one text that is left as it is
-    if not isinstance(value, (int, float)) or not (value == 0 or MIN_BURST_EVERY_SECONDS <= value <= 3600):
-        raise UsageError(f"{what} is neither 0 nor within 10 s to 1 h.", "Choose one; 0: none.")
-    return float(value)
 
 
 def _labels(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
@@ -97,7 +80,7 @@ class AgentConfig:
     max_size_bytes: Annotated[int, Meta(ge=MIN_BYTES, le=10**15)] = _LIMITS.max_bytes
     snapshot_folder: Path | None = None
     # Where the metrics page is served; None: nowhere.
-    listen: Address | None = field(default=None, metadata={"parse": _address})
+    listen: Address | None = None
     socket: Path | None = None
 
     # What the scheduler leaves for us: Slurm's prolog and epilog (root's own folder, apart from what systemd gives the
@@ -117,7 +100,7 @@ class AgentConfig:
 
     # Bursts of readings at 10 Hz: one in each `burst_every_seconds` (0: none), for `burst_seconds`. Under 5 s a burst
     # has too few readings to tell a period from noise.
-    burst_every_seconds: float = field(default=300.0, metadata={"parse": _burst_every})
+    burst_every_seconds: Annotated[float, Meta(ge=0, le=3600)] = 300.0
     burst_seconds: Annotated[float, Meta(ge=5, le=60)] = field(default=10.0, metadata={"key": "burst_seconds"})
 
     # dcgm-exporter's page (empty: never read) and the interval at which it makes new values.
@@ -167,19 +150,20 @@ def load_config(
 
     Raises `UsageError` for an unknown key, a value of the wrong type or out of range, or a named file that is missing.
     """
-    chosen = flags.get("config")
-    if chosen is None:
-        files = _files(environ, system_file, config_home)
-    else:
-        files = [(str(chosen), _read_file(Path(chosen), must_exist=True))]
     given = {key: value for key, value in flags.items() if key != "config" and value is not None}
-    layers = [layer for origin, table in files for layer in _of_agent(origin, table)]
+    layers: list[Layer] = []
+    for origin, whole in _files(environ, system_file, config_home, flags.get("config")):
+        own = copy(whole)  # it still knows the lines
+        shared = own.pop(_KUBERNETES, {}) if isinstance(own.get(_KUBERNETES, {}), dict) else {}
+        for section in [name for name in own if name in ADVISOR_SECTIONS and isinstance(own[name], dict)]:
+            del own[section]
+        layers += [(origin, own), (origin, {f"{_KUBERNETES}_{key}": value for key, value in shared.items()})]
     layers += [("the environment", _variables(environ)), ("the command line", given)]
     config = read_layers(AgentConfig, layers)
     if 0 < config.burst_every_seconds < 2 * config.burst_seconds:
         raise UsageError(
             f"A burst of {config.burst_seconds:g} s every {config.burst_every_seconds:g} s is on for most of the time.",
-            "Set burst_every to at least twice burst_seconds.",
+            "Set burst_every to 0 (none), or to at least twice burst_seconds.",
         )
     return config
 
@@ -221,28 +205,22 @@ def read_sections(
     return found
 
 
-def _of_agent(origin: str, whole: dict[str, Any]) -> Iterator[Layer]:
-    """What of a file is the agent's: its top level, and the table [kubernetes] with its name before each key."""
-    own = copy(whole)  # it still knows the lines
-    shared = own.pop(_KUBERNETES, {}) if isinstance(own.get(_KUBERNETES, {}), dict) else {}
-    for section in [name for name in own if name in ADVISOR_SECTIONS and isinstance(own[name], dict)]:
-        del own[section]
-    yield origin, own
-    yield origin, {f"{_KUBERNETES}_{key}": value for key, value in shared.items()}
-
-
-def _files(environ: Mapping[str, str], system_file: Path, config_home: Path | None) -> list[tuple[str, dict[str, Any]]]:
+def _files(
+    environ: Mapping[str, str],
+    system_file: Path,
+    config_home: Path | None,
+    chosen: Any = None,  # noqa: ANN401
+) -> list[tuple[str, dict[str, Any]]]:
+    """The settings files that are there, or the `chosen` one; each by its name."""
     home = config_home or Path(environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME", "/nonexistent")) / ".config")
-    return [(str(path), _read_file(path, must_exist=False)) for path in (system_file, home / USER_FILE)]
-
-
-def _read_file(path: Path, *, must_exist: bool) -> dict[str, Any]:
-    try:
-        return read_toml(path, f"The configuration file {path}")
-    except FileNotFoundError:
-        if must_exist:
-            raise UsageError(f"The configuration file {path} does not exist.", "Name one that does.") from None
-        return {}
+    found: list[tuple[str, dict[str, Any]]] = []
+    for path in (system_file, home / USER_FILE) if chosen is None else (Path(chosen),):
+        try:
+            found.append((str(path), read_toml(path, f"The configuration file {path}")))
+        except FileNotFoundError:
+            if chosen is not None:
+                raise UsageError(f"The configuration file {path} does not exist.", "Name one that does.") from None
+    return found
 
 
 def _variables(environ: Mapping[str, str]) -> Mapping[str, Any]:

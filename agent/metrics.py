@@ -39,6 +39,11 @@ def _rate(name: str, meaning: str, *sources: str) -> Metric:
     return Metric(name, "bytes per second", _KIB, meaning, sources, most=_FASTEST)
 
 
+def _port(name: str, meaning: str, counter: str) -> Metric:
+    sources = (f"{counter} x 4 (Omni-Path x 8)", "EFA hw_counters")
+    return Metric(name, "bytes per second", 64.0, meaning, sources, most=_FASTEST)
+
+
 def _served(name: str, unit: str, quantum: float, meaning: str, most: float = 1e9) -> Metric:
     return Metric(name, unit, quantum, meaning, ("the server's page",), rolled_up=False, most=most)
 
@@ -105,22 +110,8 @@ GPU_METRICS: tuple[Metric, ...] = (
 )
 
 FABRIC_METRICS: tuple[Metric, ...] = (
-    Metric(
-        "tx_bytes_per_second",
-        "bytes per second",
-        64.0,
-        "traffic sent by the port (RDMA only on RoCE)",
-        ("port_xmit_data x 4 (Omni-Path x 8)", "EFA hw_counters"),
-        most=_FASTEST,
-    ),
-    Metric(
-        "rx_bytes_per_second",
-        "bytes per second",
-        64.0,
-        "traffic received by the port (RDMA only on RoCE)",
-        ("port_rcv_data x 4 (Omni-Path x 8)", "EFA hw_counters"),
-        most=_FASTEST,
-    ),
+    _port("tx_bytes_per_second", "traffic sent by the port (RDMA only on RoCE)", "port_xmit_data"),
+    _port("rx_bytes_per_second", "traffic received by the port (RDMA only on RoCE)", "port_rcv_data"),
     Metric(
         "xmit_wait_per_second",
         "ticks per second",

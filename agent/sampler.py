@@ -98,7 +98,10 @@ class Sampler:
         events = tuple(one for r in readings for one in r.events)
         looked = [r.processes for r in readings if r.processes is not None]
         processes = tuple(one for found in looked for one in found) if looked else None
-        return Sampled(tick, processes, _all_absences(readings), serving, events)
+        absences = frozenset[Absence]().union(*(r.absences for r in readings))
+        if provided := frozenset[tuple[str, str]]().union(*(r.provides for r in readings)):
+            absences = frozenset(one for one in absences if (one.subject, one.metric) not in provided)
+        return Sampled(tick, processes, absences, serving, events)
 
     def close(self) -> None:
         """Close every source, whatever one of them raises."""
@@ -125,13 +128,6 @@ class Sampler:
 def _failure(source: Source, error: Exception) -> Absence:
     detail = f"The source {source.name} failed with {type(error).__name__}: {str(error)[:200]}."
     return Absence("source", source.name, "*", "source-failed", detail, "Report this; the other sources go on.")
-
-
-def _all_absences(readings: Sequence[Reading]) -> frozenset[Absence]:
-    """All of them but those of what another source provides."""
-    absences = frozenset[Absence]().union(*(reading.absences for reading in readings))
-    provided = frozenset[tuple[str, str]]().union(*(reading.provides for reading in readings))
-    return frozenset(a for a in absences if (a.subject, a.metric) not in provided) if provided else absences
 
 
 def _merge_devices(parts: Sequence[Mapping[str, Mapping[str, float]]]) -> dict[str, Mapping[str, float]]:

@@ -21,8 +21,7 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError, ReadTimeoutError
 from urllib3.util.retry import Retry
 
-from ...agent.base.deadline import Deadline
-from ...agent.base.http_head import BoundedResponse
+from ...agent.base.deadline import BoundedResponse, Deadline
 
 # A connection that is not made by then will not be: it is tried again where there is time left.
 CONNECT_SECONDS = 10.0

@@ -1,12 +1,13 @@
-"""Addresses to listen on, as people write them."""
+"""Addresses as people write them: to listen on, and of metrics pages (plain http, no secrets in them)."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
+from urllib.parse import urlsplit
 
-from ...rules.base.errors import UsageError
+from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import quoted
 
 _LOOPBACK = "127.0.0.1"
@@ -45,3 +46,25 @@ def parse_listen(text: str) -> Address:
             f"{quoted(text)} is not an address to listen on.",
             "Write HOST:PORT, or a bare PORT for this machine alone; every interface is 0.0.0.0:PORT.",
         ) from None
+
+
+class PageError(SkuwiseError):
+    """A page that cannot be used. `reason` is an absence's stable code."""
+
+    def __init__(self, reason: str, message: str, remedy: str = "") -> None:
+        super().__init__(message, remedy)
+        self.reason = reason
+
+
+def split_url(url: str) -> tuple[str, int, str]:
+    """Host, port and path of a page's address. Raises PageError (``bad-url``) for what is not plain http."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+        odd = any(ord(c) <= 32 or ord(c) > 126 for c in url)
+        if parts.scheme != "http" or not parts.hostname or parts.username or parts.password or odd:
+            raise ValueError
+    except ValueError:
+        text = "The address of a page must be http://HOST:PORT/PATH, without a user name."
+        raise PageError("bad-url", text, "Fix it in the settings.") from None
+    return parts.hostname, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

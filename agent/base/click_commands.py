@@ -54,18 +54,5 @@ def _sentence(error: click.ClickException) -> str:
         known = [name for one in error.ctx.command.params for name in one.opts] if error.ctx else []
         near = suggest(error.option_name, [*known, "--help"], loosely=True)
         return f"Unknown option {quoted(error.option_name)}. {near}".strip()
-    if isinstance(error, click.BadOptionUsage) and error.ctx is not None:
-        values = {name: one for one in error.ctx.command.params for name in one.opts}
-        if (option := values.get(error.option_name)) is not None:
-            return f"{error.option_name} needs a value: {option.make_metavar(error.ctx)}."
-    if isinstance(error, click.BadParameter) and error.param is not None and isinstance(error.param.type, click.Choice):
-        told, known = _told(error), [str(one) for one in error.param.type.choices]
-        near = suggest(told, known) or f"Use {' or '.join(known)}."
-        return f"Invalid value {quoted(told)} for {error.param.opts[-1]}. {near}"
     text = error.format_message()
     return text if text.endswith((".", "?")) else f"{text}."
-
-
-def _told(error: click.BadParameter) -> str:
-    """The value that was no choice: click names it first in its message."""
-    return error.message.split("'")[1] if "'" in error.message else ""

@@ -1,4 +1,5 @@
-"""One limit of time for a whole talk over a network, kept from outside of whoever reads.
+"""Limits of a talk over a network: one of time for the whole of it, kept from outside of whoever reads, and one of
+size for the head of an answer.
 
 A timeout of a socket is for one wait: a server that sends a byte now and then is never given up by it, wherever the
 byte stands (a status line, a header, a chunk's size, a TLS handshake). So the talk has a clock in a thread of its own,
@@ -7,25 +8,19 @@ which shuts its sockets down when time is up: whoever waits or loops on one come
 
 from __future__ import annotations
 
+import http.client
 import math
 import os
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, cast
 
-_AT_ONCE = struct.pack("ii", 1, 0)
+# Status line, headers and all that was said before them. Servers commonly allow themselves 8 to 64 KiB.
+MAX_HEAD_BYTES = 256 * 1024
 SocketAddress = tuple[socket.AddressFamily, tuple[Any, ...]]
-
-
-class HasSocket(Protocol):
-    """A socket, or what wraps one."""
-
-    def fileno(self) -> int: ...
 
 
 class Deadline:
@@ -34,24 +29,20 @@ class Deadline:
     `over`: time was up, and what was read last may have been cut short.
     """
 
-    def __init__(self, seconds: float, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._end = monotonic() + seconds
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
         self._lock = threading.Lock()
         self._held: list[socket.socket] = []
         self._done = False
         self.over = False
         self._clock = threading.Timer(seconds, self._cut)
-        self._clock.name = "skuwise-deadline"
         self._clock.daemon = True
 
     def __enter__(self) -> Deadline:
         self._clock.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._clock.cancel()
         with self._lock:
             self._done = True
@@ -62,12 +53,12 @@ class Deadline:
 
     def left(self) -> float:
         """Seconds until the end. Raises TimeoutError where there are none."""
-        left = self._end - self._monotonic()
+        left = self._end - time.monotonic()
         if left <= 0 or self.over:
             raise TimeoutError("no time is left")
         return left
 
-    def guard(self, connection: HasSocket) -> None:
+    def guard(self, connection: socket.socket) -> None:
         """Shut this connection down at the end, whoever uses it then and whatever has been wrapped around it."""
         # A socket of our own on the same connection: TLS takes the number of the first one away, and closing that one
         # in its own thread must not let ours meet a stranger's.
@@ -85,12 +76,12 @@ class Deadline:
 
         Raises what `socket.create_connection` raises.
         """
-        until = self._monotonic() + min(most_seconds, self.left())
+        until = time.monotonic() + min(most_seconds, self.left())
         failed: OSError | None = None
-        for family, address in resolve_host(host, port, until - self._monotonic()):
+        for family, address in resolve_host(host, port, until - time.monotonic()):
             connection = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
             try:
-                if (left := until - self._monotonic()) <= 0:
+                if (left := until - time.monotonic()) <= 0:
                     raise TimeoutError("no time is left to connect")
                 connection.settimeout(left)
                 connection.connect(address)
@@ -116,21 +107,18 @@ def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
     No resolver of libc can be told to stop, so it is asked in a thread that is left behind where it is late; it ends
     with the resolver's own limit.
     """
-    try:
-        return _addresses(host, port, socket.AI_NUMERICHOST)
-    except OSError:
-        pass
     told: list[list[SocketAddress] | OSError] = []
 
     def ask() -> None:
         try:
-            told.append(_addresses(host, port, 0))
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            told.append([(family, address) for family, _, _, _, address in found])
         except OSError as error:
             told.append(error)
         except UnicodeError:
             told.append(socket.gaierror(socket.EAI_NONAME, "not a name of a host"))
 
-    asking = threading.Thread(target=ask, name="skuwise-resolve", daemon=True)
+    asking = threading.Thread(target=ask, daemon=True)
     asking.start()
     asking.join(max(seconds, 0.0))
     if not told:
@@ -140,18 +128,51 @@ def resolve_host(host: str, port: int, seconds: float) -> list[SocketAddress]:
     return told[0]
 
 
-def _addresses(host: str, port: int, flags: int) -> list[SocketAddress]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
-    except UnicodeError:
-        if flags:
-            raise OSError("not a number") from None
-        raise
-    return [(family, address) for family, _, _, _, address in found]
-
-
 def _shut(own: socket.socket) -> None:
     with suppress(OSError):  # closed by the server, or not connected yet
         # Closing it then ends the connection for the server, too, however much it has still to send.
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         own.shutdown(socket.SHUT_RDWR)
+
+
+class BoundedResponse(http.client.HTTPResponse):
+    """Raises HTTPException for a head that is too large, or cut. For `http.client.HTTPConnection.response_class`.
+
+    http.client bounds each line and counts headers, but skips "100 Continue" as often as a server says it, and takes a
+    head that was cut for a whole one.
+    """
+
+    def begin(self) -> None:
+        if getattr(self, "headers", None) is not None:
+            return
+        whole = self.fp
+        self.fp = cast("Any", _Head(whole))
+        try:
+            super().begin()
+        finally:
+            # On an error it may be closed and gone already.
+            if self.fp is not None:
+                self.fp = whole
+        # urllib3 would log lines that are no headers, with the address, which may be a secret.
+        self.headers.defects.clear()
+        self.headers.set_payload("")
+
+
+class _Head:
+    """A connection of which only the lines of a head are read: until they are too many."""
+
+    def __init__(self, whole: Any) -> None:  # noqa: ANN401 - whatever makefile() gives
+        self._whole = whole
+        self._read = 0
+
+    def readline(self, limit: int = -1) -> bytes:
+        line = self._whole.readline(limit)
+        if not line and self._read:
+            raise http.client.HTTPException("the head was cut")
+        self._read += len(line)
+        if self._read > MAX_HEAD_BYTES:
+            raise http.client.HTTPException(f"the head is larger than {MAX_HEAD_BYTES >> 10} KiB")
+        return line
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._whole, name)

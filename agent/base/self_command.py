@@ -42,8 +42,7 @@ class Answer:
 
 def say(answer: Answer) -> None:
     """Print it, as a child."""
-    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
-    sys.stdout.flush()
+    print(msgspec.json.encode(answer).decode(), flush=True)  # noqa: T201
 
 
 class Child:
@@ -84,20 +83,18 @@ class Child:
         if self._process is None or self._until is None:
             return None
         is_over = self._process.poll() is not None
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) == b"\n":
+        told = os.pread(self._file, os.fstat(self._file).st_size, 0)
+        if told.endswith(b"\n"):
             self._until = None
             try:
-                answer = msgspec.json.decode(os.pread(self._file, size, 0), type=shape)
+                answer = msgspec.json.decode(told, type=shape)
             except (ValueError, RecursionError):
                 raise ChildError("the child process that asks it gave an answer that is none") from None
             if answer.error:
                 raise ChildError(answer.error)
             return answer
-        if is_over:
-            self._give_up("the child process that asks it ended")
-        if time.monotonic() > self._until:
-            self._give_up("it does not answer")
+        if is_over or time.monotonic() > self._until:
+            self._give_up("the child process that asks it ended" if is_over else "it does not answer")
         return None
 
     def close(self) -> None:

@@ -9,9 +9,8 @@ of the value and its place that raises UsageError.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from zoneinfo import ZoneInfo
@@ -41,7 +40,7 @@ def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T
 
     Raises `UsageError` for an unknown setting, with the nearest known one, and for a value that cannot be.
     """
-    known, hints = keys_of(kind), _hints(kind)
+    known, hints = keys_of(kind), get_type_hints(kind, include_extras=True)
     found: dict[str, Any] = {}
     for origin, table in layers:
         for key, value in table.items():
@@ -54,24 +53,23 @@ def read_layers(kind: type[_T], layers: Iterable[Layer], prefix: str = "") -> _T
     return kind(**found)
 
 
-@cache
-def _hints(kind: type) -> Mapping[str, Any]:
-    return get_type_hints(kind, include_extras=True)
-
-
 def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # noqa: ANN401 - a type, and a TOML value
     texts = [part for part in (value if isinstance(value, list) else [value]) if isinstance(part, str)]
     if not all(text.isprintable() for text in texts):
         raise UsageError(f"{what} holds a control character.", "Remove it.")
-    if isinstance(value, str):
-        if one.name.endswith("_seconds") and value.strip() != "0":
-            value = _told_where(parse_duration, value, what)
-        elif one.name.endswith("_bytes"):
-            value = _told_where(parse_bytes, value, what)
-        elif hint is bool:
-            value = {"yes": "true", "no": "false"}.get(value.lower(), value)
-        elif get_origin(hint) is tuple:
-            value = [part.strip() for part in value.split(",") if part.strip()]
+    try:
+        if Address in get_args(hint):
+            return parse_listen(clean(value)) if value != "" else None
+        if isinstance(value, str) and one.name.endswith("_bytes"):
+            value = parse_bytes(value)
+        elif isinstance(value, str) and one.name.endswith("_seconds") and value.strip() != "0":
+            value = parse_duration(value)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error.message}", error.remedy) from None
+    if isinstance(value, str) and hint is bool:
+        value = {"yes": "true", "no": "false"}.get(value.lower(), value)
+    elif isinstance(value, str) and get_origin(hint) is tuple:
+        value = [part.strip() for part in value.split(",") if part.strip()]
     if "parse" in one.metadata:
         return one.metadata["parse"](value, what)
     try:
@@ -85,22 +83,10 @@ def _converted(one: Field[Any], hint: Any, value: Any, what: str) -> object:  # 
         raise UsageError(f"Invalid {what}: {_plain(str(error), unit)}.", "Correct it.") from None
 
 
-def _told_where(parse: Callable[[str], float], value: str, what: str) -> float:
-    try:
-        return parse(value)
-    except UsageError as error:
-        raise UsageError(f"{what}: {error.message}", error.remedy) from None
-
-
 def _decode(kind: type, value: object) -> object:
     """What msgspec does not know by itself. Raises ValueError, which msgspec tells the place of."""
     if kind is Path and isinstance(value, (str, Path)) and str(value):
         return Path(value)
-    if kind is Address:
-        try:
-            return parse_listen(clean(value))
-        except UsageError as error:
-            raise ValueError(str(error).rstrip(".")) from None
     if kind is ZoneInfo and isinstance(value, str):
         try:
             return ZoneInfo(value)

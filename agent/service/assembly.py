@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...rules.catalog.loader import Catalog, load_catalog
+from ...rules.catalog.loader import load_catalog
 from ..base.clock import boot_seconds
 from ..config import AgentConfig
 from ..jobs.allocation import Allocations
@@ -70,16 +70,18 @@ def assemble(
         unread_gpus=nvidia.unread_gpus,
         listeners=lambda port: listeners.pids(port, time.monotonic()),
     )
-    sources: tuple[Source, ...] = (
-        driver,
-        *nvidia.beside,  # they wait on threads of their own, and tell while the driver hangs
-        *(source for spec in SOURCES if (source := spec.build(context)) is not None),
-    )
+    others = (source for spec in SOURCES if (source := spec.build(context)) is not None)
+    # Those beside the driver wait on threads of their own, and tell while it hangs.
+    sources: tuple[Source, ...] = (driver, *nvidia.beside, *others)
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
 
     def look() -> Survey:
-        survey = name_gpus(sampler.probe(), catalog)
+        survey = sampler.probe()
+        # Each GPU's SKU as the catalog spells it; None for one that it lacks. An instance is a part of its parent.
+        names = {gpu.uuid: gpu.name for gpu in survey.gpus}
+        skus = [catalog.gpu(names.get(gpu.parent_uuid or "", gpu.name)) for gpu in survey.gpus]
+        gpus = tuple(replace(gpu, sku=sku and sku.name) for gpu, sku in zip(survey.gpus, skus, strict=True))
         node = identify(
             config_node=config.node,
             config_cluster=config.cluster,
@@ -88,65 +90,38 @@ def assemble(
             procfs=config.procfs,
             etc=Path("/etc"),
             environ=environ,
-            gpus=survey.gpus,
+            gpus=gpus,
             ports=survey.ports,
             node_skus=tuple(catalog.nodes.values()),
             unread_gpus=survey.unnamed_gpus,
         )
-        lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
-        return replace(survey, node=node, capabilities=(*survey.capabilities, *lines))
+        lines = capabilities(gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
+        return replace(survey, gpus=gpus, node=node, capabilities=(*survey.capabilities, *lines))
 
     survey = look()
     node = survey.node
     assert node is not None
-    bursts = Bursts(
-        driver,
-        InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
-        now,
-        node=node.node,
-        every_seconds=config.burst_every_seconds,
-        seconds=config.burst_seconds,
-    )
-    attribution = _attribution(config, node)
-    attribution.set_gpus(survey.gpus)
-    return Agent(sampler, node, survey, attribution, driver, bursts, look)
-
-
-def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
-    cgroups = config.sysfs / "fs/cgroup"
-    variables = HelperVariables(config.procfs, config.environ_socket)
-    trusted = frozenset({0, os.getuid()})
-    slurm = SlurmAllocations(
-        config.allocations,
-        config.procfs,
-        cgroups,
-        trusted,
-        settings=SlurmConfReader(config.slurm_conf),
-    )
+    fabric = InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles)
+    bursts = Bursts(driver, fabric, now, config.burst_seconds)
+    cgroups, trusted = config.sysfs / "fs/cgroup", frozenset({0, os.getuid()})
+    settings = SlurmConfReader(config.slurm_conf)
+    slurm = SlurmAllocations(config.allocations, config.procfs, cgroups, trusted, settings=settings)
     kubernetes = KubernetesFiles(
         node.cluster, node.node, config.pods_file, config.resource_slices_file, config.team_labels
     )
     kubelet = PodResources(config.pod_resources)
-    allocations = Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes)
-    return NodeAttribution(
+    attribution = NodeAttribution(
         config.procfs,
         node.boot_id,
         node.cluster,
         _user_name,
         node.node,
-        allocations=allocations,
-        variables=variables,
+        allocations=Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes),
+        variables=HelperVariables(config.procfs, config.environ_socket),
         trusted_uids=trusted,
     )
-
-
-def name_gpus(survey: Survey, catalog: Catalog) -> Survey:
-    """The survey with each GPU's SKU as the catalog spells it; None for one that it lacks. An instance has its
-    parent's: it is a part of that product."""
-    names = {gpu.uuid: gpu.name for gpu in survey.gpus}
-    skus = [catalog.gpu(names.get(gpu.parent_uuid or "", gpu.name)) for gpu in survey.gpus]
-    named = (replace(gpu, sku=sku.name if sku else None) for gpu, sku in zip(survey.gpus, skus, strict=True))
-    return replace(survey, gpus=tuple(named))
+    attribution.set_gpus(survey.gpus)
+    return Agent(sampler, node, survey, attribution, driver, bursts, look)
 
 
 def _user_name(uid: int) -> str | None:

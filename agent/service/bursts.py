@@ -12,10 +12,10 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from ..model import Absence, Capability, Gpu, Instant, Reading
+from ..model import Absence, Capability, Gpu, Instant
 from ..sampler import MIN_SPACING_SECONDS
 from ..sources.infiniband import InfinibandSource
 from ..statistics.burst_stats import BURST_METRICS, Burst, BurstReading, burst_of
@@ -28,7 +28,7 @@ PASS_SECONDS = 1.0
 METRIC = "burst"  # under which absences and capabilities name the fast dynamics
 
 _MOST_WAITING = 1024  # bursts of single GPUs; the loop takes them each second
-_SOURCE = "gpm"  # the source whose metrics a burst reads
+_SOURCE, _ASKED = "gpm", ("*", "sm_active")  # the source whose metrics a burst reads, and what stands for them
 _SWITCHED_OFF = Absence("source", METRIC, METRIC, "switched-off", "Bursts are switched off.", "Set burst_every.")
 
 _Pass = dict[str, tuple[Instant, Mapping[str, float]]]
@@ -38,18 +38,11 @@ class Bursts:
     """One node's bursts. `run` belongs to a job's thread; `take` and `absences` may be asked by the loop's."""
 
     def __init__(
-        self,
-        driver: DriverThread,
-        fabric: InfinibandSource,
-        now: Callable[[], Instant],
-        *,
-        node: str,
-        every_seconds: float,
-        seconds: float,
+        self, driver: DriverThread, fabric: InfinibandSource, now: Callable[[], Instant], seconds: float
     ) -> None:
         self._driver, self._fabric, self._now = driver, fabric, now
         self._reader = driver.driver.burst_reader(MAX_GAP_SECONDS, BURST_METRICS)
-        self.node, self.every_seconds, self._seconds = node, every_seconds, seconds
+        self._seconds = seconds
         self._job: Job | None = None  # what the driver was asked last
         self._stopped = threading.Event()
         self._done: deque[Burst] = deque(maxlen=_MOST_WAITING)
@@ -87,9 +80,14 @@ class Bursts:
         while True:
             told: _Pass = {}
             job = self._job = self._driver.burst(lambda told=told: self._read(told))
-            ports, bytes_per_second = _traffic(self._fabric.read(self._now()))
+            ports = [
+                max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
+                for values in self._fabric.read(self._now()).fabric.values()
+                if "tx_bytes_per_second" in values and "rx_bytes_per_second" in values
+            ]
             # A reading in which a port is missing is no sum: it would fall without the traffic having fallen.
-            most = max(most, ports)
+            most = max(most, len(ports))
+            carried = sum(ports) if len(ports) == most else None
             if not job.done.wait(PASS_SECONDS):
                 return {}  # the driver hangs
             if isinstance(job.result, Exception):
@@ -102,10 +100,11 @@ class Bursts:
                 before, end = ended.get(uuid), instant.monotonic_seconds
                 ended[uuid] = end
                 if before is not None:
-                    carried = bytes_per_second if ports == most else None
                     readings.setdefault(uuid, []).append(BurstReading(end, end - before, values, carried))
             if self._now().monotonic_seconds - start >= self._seconds:
-                self.absences = _why_none(absent, ended)
+                # For each GPU of which nothing was read in the whole burst: why, as the last reading has it.
+                reasons = {a.subject: a for a in absent if a.metric in _ASKED and a.subject not in ended}
+                self.absences = frozenset(_about(uuid, reason) for uuid, reason in reasons.items())
                 return readings
             # From the end of one pass to the start of the next, so that every GPU's samples are far enough apart
             # also where a tick came between.
@@ -124,35 +123,22 @@ class Bursts:
                 told[uuid] = instant, values
 
 
-def _traffic(reading: Reading) -> tuple[int, float]:
-    """How many ports said what they carried, and as the rollups have it the sum of their larger directions."""
-    told = [
-        max(values["tx_bytes_per_second"], values["rx_bytes_per_second"])
-        for values in reading.fabric.values()
-        if "tx_bytes_per_second" in values and "rx_bytes_per_second" in values
-    ]
-    return len(told), sum(told)
-
-
-def _why_none(absent: Iterable[Absence], read: Collection[str]) -> frozenset[Absence]:
-    """For each GPU of which nothing was read in the whole burst: why, as the last reading has it."""
-    reasons = {one.subject: one for one in absent if one.metric in ("*", "sm_active") and one.subject not in read}
-    return frozenset(replace(one, scope="gpu", subject=uuid, metric=METRIC) for uuid, one in reasons.items())
+def _about(uuid: str, why: Absence) -> Absence:
+    return replace(why, scope="gpu", subject=uuid, metric=METRIC)
 
 
 def capabilities(
     gpus: Iterable[Gpu], lines: Iterable[Capability], every_seconds: float, seconds: float
 ) -> tuple[Capability, ...]:
     """What `doctor` says of the fast dynamics, GPU by GPU: they need what `lines` says the bursts' source can read."""
-    how = f"for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
-    asked = {line.subject: line for line in lines if line.source == _SOURCE and line.metric in ("*", "sm_active")}
+    how = f" for {seconds:g} s every {every_seconds:g} s" if every_seconds else ""
+    asked = {line.subject: line for line in lines if line.source == _SOURCE and line.metric in _ASKED}
     found: list[Capability] = []
     for gpu in gpus:
         if (line := asked.get(gpu.uuid)) is not None:
             why = line.absence or (None if every_seconds else _SWITCHED_OFF)
-            absence = why and replace(why, scope="gpu", subject=gpu.uuid, metric=METRIC)
-            origin = f"{line.source.upper()} at 10 Hz {how}".rstrip()
-            found.append(Capability(METRIC, "gpu", gpu.uuid, METRIC, origin, absence))
+            origin = f"{_SOURCE.upper()} at 10 Hz{how}"
+            found.append(Capability(METRIC, "gpu", gpu.uuid, METRIC, origin, why and _about(gpu.uuid, why)))
     return tuple(found)
 
 

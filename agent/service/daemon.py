@@ -5,73 +5,62 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...rules.base.errors import SkuwiseError, StoreError
 from ..base.clock import Signals, SystemClock
 from ..config import AgentConfig
-from ..sampler import run_loop
+from ..model import Absence, AgentStats, Node
+from ..sampler import Sampled, Survey, run_loop
 from ..store.writer import Writer
 from .assembly import Agent, assemble
 from .control import ControlServer
 from .instance_lock import InstanceLock
-from .recorder import Recorder
 from .supervisor import MAX_PAUSE_SECONDS, Notifier, Supervisor
 from .timetable import roll_last, start_jobs
 
 if TYPE_CHECKING:
-    from .metrics_page import MetricsPage
+    from .page_server import PageServer
     from .totals import Totals
 
 
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """How a run ended: ticks kept, and why the agent wants to be started again (None: it does not)."""
-
-    kept: int
-    restart: str | None = None
+# Processes are listed every 10 s; where none come for this long the driver is silent, but the node can be drained.
+_WITHOUT_PROCESSES_SECONDS = 15.0
 
 
-def run_agent(
-    config: AgentConfig,
-    environ: Mapping[str, str],
-    say: Callable[[str], None],
-    reload: Callable[[], AgentConfig] | None = None,
-) -> RunOutcome:
-    """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes.
+def run_agent(config: AgentConfig, environ: Mapping[str, str], reload: Callable[[], AgentConfig]) -> tuple[int, bool]:
+    """Sample into `config.db` until the duration is over or SIGTERM or SIGINT comes. Returns the ticks kept, and
+    whether the agent is to be started again.
 
     SIGHUP asks `reload` for new settings and goes on with them; settings that are wrong, or whose database cannot be
     opened, are refused in a sentence and the old ones stay. Raises `StoreError` where the database cannot be opened at
     the start for a reason that does not pass (the writer waits for the others), or the last ticks could not be written.
     """
-    daemon = _Daemon(config, environ, say)
+    daemon = _Daemon(config, environ)
     wanted = config
-    try:
+    with contextlib.closing(daemon.signals):
         while daemon.live(wanted):
             daemon.notifier.tell("RELOADING")
             daemon.signals.reload = False
             try:
-                wanted = replace(reload(), duration_seconds=config.duration_seconds) if reload else daemon.config
+                wanted = replace(reload(), duration_seconds=config.duration_seconds)
             except SkuwiseError as error:
                 wanted = daemon.config
-                say(f"the new settings are not taken: {error}")
-    finally:
-        daemon.signals.close()
-    return RunOutcome(daemon.kept, None if daemon.signals.stop else daemon.restart_reason)
+                say_on_stderr(f"the new settings are not taken: {error}")
+    return daemon.kept, daemon.restarts and not daemon.signals.stop
 
 
 class _Daemon:
     """One process: what outlives a reload of the settings. `live` is the agent with one set of them."""
 
-    def __init__(self, config: AgentConfig, environ: Mapping[str, str], say: Callable[[str], None]) -> None:
-        self.config = config
-        self.environ, self.say = environ, say
+    def __init__(self, config: AgentConfig, environ: Mapping[str, str]) -> None:
+        self.config, self.environ = config, environ
         self.clock = SystemClock()
         self.signals = Signals(self.clock, reloads=True)
         self.notifier = Notifier(environ)
         self.kept = 0
-        self.restart_reason: str | None = None
+        self.restarts = False
         self._left = config.duration_seconds
         self._totals: Totals | None = None  # of the metrics page, over all reloads; None: none served yet
 
@@ -84,35 +73,44 @@ class _Daemon:
         except StoreError as error:
             if wanted is self.config:
                 raise
-            self.say(f"the new settings are not taken: {error}")
+            say_on_stderr(f"the new settings are not taken: {error}")
             lock, writer = _opened(self.config)
         with contextlib.closing(lock):
             with writer, contextlib.ExitStack() as stack:
                 self._sample(stack, lock, writer)
-            reloads = self.signals.reload and not self.signals.stop and self.restart_reason is None
+            reloads = self.signals.reload and not self.signals.stop and not self.restarts
             if not reloads and writer.is_open:
                 self.notifier.tell("STOPPING", "writing the last rollups")
-                roll_last(self.config.db, self.say)
+                roll_last(self.config.db, say_on_stderr)
         return reloads
 
     def _sample(self, stack: contextlib.ExitStack, lock: InstanceLock, writer: Writer) -> None:
-        config, clock = self.config, self.clock
+        config, clock, signals = self.config, self.clock, self.signals
         pause_left = min(lock.memory.paused_until - clock.now().wall_seconds, MAX_PAUSE_SECONDS)
-        agent = assemble(
-            config, self.environ, clock.now, pause_seconds=max(0.0, pause_left), stopped=lambda: self.signals.stop
-        )
+        agent = assemble(config, self.environ, clock.now, pause_seconds=pause_left, stopped=lambda: signals.stop)
         stack.callback(agent.sampler.close)
         stack.callback(agent.attribution.close)
-        recorder = Recorder(writer, agent, clock.now().wall_seconds, self._serve_metrics(agent, stack))
-        server = self._listen(stack)
-        supervisor = Supervisor(clock, self.notifier, agent.driver, lock, writer, server, recorder.note, self.say)
+        page = self._serve_metrics(stack, agent.node)
+        recorder = Recorder(writer, agent, clock.now().wall_seconds, self._totals if page else None, page)
+        try:
+            server = ControlServer(config.control_socket)
+            stack.callback(server.close)
+        except SkuwiseError as error:
+            say_on_stderr(str(error))
+            server = None
+        supervisor = Supervisor(clock, self.notifier, agent.driver, lock, writer, server, recorder.note, say_on_stderr)
         writer.commit()
         opening = _opening(agent, config)
-        self.say(opening)
+        say_on_stderr(opening)
 
         def begun() -> None:
             supervisor.begun()
-            stack.callback(start_jobs(config.db, self.say, agent.bursts, config.limits))
+            stack.callback(start_jobs(config, agent.node.node, agent.bursts, say_on_stderr))
+
+        def is_over() -> bool:
+            supervisor.attend()
+            # New settings begin a new writer, and what waits in this one would be lost.
+            return signals.stop or supervisor.wants_restart or (signals.reload and writer.fault is None)
 
         writer.when_open(begun)
         self.notifier.tell("READY", opening)
@@ -123,41 +121,101 @@ class _Daemon:
             recorder.keep,
             recorder.report,
             duration_seconds=self._left,
-            stopped=lambda: self._is_over(supervisor, writer),
+            stopped=is_over,
             stepped=supervisor.clock_stepped,
         )
         if self._left is not None:
             self._left = max(0.0, self._left - (clock.now().monotonic_seconds - began))
-        self.restart_reason = supervisor.restart_reason
+        self.restarts = supervisor.wants_restart
 
-    def _is_over(self, supervisor: Supervisor, writer: Writer) -> bool:
-        supervisor.attend()
-        # New settings begin a new writer, and what waits in this one would be lost.
-        reloads = self.signals.reload and writer.fault is None
-        return self.signals.stop or reloads or supervisor.restart_reason is not None
-
-    def _serve_metrics(self, agent: Agent, stack: contextlib.ExitStack) -> MetricsPage | None:
+    def _serve_metrics(self, stack: contextlib.ExitStack, node: Node) -> PageServer | None:
         config = self.config
         if config.listen is None:
             return None
-        from .metrics_page import MetricsPage  # noqa: PLC0415 - most agents serve no page
+        from .metrics_page import page_server  # noqa: PLC0415 - most agents serve no page
         from .totals import Totals  # noqa: PLC0415
 
-        if self._totals is None or not self._totals.go_on(agent.node, config.interval_seconds):
-            self._totals = Totals(agent.node, config.interval_seconds)
-        page = MetricsPage(config.listen, self._totals, config.max_gap_seconds)
-        page.start(self.say)
+        if self._totals is None or not self._totals.go_on(node, config.interval_seconds):
+            self._totals = Totals(node, config.interval_seconds)
+        page = page_server(config.listen, self._totals, config.max_gap_seconds)
+        page.start()
         stack.callback(page.stop)
+        fault = page.fault
+        say_on_stderr(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{page.address}/metrics")
         return page
 
-    def _listen(self, stack: contextlib.ExitStack) -> ControlServer | None:
-        try:
-            server = ControlServer(self.config.control_socket, self.clock.wake)
-        except SkuwiseError as error:
-            self.say(str(error))
-            return None
-        stack.callback(server.close)
-        return server
+
+class Recorder:
+    """Keeps what the sampler of `agent` reads in its database. Where metrics are served, by `page`, `totals` are told
+    the same things."""
+
+    def __init__(
+        self, writer: Writer, agent: Agent, ts: float, totals: Totals | None = None, page: PageServer | None = None
+    ) -> None:
+        self._writer, self._agent, self._totals, self._page = writer, agent, totals, page
+        self._node_writer = writer.for_node(agent.node, ts)
+        self._attribution, self._bursts = agent.attribution, agent.bursts
+        self._absences: frozenset[Absence] | None = None
+        self._attributed_at = ts
+        self._announce(agent.survey, ts)
+
+    def keep(self, sampled: Sampled) -> None:
+        """Store one tick. What cannot be written waits in the writer; the fault is kept as an absence."""
+        ts = sampled.tick.ts
+        if self._agent.sampler.wants_probe:  # a port came up, a NIC or a GPU appeared
+            self._announce(self._agent.look(), ts)
+        if sampled.processes is not None:
+            workloads, uses = self._attribution.attribute(sampled.processes)
+            self._node_writer.set_workloads(workloads, uses, ts)
+            if self._totals is not None:
+                self._totals.set_uses(workloads, [use for use in uses if use.until is None])
+            self._attributed_at = ts
+        elif abs(ts - self._attributed_at) >= _WITHOUT_PROCESSES_SECONDS:
+            self._attribution.look_at_node()
+            self._attributed_at = ts
+        self._keep_absences(sampled.absences, ts)
+        self._node_writer.add_tick(sampled.tick)
+        # Again: writing may have just failed or worked, and a stop before the next tick would leave that untold.
+        self._keep_absences(sampled.absences, ts)
+        for event in sampled.events:
+            self._node_writer.add_event(event)
+        if self._totals is not None:
+            self._totals.add_tick(sampled.tick)
+            if sampled.events:
+                self._totals.add_events(sampled.events)
+        for served in sampled.serving:
+            holder = self._attribution.holder_of(served.pids)
+            self._node_writer.add_serving(replace(served, workload_id=holder))
+        for burst in self._bursts.take():
+            self._node_writer.add_burst(burst)
+
+    def report(self, stats: AgentStats) -> None:
+        """Store what watching cost."""
+        self._node_writer.add_agent_stats(stats)
+        if self._totals is not None:
+            self._totals.add_stats(stats)
+
+    def note(self, absence: Absence, ts: float) -> None:
+        """Record something that happened at `ts` and is over."""
+        self._node_writer.note(absence, ts)
+
+    def _keep_absences(self, absences: frozenset[Absence], ts: float) -> None:
+        faults = (self._writer.fault, None if self._page is None else self._page.fault)
+        whole = absences.union(self._attribution.absences, self._bursts.absences, filter(None, faults))
+        if whole != self._absences:
+            self._absences = whole
+            self._node_writer.set_absences(whole, ts)
+            if self._totals is not None:
+                self._totals.set_absences(whole)
+
+    def _announce(self, survey: Survey, ts: float) -> None:
+        if survey.node is not None:
+            self._node_writer.set_node(survey.node, ts)
+        self._attribution.set_gpus(survey.gpus)
+        self._node_writer.set_gpus(survey.gpus, ts)
+        self._node_writer.set_ports(survey.ports, ts)
+        if self._totals is not None:
+            self._totals.set_survey(survey)
 
 
 def _opened(config: AgentConfig) -> tuple[InstanceLock, Writer]:
@@ -174,9 +232,9 @@ def _opening(agent: Agent, config: AgentConfig) -> str:
     gpus, ports = sum(gpu.kind == "gpu" for gpu in agent.survey.gpus), len(agent.survey.ports)
     instances = len(agent.survey.gpus) - gpus
     parts = f" ({instances} MIG instances)" if instances else ""
+    why = "" if gpus else "; no GPU can be read: run 'skuwise agent doctor' for the reason"
     what = f"{gpus} GPUs{parts}, {ports} fabric ports and the host"
-    text = f"sampling {what} every {config.interval_seconds:g} s into {config.db}"
-    return text if gpus else f"{text}; no GPU can be read: run 'skuwise agent doctor' for the reason"
+    return f"sampling {what} every {config.interval_seconds:g} s into {config.db}{why}"
 
 
 def say_on_stderr(text: str) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ..model import Absence, Gpu, Instant, Probe, Reading
+from ..model import Gpu, Instant, Probe, Reading
 from ..sampler import Sampled, Sampler
 from ..sources.base import Fault
 from ..sources.nvidia_driver import NvidiaDriver
@@ -54,7 +54,8 @@ class Job:
 
     @property
     def late_seconds(self) -> float:
-        return max(0.0, time.monotonic() - self.started - self.seconds)
+        """For how long it has not been done beyond what it may take."""
+        return 0.0 if self.done.is_set() else max(0.0, time.monotonic() - self.started - self.seconds)
 
 
 class DriverThread:
@@ -66,7 +67,6 @@ class DriverThread:
     """
 
     name = "nvml"
-    # How long the loop waits for the driver.
     read_seconds = 1.0  # eight GPUs answer in some milliseconds; a busy driver was seen to take a few hundred
     open_seconds = 20.0  # without persistence mode it wakes every GPU, some seconds each on a node of eight
     close_seconds = 1.5  # a wait for events, which ends first, lasts a second
@@ -89,20 +89,17 @@ class DriverThread:
         self._stopped = stopped
         self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._job: Job | None = None  # the loop's, which is outstanding
-        self._reading: Job | None = None  # the same, where it is this tick's
+        self._is_reading = False  # whether that is this tick's
         self._stale = False  # an answer came too late: what is read next has no sound start to count from
         self._retry_at = self._look_at = 0.0
         self._probe: Probe = Probe()
         self._changed: str | None = None  # the driver's version now, where it is not the one that was opened
         threading.Thread(target=self._work, name=self.name, daemon=True).start()  # dies with the process, stuck or not
 
-    # On the loop's thread.
-
     def open(self, instant: Instant) -> None:
         """Open the driver, waiting for it. What takes longer than its deadline is taken up when it is there."""
-        if self._wait(self._start(lambda: self._tick(instant))):
+        if self._wait(self._start(instant)):
             self._job = None
-        self.wants_probe = False  # whoever assembles the agent probes it anyway
 
     def probe(self) -> Probe:
         """What was found when the driver was last opened; the GPUs stay named while it is hung or paused."""
@@ -115,16 +112,15 @@ class DriverThread:
         """Hand the reading of `instant` to the driver's thread; it is done in a moment, unless the driver is slow."""
         if self.paused_until is not None and instant.monotonic_seconds >= self.paused_until:
             self.resume()
-        self._reading = None
-        if self._is_free():
-            self._reading = self._start(lambda: self._tick(instant))
-            self._reading.done.wait(_USUAL_SECONDS)
+        self._is_reading = self._is_free()
+        if self._is_reading:
+            self._start(instant).done.wait(_USUAL_SECONDS)
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - it was handed over in `begin`
         """What `begin` began: one reading of every GPU, or why there is none."""
-        job, self._reading = self._reading, None
-        if job is None or not self._wait(job):
-            return Reading(absences=self._all_blind(self.fault or HUNG))
+        job = self._job
+        if job is None or not self._is_reading or not self._wait(job):
+            return self._blind(self.fault or HUNG)
         self._job = None
         if isinstance(job.result, Exception):
             raise job.result
@@ -132,17 +128,17 @@ class DriverThread:
         if isinstance(job.result, Sampled) and not stale:
             return Reading(gpus=job.result.tick.gpus, processes=job.result.processes, absences=job.result.absences)
         # The reading before was taken later than its instant says, so the rates of this one would be wrong.
-        return Reading(absences=self._all_blind(job.result if isinstance(job.result, Fault) else HUNG))
+        return self._blind(job.result if isinstance(job.result, Fault) else HUNG)
 
     def close(self) -> None:
         """Let go of the driver, where it lets us."""
         if self._is_free():
-            self._start(self._inner.close).done.wait(self.close_seconds)
+            self._put(Job(self._inner.close, self.close_seconds)).done.wait(self.close_seconds)
 
     def pause(self, instant: Instant, seconds: float) -> bool:
         """Let go of the GPUs for `seconds`. Whether they are free now; if not, they will be when the driver answers."""
         self.paused_until = instant.monotonic_seconds + seconds
-        return self._is_free() and self._start(lambda: self._tick(instant)).done.wait(self.close_seconds)
+        return self._is_free() and self._start(instant).done.wait(self.close_seconds)
 
     def resume(self) -> None:
         """End the pause; the next reading takes the GPUs up again."""
@@ -161,28 +157,27 @@ class DriverThread:
             return PAUSED
         if self._job is None:
             return self.driver.fault
-        return (None if self._job.late_seconds else self._job.before) or HUNG
+        return (None if self.hung_seconds else self._job.before) or HUNG
 
     @property
     def hung_seconds(self) -> float:
         """For how long the driver has not answered beyond what it may take; 0.0 where it does."""
-        return 0.0 if self._job is None or self._job.done.is_set() else self._job.late_seconds
+        return 0.0 if self._job is None else self._job.late_seconds
 
     def wants_restart(self, after_seconds: float) -> str | None:
         """Why only a new process can read the GPUs; None: this one can. A driver is hung after `after_seconds`."""
         fault, hung = self.fault, self.hung_seconds
-        if self.paused_until is not None:
+        if fault is PAUSED:
             return None
-        if self._changed is not None:
-            return f"The NVIDIA driver was changed from {self.driver.version} to {self._changed} under the agent."
-        if fault is not None and fault.reason == DRIVER_MISMATCH:
-            return "The NVIDIA driver was changed under the agent."
+        if self._changed is not None or (fault is not None and fault.reason == DRIVER_MISMATCH):
+            versions = f"{self.driver.version} before, {self._changed or 'another'} now"
+            return f"The NVIDIA driver was changed under the agent ({versions})."
         return f"The NVIDIA driver has not answered for {hung:.0f} s." if hung >= after_seconds else None
 
-    def _start(self, call: Callable[[], object]) -> Job:
+    def _start(self, instant: Instant) -> Job:
         before = self.driver.fault
-        self._job = Job(call, self.read_seconds if before is None else self.open_seconds, before)
-        self._jobs.put(self._job)
+        seconds = self.read_seconds if before is None else self.open_seconds
+        self._job = self._put(Job(lambda: self._tick(instant), seconds, before))
         return self._job
 
     def _wait(self, job: Job) -> bool:
@@ -198,15 +193,15 @@ class DriverThread:
             self._job, self._stale = None, True
         return self._job is None
 
-    def _all_blind(self, fault: Fault) -> frozenset[Absence]:
+    def _blind(self, fault: Fault) -> Reading:
         sources = {fault.of("source", source.name) for source in self._inner.sources}
-        return frozenset(sources | {fault.of("gpu", gpu.uuid) for gpu in self._probe.gpus})
-
-    # On the driver's thread.
+        return Reading(absences=frozenset(sources | {fault.of("gpu", gpu.uuid) for gpu in self._probe.gpus}))
 
     def burst(self, call: Callable[[], object]) -> Job:
         """Call the driver for a burst. From any thread; the job waits for its turn as the loop's do."""
-        job = Job(call, self.read_seconds)
+        return self._put(Job(call, self.read_seconds))
+
+    def _put(self, job: Job) -> Job:
         self._jobs.put(job)
         return job
 

@@ -12,7 +12,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -82,18 +82,16 @@ def plan_files(program: Path, arguments: str, root: Path, options: Collection[st
         if kind == "conf":  # skuwise.sysusers.conf
             stem, _, where = stem.rpartition(".")
             path = root / f"etc/{where}.d/{stem}.conf"
-        elif kind in ("service", "timer") and (option not in OPTIONS or option in options):
-            path = root / _UNITS / source.name
         elif kind == "sh":
             path = root / _SCRIPTS / source.name
+        elif kind in ("service", "timer") and (option not in OPTIONS or option in options):
+            path = root / _UNITS / source.name
         else:
             continue
         text = source.read_text(encoding="utf-8")
-        if text.startswith(_SHEBANG):
-            files[path] = f"{_SHEBANG}{MARK}\n{text.removeprefix(_SHEBANG)}"
-        else:
-            text = text.replace(_COMMAND, f"{quoted}{arguments}").replace(_PYTHON, quoted)
-            files[path] = f"{MARK}\n{text}"
+        text = text.replace(_COMMAND, f"{quoted}{arguments}").replace(_PYTHON, quoted) if kind != "sh" else text
+        first = _SHEBANG if text.startswith(_SHEBANG) else ""
+        files[path] = f"{first}{MARK}\n{text.removeprefix(first)}"
     return files
 
 
@@ -122,10 +120,8 @@ def refuse_what_others_can_write(
 def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) -> None:
     """Raise SkuwiseError for the first that someone but `owners` can write."""
     for path in paths:
-        try:
+        with _as_root("checked"):
             about = path.lstat()
-        except OSError as error:
-            raise SkuwiseError(f"{path} cannot be checked: {error.strerror}.", "Run as root.") from error
         mode = about.st_mode
         # A link's own mode says nothing (what it leads to is looked at); in a sticky folder nobody replaces another's.
         by_all = mode & stat.S_IWOTH and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
@@ -140,15 +136,12 @@ def refuse(paths: Iterable[Path], decided: str, owners: Collection[int] = (0,)) 
 
 def install(files: Mapping[Path, str], root: Path, say: Say, *, dry_run: bool) -> None:
     """Write the files and let systemd know."""
-    where = () if root == Path("/") else (f"--root={root}",)
-    after = [("systemd-sysusers", *where, "skuwise.conf"), ("systemd-tmpfiles", *where, "--create", "skuwise.conf")]
-    after += [("systemctl", "daemon-reload")] if _systemd_runs(root) else []
     for path in files:
         if not dry_run and path.exists() and not _is_ours(path):
             raise SkuwiseError(
                 f"{path} exists and was not written by skuwise.", "Move it away, or keep it and do not install."
             )
-    try:
+    with _as_root("written"):
         for path, text in files.items():
             if dry_run:
                 say(f"--- would write {path}\n{text}")
@@ -159,11 +152,11 @@ def install(files: Mapping[Path, str], root: Path, say: Say, *, dry_run: bool) -
             aside.chmod(0o755 if text.startswith(_SHEBANG) else 0o644)
             aside.replace(path)
             say(f"wrote {path}")
-    except OSError as error:
-        raise SkuwiseError(f"{error.filename} cannot be written: {error.strerror}.", "Run as root.") from error
-    for command in after:
-        if shutil.which(command[0]):
-            _run(command, say, dry_run=dry_run)
+    where = () if root == Path("/") else (f"--root={root}",)
+    _run(("systemd-sysusers", *where, "skuwise.conf"), say, dry_run=dry_run)
+    _run(("systemd-tmpfiles", *where, "--create", "skuwise.conf"), say, dry_run=dry_run)
+    if _systemd_runs(root):
+        _run(("systemctl", "daemon-reload"), say, dry_run=dry_run)
 
 
 def uninstall(root: Path, say: Say, *, dry_run: bool) -> int:
@@ -173,13 +166,11 @@ def uninstall(root: Path, say: Say, *, dry_run: bool) -> int:
     units = [path.name for path in ours if path.parent == root / _UNITS]
     for unit in sorted(units, key=lambda name: name.endswith(".service")) if systemd else ():  # timers first
         _run(("systemctl", "disable", "--now", unit), say, dry_run=dry_run)
-    try:
+    with _as_root("removed"):
         for path in ours:
             if not dry_run:
                 path.unlink()
             say(f"{'--- would remove' if dry_run else 'removed'} {path}")
-    except OSError as error:
-        raise SkuwiseError(f"{error.filename} cannot be removed: {error.strerror}.", "Run as root.") from error
     if ours and systemd:
         _run(("systemctl", "daemon-reload"), say, dry_run=dry_run)
     if any(path.parent == root / _SCRIPTS for path in ours):
@@ -190,6 +181,15 @@ def uninstall(root: Path, say: Say, *, dry_run: bool) -> int:
     if ours:
         say("The database (/var/lib/skuwise), the settings (/etc/skuwise) and the user skuwise stay.")
     return len(ours)
+
+
+@contextlib.contextmanager
+def _as_root(done: str) -> Iterator[None]:
+    """What only root may do, or an error that says what could not be `done`."""
+    try:
+        yield
+    except OSError as error:
+        raise SkuwiseError(f"{error.filename} cannot be {done}: {error.strerror}.", "Run as root.") from error
 
 
 def _is_ours(path: Path) -> bool:
@@ -207,7 +207,7 @@ def _systemd_runs(root: Path) -> bool:
 def _run(command: tuple[str, ...], say: Say, *, dry_run: bool) -> None:
     if dry_run:
         say(f"--- would run {' '.join(command)}")
-        return
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own commands
-    if done.returncode != 0:
-        say(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")
+    elif shutil.which(command[0]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own commands
+        if done.returncode != 0:
+            say(f"{' '.join(command)} failed: {done.stderr.strip()[-300:]}")

@@ -57,7 +57,16 @@ class InstanceLock:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
             except OSError as error:
                 raise disk_error(self._path, error) from error
-            is_locked, holder = _lock(descriptor), _read(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = True
+            except OSError as error:
+                # Where a file system has no locks, the writer's own hand-over is what is left.
+                is_locked = not isinstance(error, BlockingIOError)
+            try:
+                holder = msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
+            except (OSError, msgspec.MsgspecError):
+                holder = Holder()
             is_named = os.fstat(descriptor).st_nlink > 0  # else another agent has just taken the name away
             if is_locked and is_named:
                 self._descriptor = descriptor
@@ -65,11 +74,6 @@ class InstanceLock:
                 self.remember(pid=os.getpid(), restarted_at=holder.restarted_at, paused_until=until)
                 return
             os.close(descriptor)
-            if is_named and not is_wedged(self._procfs, holder.pid):
-                raise StoreError(
-                    f"Another agent (PID {holder.pid or 'unknown'}) writes {self.database}.",
-                    "Stop it, or name another file with --db.",
-                )
             if is_named:
                 self._pass_over(holder)
 
@@ -90,7 +94,12 @@ class InstanceLock:
             return False
 
     def _pass_over(self, holder: Holder) -> None:
-        """Take the wedged holder's lock away by its name, keep what it remembered, and set its database aside."""
+        """Take a wedged holder's lock away by its name, keep what it remembered, and set its database aside."""
+        if not is_wedged(self._procfs, holder.pid):
+            raise StoreError(
+                f"Another agent (PID {holder.pid or 'unknown'}) writes {self.database}.",
+                "Stop it, or name another file with --db.",
+            )
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             self._path.write_bytes(msgspec.json.encode(msgspec.structs.replace(holder, pid=0)))
@@ -101,7 +110,11 @@ class InstanceLock:
 
 def is_wedged(procfs: Path, pid: int) -> bool:
     """Whether a process was told to die (SIGKILL is pending, or it is dead but for a thread) and cannot."""
-    tasks = {path.name: _status(path / "status") for path in procfs.glob(f"{pid}/task/*")}
+    tasks: dict[str, dict[str, str]] = {}
+    for path in procfs.glob(f"{pid}/task/*"):
+        with contextlib.suppress(OSError):
+            lines = (path / "status").read_text(encoding="utf-8", errors="replace").splitlines()
+            tasks[path.name] = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     if tasks.get(str(pid), {}).get("State", "")[:1] in ("Z", "X") and len(tasks) > 1:
         return True
     return any(
@@ -109,28 +122,3 @@ def is_wedged(procfs: Path, pid: int) -> bool:
         for task in tasks.values()
         for mask in ("SigPnd", "ShdPnd")
     )
-
-
-def _status(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True  # a file system without locks: the writer's own hand-over is what is left
-    return True
-
-
-def _read(descriptor: int) -> Holder:
-    try:
-        return msgspec.json.decode(os.pread(descriptor, 4096, 0) or b"{}", type=Holder)
-    except (OSError, msgspec.MsgspecError):
-        return Holder()

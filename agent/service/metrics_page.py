@@ -8,18 +8,17 @@ looking only. Nothing here names a user or a command.
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 
 from prometheus_client import Metric, ProcessCollector
 
 from ..base.address import Address
 from ..metrics import FABRIC_INTEGRALS, GPU_INTEGRALS, HOST_INTEGRALS, Integral
-from ..model import Absence, Gpu
+from ..model import Gpu
 from ..statistics.rollup_stats import PERIOD_LAGS, PERIOD_SAMPLES
 from ..statistics.signal_stats import autocorrelation_peak, second_grid
 from .page_server import Labels, Page, PageServer, cleaned
-from .totals import EDGES, DeviceTotals, Distribution, GpuTotals, Totals
+from .totals import EDGES, MOMENTS, DeviceTotals, Distribution, GpuTotals, Totals
 
 # nvml.h, nvmlClocksEventReasons.
 THROTTLE_BITS: Mapping[int, str] = {
@@ -42,47 +41,44 @@ _DISTRIBUTIONS = {
     "mem_used": "memory used over memory installed",
 }
 _MOMENTS = (
-    ("seconds", "seconds", "time in which both are known"),
-    ("first", "tensor_seconds", "tensor_active, summed over time"),
-    ("second", "traffic_bytes", "traffic (the larger direction), summed over time"),
-    ("first_squared", "tensor_squared_seconds", "the square of tensor_active, summed over time"),
-    ("second_squared", "traffic_squared_seconds", "the square of the traffic rate, summed over time"),
-    ("product", "product_bytes", "tensor_active times the traffic rate, summed over time"),
+    "time in which both are known",
+    "tensor_active, summed over time",
+    "traffic (the larger direction), summed over time",
+    "the square of tensor_active, summed over time",
+    "the square of the traffic rate, summed over time",
+    "tensor_active times the traffic rate, summed over time",
 )
-_NOTHING: frozenset[Absence] = frozenset()
+# What is summed of a GPU beside its metrics: series, unit, meaning.
+_GPU_SUMS = (
+    ("gpu_energy", "joules", "Energy by the GPU's own counter."),
+    ("gpu_energy_observed", "seconds", "Time that the energy counter covers."),
+    ("gpu_busy", "seconds", "Time with sm_active at 5 % or more."),
+    ("gpu_sm_active_squared", "seconds", "Square of sm_active, summed over time."),
+    ("gpu_throttled", "seconds", "Time with a power, thermal or hardware slowdown reason."),
+    ("gpu_throttle_reasons_observed", "seconds", "Time in which the throttle reasons were known."),
+    *(
+        (series, "", f"Of tensor_active and {other}: {meaning}.")
+        for pair, other in (("nvlink", "NVLink"), ("fabric", "the node's compute ports"))
+        for series, meaning in zip(MOMENTS[pair], _MOMENTS, strict=True)
+    ),
+)
+_PORT_SUMS = (
+    ("fabric_state_observed", "seconds", "Time in which the port's state was known."),
+    ("fabric_active", "seconds", "Time in which the port was ACTIVE."),
+    ("fabric_util_observed", "seconds", "Time in which traffic and line rate were known."),
+    ("fabric_silent", "seconds", "Time with less than 0.1 % of the line rate."),
+)
 
 
-class MetricsPage:
-    """`totals` is fed by the recorder; between `start` and `stop` the page is served.
-
-    Totals outlive the page: one that is served with other settings goes on with them. The agent counts as healthy while
-    its last tick is at most `max_gap_seconds` old.
-    """
-
-    def __init__(self, address: Address, totals: Totals, max_gap_seconds: float) -> None:
-        self.totals = totals
-        self._server = PageServer(
-            address,
-            lambda ended: make_page(totals, ended),
-            version=lambda: totals.ticks,
-            is_healthy=lambda: totals.seconds_since_tick() <= max_gap_seconds,
-        )
-
-    @property
-    def absences(self) -> frozenset[Absence]:
-        """Why there is no page, while there is none."""
-        fault = self._server.fault
-        return _NOTHING if fault is None else frozenset((fault,))
-
-    def start(self, say: Callable[[str], None]) -> None:
-        """Serve in a thread of its own, and say where, or why not."""
-        self._server.start()
-        fault = self._server.fault
-        say(f"{fault.detail} {fault.remedy}" if fault else f"metrics at http://{self._server.address}/metrics")
-
-    def stop(self) -> None:
-        """Serve no longer."""
-        self._server.stop()
+def page_server(address: Address, totals: Totals, max_gap_seconds: float) -> PageServer:
+    """Serves the page of `totals`, which outlive it. The agent counts as healthy while its last tick is at most
+    `max_gap_seconds` old."""
+    return PageServer(
+        address,
+        lambda ended: make_page(totals, ended),
+        version=lambda: totals.ticks,
+        is_healthy=lambda: totals.seconds_since_tick() <= max_gap_seconds,
+    )
 
 
 def make_page(totals: Totals, ended: Mapping[str, int]) -> Page:
@@ -129,6 +125,14 @@ def _add_integrals(
             page.add(stem, f"Now: {one.meaning}.", last, one.gauge_unit)
 
 
+def _add_sums(
+    page: Page, series: Iterable[tuple[str, str, str]], devices: Sequence[tuple[Labels, DeviceTotals]]
+) -> None:
+    for name, unit, text in series:
+        sums = [(labels, device.sums.get(name)) for labels, device in devices]
+        page.add(name, text, sums, unit, kind="counter")
+
+
 def gpu_labels(uuid: str, gpu: Gpu | None) -> Labels:
     """What every series of a GPU carries, beside its node."""
     about = {} if gpu is None else {"gpu_index": gpu.index, "sku": gpu.sku, "kind": gpu.kind}
@@ -146,21 +150,9 @@ def _add_gpus(page: Page, totals: Totals) -> None:
         values = [(labels, getattr(one, field)) for labels, one in here]
         page.add(f"gpu_{name}", f"Reported by the driver: {field}.", values, unit)
     gpus = [(gpu_labels(uuid, known.get(uuid)), one) for uuid, one in totals.gpus.items()]
-    for name, unit, text, value in (
-        ("gpu_observed", "seconds", "Time in which the GPU was observed.", lambda t: t.observed_seconds),
-        ("gpu_energy", "joules", "Energy by the GPU's own counter.",
-         lambda t: t.energy_joules if t.energy_seconds else None),
-        ("gpu_energy_observed", "seconds", "Time that the energy counter covers.", lambda t: t.energy_seconds or None),
-        ("gpu_busy", "seconds", "Time with sm_active at 5 % or more.",
-         lambda t: t.busy_seconds if "sm_active" in t.seconds else None),
-        ("gpu_sm_active_squared", "seconds", "Square of sm_active, summed over time.",
-         lambda t: t.sm_squared if "sm_active" in t.seconds else None),
-        ("gpu_throttled", "seconds", "Time with a power, thermal or hardware slowdown reason.",
-         lambda t: t.throttled_seconds if "throttle_reasons" in t.seconds else None),
-        ("gpu_throttle_reasons_observed", "seconds", "Time in which the throttle reasons were known.",
-         lambda t: t.seconds.get("throttle_reasons")),
-    ):  # fmt: skip
-        page.add(name, text, [(labels, value(one)) for labels, one in gpus], unit, kind="counter")
+    seen = [(labels, one.observed_seconds) for labels, one in gpus]
+    page.add("gpu_observed", "Time in which the GPU was observed.", seen, "seconds", kind="counter")
+    _add_sums(page, _GPU_SUMS, gpus)
     _add_integrals(page, GPU_INTEGRALS, gpus, totals.ticks)
     reasons = [
         (labels | {"reason": THROTTLE_BITS.get(bit, hex(bit))}, seconds)
@@ -171,26 +163,19 @@ def _add_gpus(page: Page, totals: Totals) -> None:
     for name, meaning in _DISTRIBUTIONS.items():
         held = [(labels, one.distributions[name]) for labels, one in gpus if name in one.distributions]
         _add_histogram(page, f"gpu_{name}_distribution", f"Ticks by {meaning}.", held)
-    for pair, other in (("nvlink", "NVLink"), ("fabric", "the node's compute ports")):
-        both = [(labels, m) for labels, one in gpus if (m := getattr(one, f"tensor_{pair}")).seconds]
-        for field, ending, meaning in _MOMENTS:
-            values = [(labels, getattr(moments, field)) for labels, moments in both]
-            page.add(f"gpu_tensor_{pair}_{ending}", f"Of tensor_active and {other}: {meaning}.", values, kind="counter")
     _add_rhythm(page, [(labels, one) for labels, one in gpus if one.last_tick == totals.ticks])
     _add_events(page, totals)
 
 
 def _add_rhythm(page: Page, gpus: Sequence[tuple[Labels, GpuTotals]]) -> None:
     least, most = PERIOD_LAGS["minute"]
-    periods: list[tuple[Labels, float]] = []
-    strengths: list[tuple[Labels, float]] = []
+    peaks: list[tuple[Labels, tuple[float, float]]] = []
     for labels, one in gpus:
         grid = second_grid([value for _, value in one.recent], [ts for ts, _ in one.recent])
         enough = sum(value is not None for value in grid) >= PERIOD_SAMPLES["minute"]
-        peak = autocorrelation_peak(grid, least, most) if enough else None
-        if peak is not None:
-            periods.append((labels, peak[0]))
-            strengths.append((labels, peak[1]))
+        if enough and (peak := autocorrelation_peak(grid, least, most)) is not None:
+            peaks.append((labels, peak))
+    periods, strengths = ([(labels, peak[place]) for labels, peak in peaks] for place in (0, 1))
     idle = [(labels, one.idle_run_seconds) for labels, one in gpus if "sm_active" in one.last]
     page.add("gpu_idle_run", "How long sm_active has been below 5 % by now.", idle, "seconds")
     page.add("gpu_period", "Period of the last minute's tensor activity.", periods, "seconds")
@@ -223,16 +208,9 @@ def _add_fabric(page: Page, totals: Totals) -> None:
     rates = [(base, one.line_rate_bytes_per_second) for base, one in known]
     page.add("fabric_line_rate", "The port's line rate, one way.", rates, "bytes_per_second")
     ports = [(labels[key], one) for key, one in totals.ports.items()]
-    for name, text, field, over in (
-        ("state_observed", "Time in which the port's state was known.", "state_seconds", "state_seconds"),
-        ("active", "Time in which the port was ACTIVE.", "active_seconds", "state_seconds"),
-        ("util_observed", "Time in which traffic and line rate were known.", "util_seconds", "util_seconds"),
-        ("silent", "Time with less than 0.1 % of the line rate.", "silent_seconds", "util_seconds"),
-    ):
-        values = [(base, getattr(one, field) if getattr(one, over) else None) for base, one in ports]
-        page.add(f"fabric_{name}", text, values, "seconds", kind="counter")
+    _add_sums(page, _PORT_SUMS, ports)
     _add_integrals(page, FABRIC_INTEGRALS, ports, totals.ticks)
-    held = [(base, one.util) for base, one in ports if one.util_seconds]
+    held = [(base, one.distributions["util"]) for base, one in ports if one.distributions]
     _add_histogram(page, "fabric_util_distribution", "Ticks by traffic over the line rate.", held)
 
 
@@ -249,30 +227,26 @@ def _add_host(page: Page, totals: Totals) -> None:
 
 def _add_work(page: Page, totals: Totals) -> None:
     now = totals.observed_seconds
-    uses = [(cleaned(asdict(key)), seconds) for key, seconds in totals.uses.all(now).items()]
+    uses, absences = (
+        [(cleaned(dict(key)), seconds) for key, seconds in held.all(now).items()]
+        for held in (totals.uses, totals.absences)
+    )
     page.add("workload_gpu", "Time in which the workload was on the GPU.", uses, "seconds", kind="counter")
-
-    def labels(key: tuple[str, str, str, str]) -> Labels:
-        return cleaned(dict(zip(("scope", "subject", "metric", "reason"), key, strict=True)))
-
-    current = [(labels(key), 1) for key in totals.absences.current()]
+    current = [(cleaned(dict(key)), 1) for key in totals.absences.since]
     page.add("absence", "1 while a value is missing; metric * is all of the subject's.", current)
-    lasting = [(labels(key), seconds) for key, seconds in totals.absences.all(now).items()]
-    page.add("absence", "How long a value was missing for this reason.", lasting, "seconds", kind="counter")
+    page.add("absence", "How long a value was missing for this reason.", absences, "seconds", kind="counter")
 
 
 def _add_cost(page: Page, totals: Totals, ended: Mapping[str, int]) -> None:
     children, stats = resource.getrusage(resource.RUSAGE_CHILDREN), totals.stats
-    ended_cpu = children.ru_utime + children.ru_stime
-    page.add(
-        "agent_children_cpu", "CPU time of the agent's ended child processes.", ended_cpu, "seconds", kind="counter"
-    )
+    used = children.ru_utime + children.ru_stime
+    page.add("agent_children_cpu", "CPU time of the agent's ended child processes.", used, "seconds", kind="counter")
     page.add("agent_ticks", "Ticks kept.", totals.ticks, kind="counter")
     page.add("agent_observed", "Time that the kept ticks cover.", totals.observed_seconds, "seconds", kind="counter")
     page.add("agent_missed_ticks", "Ticks that could not be taken.", totals.missed_ticks, kind="counter")
     last = totals.last_ts if totals.ticks else None
     page.add("agent_last_tick_timestamp", "When the last tick ended, Unix time.", last, "seconds")
-    longest, latest = (None, None) if stats is None else (stats.tick_seconds, stats.late_seconds)
+    longest, latest = getattr(stats, "tick_seconds", None), getattr(stats, "late_seconds", None)
     page.add("agent_longest_tick", "Longest tick of the last reported minute.", longest, "seconds")
     page.add("agent_latest_tick", "How late ticks were at most in that minute.", latest, "seconds")
     left_out = totals.absences.left_out + totals.uses.left_out

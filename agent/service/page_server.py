@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from prometheus_client import Metric
@@ -80,17 +80,11 @@ class PageServer:
         *,
         version: Callable[[], object],
         is_healthy: Callable[[], bool],
-        bind_again_seconds: float = BIND_AGAIN_SECONDS,
-        request_seconds: float = REQUEST_SECONDS,
     ) -> None:
-        self.address = address
+        self.address, self.is_healthy = address, is_healthy
         self.fault: Absence | None = None
-        self.is_healthy = is_healthy
         self.ended: Counter[str] = Counter()
-        self.request_seconds = request_seconds
-        self._page = page
-        self._version = version
-        self._bind_again = bind_again_seconds
+        self._page, self._version = page, version
         self._made_of: object = None
         self._answers: dict[bool, bytes] = {}
         self._making = threading.Lock()
@@ -115,11 +109,9 @@ class PageServer:
         """The page as text, made at most once for each `version`."""
         with self._making:
             version = self._version()
-            if version != self._made_of:
-                self._answers.clear()
+            if version != self._made_of or not self._answers:
+                self._answers = {False: generate_latest(self._page(self.ended))}  # type: ignore[arg-type] - it collects
                 self._made_of = version
-            if False not in self._answers:
-                self._answers[False] = generate_latest(self._page(self.ended))  # type: ignore[arg-type] - it collects
             if compressed and True not in self._answers:
                 self._answers[True] = gzip.compress(self._answers[False], 1, mtime=0)
             return self._answers[compressed]
@@ -135,11 +127,11 @@ class PageServer:
             )  # fmt: skip
         else:
             self.fault = None
-            self.address = Address(self.address.host, self._server.server_port)
+            self.address = Address(self.address.host, self._server.server_address[1])
 
     def _serve(self) -> None:
         while self._server is None:
-            if self._stopped.wait(self._bind_again):
+            if self._stopped.wait(BIND_AGAIN_SECONDS):
                 return
             self._bind()
         with self._server:
@@ -147,8 +139,8 @@ class PageServer:
                 self._server.serve_forever(poll_interval=1.0)
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
     request_queue_size = 32
 
     def __init__(self, page: PageServer) -> None:
@@ -159,17 +151,12 @@ class _Server(ThreadingHTTPServer):
         self.address_family = found[0]
         super().__init__(found[4], _Handler)  # type: ignore[arg-type] - an IPv6 address has four parts
 
-    def server_bind(self) -> None:
-        # HTTPServer's own asks the name server for this machine's name.
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
-
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as socketserver has it
         if len(self._open) >= MAX_CONNECTIONS:
             self.page.ended["refused"] += 1
             self.shutdown_request(request)
             return
-        self._open[request] = time.monotonic() + self.page.request_seconds
+        self._open[request] = time.monotonic() + REQUEST_SECONDS
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401
@@ -193,45 +180,34 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "skuwise", ""
 
-    @property
-    def _page(self) -> PageServer:
-        assert isinstance(self.server, _Server)
-        return self.server.page
-
     def do_GET(self) -> None:
-        page, path = self._page, self.path.partition("?")[0]
+        assert isinstance(self.server, _Server)
+        page, path = self.server.page, self.path.partition("?")[0]
+        outcome, status, kind, encoding = "health", 200, "text/plain; charset=utf-8", ""
         if path == "/healthz":
-            healthy = page.is_healthy()
-            text = b"sampling\n" if healthy else b"no tick was kept of late\n"
-            self._send("health", 200 if healthy else 503, text)
+            body = b"sampling\n"
+            if not page.is_healthy():
+                status, body = 503, b"no tick was kept of late\n"
         elif path != "/metrics":
-            self._send("bad_request", 404, b"There are /metrics and /healthz here.\n")
+            outcome, status, body = "bad_request", 404, b"There are /metrics and /healthz here.\n"
         else:
             accepted = [one.strip() for one in self.headers.get("Accept-Encoding", "").lower().split(",")]
-            compressed = "gzip" in accepted
+            encoding = "gzip" if "gzip" in accepted else ""
+            outcome, kind = "scraped", _PLAIN
             try:
-                body = page.answer(compressed=compressed)
+                body = page.answer(compressed=encoding != "")
             except Exception as error:
-                self._send("failed", 500, f"The page could not be made: {type(error).__name__}.\n".encode())
-                return
-            self._send("scraped", 200, body, _PLAIN, {"Content-Encoding": "gzip"} if compressed else {})
-
-    def _send(
-        self,
-        outcome: str,
-        status: int,
-        body: bytes,
-        kind: str = "text/plain; charset=utf-8",
-        more: Mapping[str, str] | None = None,
-    ) -> None:
+                outcome, status, encoding = "failed", 500, ""
+                body = f"The page could not be made: {type(error).__name__}.\n".encode()
         self.send_response(status)
+        headers = {"Content-Type": kind, "Content-Length": str(len(body)), "Content-Encoding": encoding}
         fixed = {"Cache-Control": "no-store", "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"}
-        headers = {"Content-Type": kind, "Content-Length": str(len(body)), **fixed, **(more or {})}
-        for name, value in headers.items():
-            self.send_header(name, value)
+        for name, value in (headers | fixed).items():
+            if value:
+                self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
-        self._page.ended[outcome] += 1
+        page.ended[outcome] += 1
 
     def log_message(self, format: str, *args: object) -> None:
         """Scrapes are counted on the page, not written to the log."""

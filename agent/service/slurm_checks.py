@@ -35,8 +35,7 @@ def look_at_slurm(config: AgentConfig, gpus: Sequence[Gpu]) -> list[Capability]:
     if settings is None and not reader.is_present:
         return []
     lines = config_lines(*settings) if settings is not None else []
-    lines.append(folder_line(config.allocations))
-    return lines + devices_lines(reader, gpus, config.procfs)
+    return [*lines, folder_line(config.allocations), *devices_lines(reader, gpus, config.procfs)]
 
 
 def ask_scontrol() -> str:
@@ -93,8 +92,14 @@ def _script_line(kind: str, value: str, origin: str) -> Capability:
     """Whether slurm.conf runs our script, straight or from a script of the site's."""
     ours, setting = f"/etc/skuwise/slurm/{kind}.sh", f"{kind.capitalize()}={value} ({origin})"
     paths = [Path(path) for one in value.split(",") for path in sorted(glob.glob(one.strip()))]  # noqa: PTH207
-    texts = [_text(path) for path in paths]
     closed = [path for path in paths if os.access(path, os.F_OK) and not path.stat().st_mode & 0o111]
+    calls_ours = False
+    for path in paths:
+        try:
+            with open_stream(path, 0.0) as file:
+                calls_ours |= b"skuwise" in file.read(_SCRIPT_LIMIT)
+        except OSError:
+            calls_ours = True  # not readable here
     if not value:
         lost = "the GPUs given to a job are" if kind == "prolog" else "the end of a job, whose file remains, is"
         detail = f"{kind.capitalize()} is not set ({origin}), so {lost} not recorded."
@@ -105,7 +110,7 @@ def _script_line(kind: str, value: str, origin: str) -> Capability:
     if closed:
         detail = f"{closed[0]} may not be executed, which drains the node."
         return _line(kind, value, f"{kind}-not-executable", detail, f"chmod 0755 {closed[0]}")
-    if not any(text is None or "skuwise" in text for text in texts):  # None: not readable here
+    if not calls_ours:
         return _line(kind, value, f"{kind}-not-ours", f"{setting} does not call {ours}.", f"Call {ours} from it.")
     return _line(kind, value)
 
@@ -145,11 +150,3 @@ def devices_lines(settings: SlurmConfReader, gpus: Sequence[Gpu], procfs: Path) 
 def _line(metric: str, origin: str, reason: str = "", detail: str = "", remedy: str = "") -> Capability:
     absence = Absence("source", "slurm", metric, reason, clean_text(detail, 1000), clean_text(remedy, 1000))
     return Capability("slurm", "source", "slurm", metric, clean_text(origin, 1000), absence if reason else None)
-
-
-def _text(path: Path) -> str | None:
-    try:
-        with open_stream(path, 0.0) as file:
-            return file.read(_SCRIPT_LIMIT).decode("utf-8", "replace")
-    except OSError:
-        return None

@@ -19,7 +19,6 @@ from .driver_thread import DriverThread
 from .instance_lock import InstanceLock
 
 MAX_PAUSE_SECONDS = 3600.0  # whoever forgets to resume gets the readings back within the hour
-DEFAULT_PAUSE_SECONDS = 600.0
 RESTART_AFTER_SECONDS = 60.0  # a driver that is reset answers again within this; one that is wedged does not
 RESTART_EVERY_SECONDS = 3600.0
 _SLEPT_SECONDS = 1.0  # less is the clocks being read one after the other
@@ -29,7 +28,8 @@ _FEED_SHARE = 0.25  # of the watchdog's time; systemd asks for half of it at lea
 class Notifier:
     """Tells the service manager how we are (sd_notify(3)). Does nothing where there is none, and never raises.
 
-    Only the loop calls `alive`: a loop that stands still is what the watchdog is for, so no thread feeds it.
+    `supervised`: whether someone starts us again when we end. Only the loop calls `alive`: a loop that stands still is
+    what the watchdog is for, so no thread feeds it.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -40,8 +40,7 @@ class Notifier:
         if self._address.startswith(("/", "\0")):
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
             self._socket.setblocking(False)  # a manager that does not read must not stop the loop
-        # Whether someone starts us again when we end: systemd, or the kubelet, whose variable every container has and
-        # which restarts the pods of a DaemonSet always.
+        # The kubelet restarts the pods of a DaemonSet always; its variable is in every container.
         self.supervised = self._socket is not None or "KUBERNETES_SERVICE_HOST" in environ
         usec, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", str(os.getpid()))
         self._feed_every = int(usec) / 1e6 * _FEED_SHARE if usec.isdecimal() and pid == str(os.getpid()) else 0.0
@@ -67,7 +66,7 @@ class Notifier:
 class Supervisor:
     """Called by the loop on each of its rounds, and by nothing else: the watchdog stands for the loop alone.
 
-    `restart_reason`: why the agent wants to be started again; None: it does not.
+    `wants_restart`: whether the agent is to be started again.
     """
 
     clock: SystemClock
@@ -78,7 +77,7 @@ class Supervisor:
     server: ControlServer | None
     note: Callable[[Absence, float], None]
     say: Callable[[str], None]
-    restart_reason: str | None = None
+    wants_restart: bool = False
     _told: tuple[str, str] = ("", "")
     _refused_restart: bool = False
 
@@ -87,6 +86,7 @@ class Supervisor:
         self._paused = self.driver.paused_until is not None
 
     def attend(self) -> None:
+        """One round."""
         now = self.clock.now()
         self.notifier.alive(now.monotonic_seconds)
         if self.server is not None:
@@ -145,7 +145,7 @@ class Supervisor:
         if self.notifier.supervised and not lately and self.lock.remember(restarted_at=wall):
             self._event(self.driver.name, "self-restart", f"{reason} The agent restarted itself.", wall)
             self.say(f"{reason} Stopping for a restart")
-            self.restart_reason = reason
+            self.wants_restart = True
         elif not self._refused_restart:
             self._refused_restart = True
             why = "it did so within the last hour." if lately else "the restart could not be recorded."
@@ -153,26 +153,18 @@ class Supervisor:
             self.say(f"{reason} The agent does not restart itself: {why}")
 
     def _answer(self, message: Message) -> Message:
-        command = message.get("command")
+        command, seconds, now = message.get("command"), message.get("seconds"), self.clock.now()
         if command == "resume":
             self.driver.resume()
         elif command == "pause":
-            seconds = message.get("seconds", DEFAULT_PAUSE_SECONDS)
-            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-                return {"ok": False, "error": "A pause is a number of seconds."}
-            if not 0 < seconds <= MAX_PAUSE_SECONDS:  # NaN too, and integers that no float holds
-                return {"ok": False, "error": "A pause is longer than nothing and at most an hour."}
-            now = self.clock.now()
+            if not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_PAUSE_SECONDS:  # NaN too
+                return {"ok": False, "error": "A pause is a number of seconds, at most an hour of them."}
             free = self.driver.pause(now, float(seconds))
             self._paused = True
             self.lock.remember(paused_until=now.wall_seconds + seconds)
-            return {**self._status(), "released": free}
+            return {"ok": True, "released": free}
         elif command != "status":
             return {"ok": False, "error": "The agent knows pause, resume and status."}
-        return self._status()
-
-    def _status(self) -> dict[str, object]:
-        now = self.clock.now()
         fault, until, store = self.driver.fault, self.driver.paused_until, self.store.fault
         return {
             "ok": True,

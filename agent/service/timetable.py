@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
-from ..base.retention_limits import Limits
 from ..base.self_command import child_command
+from ..config import AgentConfig
 from ..store.database import checkpoint
 from ..store.retention import arguments_for
 from ..store.rollups import RollupJob
@@ -50,11 +50,9 @@ def run_jobs(
                     say(f"a job failed with {type(error).__name__}: {str(error)[:200]}")
 
 
-def start_jobs(db: Path, say: Callable[[str], None], bursts: Bursts, limits: Limits) -> Callable[[], None]:
-    """Start the jobs; call what is returned to stop them.
-
-    `limits`: how long what is kept, and how large the database may grow.
-    """
+def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[str], None]) -> Callable[[], None]:
+    """Start the jobs of this node; call what is returned to stop them."""
+    db, burst_every = config.db, config.burst_every_seconds
     minutes, stopped = RollupJob(db), threading.Event()
 
     def roll_minutes() -> None:
@@ -70,22 +68,21 @@ def start_jobs(db: Path, say: Callable[[str], None], bursts: Bursts, limits: Lim
         if done.returncode != 0 and not stopped.is_set():
             say(f"{what}: {done.stderr.strip()[-500:]}")
 
+    roll_hours = partial(child, "rollups are late", "rollups", str(db))
+    retain = partial(child, "retention is late", "retention", *arguments_for(db, config.limits))
+    look_over = partial(child, "the database was looked over", "retention", str(db), "--check")
     # A period's last samples are committed some seconds after its end, so the minute's job waits for them; the hour's
     # runs between two of the minute's, and so does retention. The whole file is looked over once a day: damage is
     # marked, and the writer stops at its next commit.
-    tables: list[list[Job]] = [
-        [
-            (roll_minutes, every(60, 17)),
-            (partial(child, "rollups are late", "rollups", str(db)), every(3600, 47)),
-            (partial(child, "retention is late", "retention", *arguments_for(db, limits)), every(600, 7 * 60 + 32)),
-            (
-                partial(child, "the database was looked over", "retention", str(db), "--check"),
-                every(86400, 3 * 3600 + 33 * 60 + 32),
-            ),
-        ]
+    store_jobs: list[Job] = [
+        (roll_minutes, every(60, 17)),
+        (roll_hours, every(3600, 47)),
+        (retain, every(600, 7 * 60 + 32)),
+        (look_over, every(86400, 3 * 3600 + 33 * 60 + 32)),
     ]
-    if bursts.every_seconds > 0:  # a burst takes seconds and must be on time: it does not wait for the rollups
-        tables.append([(bursts.run, partial(next_start, bursts.node, every_seconds=bursts.every_seconds))])
+    tables = [store_jobs]
+    if burst_every > 0:  # a burst takes seconds and must be on time: it does not wait for the rollups
+        tables.append([(bursts.run, partial(next_start, node, every_seconds=burst_every))])
     threads = [threading.Thread(target=run_jobs, args=(table, stopped, say), daemon=True) for table in tables]
     for thread in threads:
         thread.start()

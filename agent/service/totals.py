@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Any
 
 from ..metrics import BIN_EDGES, THROTTLE_MASK
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
@@ -22,6 +22,11 @@ from ..statistics.rollup_stats import ACTIVE_SM, SILENT_LINK
 
 # Upper edges (le) of the distributions: the bins of the database, the last of which is open.
 EDGES: tuple[float, ...] = BIN_EDGES[1:]
+# Of tensor activity and traffic (bytes per second), summed over the time in which both are known: what a correlation
+# over any window is made from.
+_MOMENTS = ("seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds",
+            "product_bytes")  # fmt: skip
+MOMENTS = {pair: [f"gpu_tensor_{pair}_{ending}" for ending in _MOMENTS] for pair in ("nvlink", "fabric")}
 _RATIOS = ("gpu_util", "sm_active", "tensor_active", "dram_active")
 # Devices and workloads that went away stay this long, so that their last seconds are scraped, and not for ever.
 FORGET_SECONDS = 3600.0
@@ -30,8 +35,7 @@ RHYTHM_SECONDS = 60.0
 MAX_XIDS = 64  # told apart for each GPU; NVIDIA's catalog has fewer that matter
 
 EventKey = tuple[str, str, str]  # gpu uuid (empty: the driver named none), kind, XID (empty: no XID; "other")
-AbsenceKey = tuple[str, str, str, str]  # scope, subject, metric, reason
-_K = TypeVar("_K")
+Key = tuple[tuple[str, str], ...]  # labels and their values
 
 
 @dataclass(slots=True)
@@ -46,69 +50,44 @@ class Distribution:
         self.total += ratio
 
 
-@dataclass(slots=True)
-class Moments:
-    """Of two signals, over the time in which both are known: what a correlation over any window is made from."""
-
-    seconds: float = 0.0
-    first: float = 0.0
-    second: float = 0.0
-    first_squared: float = 0.0
-    second_squared: float = 0.0
-    product: float = 0.0
-
-    def add(self, first: float, second: float, seconds: float) -> None:
-        self.seconds += seconds
-        self.first += first * seconds
-        self.second += second * seconds
-        self.first_squared += first * first * seconds
-        self.second_squared += second * second * seconds
-        self.product += first * second * seconds
-
-
 @dataclass(slots=True, eq=False)
 class DeviceTotals:
     """Of one device: each metric's integral over time, and the seconds in which it had a value. `last`: the values of
-    the tick `last_tick`, which ended at `last_ts` (Unix seconds)."""
+    the tick `last_tick`, which ended at `last_ts` (Unix seconds). `sums`: what else is counted, by its series."""
 
     observed_seconds: float = 0.0
-    integrals: dict[str, float] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    integrals: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    sums: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
     last: Mapping[str, float] = field(default_factory=dict)
     last_tick: int = -1
     last_ts: float = 0.0
 
     def add(self, number: int, tick: Tick, values: Mapping[str, float]) -> None:
         """Add one tick's values."""
-        seconds = tick.interval_seconds
-        self.observed_seconds += seconds
+        interval, integrals, seconds = tick.interval_seconds, self.integrals, self.seconds
+        self.observed_seconds += interval
         for name, value in values.items():
-            self.integrals[name] = self.integrals.get(name, 0.0) + value * seconds
-            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+            integrals[name] += value * interval
+            seconds[name] += interval
         self.last, self.last_tick, self.last_ts = values, number, tick.ts
 
 
 @dataclass(slots=True, eq=False)
 class GpuTotals(DeviceTotals):
-    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm."""
+    """One GPU's totals. `recent` holds (ts, tensor activity or power) of the last minute, for its rhythm;
+    `throttle_reasons` seconds by bit, choices included."""
 
     recent: deque[tuple[float, float | None]] = field(default_factory=deque)
-    energy_joules: float = 0.0
-    energy_seconds: float = 0.0
-    busy_seconds: float = 0.0
-    sm_squared: float = 0.0
     idle_run_seconds: float = 0.0
-    tensor_nvlink: Moments = field(default_factory=Moments)
-    tensor_fabric: Moments = field(default_factory=Moments)
-    distributions: dict[str, Distribution] = field(default_factory=lambda: defaultdict(Distribution))
-    throttled_seconds: float = 0.0
-    throttle_reasons: dict[int, float] = field(default_factory=dict)  # seconds by bit, choices included
+    throttle_reasons: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add_gpu(
         self, number: int, tick: Tick, values: Mapping[str, float], gpu: Gpu | None, fabric: float | None
     ) -> None:
         """`fabric`: bytes per second of the node's compute ports in this tick; None: not known."""
-        seconds, get = tick.interval_seconds, values.get
+        seconds, sums, get = tick.interval_seconds, self.sums, values.get
         if self.last_tick != number - 1:
             self.idle_run_seconds = 0.0  # a hole: what was not seen is not counted
         self.add(number, tick, values)
@@ -116,110 +95,72 @@ class GpuTotals(DeviceTotals):
         idle = sm is not None and sm < ACTIVE_SM
         self.idle_run_seconds = self.idle_run_seconds + seconds if idle else 0.0
         if sm is not None:
-            self.sm_squared += sm * sm * seconds
-            self.busy_seconds += 0.0 if idle else seconds
+            sums["gpu_sm_active_squared"] += sm * sm * seconds
+            sums["gpu_busy"] += 0.0 if idle else seconds
         for name in _RATIOS:
             if (ratio := get(name)) is not None:
                 self.distributions[name].add(ratio)
         sent, received = get("nvlink_tx_bytes_per_second"), get("nvlink_rx_bytes_per_second")
-        if sent is not None and received is not None:
-            if tensor is not None:
-                self.tensor_nvlink.add(tensor, max(sent, received), seconds)
-            if gpu is not None and gpu.nvlink_bytes_per_second:
-                self.distributions["nvlink"].add(max(sent, received) / gpu.nvlink_bytes_per_second)
-        if tensor is not None and fabric is not None:
-            self.tensor_fabric.add(tensor, fabric, seconds)
+        links = None if sent is None or received is None else max(sent, received)
+        for pair, traffic in (("nvlink", links), ("fabric", fabric)):
+            if tensor is not None and traffic is not None:
+                squares = tensor * tensor, traffic * traffic, tensor * traffic
+                for series, value in zip(MOMENTS[pair], (1.0, tensor, traffic, *squares), strict=True):
+                    sums[series] += value * seconds
+        if links is not None and gpu is not None and gpu.nvlink_bytes_per_second:
+            self.distributions["nvlink"].add(links / gpu.nvlink_bytes_per_second)
         used = get("mem_used_bytes")
         if used is not None and gpu is not None and gpu.mem_total_bytes:
             self.distributions["mem_used"].add(used / gpu.mem_total_bytes)
         joules = get("energy_joules")
         if joules is not None:
-            self.energy_joules += joules
+            sums["gpu_energy"] += joules
             # The counter may step more rarely than we look; its mean power tells how long this step took.
-            self.energy_seconds += joules / power if power else seconds
-        reasons = int(get("throttle_reasons") or 0)
-        self.throttled_seconds += seconds if reasons & THROTTLE_MASK else 0.0
-        for place in range(reasons.bit_length()):
-            if reasons >> place & 1:
-                self.throttle_reasons[1 << place] = self.throttle_reasons.get(1 << place, 0.0) + seconds
+            sums["gpu_energy_observed"] += joules / power if power else seconds
+        if (mask := get("throttle_reasons")) is not None:
+            reasons = int(mask)
+            sums["gpu_throttle_reasons_observed"] += seconds
+            sums["gpu_throttled"] += seconds if reasons & THROTTLE_MASK else 0.0
+            for bit in [1 << place for place in range(reasons.bit_length()) if reasons >> place & 1]:
+                self.throttle_reasons[bit] += seconds
         self.recent.append((tick.ts, power if tensor is None else tensor))
 
 
-@dataclass(slots=True, eq=False)
-class PortTotals(DeviceTotals):
-    """One port's totals. It was ACTIVE for `active_seconds` of the `state_seconds` in which its state was known."""
+class HeldSeconds:
+    """How long each of some things held, by its labels: counted when the set changes, not at each tick.
 
-    active_seconds: float = 0.0
-    state_seconds: float = 0.0
-    silent_seconds: float = 0.0
-    util_seconds: float = 0.0
-    util: Distribution = field(default_factory=Distribution)
-
-    def add_port(self, number: int, tick: Tick, values: Mapping[str, float], line_rate: float | None) -> float | None:
-        """The larger direction's bytes per second; None where either is missing. `line_rate`: bytes per second."""
-        self.add(number, tick, values)
-        sent, received = values.get("tx_bytes_per_second"), values.get("rx_bytes_per_second")
-        if sent is None or received is None:
-            return None
-        traffic, seconds = max(sent, received), tick.interval_seconds
-        if line_rate:
-            self.util.add(traffic / line_rate)
-            self.util_seconds += seconds
-            self.silent_seconds += seconds if traffic / line_rate < SILENT_LINK else 0.0
-        return traffic
-
-
-class HeldSeconds(Generic[_K]):
-    """How long each of some things held, by key: counted when the set changes, not at each tick."""
+    `since`: what holds now, and from when on.
+    """
 
     def __init__(self) -> None:
         self.left_out = 0
-        self._since: dict[_K, float] = {}
-        self._ended: dict[_K, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
+        self.since: dict[Key, float] = {}
+        self._ended: dict[Key, tuple[float, float]] = {}  # key -> (seconds, when it ended), the oldest first
 
-    def replace(self, keys: Iterable[_K], now: float) -> None:
+    def replace(self, keys: Iterable[Key], now: float) -> None:
         """From `now` on (seconds observed so far) these hold and no others."""
         wanted = dict.fromkeys(keys)
-        for key in [key for key in self._since if key not in wanted]:
+        for key in [key for key in self.since if key not in wanted]:
             seconds = self._seconds(key, now)
-            del self._since[key]
+            del self.since[key]
             self._ended.pop(key, None)
             self._ended[key] = (seconds, now)
         for key in wanted:
-            if key not in self._since and len(self._since) < MAX_HELD:
-                self._since[key] = now
-        self.left_out = len(wanted) - len(self._since)
+            if key not in self.since and len(self.since) < MAX_HELD:
+                self.since[key] = now
+        self.left_out = len(wanted) - len(self.since)
         for key, (_, ended) in list(self._ended.items()):
             if len(self._ended) > MAX_HELD or now - ended > FORGET_SECONDS:
                 del self._ended[key]
 
-    def _seconds(self, key: _K, now: float) -> float:
-        before, _ = self._ended.get(key, (0.0, 0.0))
-        return before + (now - self._since[key] if key in self._since else 0.0)
-
-    def all(self, now: float) -> dict[_K, float]:
+    def all(self, now: float) -> dict[Key, float]:
         """Seconds of everything that holds, or held within the last hour."""
         gone = [key for key, (_, ended) in self._ended.items() if now - ended <= FORGET_SECONDS]
-        return {key: self._seconds(key, now) for key in dict.fromkeys((*gone, *self._since))}
+        return {key: self._seconds(key, now) for key in dict.fromkeys((*gone, *self.since))}
 
-    def current(self) -> Sequence[_K]:
-        return tuple(self._since)
-
-
-@dataclass(frozen=True, slots=True)
-class UseKey:
-    """One workload on one GPU. No name, user or command: a page is read by more people than a database."""
-
-    gpu_uuid: str
-    workload_id: str
-    series_id: str
-    scheduler: str
-    job_id: str
-    namespace: str
-    pod: str
-    framework: str
-    basis: str
-    shared: int
+    def _seconds(self, key: Key, now: float) -> float:
+        before, _ = self._ended.get(key, (0.0, 0.0))
+        return before + (now - self.since[key] if key in self.since else 0.0)
 
 
 class Totals:
@@ -233,12 +174,11 @@ class Totals:
         self.ticks, self.missed_ticks = 0, 0
         self.observed_seconds, self.last_ts = 0.0, 0.0
         self.gpus: dict[str, GpuTotals] = {}
-        self.ports: dict[str, PortTotals] = {}
+        self.ports: dict[str, DeviceTotals] = {}
         self.host = DeviceTotals()
         self.events: dict[EventKey, int] = {}
         self.stats: AgentStats | None = None
-        self.absences: HeldSeconds[AbsenceKey] = HeldSeconds()
-        self.uses: HeldSeconds[UseKey] = HeldSeconds()
+        self.absences, self.uses = HeldSeconds(), HeldSeconds()
         self._monotonic = monotonic
         self._ticked_at = monotonic()
         self._interval_seconds = interval_seconds
@@ -270,12 +210,21 @@ class Totals:
     def set_absences(self, absences: Iterable[Absence]) -> None:
         """The whole set that holds from now on."""
         with self.lock:
-            self.absences.replace(((a.scope, a.subject, a.metric, a.reason) for a in absences), self.observed_seconds)
+            keys = [_key(absence, "scope", "subject", "metric", "reason") for absence in absences]
+            self.absences.replace(keys, self.observed_seconds)
 
     def set_uses(self, workloads: Iterable[Workload], uses: Iterable[WorkloadUse]) -> None:
-        """Whose work is on which GPU from now on."""
-        named = {workload.workload_id: workload for workload in workloads}
-        keys = [_use_key(named[use.workload_id], use) for use in uses if use.workload_id in named]
+        """Whose work is on which GPU from now on. No name, user or command: a page is read by more people than a
+        database."""
+        named = {
+            one.workload_id: _key(one, "series_id", "scheduler", "job_id", "namespace", "pod", "framework")
+            for one in workloads
+        }
+        keys = [
+            (*_key(use, "gpu_uuid", "workload_id", "basis"), *named[use.workload_id], ("shared", str(int(use.shared))))
+            for use in uses
+            if use.workload_id in named
+        ]
         with self.lock:
             self.uses.replace(keys, self.observed_seconds)
 
@@ -323,29 +272,34 @@ class Totals:
         return deque(known, maxlen=ceil(RHYTHM_SECONDS / self._interval_seconds) + 1)
 
     def _add_fabric(self, tick: Tick) -> float | None:
-        """Adds the ports; the compute ports' bytes per second, None where none of them has any."""
+        """Adds the ports; the compute ports' bytes per second (the larger direction), None where none has any."""
+        seconds, compute = tick.interval_seconds, list[float]()
         for key, state in tick.port_states.items():
-            totals = self.ports.setdefault(key, PortTotals())
-            totals.state_seconds += tick.interval_seconds
-            totals.active_seconds += tick.interval_seconds if state == "ACTIVE" else 0.0
-        compute: list[float] = []
+            sums = self.ports.setdefault(key, DeviceTotals()).sums
+            sums["fabric_state_observed"] += seconds
+            sums["fabric_active"] += seconds if state == "ACTIVE" else 0.0
         for key, values in tick.fabric.items():
-            port = self.ports_known.get(key)
-            line_rate = port.line_rate_bytes_per_second if port else None
-            traffic = self.ports.setdefault(key, PortTotals()).add_port(self.ticks, tick, values, line_rate)
-            if traffic is not None and port is not None and port.role == "compute":
+            totals, port = self.ports.setdefault(key, DeviceTotals()), self.ports_known.get(key)
+            totals.add(self.ticks, tick, values)
+            sent, received = values.get("tx_bytes_per_second"), values.get("rx_bytes_per_second")
+            if sent is None or received is None or port is None:
+                continue
+            traffic = max(sent, received)
+            if port.line_rate_bytes_per_second:
+                util = traffic / port.line_rate_bytes_per_second
+                totals.distributions["util"].add(util)
+                totals.sums["fabric_util_observed"] += seconds
+                totals.sums["fabric_silent"] += seconds if util < SILENT_LINK else 0.0
+            if port.role == "compute":
                 compute.append(traffic)
         return sum(compute) if compute else None
 
-    def _forget(self, known: Mapping[str, object], totals: dict[str, GpuTotals] | dict[str, PortTotals]) -> None:
+    def _forget(self, known: Mapping[str, object], totals: dict[str, Any]) -> None:
         for key in [key for key in totals if key not in known]:
             if totals[key].last_ts < self.last_ts - FORGET_SECONDS:
                 del totals[key]
                 self.events = {event: count for event, count in self.events.items() if event[0] != key}
 
 
-def _use_key(workload: Workload, use: WorkloadUse) -> UseKey:
-    return UseKey(
-        use.gpu_uuid, workload.workload_id, workload.series_id, workload.scheduler, workload.job_id or "",
-        workload.namespace or "", workload.pod or "", workload.framework or "", use.basis, int(use.shared),
-    )  # fmt: skip
+def _key(thing: object, *names: str) -> Key:
+    return tuple((name, getattr(thing, name) or "") for name in names)

@@ -27,9 +27,8 @@ from urllib.parse import urlsplit
 from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.files import read_text
 from ...rules.base.output import say
-from ..base.deadline import Deadline
+from ..base.deadline import BoundedResponse, Deadline
 from ..base.durations import parse_duration
-from ..base.http_head import BoundedResponse
 from ..base.safe_text import clean_text
 from ..config import load_config
 from ..store.slurm_rows import known_jobs, write_jobs

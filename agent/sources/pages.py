@@ -16,8 +16,7 @@ from http import HTTPStatus
 from math import isfinite
 from typing import NamedTuple
 
-from ..base.deadline import Deadline
-from ..base.page_url import PageError, split_url
+from ..base.address import PageError, split_url
 from ..model import Instant
 
 TOTAL_SECONDS = 3.0
@@ -89,7 +88,7 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
     # Only nodes that read pages pay for it: it takes 6 MB of memory.
     from http.client import HTTPConnection, HTTPException  # noqa: PLC0415
 
-    from ..base.http_head import BoundedResponse  # noqa: PLC0415
+    from ..base.deadline import BoundedResponse, Deadline  # noqa: PLC0415
 
     host, port, path = split_url(url)
     host = "127.0.0.1" if host == "localhost" else host

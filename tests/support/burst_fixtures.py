@@ -80,7 +80,7 @@ def main() -> None:
             time.sleep(3 * TICK_SECONDS)
             continue
         seconds = arguments[0] if name == "burst" else 10.0
-        bursts = Bursts(driver, fabric, clock.now, node="n", every_seconds=300.0, seconds=seconds)
+        bursts = Bursts(driver, fabric, clock.now, seconds)
         began = clock.now().monotonic_seconds
         if name == "pause":
             ticking.pause_at = began + arguments[0]

@@ -67,10 +67,14 @@ class OddClock(SteppedClock):
         self._wall += self.steps.get(self.waits, 0.0)
 
 
-def loop(sampler: Sampler, clock: SteppedClock, duration: float) -> tuple[list[Sampled], list[AgentStats]]:
-    kept: list[Sampled] = []
-    stats: list[AgentStats] = []
-    run_loop(sampler, clock, kept.append, stats.append, duration_seconds=duration)
+def loop(
+    sampler: Sampler, clock: SteppedClock, duration: float, steps: list[tuple[float, float]] | None = None
+) -> tuple[list[Sampled], list[AgentStats]]:
+    """What a loop kept and reported; into `steps` goes what it heard of the wall clock."""
+    kept, stats, heard = list[Sampled](), list[AgentStats](), [] if steps is None else steps
+    run_loop(
+        sampler, clock, kept.append, stats.append, duration_seconds=duration, stepped=lambda *step: heard.append(step)
+    )
     return kept, stats
 
 
@@ -113,19 +117,12 @@ def test_the_shortest_interval_leaves_gpm_its_hundred_milliseconds() -> None:
 
 
 def test_a_wall_clock_that_is_set_is_told_and_the_intervals_stay_true() -> None:
-    kept: list[Sampled] = []
-    stats: list[AgentStats] = []
     steps: list[tuple[float, float]] = []
     clock = OddClock(steps={3: -3600.0, 6: 0.2, 8: 3600.0})
-    run_loop(
-        Sampler([Steady("host")], 1.0, 10.0),
-        clock,
-        kept.append,
-        stats.append,
-        duration_seconds=10.0,
-        stepped=lambda step, ts: steps.append((round(step, 6), round(ts - 1_790_000_000.0, 6))),
-    )
-    assert steps == [(-3600.0, -3597.0), (3600.0, 8.2)]  # 0.2 s between two ticks is slewing
+    kept, stats = loop(Sampler([Steady("host")], 1.0, 10.0), clock, 10.0, steps)
+    assert [(round(step, 6), round(ts - 1_790_000_000.0, 6)) for step, ts in steps] == [
+        (-3600.0, -3597.0), (3600.0, 8.2),  # 0.2 s between two ticks is slewing
+    ]  # fmt: skip
     assert {round(one.tick.interval_seconds, 6) for one in kept} == {1.0}
     assert round(stats[-1].clock_offset_seconds or 0.0, 6) == 0.2
 

@@ -24,7 +24,7 @@ from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
-from skuwise.agent.base.page_url import PageError
+from skuwise.agent.base.address import PageError
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs import kubernetes_files
 from skuwise.agent.jobs.cgroups import origin_of

@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 from skuwise.advisor.core.advice_types import Action
-from skuwise.agent.service.once import format_quantity
+from skuwise.agent.service.doctor import format_quantity
 from skuwise.rules.base.progress import Progress
 from skuwise.rules.base.sanitize import clean
 from skuwise.rules.base.text_table import columns

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import shutil
 import signal
 import socket
+import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -18,6 +20,8 @@ import pytest
 from skuwise.agent.base.address import Address
 from skuwise.agent.service.page_server import MAX_CONNECTIONS, Page, PageServer
 from skuwise.tests.support.running_agent import RunningAgent
+from skuwise.tests.unit.agent.service.test_totals import full, hostile, totals_of
+from skuwise.tests.unit.agent.service.test_totals import page as page_text
 
 ANY = Address("127.0.0.1", 0)
 ALIVE = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -32,10 +36,10 @@ def page(ended: Mapping[str, int]) -> Page:
 
 @contextlib.contextmanager
 def serving(
-    address: Address = ANY, page: Callable[[Mapping[str, int]], Page] = page, *, healthy: bool = True, **limits: float
+    address: Address = ANY, page: Callable[[Mapping[str, int]], Page] = page, *, healthy: bool = True
 ) -> Iterator[PageServer]:
     """One that has something new to tell each time."""
-    server = PageServer(address, page, version=count().__next__, is_healthy=lambda: healthy, **limits)
+    server = PageServer(address, page, version=count().__next__, is_healthy=lambda: healthy)
     server.start()
     try:
         yield server
@@ -92,8 +96,9 @@ def test_what_is_no_request_is_refused(served: PageServer) -> None:
             assert b"Error code: 4" in (answer := sock.recv(65536)) or b"Error code: 505" in answer
 
 
-def test_who_dawdles_makes_room_and_who_is_too_many_is_refused() -> None:
-    with serving(request_seconds=2.0) as exporter, contextlib.ExitStack() as stack:
+def test_who_dawdles_makes_room_and_who_is_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skuwise.agent.service.page_server.REQUEST_SECONDS", 2.0)
+    with serving() as exporter, contextlib.ExitStack() as stack:
         where = exporter.address.host, exporter.address.port
         dawdling = [stack.enter_context(socket.create_connection(where, timeout=60)) for _ in range(MAX_CONNECTIONS)]
         for one in dawdling:
@@ -137,9 +142,10 @@ def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None
         assert ask(exporter, "GET /healthz HTTP/1.1\r\n\r\n")[0] == 503
 
 
-def test_a_taken_port_is_bound_once_it_is_free() -> None:
+def test_a_taken_port_is_bound_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skuwise.agent.service.page_server.BIND_AGAIN_SECONDS", 0.05)
     other = socket.create_server(("127.0.0.1", 0))
-    with serving(Address("127.0.0.1", other.getsockname()[1]), bind_again_seconds=0.05) as exporter:
+    with serving(Address("127.0.0.1", other.getsockname()[1])) as exporter:
         assert exporter.fault is not None
         other.close()
         wait_for(lambda: exporter.fault is None)
@@ -220,3 +226,13 @@ def test_a_taken_port_does_not_stop_the_agent_and_is_kept_as_an_absence(tmp_path
         assert agent.process.wait(timeout=60) == 0
         agent.end()
     assert agent.rows("SELECT reason FROM absences WHERE reason = 'not-listening'") == [("not-listening",)]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
+@pytest.mark.parametrize("kind", ["full", "hostile", "empty"])
+def test_promtool_finds_nothing_wrong_with_the_page(kind: str) -> None:
+    totals = {"full": full, "hostile": hostile, "empty": totals_of}[kind]()
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=page_text(totals).encode(), capture_output=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stderr + done.stdout) == (0, b"")

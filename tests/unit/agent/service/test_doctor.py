@@ -33,18 +33,6 @@ SURVEY = Survey((GPU,), (), (REFUSED,))
 NOTHING_MORE = Sampled(Tick(1.0, 1.0), None, frozenset())
 
 
-def proc(folder: Path, *, restricted: str | None, capabilities: str | None) -> Path:
-    (folder / "driver/nvidia").mkdir(parents=True)
-    (folder / "self").mkdir()
-    if restricted is not None:
-        (folder / "driver/nvidia/params").write_text(
-            f"ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {restricted}\n"
-        )
-    if capabilities is not None:
-        (folder / "self/status").write_text(f"Name:\tpython\nCapEff:\t{capabilities}\n")
-    return folder
-
-
 @pytest.mark.parametrize(
     ("restricted", "capabilities", "said", "remedy"),
     [
@@ -52,19 +40,22 @@ def proc(folder: Path, *, restricted: str | None, capabilities: str | None) -> P
         ("1", "0000004000000000", "does not take this process's capability", "Before R565"),
         ("1", "0000000000200000", "does not take this process's capability", "CAP_SYS_ADMIN"),
         ("0", "0000000000000000", "although RmProfilingAdminOnly is 0", "virtual machine's host"),
-        (None, "0000000000000000", "does not let this user", "CAP_PERFMON"),
-        ("1", None, "neither CAP_PERFMON nor CAP_SYS_ADMIN", "drop-in"),
+        ("", "0000000000000000", "does not let this user", "CAP_PERFMON"),
+        ("1", "", "neither CAP_PERFMON nor CAP_SYS_ADMIN", "drop-in"),
     ],
 )
 def test_why_profiling_is_refused_is_told_with_the_remedy_that_follows(
-    tmp_path: Path, restricted: str | None, capabilities: str | None, said: str, remedy: str
+    tmp_path: Path, restricted: str, capabilities: str, said: str, remedy: str
 ) -> None:
-    procfs = proc(tmp_path, restricted=restricted, capabilities=capabilities)
-    (line,) = source_lines(SURVEY, NOTHING_MORE, procfs)
+    if restricted:
+        put(tmp_path / "driver/nvidia/params", f"ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {restricted}")
+    if capabilities:
+        put(tmp_path / "self/status", f"Name:\tpython\nCapEff:\t{capabilities}")
+    (line,) = source_lines(SURVEY, NOTHING_MORE, tmp_path)
     assert line.absence is not None
     assert said in line.absence.detail and remedy in line.absence.remedy
     assert (line.absence.reason, line.metric) == ("no-permission", "sm_active")
-    burst = explain(replace(REFUSED, source="burst"), procfs)
+    burst = explain(replace(REFUSED, source="burst"), tmp_path)
     assert burst.absence == line.absence  # so that the table joins them
 
 
@@ -87,17 +78,14 @@ def test_what_the_first_reading_lacks_takes_the_place_of_what_was_promised() -> 
     late = Absence("gpu", GPU.uuid, "sm_active", "gpu-lost", "It fell off the bus.", "Reset it.")
     passing = replace(late, metric="dram_active", reason="first-reading")
     sampled = replace(NOTHING_MORE, absences=frozenset({late, passing}))
-    assert [
-        one.absence for one in source_lines(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
-    ] == [late]
+    lines = source_lines(replace(SURVEY, capabilities=(promised,)), sampled, Path("/nonexistent"))
+    assert [one.absence for one in lines] == [late]
 
 
 def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) -> None:
     assert service_lines(tmp_path) == ()
-    put(
-        tmp_path / "etc/systemd/system/skuwise-agent.service",
-        f"[Service]\nExecStart={tmp_path}/python -m skuwise agent run",
-    )
+    unit = f"[Service]\nExecStart={tmp_path}/python -m skuwise agent run"
+    put(tmp_path / "etc/systemd/system/skuwise-agent.service", unit)
     put(tmp_path / "python", "")
     put(tmp_path / "dev/nvidia0", "")
     me = pwd.getpwuid(os.getuid()).pw_name
@@ -105,13 +93,11 @@ def test_the_units_interpreter_user_and_devices_are_looked_at(tmp_path: Path) ->
     def reasons(user: str = me) -> list[str]:
         return [line.absence.reason for line in service_lines(tmp_path, user) if line.absence is not None]
 
-    (tmp_path / "dev/nvidia0").chmod(0o606)
     (tmp_path / "python").chmod(0o755)
-    assert reasons() == []
+    for mode, found in ((0o606, []), (0o660, []), (0o600, ["device-closed"])):
+        (tmp_path / "dev/nvidia0").chmod(mode)
+        assert reasons() == found
     assert reasons("nobody-of-this-name") == ["no-user"]
-    (tmp_path / "dev/nvidia0").chmod(0o660)
-    assert reasons() == []
-    (tmp_path / "dev/nvidia0").chmod(0o600)
     (tmp_path / "python").unlink()
     assert reasons() == ["no-interpreter", "device-closed"]
 
@@ -192,10 +178,8 @@ def test_each_cause_has_its_remedy(site: Path, before: str, after: str, reason: 
 
 
 def test_without_scontrol_the_files_are_read(site: Path) -> None:
-    put(
-        site / "slurm.conf",
-        "NodeName=n1 Gres=gpu:4\nTaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup",
-    )
+    settings = "TaskPlugin=task/cgroup\nPrologFlags=contain\nProctrackType=proctrack/cgroup"
+    put(site / "slurm.conf", f"NodeName=n1 Gres=gpu:4\n{settings}")
     put(site / "cgroup.conf", "ConstrainDevices=yes")
     found = absences(site, "")
     assert set(found) == {"prolog-not-configured", "epilog-not-configured"}

@@ -115,13 +115,13 @@ def test_a_driver_hung_for_a_minute_ends_the_agent_once_an_hour(tmp_path: Path, 
     thread._job.started -= 60.0
     told = Told(tmp_path, thread)
     told.supervisor.attend()
-    assert told.supervisor.restart_reason is not None
+    assert told.supervisor.wants_restart
     assert [one.reason for one in told.noted] == ["self-restart"]
     told.lock.close()
     again = Told(tmp_path, thread)
     again.supervisor.attend()
     again.supervisor.attend()
-    assert again.supervisor.restart_reason is None
+    assert not again.supervisor.wants_restart
     assert sum("within the last hour" in line for line in again.said) == 1
     again.lock.close()
 

@@ -21,7 +21,7 @@ from skuwise.agent.metrics import (
 from skuwise.agent.model import Absence, AgentStats, Event, FabricPort, Gpu, Node, Tick, Workload, WorkloadUse
 from skuwise.agent.sampler import Survey
 from skuwise.agent.service.metrics_page import make_page
-from skuwise.agent.service.totals import Totals
+from skuwise.agent.service.totals import MOMENTS, Totals
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 
 GPU = Gpu("GPU-a", 0, "NVIDIA H100", "H100-SXM5", mem_total_bytes=100, nvlink_bytes_per_second=100.0)
@@ -55,21 +55,19 @@ def value(text: str, name: str, **labels: str) -> float | None:
     return found[0] if found else None
 
 
+def values(text: str, *names: str) -> list[float | None]:
+    """The series ``skuwise_NAME``, each the one of its name."""
+    return [value(text, f"skuwise_{name}") for name in names]
+
+
 def full() -> Totals:
     """Two minutes of all that can be told."""
-    totals = totals_of(
-        *(
-            Tick(
-                1.7e9 + second,
-                1.0,
-                {GPU.uuid: {metric.name: 0.4 + 0.1 * (second % 5) for metric in GPU_METRICS} | {"throttle_reasons": 4}},
-                {PORT.key: {metric.name: 2.0 for metric in FABRIC_METRICS}},
-                {PORT.key: "ACTIVE"},
-                {metric.name: 0.5 for metric in HOST_METRICS},
-            )
-            for second in range(120)
-        )
-    )
+    fabric, host = {metric.name: 2.0 for metric in FABRIC_METRICS}, {metric.name: 0.5 for metric in HOST_METRICS}
+    totals = totals_of()
+    for second in range(120):
+        values = {metric.name: 0.4 + 0.1 * (second % 5) for metric in GPU_METRICS} | {"throttle_reasons": 4.0}
+        other = {"fabric": {PORT.key: fabric}, "port_states": {PORT.key: "ACTIVE"}, "host": host}
+        totals.add_tick(tick(second, values, **other))
     totals.set_absences([Absence("gpu", GPU.uuid, "fp64_active", "no-gpm")])
     totals.set_uses([Workload("w1", "s1", "name", "slurm")], [WorkloadUse("w1", GPU.uuid, "process")])
     totals.add_events([Event(1.0, GPU.uuid, "xid", 79)])
@@ -78,15 +76,16 @@ def full() -> Totals:
 
 
 def test_a_mean_is_the_integral_over_its_own_observed_seconds() -> None:
-    text = page(totals_of(tick(1, {"sm_active": 0.5, "power_watts": 100.0}, 1.0), tick(2, {"power_watts": 300.0}, 3.0)))
-    assert value(text, "skuwise_gpu_sm_active_seconds_total") == 0.5
-    assert value(text, "skuwise_gpu_sm_active_observed_seconds_total") == 1.0
-    assert value(text, "skuwise_gpu_power_joules_total") == 1000.0
-    assert value(text, "skuwise_gpu_power_observed_seconds_total") == 4.0
-    assert value(text, "skuwise_gpu_observed_seconds_total") == 4.0
-    assert value(text, "skuwise_gpu_tensor_active_seconds_total") is None
-    assert value(text, "skuwise_gpu_power_watts") == 300.0
-    assert value(text, "skuwise_gpu_sm_active_ratio") is None, "a gauge speaks of now"
+    still = tick(1, {"sm_active": 0.5, "power_watts": 100.0})
+    text = page(totals_of(still, tick(2, {"power_watts": 300.0, "energy_joules": 600.0}, 3.0)))
+    names = "gpu_sm_active_seconds_total", "gpu_sm_active_observed_seconds_total", "gpu_tensor_active_seconds_total"
+    assert values(text, *names) == [0.5, 1.0, None]
+    names = "gpu_power_joules_total", "gpu_power_observed_seconds_total", "gpu_observed_seconds_total"
+    assert values(text, *names) == [1000.0, 4.0, 4.0]
+    assert values(text, "gpu_power_watts", "gpu_sm_active_ratio") == [300.0, None]  # a gauge speaks of now
+    # The energy counter steps rarely: its mean power tells how long a step took.
+    assert values(text, "gpu_energy_joules_total", "gpu_energy_observed_seconds_total") == [600.0, 2.0]
+    assert values(page(totals_of(still)), "gpu_energy_joules_total") == [None]
 
 
 def test_every_metric_is_exported_with_the_time_behind_it() -> None:
@@ -99,52 +98,30 @@ def test_every_metric_is_exported_with_the_time_behind_it() -> None:
     assert value(text, "skuwise_gpu_mem_used_byte_seconds_total") == pytest.approx(0.6 * 120)
 
 
-def test_energy_knows_the_time_that_a_rare_step_covers() -> None:
-    still = {"power_watts": 90.0}
-    text = page(totals_of(tick(1, still), tick(2, {"power_watts": 100.0, "energy_joules": 200.0})))
-    assert value(text, "skuwise_gpu_energy_joules_total") == 200.0
-    assert value(text, "skuwise_gpu_energy_observed_seconds_total") == 2.0
-    assert value(page(totals_of(tick(1, still))), "skuwise_gpu_energy_joules_total") is None
-
-
 def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
     pattern = [0.9, 0.8, 0.02, 0.01, 0.7, 0.95]
     seconds = range(120)
     sm = [pattern[s % 6] for s in seconds]
     nvlink = [60.0 if s % 6 in (2, 3) else 4.0 for s in seconds]
     ticks = [
-        tick(
-            second,
-            {
-                "sm_active": active,
-                "tensor_active": active / 2,
-                "nvlink_tx_bytes_per_second": traffic,
-                "nvlink_rx_bytes_per_second": traffic / 2,
-                "throttle_reasons": 0x24 if active > 0.75 else 1,
-            },
-        )
+        tick(second, {"sm_active": active, "tensor_active": active / 2, "nvlink_tx_bytes_per_second": traffic}
+             | {"nvlink_rx_bytes_per_second": traffic / 2, "throttle_reasons": 0x24 if active > 0.75 else 1})
         for second, active, traffic in zip(seconds, sm, nvlink, strict=True)
-    ]
+    ]  # fmt: skip
     text = page(totals_of(*ticks))
     columns = {name: [t.gpus[GPU.uuid][name] for t in ticks] for name in ticks[0].gpus[GPU.uuid]}
     row = roll_gpu(Samples([t.ts for t in ticks], [1.0] * 120, columns), GpuLimits(), "hour")
-    observed = value(text, "skuwise_gpu_sm_active_observed_seconds_total")
-    total = value(text, "skuwise_gpu_sm_active_seconds_total")
-    squared = value(text, "skuwise_gpu_sm_active_squared_seconds_total")
-    busy = value(text, "skuwise_gpu_busy_seconds_total")
-    assert observed and total and squared and busy
+    names = "sm_active_observed_seconds", "sm_active_seconds", "sm_active_squared_seconds", "busy_seconds"
+    found = values(text, *(f"gpu_{name}_total" for name in (*names, "throttled_seconds")))
+    observed, total, squared, busy, throttled = (one or math.nan for one in found)
     assert busy / observed == pytest.approx(row["duty"])
-    assert math.sqrt(squared / observed - (total / observed) ** 2) / (total / observed) == pytest.approx(
-        row["sm_active_cv"]
-    )
-    throttled = value(text, "skuwise_gpu_throttled_seconds_total")
-    assert throttled and throttled / observed == pytest.approx(row["throttled_fraction"])
+    deviation = math.sqrt(squared / observed - (total / observed) ** 2)
+    assert deviation / (total / observed) == pytest.approx(row["sm_active_cv"])
+    assert throttled / observed == pytest.approx(row["throttled_fraction"])
     assert value(text, "skuwise_gpu_throttle_reason_seconds_total", reason="sw_power_cap") == throttled
     assert value(text, "skuwise_gpu_throttle_reason_seconds_total", reason="gpu_idle") == 120 - throttled
-    endings = ("seconds", "tensor_seconds", "traffic_bytes", "tensor_squared_seconds", "traffic_squared_seconds")
-    moments = [value(text, f"skuwise_gpu_tensor_nvlink_{ending}_total") or 0.0 for ending in endings]
-    xy = value(text, "skuwise_gpu_tensor_nvlink_product_bytes_total") or 0.0
-    n, x, y, xx, yy = moments
+    found = values(text, *(f"{name}_total" for name in MOMENTS["nvlink"]))
+    n, x, y, xx, yy, xy = (one or math.nan for one in found)
     correlation = (xy / n - x * y / n**2) / math.sqrt((xx / n - (x / n) ** 2) * (yy / n - (y / n) ** 2))
     assert correlation == pytest.approx(row["tensor_nvlink_correlation"])
     assert value(text, "skuwise_gpu_period_seconds") == pytest.approx(6.0, abs=0.1)
@@ -155,12 +132,11 @@ def test_dynamics_agree_with_the_rollup_of_the_same_ticks() -> None:
 
 
 def test_an_idle_run_grows_and_a_hole_ends_it() -> None:
-    totals = totals_of(tick(1, {"sm_active": 0.0}), tick(2, {"sm_active": 0.01}))
-    assert value(page(totals), "skuwise_gpu_idle_run_seconds") == 2.0
-    totals.add_tick(Tick(3.0, 1.0))
-    assert value(page(totals), "skuwise_gpu_idle_run_seconds") is None
-    totals.add_tick(tick(4, {"sm_active": 0.0}))
-    assert value(page(totals), "skuwise_gpu_idle_run_seconds") == 1.0
+    totals, found = totals_of(tick(1, {"sm_active": 0.0})), []
+    for one in (tick(2, {"sm_active": 0.01}), Tick(3.0, 1.0), tick(4, {"sm_active": 0.0})):
+        totals.add_tick(one)
+        found += values(page(totals), "gpu_idle_run_seconds")
+    assert found == [2.0, None, 1.0]
 
 
 def test_ports_tell_silence_from_absence() -> None:
@@ -171,12 +147,9 @@ def test_ports_tell_silence_from_absence() -> None:
         Tick(3.0, 1.0, port_states={PORT.key: "DOWN"}),
     )
     text = page(totals)
-    assert value(text, "skuwise_fabric_tx_bytes_total") == 500.5
-    assert value(text, "skuwise_fabric_rx_observed_seconds_total") == 1.0
-    assert value(text, "skuwise_fabric_active_seconds_total") == 2.0
-    assert value(text, "skuwise_fabric_state_observed_seconds_total") == 3.0
-    assert value(text, "skuwise_fabric_silent_seconds_total") == 1.0
-    assert value(text, "skuwise_fabric_util_observed_seconds_total") == 1.0
+    names = "tx_bytes", "rx_observed_seconds", "active_seconds", "state_observed_seconds", "silent_seconds"
+    found = values(text, *(f"fabric_{name}_total" for name in (*names, "util_observed_seconds")))
+    assert found == [500.5, 1.0, 2.0, 3.0, 1.0, 1.0]
     assert value(text, "skuwise_fabric_port_info", role="compute", port="1", device="mlx5_0") == 1.0
 
 

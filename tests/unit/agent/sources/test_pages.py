@@ -9,7 +9,7 @@ import pytest
 from skuwise.advisor.classify.workloads.engine_facts import engine_facts
 from skuwise.advisor.telemetry import queries
 from skuwise.advisor.telemetry.tables import to_table
-from skuwise.agent.base.page_url import PageError
+from skuwise.agent.base.address import PageError
 from skuwise.agent.model import Instant, Node, Reading, ServingSample, Workload
 from skuwise.agent.sources.pages import MAX_KEPT, Series, parse_page
 from skuwise.agent.sources.serving import WELL_KNOWN, ServingSource
