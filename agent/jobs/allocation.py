@@ -16,54 +16,41 @@ from ..model import Absence, Gpu
 from .cgroups import Origin, pod_uids
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
-from .scheduler_claims import DeviceClaim, Devices
+from .scheduler_claims import DeviceClaim, Devices, SchedulerState
 from .slurm import SlurmAllocations
 
 _MARKER_BYTES = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """What holds at one scan."""
-
-    claims: tuple[DeviceClaim, ...] = ()
-    absences: frozenset[Absence] = frozenset()
-    kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
-
-
 @dataclass(slots=True, eq=False)
 class Allocations:
-    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: what the API
-    server said of pods and devices; None: nobody wrote it down."""
+    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: the files of what
+    the API server said; `facts`: what these say now; `gpus`: the devices that are here now."""
 
     slurm: SlurmAllocations
     kubelet: PodResources
     cgroups: Path
     drained_marker: Path
     kubernetes: KubernetesFiles | None = None
-    _facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
-    _gpus: Sequence[Gpu] = field(default=(), init=False)
+    facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
+    gpus: Sequence[Gpu] = field(default=(), init=False)
     _pods: dict[DeviceClaim, Origin] = field(default_factory=dict, init=False)  # as they were last matched
 
-    def set_gpus(self, gpus: Sequence[Gpu]) -> None:
-        """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
-        self._gpus = gpus
-
-    def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
+    def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
         """Claims of every scheduler here, why there are none, and whether the node is drained.
 
         `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
         nobody looked; what ended meanwhile is told at the next call.
         """
         if self.kubernetes is not None:
-            self._facts = self.kubernetes.read()
-        devices = Devices(self._gpus, self._facts.slices)
+            self.facts = self.kubernetes.read()
+        devices = Devices(self.gpus, self.facts.slices)
         by_job = {origin.key: gpus for origin, gpus in (seen or {}).items() if origin.scheduler == "slurm"}
         slurm, kubelet = self.slurm.read(devices, None if seen is None else by_job), self.kubelet.read(devices)
-        absences = slurm.absences | kubelet.absences | self._facts.absences
-        if not (slurm.present or kubelet.present):
-            absences |= {_NO_SCHEDULER}
-        return Granted((*slurm.claims, *kubelet.claims), absences | _drained(self.drained_marker), self._facts)
+        absences = slurm.absences | kubelet.absences | self.facts.absences | _drained(self.drained_marker)
+        is_present = slurm.present or kubelet.present
+        absences |= frozenset() if is_present else {_NO_SCHEDULER}
+        return SchedulerState(is_present, (*slurm.claims, *kubelet.claims), absences)
 
     def match(
         self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
@@ -92,7 +79,7 @@ class Allocations:
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}
         # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
-        uids = {(pod.namespace, pod.pod): uid for uid, pod in self._facts.by_uid.items()}
+        uids = {(pod.namespace, pod.pod): uid for uid, pod in self.facts.by_uid.items()}
         for claim in pods:
             origin = Origin("kubernetes", uids.get((claim.namespace, claim.pod), ""))
             if origin in seen or (origin.key and claim not in matched):

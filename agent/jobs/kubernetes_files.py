@@ -12,7 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence, Workload
 from .pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, team_of_pod, works_of
-from .scheduler_claims import DRA_DRIVER, SliceDevice, is_gpu_resource
+from .scheduler_claims import DRA_DRIVER, GPU_RESOURCE, SliceDevice
 
 SIZE_LIMIT = 64 * 1024 * 1024
 _TEXT = 256
@@ -48,22 +48,17 @@ class KubernetesFiles:
     ) -> None:
         self._pods = _Watched(pods, "pods", node, cluster, *team_labels)
         self._slices = _Watched(slices, "slices", node)
-        self._facts = KubernetesFacts()
 
     def read(self) -> KubernetesFacts:
         """What is known now."""
-        if (answer := self._pods.look()) is not None:
-            self._facts = replace(self._facts, by_uid=answer.by_uid)
-        if (answer := self._slices.look()) is not None:
-            self._facts = replace(self._facts, slices=answer.slices)
+        pods, slices = self._pods.look(), self._slices.look()
         absences: set[Absence] = set()
         for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
             detail = f"{own.path} is not used: {own.fault}."
             remedy = f"Write it with kubectl get {what} -o json, as a new file that is then renamed."
             if own.fault:
                 absences.add(Absence("source", "allocation", "kubernetes", "kubernetes-file", detail, remedy))
-        self._facts = replace(self._facts, absences=frozenset(absences))
-        return self._facts
+        return KubernetesFacts(by_uid=pods.by_uid, slices=slices.slices, absences=frozenset(absences))
 
     def close(self) -> None:
         """End the children."""
@@ -78,15 +73,16 @@ class _Watched:
         self.path, self.fault = path, ""
         self.child = Child(child_command("skuwise.agent.jobs.kubernetes_files", what, str(path), *arguments))
         self._seen: tuple[int, ...] | None = None
+        self._facts = KubernetesFacts()
 
-    def look(self) -> KubernetesFacts | None:
-        """A new answer, if one has come."""
+    def look(self) -> KubernetesFacts:
+        """What its last good answer was."""
         if self.path is None:
-            return None
+            return self._facts
         try:
             answer = self.child.answer(KubernetesFacts)
             if answer is not None:
-                self.fault = ""
+                self._facts, self.fault = answer, ""
                 self.child.close()
                 return answer
             about = self.path.stat()
@@ -98,7 +94,7 @@ class _Watched:
             self.child.close()
         except OSError as error:
             self.fault, self._seen = f"it cannot be read ({error.strerror})", None
-        return None
+        return self._facts
 
 
 def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> dict[str, Workload]:
@@ -175,7 +171,7 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
 def _asks(container: _Object) -> bool:
     """Whether a container asks for a GPU, by a device plugin or by a claim (DRA)."""
     asked = [name for part in ("requests", "limits") for name in _at(dict, container, "resources", part)]
-    return bool(_at(list, container, "resources", "claims")) or any(map(is_gpu_resource, asked))
+    return bool(_at(list, container, "resources", "claims")) or any(map(GPU_RESOURCE.fullmatch, asked))
 
 
 def _owner(item: _Object) -> PodOwner | None:

@@ -21,7 +21,15 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence
-from .scheduler_claims import DRA_DRIVER, DeviceClaim, Devices, SchedulerState, is_gpu_resource
+from .scheduler_claims import (
+    DRA_DRIVER,
+    GPU_RESOURCE,
+    REPLICA,
+    DeviceClaim,
+    Devices,
+    SchedulerState,
+    unknown_allocation,
+)
 
 METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 5.0
@@ -100,7 +108,7 @@ def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
     """The pod's GPUs: what the plugin's resource, DRA's driver or NVML calls one. Its NICs have NVIDIA's prefix too."""
     names = [
         name for resource, name in pod.devices
-        if resource == DRA_DRIVER or is_gpu_resource(resource) or devices.has(name)
+        if resource == DRA_DRIVER or GPU_RESOURCE.fullmatch(resource) or REPLICA.sub("", name) in devices.uuids
     ]  # fmt: skip
     return DeviceClaim("kubernetes", *devices.resolve(names), namespace=pod.namespace, pod=pod.name) if names else None
 
@@ -108,20 +116,17 @@ def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
 def _unresolved(claims: Sequence[DeviceClaim]) -> frozenset[Absence]:
     """What fits no device here, of plugins and of DRA."""
     told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
-    absences: set[Absence] = set()
+    found: frozenset[Absence] = frozenset()
     for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
         names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        detail = f"{what} gave devices that match no GPU of the driver ({', '.join(names[:3])}{more})."
-        if names:
-            absences.add(Absence("source", "allocation", subject, "allocation-unresolved", detail, remedy))
-    return frozenset(absences)
+        detail = f"{what} gave devices that match no GPU of the driver ({{}})."
+        found |= unknown_allocation(subject, "unresolved", detail, remedy, names)
+    return found
 
 
 def _unknown(why: str) -> SchedulerState:
-    detail = f"GPU allocations of pods are unknown: {why}."
-    absence = Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, _REMEDY)
-    return SchedulerState(True, absences=frozenset({absence}))
+    detail = "GPU allocations of pods are unknown: {}."
+    return SchedulerState(True, (), unknown_allocation("kubernetes", "unknown", detail, _REMEDY, [why]))
 
 
 class WireError(ValueError):

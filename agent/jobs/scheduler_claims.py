@@ -1,7 +1,7 @@
 """What a scheduler says it gave to whom: claims on devices, before they are workloads.
 
-An allocation is a basis of its own: it says who may use a GPU, not who does. Device names come in several forms and are
-turned into UUIDs by what the driver says; a name that fits no device here is kept apart, never guessed.
+Names of devices come in several forms and become UUIDs by what the driver says; one that fits no device here is kept
+apart, never guessed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Literal, TypeVar
 from ..model import Absence, Gpu, Workload
 
 # The device plugins' names of NVIDIA's GPUs and MIG instances. Its NICs have the same prefix (nvidia.com/hostdev).
-_GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
-_REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
+GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
+REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
 # By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
 # Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
@@ -94,9 +94,11 @@ class SliceDevice:
     profile: str | None = None
 
 
-def is_gpu_resource(resource: str) -> bool:
-    """Whether a resource of Kubernetes stands for NVIDIA's GPUs by its name alone."""
-    return _GPU_RESOURCE.fullmatch(resource) is not None
+def unknown_allocation(subject: str, reason: str, detail: str, remedy: str, names: Sequence[str]) -> frozenset[Absence]:
+    """What is not known of allocations, with three of `names` in its `detail`; nothing where there are no names."""
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    absence = Absence("source", "allocation", subject, f"allocation-{reason}", detail.format(some), remedy)
+    return frozenset({absence} if names else ())
 
 
 class Devices:
@@ -117,14 +119,10 @@ class Devices:
         known = dict.fromkeys(uuid for uuid in found.values() if uuid is not None)
         return tuple(known), tuple(name for name, uuid in found.items() if uuid is None)
 
-    def has(self, name: str) -> bool:
-        """Whether the driver has a device of this UUID, or of the one that this is a share of."""
-        return _REPLICA.sub("", name) in self.uuids
-
     def _find(self, name: str) -> str | None:
         if name.startswith("dra:"):
             return self._of_claim(name.removeprefix("dra:"))
-        name = _REPLICA.sub("", name)
+        name = REPLICA.sub("", name)
         match = _PLUGIN_NAME.fullmatch(name)
         if match is None:
             return name if name in self.uuids else None

@@ -12,9 +12,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from ..model import Absence
-from .cgroups import slurm_jobs, step_pids
-from .processes import read_stat, start_seconds
-from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
+from .cgroups import job_pids, slurm_jobs
+from .processes import read_start_ticks, start_seconds
+from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts, unknown_allocation
 from .slurm_conf import Resolution, SlurmConfReader, resolve, without_contradiction
 from .slurm_job import JobFile, JobFiles, read_job_files
 
@@ -117,8 +117,8 @@ class SlurmAllocations:
         known = self._begun.get(name)
         since = known.since if known is not None and name in self._live_before else None
         if since is None or since <= border:
-            stats = [read_stat(self.procfs, pid) for pids in step_pids(path).values() for pid in pids]
-            ticks = min((stat.start_ticks for stat in stats if stat is not None), default=None)
+            found = [read_start_ticks(self.procfs, pid) for pid in job_pids(path)]
+            ticks = min((one for one in found if one is not None), default=None)
             since = start_seconds(self.procfs, ticks, self.wall()) if ticks is not None else None
         if ended and (since is None or since <= border):
             return None
@@ -166,10 +166,7 @@ def _absences(
                          if one.contradiction],
         "unresolved": [f"{job}: {', '.join(one.unknown)} ({one.why})" for job, one in resolved.items() if one.unknown],
     }  # fmt: skip
-    found: list[Absence] = []
+    found: frozenset[Absence] = frozenset()
     for reason, names in said.items():
-        if names:
-            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            detail, remedy = _ABSENCES[reason]
-            found.append(Absence("source", "allocation", "slurm", f"allocation-{reason}", detail.format(some), remedy))
-    return frozenset(found)
+        found |= unknown_allocation("slurm", reason, *_ABSENCES[reason], names)
+    return found

@@ -157,55 +157,44 @@ def stepd_job(process: Process, trusted_uids: frozenset[int]) -> str | None:
     Anybody can give a title, so only a process of root's is believed, by its real user and without a terminal: a user
     may start sudo under any name and title, and leave it waiting for a password.
     """
-    if process.stat.comm != "slurmstepd" or process.uid not in trusted_uids or process.stat.tty:
+    if process.comm != "slurmstepd" or process.uid not in trusted_uids or process.tty:
         return None
     match = _TITLE.fullmatch(" ".join(process.argv))
     return match[1] if match else None
 
 
-@dataclass(frozen=True, slots=True)
-class SlurmRun:
-    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup that its processes run in; `told`: what
-    these tell. Each may be None. `name_of` gives the name of a user's number.
+def slurm_workload(
+    cluster: str,
+    claim: DeviceClaim | None,
+    origin: Origin | None,
+    told: JobFile | None,
+    name_of: Callable[[int | None], str | None],
+    running: Workload | None,
+    known: Mapping[str, Workload],
+) -> Workload:
+    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup that its processes run in; `told` and
+    `running`: what these tell and are. Each may be None. `known`: workloads by id, as they were described before.
 
-    What the prolog wrote goes before what the job's processes tell: root wrote it.
+    What the prolog wrote goes before what the job's processes tell: root wrote it. What nobody tells now is taken from
+    before. A job whose name nobody told is called ``job 42`` and is a series of its own.
     """
-
-    cluster: str
-    claim: DeviceClaim | None
-    origin: Origin | None
-    told: JobFile | None
-    name_of: Callable[[int | None], str | None]
-
-    @property
-    def facts(self) -> JobFacts:
-        """What its cgroup and Slurm told of the job, then what its own processes tell."""
-        by_path = self.origin or Origin("slurm")
-        facts = JobFacts(job_id=by_path.job_id)
-        for one in (self.claim, self.told, JobFacts(sluid=by_path.key if by_path.key != by_path.job_id else None)):
-            facts = fill_facts(facts, one, ("job_id", *OF_RUN))
-        return facts
-
-    @property
-    def workload_id(self) -> str:
-        """`ids.slurm_parts` says of what."""
-        facts, since = self.facts, self.claim.since if self.claim is not None else None
-        named = facts.job_id, facts.start_seconds, facts.sluid
-        parts = slurm_parts(*named, restarts=facts.restarts, stamp_seconds=since)
-        return workload_id(self.cluster, "slurm", *parts)
-
-    def workload(self, running: Workload | None, earlier: Workload | None) -> Workload:
-        """`running`: what its processes are; `earlier`: how this run was described before, from which is taken what is
-        not told now. A job whose name nobody told is called ``job 42`` and is a series of its own."""
-        base = running or earlier or Workload("", "", "", "slurm")
-        user = self.facts.user or (self.name_of(self.claim.uid) if self.claim is not None else None) or base.user
-        facts = fill_facts(self.facts, earlier, ("restarts", *OF_JOB))
-        job_id = facts.job_id or facts.sluid
-        told = {key: getattr(facts, key) for key in ("restarts", *OF_JOB)}
-        told |= {"name": facts.name or f"job {job_id}", "user": user}
-        group = self.cluster, facts.account, user
-        series = series_id(*group, told["name"])
-        if told["name"] == f"job {job_id}":
-            series = unnamed_series_id(*group, facts.array_job_id or job_id or "")
-        how = {"framework": base.framework, "command": base.command}
-        return Workload(self.workload_id, series, scheduler="slurm", job_id=job_id, **how, **told)
+    by_path = origin or Origin("slurm")
+    facts = JobFacts(job_id=by_path.job_id)
+    for one in (claim, told, JobFacts(sluid=by_path.key if by_path.key != by_path.job_id else None)):
+        facts = fill_facts(facts, one, ("job_id", *OF_RUN))
+    names = facts.job_id, facts.start_seconds, facts.sluid
+    since = claim.since if claim is not None else None
+    key = workload_id(cluster, "slurm", *slurm_parts(*names, restarts=facts.restarts, stamp_seconds=since))
+    earlier = known.get(key)
+    base = running or earlier or Workload("", "", "", "slurm")
+    user = facts.user or (name_of(claim.uid) if claim is not None else None) or base.user
+    job_id = facts.job_id or facts.sluid or ""
+    facts = fill_facts(facts, earlier, ("restarts", *OF_JOB))
+    facts = replace(facts, user=user, name=facts.name or f"job {job_id}")
+    group = cluster, facts.account, user
+    series = series_id(*group, facts.name or "")
+    if facts.name == f"job {job_id}":
+        series = unnamed_series_id(*group, facts.array_job_id or job_id)
+    how = {"framework": base.framework, "command": base.command}
+    shown = {name: getattr(facts, name) for name in ("restarts", *OF_JOB)}
+    return Workload(key, series, scheduler="slurm", job_id=job_id or None, **how, **shown)

@@ -71,7 +71,8 @@ def node(tmp_path: Path, **about: Any) -> Iterator[NodeAttribution]:
     slurm = SlurmAllocations(tmp_path / "none", procfs, cgroups, frozenset({0}))
     kubelet = PodResources(tmp_path / "kubelet.sock")
     allocations = Allocations(slurm, kubelet, cgroups, tmp_path / "drained", **about)
-    agent = NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
+    told = {"allocations": allocations, "variables": lambda pid: {}, "trusted_uids": frozenset({0})}
+    agent = NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", **told)
     agent.set_gpus(GPUS)
     yield agent
     agent.close()

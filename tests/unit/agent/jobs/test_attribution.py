@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
+from skuwise.agent.jobs.podresources import PodResources
+from skuwise.agent.jobs.processes import read_variables
+from skuwise.agent.jobs.slurm import SlurmAllocations
+from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
 
+TRUSTED = frozenset({0, os.getuid()})
 USERS = {0: "root", 1000: "ada", 1001: "grace"}
 POD_UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
 CONTAINER = "c0ffee" * 10 + "abcd"
@@ -28,7 +36,18 @@ def proc(tmp_path: Path) -> Procfs:
 
 
 def attribution(proc: Procfs, cluster: str = "hal", boot: str | None = BOOT_ID) -> NodeAttribution:
-    return NodeAttribution(proc.root, boot, cluster, USERS.get)
+    nowhere = proc.root / "nowhere"
+    slurm = SlurmAllocations(nowhere, proc.root, nowhere, TRUSTED, settings=SlurmConfReader(nowhere))
+    allocations = Allocations(slurm, PodResources(nowhere), nowhere, nowhere)
+    variables = partial(read_variables, proc.root)
+    return NodeAttribution(
+        proc.root, boot, cluster, USERS.get, "n1", allocations=allocations, variables=variables, trusted_uids=TRUSTED
+    )
+
+
+def reasons(found: NodeAttribution) -> set[str]:
+    """Of what is not known, but that no scheduler is here."""
+    return {absence.reason for absence in found.absences} - {"allocation-unknown"}
 
 
 def on(gpu: int, pid: int, mem: int | None = 1024) -> GpuProcess:
@@ -225,7 +244,7 @@ def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs)
     found = attribution(proc)
     for _ in range(2):
         assert found.attribute([on(0, 801)]) == ((), ())
-    assert found.absences == frozenset()
+    assert reasons(found) == set()
     proc.process(802, ppid=1, comm="nvidia-cuda-mps", argv=["nvidia-cuda-mps-server"])
     assert only(proc, on(0, 802)).user == "ada"
 
@@ -238,12 +257,11 @@ def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
     found = attribution(proc)
     workloads, (use,) = found.attribute([on(0, 700), on(0, 4242)])
     assert len(workloads) == 1
-    assert (use.shared, found.absences) == (False, frozenset())
+    assert (use.shared, reasons(found)) == (False, set())
     _, (use,) = found.attribute([on(0, 700), on(0, 4242)])
-    (absence,) = found.absences
-    assert (use.shared, absence.reason) == (True, "process-not-visible")
+    assert (use.shared, reasons(found)) == (True, {"process-not-visible"})
     _, (use,) = found.attribute([on(0, 700)])
-    assert (use.shared, found.absences) == (False, frozenset())
+    assert (use.shared, reasons(found)) == (False, set())
 
 
 @pytest.mark.parametrize("raw", [b"", b"700", b"700 (x", b"700 (x) S", b"x (y) S 1 1 1", b"\xff" * 99])

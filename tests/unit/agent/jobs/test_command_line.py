@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.command_line import framework_of, parse_command, plain_name
 from skuwise.agent.jobs.environ_helper import answer
 from skuwise.agent.model import GpuProcess
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
+from skuwise.tests.support.sysfs_trees import Procfs
+from skuwise.tests.unit.agent.jobs.test_attribution import attribution
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_no_secret_in_any_place_is_kept(tmp_path_factory: pytest.TempPathFactory
     proc = Procfs(tmp_path_factory.mktemp("proc"))
     proc.process(700, comm="worker", argv=argv)
     # Nothing else of a process reaches the database or the metrics page.
-    told = NodeAttribution(proc.root, BOOT_ID, "c1", {1000: "ada"}.get).attribute([GpuProcess("GPU-0", 700, 1)])
+    told = attribution(proc).attribute([GpuProcess("GPU-0", 700, 1)])
     assert len(told[0]) == len(told[1]) == 1
     assert secret not in repr(told)
 

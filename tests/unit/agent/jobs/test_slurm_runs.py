@@ -52,6 +52,7 @@ class SlurmNode:
             BOOT_ID,
             "lab",
             users.get,
+            "n1",
             allocations=allocations,
             variables=partial(read_variables, procfs),
             trusted_uids=TRUSTED,
