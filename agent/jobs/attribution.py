@@ -206,7 +206,8 @@ class NodeAttribution:
         scheduler = (claim or origin or PLAIN).scheduler
         # What ran before it went quiet told more about it: `_current`.
         if scheduler == "slurm":
-            return slurm_workload(self.cluster, claim, origin, told, self._name_of, workload, self._current)
+            about = {"name_of": self._name_of, "known": self._current}
+            return slurm_workload(self.cluster, claim, origin, told, workload, **about)
         uid = origin.key if origin is not None else ""
         fact = self.allocations.facts.by_uid.get(uid) if scheduler == "kubernetes" else None
         if workload is None and claim is not None:

@@ -14,7 +14,6 @@ import json
 import os
 import socket
 import struct
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,9 +32,10 @@ def answer(procfs: Path, question: bytes) -> bytes:
     """The allowed variables of a Slurm job's process as one JSON line; ``{}`` for any other question."""
     text = question.strip()
     pid = int(text) if text.isdigit() and len(text) <= 10 else 0
-    found = read_variables(procfs, pid) if _is_slurm(procfs, pid) else {}
-    # Asked before and after: a PID that was used again in between must not answer for a Slurm process.
-    return json.dumps(found if _is_slurm(procfs, pid) else {}).encode()[:_ANSWER_LIMIT] + b"\n"
+    before, found, after = read_cgroup(procfs, pid), read_variables(procfs, pid), read_cgroup(procfs, pid)
+    # A PID that was used again in between must not answer for a Slurm process.
+    is_slurms = all(origin_of(cgroup).scheduler == "slurm" for cgroup in (before, after))
+    return json.dumps(found if is_slurms else {}).encode()[:_ANSWER_LIMIT] + b"\n"
 
 
 def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -> None:
@@ -68,8 +68,7 @@ class HelperVariables:
     neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent."""
 
     def __init__(self, procfs: Path, path: Path | None) -> None:
-        self._procfs = procfs
-        self._path = path
+        self._procfs, self._path = procfs, path
         self._rest_until = 0.0
 
     def __call__(self, pid: int) -> Mapping[str, str]:
@@ -88,20 +87,8 @@ class HelperVariables:
         return {key: clean_text(str(value)) for key, value in told.items() if key in ALLOWED_VARIABLES}
 
 
-def _is_slurm(procfs: Path, pid: int) -> bool:
-    return origin_of(read_cgroup(procfs, pid)).scheduler == "slurm"
-
-
-def main(arguments: list[str]) -> int:
-    """Serve until ended."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="skuwise-environ", description="answers for the agent; see the unit")
     parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--procfs", type=Path, default=Path("/proc"))
-    options = parser.parse_args(arguments)
-    with listen(options.socket) as listener:
-        serve(listener, options.procfs, frozenset({0, os.getuid()}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with listen(parser.parse_args().socket) as own:
+        serve(own, Path("/proc"), frozenset({0, os.getuid()}))

@@ -26,24 +26,21 @@ def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
     names: list[str] = []
     for item in filter(None, (item.strip() for item in _ITEM.findall(text))):
         pieces = [[piece] for piece in _INSIDE.split(item)]
-        ranges = [_numbers(inside[0], limit) for inside in pieces[1::2][:MAX_DIMENSIONS]]
-        found = [one for one in ranges if one is not None]
-        if len(found) < len(pieces) // 2 or prod(map(len, found)) > limit - len(names):
+        if len(pieces) > 2 * MAX_DIMENSIONS + 1:
             return None
-        pieces[1::2] = found
+        pieces[1::2] = [_numbers(inside, limit) for (inside,) in pieces[1::2]]
+        if not 0 < prod(map(len, pieces)) <= limit - len(names):
+            return None
         names += map("".join, product(*pieces))
     return tuple(names)
 
 
-def _numbers(inside: str, limit: int) -> list[str] | None:
-    """``01-03,7`` as 01, 02, 03, 7."""
+def _numbers(inside: str, limit: int) -> list[str]:
+    """``01-03,7`` as 01, 02, 03, 7; none where it is no such list."""
     numbers: list[str] = []
-    for part in inside.split(","):
-        match = _PART.fullmatch(part.strip())
-        if match is None:
-            return None
-        first, last = match[1], match[2] or match[1]
+    for match in map(_PART.fullmatch, map(str.strip, inside.split(","))):
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
         if not 0 <= int(last) - int(first) < limit - len(numbers):
-            return None
+            return []
         numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
     return numbers

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ... import __version__
 from ...rules.base.files import read_bounded
-from ...rules.catalog.types import NodeSku
+from ...rules.catalog.types import Fabric, NodeSku
 from ..base.safe_text import clean_text
 from ..model import FabricPort, Gpu, Node
 from .cgroups import read_bytes
@@ -34,6 +34,7 @@ _AWS_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _MARKS = {"7783-7084-3265-9085-8269-3286-77": "azure", "Google Compute Engine": "gcp", "OracleCloud.com": "oci"}
 # Providers whose machines always carry a mark: where DMI is readable and shows none, they are ruled out.
 MARKED = frozenset({"aws", "azure", "gcp", "oci"})
+_FABRICS = {"InfiniBand": "infiniband", "Ethernet": "roce", "EFA": "efa"}
 # Line rates in catalogs are nominal; 5 % covers what drivers round.
 _RATE_TOLERANCE = 0.05
 
@@ -107,13 +108,12 @@ def sku_by_signs(
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole or whole[0].sku is None or len({gpu.sku for gpu in whole}) != 1:
         return None, None
-    fabric, rate = _fabric(ports)
     found = [
         sku.name
         for sku in node_skus
         if (sku.gpu, sku.gpu_count) == (whole[0].sku, len(whole))
         and (sku.provider == dmi.provider if dmi.provider else not (dmi.readable and sku.provider in MARKED))
-        and _fabric_fits(fabric, rate, sku)
+        and _has_fabric(ports, sku.fabric)
     ]
     return (found[0], "shape") if len(found) == 1 else (None, "ambiguous-shape" if found else "unknown-shape")
 
@@ -132,7 +132,7 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
 
 
 def _read_labels(path: Path) -> dict[str, str]:
-    """``key="value"`` lines; anything else in the file is passed over."""
+    """``key="value"`` lines, as the Kubernetes downward API writes them; anything else in the file is passed over."""
     try:
         lines = read_bounded(path, 1 << 20).decode("utf-8", "replace").splitlines()
     except OSError:
@@ -141,26 +141,19 @@ def _read_labels(path: Path) -> dict[str, str]:
     return {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
 
 
-def _fabric(ports: Sequence[FabricPort]) -> tuple[str | None, float | None]:
-    """Kind and total one-way rate of the compute ports; None: not known (ports that are down, or roles that nothing
-    tells). Without any port at all the node has no RDMA: ``none``."""
+def _has_fabric(ports: Sequence[FabricPort], fabric: Fabric) -> bool:
+    """Whether the compute ports may be those of a SKU. Ports that are down, and roles that nothing tells, fit any;
+    without any port the node has no RDMA."""
+    if not ports:
+        return not fabric.rdma or fabric.kind in ("ethernet", "tcpx", "none")
     compute = [port for port in ports if port.role == "compute"]
-    layers = {port.link_layer for port in compute}
-    if len(layers) != 1:
-        return None if ports else "none", None
-    rates = [port.line_rate_bytes_per_second for port in compute]
-    known = [rate for rate in rates if rate is not None]
-    kind = {"InfiniBand": "infiniband", "Ethernet": "roce", "EFA": "efa"}[layers.pop()]
-    return kind, sum(known) if len(known) == len(rates) else None
-
-
-def _fabric_fits(kind: str | None, rate: float | None, sku: NodeSku) -> bool:
-    if kind == "none":
-        return not sku.fabric.rdma or sku.fabric.kind in ("ethernet", "tcpx", "none")
-    if kind is not None and sku.fabric.kind != kind:
-        return False
-    nominal = sku.fabric.bytes_per_second
-    return rate is None or nominal is None or abs(rate - nominal) <= _RATE_TOLERANCE * nominal
+    kinds = {_FABRICS[port.link_layer] for port in compute}
+    if len(kinds) != 1:
+        return True
+    rates = [rate for port in compute if (rate := port.line_rate_bytes_per_second) is not None]
+    nominal = fabric.bytes_per_second
+    fits = nominal is None or len(rates) < len(compute) or abs(sum(rates) - nominal) <= _RATE_TOLERANCE * nominal
+    return fits and kinds == {fabric.kind}
 
 
 def _id(path: Path) -> str | None:

@@ -58,13 +58,9 @@ def gang_id(cluster: str, namespace: str, kind: str, name: str, run: str) -> str
 
 
 def series_id(cluster: str, group: str | None, user: str | None, name: str) -> str:
-    """The identity of what recurs: `group` is the namespace or the account; digits in `name` are folded."""
-    return "s-" + _digest("series", cluster, group or "", user or "", fold_digits(name))
-
-
-def fold_digits(name: str) -> str:
-    """``train-2024-run7`` and ``train-2025-run12`` are one name: ``train-#-run#``."""
-    return _DIGITS.sub("#", name)
+    """The identity of what recurs: `group` is the namespace or the account. Digits in `name` are folded:
+    ``train-2024-run7`` and ``train-2025-run12`` are both ``train-#-run#``."""
+    return "s-" + _digest("series", cluster, group or "", user or "", _DIGITS.sub("#", name))
 
 
 def _digest(*parts: str) -> str:

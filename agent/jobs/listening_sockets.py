@@ -1,8 +1,5 @@
-"""Which processes listen on a TCP port of this node, as far as an ordinary user can see.
-
-Two ways, both told by the kernel, neither a guess: a process that holds the listening socket (readable for processes of
-the same user, or with privileges), and one of the same user whose arguments say ``--port N``.
-"""
+"""Which processes listen on a TCP port of this node: those that hold the listening socket, else, where another user's
+are hidden, those of the socket's user whose arguments say ``--port N``."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from pathlib import Path
 from .cgroups import read_ascii
 from .processes import read_start_ticks
 
-_LISTEN = "0A"  # include/net/tcp_states.h: TCP_LISTEN
+_LISTEN = "0A"  # include/net/tcp_states.h
 _PORT_FLAGS = ("--port", "--http-port", "--metrics-port", "-p")
 _AGAIN_SECONDS = 60.0
 

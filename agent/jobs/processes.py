@@ -1,11 +1,8 @@
 """Processes as procfs shows them, and which of them is the work: the leader of what runs on a GPU.
 
-The leader is found by climbing from parent to parent until the next one is not part of the work, that is
-
-* init, a session or service manager, a login, a terminal multiplexer, a container shim, a batch daemon, a notebook
-  server (each kernel is work of its own), or an interactive shell. A shell that runs a script or a command is part;
-* another user's process, or one in another container;
-* younger than its child: the PID was used again.
+From parent to parent, up to one that is not part of the work: init, a session or service manager, a login, a container
+shim, a batch daemon, a notebook server (each kernel is work of its own) or an interactive shell; another user's, or in
+another container; younger than its child, so that its PID was used again.
 """
 
 from __future__ import annotations
@@ -45,9 +42,8 @@ _DRIVER_HELPERS = frozenset({MPS, "nv-hostengine", "nvidia-persiste"})
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process by ``/proc/PID/stat``, and what `read_process` adds: its owner, cgroup paths and arguments (empty: not
-    readable, or a kernel thread). `start_ticks` (clock ticks since boot) tells a reused PID from the old one; `tty`: its
-    terminal, 0 for none."""
+    """A process by ``/proc/PID/stat``, and its owner, cgroup paths and arguments (empty: not readable, or a kernel
+    thread). `start_ticks` (clock ticks since boot) tells a reused PID from the old one; `tty`: 0 for no terminal."""
 
     pid: int
     ppid: int

@@ -168,8 +168,9 @@ def slurm_workload(
     claim: DeviceClaim | None,
     origin: Origin | None,
     told: JobFile | None,
-    name_of: Callable[[int | None], str | None],
     running: Workload | None,
+    *,
+    name_of: Callable[[int | None], str | None],
     known: Mapping[str, Workload],
 ) -> Workload:
     """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup that its processes run in; `told` and
