@@ -1,9 +1,8 @@
 """The opt-in helper that reads environments, so that the agent needs no capability; and the agent's side of it.
 
-``/proc/PID/environ`` of other users takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH together, which is root in all but
-name. They are given to this small process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket
-and answers with the variables of `processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in
-a Slurm job's cgroup.
+``/proc/PID/environ`` of other users takes two capabilities that are root in all but name. They are given to this small
+process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket and answers with the variables of
+`processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in a Slurm job's cgroup.
 """
 
 from __future__ import annotations
@@ -32,10 +31,11 @@ def answer(procfs: Path, question: bytes) -> bytes:
     """The allowed variables of a Slurm job's process as one JSON line; ``{}`` for any other question."""
     text = question.strip()
     pid = int(text) if text.isdigit() and len(text) <= 10 else 0
-    before, found, after = read_cgroup(procfs, pid), read_variables(procfs, pid), read_cgroup(procfs, pid)
+    origin = origin_of(read_cgroup(procfs, pid))
+    found = read_variables(procfs, pid) if origin.scheduler == "slurm" else {}
     # A PID that was used again in between must not answer for a Slurm process.
-    is_slurms = all(origin_of(cgroup).scheduler == "slurm" for cgroup in (before, after))
-    return json.dumps(found if is_slurms else {}).encode()[:_ANSWER_LIMIT] + b"\n"
+    is_same = origin_of(read_cgroup(procfs, pid)) == origin
+    return json.dumps(found if is_same else {}).encode()[:_ANSWER_LIMIT] + b"\n"
 
 
 def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -> None:

@@ -17,8 +17,8 @@ from ..jobs.attribution import NodeAttribution
 from ..jobs.environ_helper import HelperVariables
 from ..jobs.identity import identify
 from ..jobs.kubernetes_files import KubernetesFiles
-from ..jobs.listening_sockets import Listeners
 from ..jobs.podresources import PodResources
+from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Instant, Node

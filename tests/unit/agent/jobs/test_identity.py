@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from skuwise.agent.jobs.identity import LABELS_FILE, identify
-from skuwise.agent.jobs.listening_sockets import Listeners
+from skuwise.agent.jobs.processes import Listeners
 from skuwise.agent.model import FabricPort, Gpu, Node, Role
 from skuwise.rules.catalog.types import Fabric, FigureSource, NodeSku
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, Sysfs, put
