@@ -1,12 +1,9 @@
 """From the processes that the driver reports to workloads: whose work it is, and who holds which GPU.
 
 Where a scheduler or a container runtime left its mark in the process's cgroup, that is the workload: a Slurm job, a
-pod, a container. All else is a plain process, and processes started by one launcher are one workload (`processes`). A
-process keeps the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no
-cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from.
-
-Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
-where nothing of it runs, and names pods and jobs better than their processes do.
+pod, a container. All else is a plain process, and processes started by one launcher are one workload. A process keeps
+the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no cgroup
+(proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from. Allocation is a basis of its own.
 """
 
 from __future__ import annotations
@@ -102,10 +99,7 @@ class NodeAttribution:
         claim_of = {origin: claim for claim, origin in matched.items()}
         named = {key: self._name(held, claim_of.get(held.origin), held.origin) for key, held in runs.items()}
         running: dict[Origin | None, Workload] = {held.origin: named[key] for key, held in runs.items()}
-        given: list[tuple[DeviceClaim, Workload]] = []
-        for claim in granted.claims:
-            origin = matched.get(claim)
-            given.append((claim, running.get(origin) or self._name(None, claim, origin)))
+        given = [(c, running.get(matched.get(c)) or self._name(None, c, matched.get(c))) for c in granted.claims]
         strangers = {process.gpu_uuid for process in processes if process.pid in hidden}
         found = _uses(memory, {key: workload.workload_id for key, workload in named.items()}, strangers, given)
         # A job that was given no GPU and runs on none is none of ours.
@@ -133,12 +127,10 @@ class NodeAttribution:
         return found
 
     def holder_of(self, pids: Iterable[int]) -> str | None:
-        """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself).
-
-        None where they belong to none that `attribute` found last, or to more than one.
-        """
+        """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself); None where
+        that is none that `attribute` found last, or more than one."""
         found: set[str] = set()
-        for pid in sorted(pids):
+        for pid in pids:
             held = self._known.get(pid)
             if held is None and (lineage := read_lineage(self.procfs, pid)):
                 held = self._describe(lineage, {})
@@ -166,8 +158,7 @@ class NodeAttribution:
 
     def _describe(self, lineage: Sequence[Process], first: dict[str, Workload]) -> _Known:
         """`first`: the workloads that are described already."""
-        process, leader = lineage[0], leader_of(lineage)
-        origin = origin_of(process.cgroup)
+        process, leader, origin = lineage[0], leader_of(lineage), origin_of(lineage[0].cgroup)
         words = (*(parse_command(one.argv).program for one in (leader, process)), leader.comm, process.comm)
         name = next(filter(None, (plain_name(word) for word in words if word)), "unnamed")
         if origin == PLAIN:
@@ -201,13 +192,12 @@ class NodeAttribution:
 
     def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
         """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
-        workload = held.workload if held is not None else None
-        told = held.told if held is not None else None
+        workload, told = (held.workload, held.told) if held is not None else (None, None)
         scheduler = (claim or origin or PLAIN).scheduler
         # What ran before it went quiet told more about it: `_current`.
         if scheduler == "slurm":
-            about = {"name_of": self._name_of, "known": self._current}
-            return slurm_workload(self.cluster, claim, origin, told, workload, **about)
+            user = self._name_of(claim.uid) if claim is not None and claim.user is None else None
+            return slurm_workload(self.cluster, claim, origin, told, workload, user=user, known=self._current)
         uid = origin.key if origin is not None else ""
         fact = self.allocations.facts.by_uid.get(uid) if scheduler == "kubernetes" else None
         if workload is None and claim is not None:

@@ -1,16 +1,16 @@
 """One run of a Slurm job: what the prolog's and the epilog's files and its processes tell of it, and its workload.
 
 `systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
-``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as it does for most
-runs of a requeued job, the epilog writes both, and the start is not told. Users chose the names in them: a file that is
-not exactly what the prolog writes is refused; one without its last line is not whole yet, or never will be.
+``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as for most runs of
+a requeued job, the epilog writes both, and the start is not told. Users chose the names in them: a file that is not
+exactly what the prolog writes is refused; one without its last line is not whole yet.
 """
 
 from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -170,14 +170,15 @@ def slurm_workload(
     told: JobFile | None,
     running: Workload | None,
     *,
-    name_of: Callable[[int | None], str | None],
+    user: str | None,
     known: Mapping[str, Workload],
 ) -> Workload:
     """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup that its processes run in; `told` and
-    `running`: what these tell and are. Each may be None. `known`: workloads by id, as they were described before.
+    `running`: what these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id, as they
+    were described before, from which is taken what is not told now.
 
-    What the prolog wrote goes before what the job's processes tell: root wrote it. What nobody tells now is taken from
-    before. A job whose name nobody told is called ``job 42`` and is a series of its own.
+    What the prolog wrote goes before what the job's processes tell: root wrote it. A job whose name nobody told is
+    called ``job 42`` and is a series of its own.
     """
     by_path = origin or Origin("slurm")
     facts = JobFacts(job_id=by_path.job_id)
@@ -188,7 +189,7 @@ def slurm_workload(
     key = workload_id(cluster, "slurm", *slurm_parts(*names, restarts=facts.restarts, stamp_seconds=since))
     earlier = known.get(key)
     base = running or earlier or Workload("", "", "", "slurm")
-    user = facts.user or (name_of(claim.uid) if claim is not None else None) or base.user
+    user = facts.user or user or base.user
     job_id = facts.job_id or facts.sluid or ""
     facts = fill_facts(facts, earlier, ("restarts", *OF_JOB))
     facts = replace(facts, user=user, name=facts.name or f"job {job_id}")
