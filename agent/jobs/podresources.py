@@ -3,9 +3,8 @@
 At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
 pods by namespace and name, not by UID: `allocation.join_claims` ties them to cgroups where only one fits.
 
-The child (`main`) answers a line on stdin with one on stdout, until stdin ends. grpcio takes some 20 MB of memory: it
-stays in there. The messages of ``v1.PodResourcesLister/List`` are small enough to be read by hand, so nothing is
-generated; their texts are cleaned where they are read.
+grpcio takes some 20 MB of memory: it stays in the child (`main`). The messages of ``v1.PodResourcesLister/List`` are
+small enough to be read by hand.
 """
 
 from __future__ import annotations
@@ -32,18 +31,15 @@ from .scheduler_claims import (
 )
 
 METHOD = "/v1.PodResourcesLister/List"
-_TIMEOUT_SECONDS = 5.0
-_ANSWER_BYTES = 16 * 1024 * 1024
-# An answer older than this is not believed any more.
-_FRESH_SECONDS = 90.0
+_TIMEOUT_SECONDS, _ANSWER_BYTES = 5.0, 16 * 1024 * 1024
+_FRESH_SECONDS = 90.0  # an older answer is not believed any more
 _REMEDY = (
     "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted (it only reads), and with grpcio; "
     "check that the kubelet serves pod-resources v1 (Kubernetes 1.20 and newer)."
 )
 _BY_UUID = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
 _SLICES = (
-    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
-    "resource_slices_file."
+    "Name a file in [kubernetes] resource_slices_file that kubectl get resourceslices -o json writes at each change."
 )
 
 
@@ -93,7 +89,7 @@ class PodResources:
             self._fault = str(error)
         is_fresh = now - self._told_at <= _FRESH_SECONDS
         if self._pods is not None and is_fresh:
-            claims = tuple(claim for pod in self._pods if (claim := claim_of(pod, devices)) is not None)
+            claims = tuple(filter(None, (claim_of(pod, devices) for pod in self._pods)))
             return SchedulerState(True, claims, _unresolved(claims))
         if is_fresh and not self._fault:
             return SchedulerState(True)  # the first question is on its way
@@ -135,20 +131,16 @@ class WireError(ValueError):
 
 def decode_pods(data: bytes) -> tuple[PodDevices, ...]:
     """The pods of a ListPodResourcesResponse that were given devices. Raises WireError."""
-    pods = [
-        PodDevices(_text(pod, 2), _text(pod, 1), tuple(d for one in _messages(pod, 3) for d in _devices(one)))
-        for pod in _messages(data, 1)
-    ]
-    return tuple(pod for pod in pods if pod.devices)
-
-
-def _devices(container: bytes) -> Iterator[tuple[str, str]]:
-    for devices in _messages(container, 2):
-        resource = _text(devices, 1)
-        yield from ((resource, clean_text(name, 128)) for name in _messages(devices, 2))
-    for dynamic in _messages(container, 5):
-        for claimed in _messages(dynamic, 4):
-            yield _text(claimed, 2), f"dra:{_text(claimed, 3)}/{_text(claimed, 4)}"
+    pods: list[PodDevices] = []
+    for pod in _messages(data, 1):
+        devices: list[tuple[str, str]] = []
+        for container in _messages(pod, 3):
+            for given in _messages(container, 2):
+                devices += [(_text(given, 1), clean_text(name, 128)) for name in _messages(given, 2)]
+            for dynamic in _messages(container, 5):
+                devices += [(_text(o, 2), f"dra:{_text(o, 3)}/{_text(o, 4)}") for o in _messages(dynamic, 4)]
+        pods += [PodDevices(_text(pod, 2), _text(pod, 1), tuple(devices))] if devices else []
+    return tuple(pods)
 
 
 def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
@@ -181,7 +173,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def main(socket_path: str) -> int:
-    """Answer every line on stdin until it ends."""
+    """Answer every line on stdin with one on stdout, until stdin ends."""
     try:
         import grpc  # noqa: PLC0415 - without it the answer says so
     except ImportError:
@@ -193,11 +185,12 @@ def main(socket_path: str) -> int:
         call = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
         for _ in sys.stdin:
             try:
-                say(KubeletAnswer(pods=decode_pods(call(b"", timeout=_TIMEOUT_SECONDS))))
+                answer = KubeletAnswer(pods=decode_pods(call(b"", timeout=_TIMEOUT_SECONDS)))
             except grpc.RpcError as error:
-                say(KubeletAnswer(clean_text(f"{error.code().name}: {error.details()}")))
+                answer = KubeletAnswer(clean_text(f"{error.code().name}: {error.details()}"))
             except WireError as error:
-                say(KubeletAnswer(f"not the answer of pod-resources v1 ({error})"))
+                answer = KubeletAnswer(f"not the answer of pod-resources v1 ({error})")
+            say(answer)
     return 0
 
 

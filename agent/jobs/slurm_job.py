@@ -173,9 +173,9 @@ def slurm_workload(
     user: str | None,
     known: Mapping[str, Workload],
 ) -> Workload:
-    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup that its processes run in; `told` and
-    `running`: what these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id, as they
-    were described before, from which is taken what is not told now.
+    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `told` and `running`: what
+    these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id, as they were
+    described before, from which is taken what is not told now.
 
     What the prolog wrote goes before what the job's processes tell: root wrote it. A job whose name nobody told is
     called ``job 42`` and is a series of its own.
