@@ -1,12 +1,12 @@
 """Who was given which GPU, from every road there is, and which cgroup is whose.
 
-Where no road answers, allocation is absent (`allocation-unknown`) with its reason, and nothing is made up from the
-processes that run: those are another basis.
+Where no road answers, allocation is absent with its reason: processes that run are another basis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,30 +37,34 @@ class Allocations:
     _pods: dict[DeviceClaim, Origin] = field(default_factory=dict, init=False)  # as they were last matched
 
     def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
-        """Claims of every scheduler here, why there are none, and whether the node is drained.
-
-        `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
-        nobody looked; what ended meanwhile is told at the next call.
-        """
+        """Claims of every scheduler, why there are none, and whether the node is drained. `seen`: origins of running
+        processes and their GPUs, which must agree with what was given; None: nobody looked, and what ended meanwhile is
+        told at the next call."""
         if self.kubernetes is not None:
             self.facts = self.kubernetes.read()
         devices = Devices(self.gpus, self.facts.slices)
         by_job = {origin.key: gpus for origin, gpus in (seen or {}).items() if origin.scheduler == "slurm"}
         slurm, kubelet = self.slurm.read(devices, None if seen is None else by_job), self.kubelet.read(devices)
-        absences = slurm.absences | kubelet.absences | self.facts.absences | _drained(self.drained_marker)
+        absences = set(slurm.absences | kubelet.absences | self.facts.absences)
+        # A marker file that an operator or a health check leaves (systemd/slurm/drained.sh), with the reason in its
+        # first line: Slurm's controller and Kubernetes' API server know it, and the agent asks neither.
+        with suppress(OSError):
+            raw = read_bounded(self.drained_marker, _MARKER_BYTES, 0.0)
+            reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
+            detail, remedy = f"The node is out of service: {reason}.", f"Remove {self.drained_marker} once it is back."
+            absences.add(Absence("source", "node", "*", "drained", detail, remedy))
         is_present = slurm.present or kubelet.present
-        absences |= frozenset() if is_present else {_NO_SCHEDULER}
-        return SchedulerState(is_present, (*slurm.claims, *kubelet.claims), absences)
+        absences |= set() if is_present else {_NO_SCHEDULER}
+        return SchedulerState(is_present, (*slurm.claims, *kubelet.claims), frozenset(absences))
 
     def match(
         self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
     ) -> dict[DeviceClaim, Origin]:
-        """Which cgroup each claim's processes run in, where that is beyond doubt.
+        """Which cgroup each claim's processes run in, where that is beyond doubt. `seen`: origins of running processes
+        and their GPUs; `job_ids`: of origins, where known.
 
-        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id of an origin, where it is
-        known. Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what
-        runs where (`join_claims`); it stays tied while the pod idles, as long as its claim and its cgroup are there and
-        nobody else holds its GPUs.
+        Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what runs
+        where (`join_claims`), also while it idles, as long as its cgroup is there and nobody else holds its GPUs.
         """
         matched: dict[DeviceClaim, Origin] = {}
         slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
@@ -94,12 +98,8 @@ class Allocations:
 
 
 def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
-    """Which claim is whose cgroup, for claims that carry no name that a cgroup does (a pod's name is not its UID).
-
-    `seen`: the origins of running processes and the GPUs they are on. A claim is joined only where nothing else fits:
-    no other claim holds any of its devices, exactly one origin of its scheduler runs on them, that origin runs on no
-    device outside the claim.
-    """
+    """Which claim is whose cgroup, where only its devices tell (a pod's name is not its UID) and nothing else fits: no
+    other claim holds any of them, exactly one origin of its scheduler runs on them, and on no other device."""
     joined: dict[DeviceClaim, Origin] = {}
     held = [uuid for claim in claims for uuid in claim.gpu_uuids]
     for claim in claims:
@@ -110,19 +110,6 @@ def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[s
         if len(origins) == 1 and seen[origins[0]] <= devices:
             joined[claim] = origins[0]
     return joined
-
-
-def _drained(marker: Path) -> frozenset[Absence]:
-    """Whether this node is out of service, and why: a marker file that an operator or a health check leaves
-    (systemd/slurm/drained.sh), with the reason in its first line. Slurm's controller and Kubernetes' API server know
-    it, and the agent asks neither."""
-    try:
-        raw = read_bounded(marker, _MARKER_BYTES, 0.0)
-    except OSError:
-        return frozenset()
-    reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
-    detail, remedy = f"The node is out of service: {reason}.", f"Remove {marker} once it is back."
-    return frozenset({Absence("source", "node", "*", "drained", detail, remedy)})
 
 
 _NO_SCHEDULER = Absence(

@@ -41,9 +41,8 @@ class _Known:
 class NodeAttribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
-    `user_name` gives a uid's name, or None (`pwd.getpwuid` is the real one). `boot_id` None leaves the identities of
-    plain processes unique within the node's uptime only as far as PIDs and start times are. `variables` gives the
-    allow-listed variables of a process. A slurmstepd is believed where it is a process of `trusted_uids`.
+    `user_name` gives a uid's name, or None. `boot_id` None: plain processes are told apart by PID and start alone.
+    `variables` gives the allow-listed variables of a process. A slurmstepd of `trusted_uids` is believed.
     """
 
     procfs: Path
@@ -74,12 +73,12 @@ class NodeAttribution:
         self.allocations.close()
 
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
-        """The workloads here and what each holds on which GPU, both in a fixed order.
+        """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), both
+        in a fixed order.
 
-        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim. A
-        process that is gone belongs to no workload. One that is missing in two calls running is hidden from this user:
-        `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not tell it
-        for every process of the workload on that GPU.
+        A process that is gone belongs to no workload. One that is missing in two calls running is hidden from this
+        user: `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not
+        tell it for every process of the workload on that GPU.
         """
         hidden = self._look({process.pid for process in processes})
         # Of several processes the first that tells of its job speaks for all.
@@ -109,10 +108,8 @@ class NodeAttribution:
         return tuple(self._current[key] for key in sorted(self._current)), found
 
     def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
-        """By GPU and first workload id: PID -> bytes in use; None: not told.
-
-        A user's own MPS server is part of the one other work that he has on its GPU, so that a name hides no work.
-        """
+        """By GPU and first workload id: PID -> bytes in use; None: not told. A user's own MPS server is part of the one
+        other work that he has on its GPU, so that a name hides no work."""
         found: dict[tuple[str, str], dict[int, int | None]] = {}
         known = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
         for held, process in sorted(known, key=lambda one: one[0].is_mps):
@@ -163,9 +160,9 @@ class NodeAttribution:
         name = next(filter(None, (plain_name(word) for word in words if word)), "unnamed")
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
-            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in reversed(lineage[1:])]
+            jobs = (stepd_job(ancestor, self.trusted_uids) for ancestor in reversed(lineage[1:]))
             job = next(filter(None, jobs), None)
-            origin = origin if job is None else Origin("slurm", job, job if job.isdecimal() else None)
+            origin = origin if job is None else Origin("slurm", job)
         # Inside pods, and for root inside containers, a uid says nothing about who it is.
         is_somebody = origin.scheduler != "kubernetes" and (origin.scheduler != "docker" or leader.uid != 0)
         user = self._name_of(leader.uid) if is_somebody else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,30 +33,29 @@ _V1_CONTROLLERS = ("freezer", "devices", "cpuset", "memory", "cpu,cpuacct")
 _MAX_ENTRIES, _MAX_OF_JOB = 4096, 256
 
 
+Scheduler = Literal["slurm", "kubernetes", "docker", "process"]
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`key` names the job, pod or container; empty for a plain process. `job_id` None: not in the path."""
+    """`key` names the job (its id or SLUID), pod or container; empty for a plain process."""
 
-    scheduler: Literal["slurm", "kubernetes", "docker", "process"]
+    scheduler: Scheduler
     key: str = ""
-    job_id: str | None = None
 
 
 PLAIN = Origin("process")
+_FORMS: Mapping[Scheduler, re.Pattern[str]] = {"slurm": _JOB_PATH, "kubernetes": _POD, "docker": _CONTAINER}
 
 
 def origin_of(cgroup: str) -> Origin:
     """The scheduler and its key. A Slurm job inside a pod is the job; a container inside a pod is the pod."""
     paths = [line.split(":", 2)[-1] for line in cgroup.splitlines()]
-    for form in (_JOB_PATH, _POD, _CONTAINER):
+    for scheduler, form in _FORMS.items():
         for path in paths:
             match = form.search(path)
-            if match is None or (form != _CONTAINER and _USERS_OWN.search(path, 0, match.start())):
-                continue
-            if form == _JOB_PATH:
-                job = match[1] or match[3]
-                return Origin("slurm", job or match[2], job)
-            return Origin("kubernetes", match[1].replace("_", "-")) if form == _POD else Origin("docker", match[1])
+            if match and (scheduler == "docker" or not _USERS_OWN.search(path, 0, match.start())):
+                return Origin(scheduler, next(filter(None, match.groups())).replace("_", "-"))
     return PLAIN
 
 

@@ -1,10 +1,7 @@
 """The kubelet's pod-resources, asked through a child process that never holds up the agent.
 
-At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
-pods by namespace and name, not by UID: `allocation.join_claims` ties them to cgroups where only one fits.
-
-grpcio takes some 20 MB of memory: it stays in the child (`main`). The messages of ``v1.PodResourcesLister/List`` are
-small enough to be read by hand.
+At each scan the answer to the last question is taken, if it has come, and the next question asked. grpcio takes some
+20 MB of memory: it stays in the child (`main`). The few messages of ``v1.PodResourcesLister/List`` are read by hand.
 """
 
 from __future__ import annotations
@@ -20,15 +17,7 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence
-from .scheduler_claims import (
-    DRA_DRIVER,
-    GPU_RESOURCE,
-    REPLICA,
-    DeviceClaim,
-    Devices,
-    SchedulerState,
-    unknown_allocation,
-)
+from .scheduler_claims import DeviceClaim, Devices, SchedulerState, unknown_allocation
 
 METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS, _ANSWER_BYTES = 5.0, 16 * 1024 * 1024
@@ -101,11 +90,8 @@ class PodResources:
 
 
 def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
-    """The pod's GPUs: what the plugin's resource, DRA's driver or NVML calls one. Its NICs have NVIDIA's prefix too."""
-    names = [
-        name for resource, name in pod.devices
-        if resource == DRA_DRIVER or GPU_RESOURCE.fullmatch(resource) or REPLICA.sub("", name) in devices.uuids
-    ]  # fmt: skip
+    """The pod's GPUs; None: it has none."""
+    names = devices.gpus_among(pod.devices)
     return DeviceClaim("kubernetes", *devices.resolve(names), namespace=pod.namespace, pod=pod.name) if names else None
 
 

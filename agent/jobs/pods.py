@@ -117,9 +117,8 @@ class PodWork:
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
     """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there.
 
-    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created): every
-    node and every reader gives it one id as long as that pod is known. What begins when all its pods are over is the
-    next run.
+    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the
+    same on every node. What begins when all its pods are over is the next run.
     """
     known = _Known(pods, objects)
     found = [known.work(pod) for pod in pods]

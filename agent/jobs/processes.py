@@ -1,8 +1,7 @@
 """Processes as procfs shows them, and which of them is the work: the leader of what runs on a GPU.
 
-From parent to parent, up to one that is not part of the work: init, a session or service manager, a login, a container
-shim, a batch daemon, a notebook server (each kernel is work of its own) or an interactive shell; another user's, or in
-another container; younger than its child, so that its PID was used again.
+From parent to parent, up to one that is not part of the work (`_NOT_WORK`, an interactive shell), is another user's or
+in another container, or is younger than its child: its PID was used again.
 """
 
 from __future__ import annotations
@@ -139,12 +138,8 @@ def leader_of(lineage: Sequence[Process]) -> Process:
 
 def is_drivers_own(lineage: Sequence[Process]) -> bool:
     """Whether the first is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
-    nvidia-docker#419), and not work.
-
-    A name alone proves nothing: it must be root's, outside all jobs and containers (in these anybody may be root), or
-    the MPS server of root's control daemon, which runs as the user whom it serves. A daemon has no terminal; sudo under
-    its name, waiting for a password, has one.
-    """
+    nvidia-docker#419). A name alone proves nothing: it must be root's, outside all jobs and containers, or the MPS
+    server of root's control daemon. A daemon has no terminal; sudo under its name, waiting for a password, has one."""
     first = lineage[0]
     one = lineage[1] if first.comm == MPS and first.uid != 0 and len(lineage) > 1 else first
     is_roots = origin_of(first.cgroup) == PLAIN and one.uid == 0 and not one.tty

@@ -1,8 +1,5 @@
-"""What a scheduler says it gave to whom: claims on devices, before they are workloads.
-
-Names of devices come in several forms and become UUIDs by what the driver says; one that fits no device here is kept
-apart, never guessed.
-"""
+"""What a scheduler says it gave to whom: claims on devices, before they are workloads. A device's name that fits none
+here is kept apart, never guessed."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from ..model import Absence, Gpu, Workload
 
 # The device plugins' names of NVIDIA's GPUs and MIG instances. Its NICs have the same prefix (nvidia.com/hostdev).
 GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
-REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
+_REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
 # By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
 # Of NVIDIA's DRA driver (deviceinfo.go, mig.go): gpu-N, gpu-N-mig-PROFILE-START-SIZE, or since July 2025 (before, N was
@@ -26,11 +23,9 @@ DRA_DRIVER = "gpu.nvidia.com"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is told of one run of a Slurm job, whoever told it; None: not told.
-
-    `job_id` and `sluid` name it. `start_seconds` is its start by the scheduler, `since` and `until` are when it was
-    given its devices on this node and when they were taken back (Unix seconds; `until` None: it holds them).
-    """
+    """What is told of one run of a Slurm job; None: not told. `start_seconds` is its start by the scheduler, `since` and
+    `until` are when it was given its devices here and when they were taken back (Unix seconds; `until` None: it holds
+    them)."""
 
     job_id: str | None = None
     sluid: str | None = None
@@ -63,10 +58,7 @@ def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaim(JobFacts):
-    """One piece of work and the devices it was given on this node.
-
-    `namespace` and `pod` name a pod. `gpu_uuids` are devices known here; `unresolved` are names that fit none.
-    """
+    """One piece of work and its devices on this node. `gpu_uuids` are known here; `unresolved`: names that fit none."""
 
     scheduler: Literal["slurm", "kubernetes"]
     gpu_uuids: tuple[str, ...] = ()
@@ -113,6 +105,15 @@ class Devices:
         """The MIG instances of a GPU."""
         return tuple(gpu for gpu in self._gpus if gpu.kind == "mig" and gpu.parent_uuid == uuid)
 
+    def gpus_among(self, given: Iterable[tuple[str, str]]) -> list[str]:
+        """Of resources and names, as the kubelet has them, those that stand for GPUs: by a plugin's resource, by DRA's
+        driver, or as NVML calls one. NICs have NVIDIA's prefix too."""
+        return [
+            name
+            for resource, name in given
+            if resource == DRA_DRIVER or GPU_RESOURCE.fullmatch(resource) or _REPLICA.sub("", name) in self.uuids
+        ]
+
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
         found = {name: self._find(name) for name in names}
@@ -122,7 +123,7 @@ class Devices:
     def _find(self, name: str) -> str | None:
         if name.startswith("dra:"):
             return self._of_claim(name.removeprefix("dra:"))
-        name = REPLICA.sub("", name)
+        name = _REPLICA.sub("", name)
         match = _PLUGIN_NAME.fullmatch(name)
         if match is None:
             return name if name in self.uuids else None

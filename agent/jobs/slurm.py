@@ -1,7 +1,5 @@
-"""Which GPUs Slurm gave to which job on this node, and from when to when: what the prolog's files of the jobs say
-(`slurm_job`), of GPUs that slurm.conf and gres.conf name (`slurm_conf`).
-
-scontrol is not asked: it needs the controller, and the agent's unit reaches this machine alone.
+"""Which GPUs Slurm gave to which job on this node, and from when to when, by the prolog's files (`slurm_job`) and the
+settings (`slurm_conf`). scontrol is not asked: it needs the controller, and the agent's unit reaches no other machine.
 """
 
 from __future__ import annotations
@@ -106,11 +104,8 @@ class SlurmAllocations:
 
     def _begin(self, name: str, path: Path, jobs: Sequence[JobFile]) -> JobFile | None:
         """A living job without a file of its own, with its start by its first process; None: it is a run that ended,
-        whose last processes are still there.
-
-        The next run of a requeued job begins after the epilog of the one before, whose count it follows: slurmd runs an
-        epilog for each run, and mostly no prolog for the second.
-        """
+        whose last processes are still there. The next run of a requeued job, for which slurmd mostly runs no prolog,
+        begins after the epilog of the one before, whose count it follows."""
         ended = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
         before = ended[-1] if ended else JobFile()
         border = before.until or 0.0

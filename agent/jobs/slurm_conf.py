@@ -1,9 +1,8 @@
 """Which GPU a gres index means, by Slurm's settings on this node and the driver.
 
-``SLURM_JOB_GPUS`` counts the node's GPUs from 0 in an order of Slurm's own. From Slurm's source (``gres.c``,
-``gres_common.c``, ``gres_gpu.c``) and a real 22.05: slurmd goes through the types of the node's ``Gres=`` in
-slurm.conf, and for each through the lines of gres.conf in their order, and the files of a line in theirs. With
-AutoDetect it sorts them by the driver's order. What these two files do not decide is not known, and it is said why.
+``SLURM_JOB_GPUS`` counts GPUs from 0 in an order of Slurm's own. By its source (``gres.c``, ``gres_gpu.c``) and a real
+22.05 slurmd goes through the types of the node's ``Gres=`` in slurm.conf, for each through the lines of gres.conf, and
+the files of a line. With AutoDetect it sorts them by the driver's order. What these do not decide is not known.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ Wanted = dict[str, int] | None
 @dataclass(frozen=True, slots=True)
 class Gres:
     """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
-    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: slurmd sorts them by the driver's order.
-    `count`: how many slurm.conf says there are; None: not told."""
+    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: by the driver's order. `count`: as
+    slurm.conf has it; None: not told."""
 
     units: tuple[Unit, ...] | None = None
     is_sorted: bool = False

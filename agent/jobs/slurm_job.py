@@ -38,11 +38,10 @@ _TITLE = re.compile(r"slurmstepd: \[(\d{1,12}|s[0-9A-Z]{11,19})\.[0-9a-z_+]{1,20
 
 @dataclass(frozen=True, slots=True)
 class JobFile(JobFacts):
-    """What was told of one run of a job on this node.
+    """What was told of one run of a job on this node; None: not told.
 
-    `devices`: gres indices or UUIDs as Slurm gave them; empty: the job was given no GPU; None: not told. `since` and
-    `until` are the prolog's and the epilog's time; `since` None: its epilog alone wrote of it. `conf` and `node` are
-    what slurmd calls slurm.conf and this node. None: not told.
+    `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU. `since` and `until` are the prolog's and the
+    epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node.
     """
 
     job_id: str = ""
@@ -152,11 +151,8 @@ def job_of(name: str, variables: Mapping[str, str]) -> JobFile | None:
 
 
 def stepd_job(process: Process, trusted_uids: frozenset[int]) -> str | None:
-    """The job (or SLUID) whose step this process runs, if it is a slurmstepd: ``slurmstepd: [22.batch]``.
-
-    Anybody can give a title, so only a process of root's is believed, by its real user and without a terminal: a user
-    may start sudo under any name and title, and leave it waiting for a password.
-    """
+    """The job (or SLUID) whose step this process runs, if it is a slurmstepd: ``slurmstepd: [22.batch]``. Anybody can
+    give a title, so it must be root's, and without a terminal: a user may leave a sudo waiting under any name."""
     if process.comm != "slurmstepd" or process.uid not in trusted_uids or process.tty:
         return None
     match = _TITLE.fullmatch(" ".join(process.argv))
@@ -173,16 +169,15 @@ def slurm_workload(
     user: str | None,
     known: Mapping[str, Workload],
 ) -> Workload:
-    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `told` and `running`: what
-    these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id, as they were
-    described before, from which is taken what is not told now.
+    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `told`, `running`: what
+    these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id as they were before.
 
-    What the prolog wrote goes before what the job's processes tell: root wrote it. A job whose name nobody told is
-    called ``job 42`` and is a series of its own.
+    What the prolog wrote goes before what the processes tell: root wrote it. What is not told now is taken from before.
+    A job whose name nobody told is called ``job 42`` and is a series of its own.
     """
-    by_path = origin or Origin("slurm")
-    facts = JobFacts(job_id=by_path.job_id)
-    for one in (claim, told, JobFacts(sluid=by_path.key if by_path.key != by_path.job_id else None)):
+    name = origin.key if origin is not None else ""
+    facts = JobFacts(job_id=name if name.isdecimal() else None)
+    for one in (claim, told, JobFacts(sluid=None if name.isdecimal() else name or None)):
         facts = fill_facts(facts, one, ("job_id", *OF_RUN))
     names = facts.job_id, facts.start_seconds, facts.sluid
     since = claim.since if claim is not None else None
