@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import __version__
-from ...rules.base.files import read_bounded
 from ...rules.catalog.types import Fabric, NodeSku
 from ..base.safe_text import clean_text
 from ..model import FabricPort, Gpu, Node
@@ -66,7 +65,10 @@ def identify(
     ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
     """
     dmi = dmi_of(*(clean_text(read_bytes(sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
-    labels = _read_labels(etc / LABELS_FILE)
+    # Lines ``key="value"``, as the Kubernetes downward API writes them; all else is passed over.
+    lines = read_bytes(etc / LABELS_FILE, 1 << 20).decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=") for line in lines)
+    labels = {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
     if config_sku:
         sku, source = clean_text(config_sku), "config"
     else:
@@ -126,16 +128,6 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
     if vendor == "Amazon EC2":
         return Dmi("aws", product if _AWS_TYPE.fullmatch(product) else None, readable)
     return Dmi(_MARKS.get(chassis) or _MARKS.get(product), readable=readable)
-
-
-def _read_labels(path: Path) -> dict[str, str]:
-    """``key="value"`` lines, as the Kubernetes downward API writes them; anything else in the file is passed over."""
-    try:
-        lines = read_bounded(path, 1 << 20).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in lines)
-    return {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
 
 
 def _has_fabric(ports: Sequence[FabricPort], fabric: Fabric) -> bool:

@@ -135,18 +135,16 @@ def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]
     found = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
     own = [spec for spec in found if spec.get("nodeName") == node] or found
     own.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
-    return {
-        f"{_at(str, spec, 'pool', 'name')}/{name}": _slice_device(device)
-        for spec in own for device in _at(list, spec, "devices") if (name := _at(str, device, "name"))
-    }  # fmt: skip
-
-
-def _slice_device(device: _Object) -> SliceDevice:
-    # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
-    attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
-    told = {name.rpartition("/")[2].lower(): _at(str, one, "string") or None for name, one in attributes.items()}
-    bus_id = told.get("pciebusid") or told.get("pcibusid")
-    return SliceDevice(told.get("uuid"), bus_id, told.get("parentuuid"), told.get("profile"))
+    devices: dict[str, SliceDevice] = {}
+    for pool, device in ((_at(str, spec, "pool", "name"), one) for spec in own for one in _at(list, spec, "devices")):
+        # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
+        attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
+        told = {name.rpartition("/")[2].lower(): _at(str, one, "string") or None for name, one in attributes.items()}
+        bus_id = told.get("pciebusid") or told.get("pcibusid")
+        if name := _at(str, device, "name"):
+            made = SliceDevice(told.get("uuid"), bus_id, told.get("parentuuid"), told.get("profile"))
+            devices[f"{pool}/{name}"] = made
+    return devices
 
 
 def _pod(item: _Object, wanted: Iterable[str]) -> Pod:

@@ -79,7 +79,13 @@ class PodResources:
         is_fresh = now - self._told_at <= _FRESH_SECONDS
         if self._pods is not None and is_fresh:
             claims = tuple(filter(None, (claim_of(pod, devices) for pod in self._pods)))
-            return SchedulerState(True, claims, _unresolved(claims))
+            told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
+            absences: frozenset[Absence] = frozenset()
+            for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
+                names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
+                detail = f"{what} gave devices that match no GPU of the driver ({{}})."
+                absences |= unknown_allocation(subject, "unresolved", detail, remedy, names)
+            return SchedulerState(True, claims, absences)
         if is_fresh and not self._fault:
             return SchedulerState(True)  # the first question is on its way
         return _unknown(self._fault or "it does not answer")
@@ -93,17 +99,6 @@ def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
     """The pod's GPUs; None: it has none."""
     names = devices.gpus_among(pod.devices)
     return DeviceClaim("kubernetes", *devices.resolve(names), namespace=pod.namespace, pod=pod.name) if names else None
-
-
-def _unresolved(claims: Sequence[DeviceClaim]) -> frozenset[Absence]:
-    """What fits no device here, of plugins and of DRA."""
-    told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
-    found: frozenset[Absence] = frozenset()
-    for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
-        names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
-        detail = f"{what} gave devices that match no GPU of the driver ({{}})."
-        found |= unknown_allocation(subject, "unresolved", detail, remedy, names)
-    return found
 
 
 def _unknown(why: str) -> SchedulerState:

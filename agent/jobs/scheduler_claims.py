@@ -23,9 +23,8 @@ DRA_DRIVER = "gpu.nvidia.com"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is told of one run of a Slurm job; None: not told. `start_seconds` is its start by the scheduler, `since` and
-    `until` are when it was given its devices here and when they were taken back (Unix seconds; `until` None: it holds
-    them)."""
+    """What is told of one run of a Slurm job; None: not told. `start_seconds`: its start by the scheduler; `since` and
+    `until`: when it was given its devices here and when they were taken back (Unix seconds; None: it holds them)."""
 
     job_id: str | None = None
     sluid: str | None = None

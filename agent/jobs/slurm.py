@@ -9,12 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
-from ..model import Absence
 from .cgroups import job_pids, slurm_jobs
 from .processes import read_start_ticks, start_seconds
 from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts, unknown_allocation
 from .slurm_conf import Resolution, SlurmConfReader, resolve, without_contradiction
-from .slurm_job import JobFile, JobFiles, read_job_files
+from .slurm_job import JobFile, read_job_files
 
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
 # epilog; ten where it never had, which covers prologs that check a node's health first.
@@ -84,8 +83,18 @@ class SlurmAllocations:
         self._named = frozenset(job.run for job in ended) if seen is not None else self._named
         self._live_before = frozenset(live)
         claims.sort(key=lambda claim: (claim.job_id or "", claim.since or 0.0))
-        resolved = {job.job_id: self._resolved[job.run] for job in told}
-        return SchedulerState(True, tuple(claims), _absences(files, stale, untold, resolved))
+        given = {job.job_id: self._resolved[job.run] for job in told}
+        began = [f"{job.job_id or job.sluid} began before the prolog was installed, or it failed" for job in untold]
+        said = {
+            "unknown": [files.missing] if files.missing is not None else began,
+            "stale": [job.job_id for job in stale],
+            "refused": [": ".join(one) for one in files.refused],
+            "contradicted": [f"job {job} was given {one.contradiction}" for job, one in given.items()
+                             if one.contradiction],
+            "unresolved": [f"{job}: {', '.join(one.unknown)} ({one.why})" for job, one in given.items() if one.unknown],
+        }  # fmt: skip
+        absences = (unknown_allocation("slurm", reason, *_ABSENCES[reason], names) for reason, names in said.items())
+        return SchedulerState(True, tuple(claims), frozenset().union(*absences))
 
     def _is_stale(self, job: JobFile, running: Sequence[JobFile], live: Collection[str], seen: Collection[str]) -> bool:
         """A file outlives its job where the epilog did not run. Where extern steps are in use every job has a cgroup as
@@ -147,21 +156,3 @@ class SlurmAllocations:
 def _claim(job: JobFile, found: Resolution) -> DeviceClaim:
     claim = DeviceClaim("slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None)
     return fill_facts(claim, job, ("uid", "since", "until", *OF_RUN))
-
-
-def _absences(
-    files: JobFiles, stale: Sequence[JobFile], untold: Sequence[JobFile], resolved: Mapping[str, Resolution]
-) -> frozenset[Absence]:
-    began = [f"{job.job_id or job.sluid} began before the prolog was installed, or it failed" for job in untold]
-    said = {
-        "unknown": [files.missing] if files.missing is not None else began,
-        "stale": [job.job_id for job in stale],
-        "refused": [": ".join(one) for one in files.refused],
-        "contradicted": [f"job {job} was given {one.contradiction}" for job, one in resolved.items()
-                         if one.contradiction],
-        "unresolved": [f"{job}: {', '.join(one.unknown)} ({one.why})" for job, one in resolved.items() if one.unknown],
-    }  # fmt: skip
-    found: frozenset[Absence] = frozenset()
-    for reason, names in said.items():
-        found |= unknown_allocation("slurm", reason, *_ABSENCES[reason], names)
-    return found

@@ -46,7 +46,6 @@ class JobFile(JobFacts):
 
     job_id: str = ""
     devices: tuple[str, ...] | None = None
-    cluster: str | None = None
     node: str | None = None
     conf: str | None = None
     without_prolog: bool = False
@@ -98,7 +97,7 @@ def _job(values: Mapping[str, str]) -> JobFile:
     """What these values tell, each of the form that it must have."""
     told: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _FORMS}
     start, restarts, uid = (int(told[key]) if told[key] else None for key in ("start", "restarts", "uid"))
-    names = ("job_id", "sluid", "array_job_id", "array_task_id", "cluster", "node", "conf", *_TEXTS)
+    names = ("job_id", "sluid", "array_job_id", "array_task_id", "node", "conf", *_TEXTS)
     told = {key: told[key] for key in names} | {"name": plain_name(told["name"] or "") or None}
     return JobFile(start_seconds=start, restarts=restarts, uid=uid, without_prolog="without_prolog" in values, **told)
 
