@@ -41,15 +41,14 @@ class _Known:
 class NodeAttribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
-    `user_name` gives a uid's name, or None. `boot_id` None: plain processes are told apart by PID and start alone.
+    `user_name` gives a uid's name, or None. `boot`: this boot's id, or where it has none the node's name.
     `variables` gives the allow-listed variables of a process. A slurmstepd of `trusted_uids` is believed.
     """
 
     procfs: Path
-    boot_id: str | None
+    boot: str
     cluster: str
     user_name: Callable[[int], str | None]
-    node: str
     _: KW_ONLY
     allocations: Allocations
     variables: Callable[[int], Mapping[str, str]]
@@ -170,7 +169,7 @@ class NodeAttribution:
         told = job_of(origin.key, self.variables(process.pid)) if origin.scheduler == "slurm" else None
         key: tuple[str, ...] = (origin.key,)
         if origin == PLAIN:
-            key = (self.boot_id or self.node, str(leader.pid), str(leader.start_ticks))
+            key = (self.boot, str(leader.pid), str(leader.start_ticks))
         workload = Workload(
             workload_id=workload_id(self.cluster, origin.scheduler, *key),
             series_id=series_id(self.cluster, None, user, name),

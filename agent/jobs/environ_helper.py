@@ -67,13 +67,13 @@ class HelperVariables:
     """Variables of a process: read here where that is allowed, else asked of the helper behind `path`. Empty where
     neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent."""
 
-    def __init__(self, procfs: Path, path: Path | None) -> None:
+    def __init__(self, procfs: Path, path: Path) -> None:
         self._procfs, self._path = procfs, path
         self._rest_until = 0.0
 
     def __call__(self, pid: int) -> Mapping[str, str]:
         found: object = read_variables(self._procfs, pid)
-        if not found and self._path is not None and time.monotonic() >= self._rest_until:
+        if not found and time.monotonic() >= self._rest_until:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
                     client.settimeout(_ASK_SECONDS)

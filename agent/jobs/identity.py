@@ -15,6 +15,7 @@ from pathlib import Path
 from ... import __version__
 from ...rules.catalog.types import Fabric, NodeSku
 from ..base.safe_text import clean_text
+from ..config import AgentConfig
 from ..model import FabricPort, Gpu, Node
 from .cgroups import read_bytes
 
@@ -45,17 +46,13 @@ class Dmi:
 
 
 def identify(
-    *,
-    config_node: str,
-    config_cluster: str,
-    config_sku: str,
-    sysfs: Path,
-    procfs: Path,
+    config: AgentConfig,
     etc: Path,
     environ: Mapping[str, str],
     gpus: Sequence[Gpu],
-    ports: Sequence[FabricPort] = (),
-    node_skus: Sequence[NodeSku] = (),
+    ports: Sequence[FabricPort],
+    *,
+    node_skus: Sequence[NodeSku],
     unread_gpus: int = 0,
 ) -> Node:
     """This node. `node_skus` is the catalog; a SKU that it lacks is still named where configuration or DMI name it.
@@ -64,23 +61,23 @@ def identify(
     `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
     ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
     """
-    dmi = dmi_of(*(clean_text(read_bytes(sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
+    dmi = dmi_of(*(clean_text(read_bytes(config.sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
     # Lines ``key="value"``, as the Kubernetes downward API writes them; all else is passed over.
     lines = read_bytes(etc / LABELS_FILE, 1 << 20).decode("utf-8", "replace").splitlines()
     pairs = (line.partition("=") for line in lines)
     labels = {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
-    if config_sku:
-        sku, source = clean_text(config_sku), "config"
+    if config.node_sku:
+        sku, source = clean_text(config.node_sku), "config"
     else:
         named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
         sku, source = sku_by_signs(dmi, named | labels, () if unread_gpus else gpus, ports, node_skus)
     known = next((s for s in node_skus if s.name == sku), None)
-    names = (environ.get("NODE_NAME", ""), config_node, read_bytes(procfs / "sys/kernel/hostname"))
+    names = (environ.get("NODE_NAME", ""), config.node, read_bytes(config.procfs / "sys/kernel/hostname"))
     return Node(
         node=next(filter(None, map(clean_text, names)), "localhost"),
-        cluster=clean_text(config_cluster),
+        cluster=clean_text(config.cluster),
         machine_id=_id(etc / "machine-id"),
-        boot_id=_id(procfs / "sys/kernel/random/boot_id"),
+        boot_id=_id(config.procfs / "sys/kernel/random/boot_id"),
         provider=dmi.provider or (known.provider if known else None),
         region=label_of(labels, REGION_LABELS),
         instance_type=dmi.instance_type or label_of(labels, TYPE_LABELS) or (known.instance_type if known else None),

@@ -80,19 +80,9 @@ def assemble(
 
     def look() -> Survey:
         survey = name_gpus(sampler.probe(), catalog)
-        node = identify(
-            config_node=config.node,
-            config_cluster=config.cluster,
-            config_sku=config.node_sku,
-            sysfs=config.sysfs,
-            procfs=config.procfs,
-            etc=Path("/etc"),
-            environ=environ,
-            gpus=survey.gpus,
-            ports=survey.ports,
-            node_skus=tuple(catalog.nodes.values()),
-            unread_gpus=survey.unnamed_gpus,
-        )
+        skus = tuple(catalog.nodes.values())
+        unread = survey.unnamed_gpus
+        node = identify(config, Path("/etc"), environ, survey.gpus, survey.ports, node_skus=skus, unread_gpus=unread)
         lines = capabilities(survey.gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
         return replace(survey, node=node, capabilities=(*survey.capabilities, *lines))
 
@@ -130,10 +120,9 @@ def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
     allocations = Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes)
     return NodeAttribution(
         config.procfs,
-        node.boot_id,
+        node.boot_id or node.node,
         node.cluster,
         _user_name,
-        node.node,
         allocations=allocations,
         variables=variables,
         trusted_uids=trusted,

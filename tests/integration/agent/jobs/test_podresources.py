@@ -72,7 +72,7 @@ def node(tmp_path: Path, **about: Any) -> Iterator[NodeAttribution]:
     kubelet = PodResources(tmp_path / "kubelet.sock")
     allocations = Allocations(slurm, kubelet, cgroups, tmp_path / "drained", **about)
     told = {"allocations": allocations, "variables": lambda pid: {}, "trusted_uids": frozenset({0})}
-    agent = NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", **told)
+    agent = NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, **told)
     agent.set_gpus(GPUS)
     yield agent
     agent.close()

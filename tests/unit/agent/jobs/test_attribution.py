@@ -35,13 +35,13 @@ def proc(tmp_path: Path) -> Procfs:
     return tree
 
 
-def attribution(proc: Procfs, cluster: str = "hal", boot: str | None = BOOT_ID) -> NodeAttribution:
+def attribution(proc: Procfs, cluster: str = "hal", boot: str = BOOT_ID) -> NodeAttribution:
     nowhere = proc.root / "nowhere"
     slurm = SlurmAllocations(nowhere, proc.root, nowhere, TRUSTED, settings=SlurmConfReader(nowhere))
     allocations = Allocations(slurm, PodResources(nowhere), nowhere, nowhere)
     variables = partial(read_variables, proc.root)
     return NodeAttribution(
-        proc.root, boot, cluster, USERS.get, "n1", allocations=allocations, variables=variables, trusted_uids=TRUSTED
+        proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.identity import LABELS_FILE, identify
 from skuwise.agent.jobs.processes import Listeners
 from skuwise.agent.model import FabricPort, Gpu, Node, Role
@@ -35,18 +36,16 @@ GPUS = tuple(Gpu(f"GPU-{i}", i, "NVIDIA H100 80GB HBM3", "H100-SXM5") for i in r
 
 
 def node(tmp_path: Path, **given: Any) -> Node:
-    arguments: dict[str, Any] = {
-        "config_node": "", "config_cluster": "", "config_sku": "", "sysfs": tmp_path / "sys",
-        "procfs": Procfs(tmp_path / "proc").root, "etc": tmp_path / "etc", "environ": {}, "gpus": GPUS,
-        "ports": ports(50e9), "node_skus": CATALOG,
-    }  # fmt: skip
-    return identify(**(arguments | given))
+    procfs = Procfs(tmp_path / "proc").root
+    config = AgentConfig(node=given.pop("name", ""), sysfs=tmp_path / "sys", procfs=procfs)
+    seen = {"environ": {}, "gpus": GPUS, "ports": ports(50e9), "node_skus": CATALOG} | given
+    return identify(config, tmp_path / "etc", **seen)
 
 
 def test_name_machine_boot_and_labels(tmp_path: Path) -> None:
-    assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, config_node="c").node == "k8s-7"
+    assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, name="c").node == "k8s-7"
     put(tmp_path / "etc/machine-id", "uninitialized")
-    found = node(tmp_path, config_node="c")
+    found = node(tmp_path, name="c")
     assert (found.node, found.machine_id) == ("c", None)
     put(tmp_path / "etc/machine-id", "0123456789ABCDEF0123456789abcdef")
     put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')

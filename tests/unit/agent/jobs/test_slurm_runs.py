@@ -52,7 +52,6 @@ class SlurmNode:
             BOOT_ID,
             "lab",
             users.get,
-            "n1",
             allocations=allocations,
             variables=partial(read_variables, procfs),
             trusted_uids=TRUSTED,
