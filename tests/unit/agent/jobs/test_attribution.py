@@ -35,10 +35,13 @@ def proc(tmp_path: Path) -> Procfs:
     return tree
 
 
-def attribution(proc: Procfs, cluster: str = "hal", boot: str = BOOT_ID) -> NodeAttribution:
-    nowhere = proc.root / "nowhere"
-    slurm = SlurmAllocations(nowhere, proc.root, nowhere, TRUSTED, settings=SlurmConfReader(nowhere))
-    allocations = Allocations(slurm, PodResources(nowhere), nowhere, nowhere)
+def attribution(
+    proc: Procfs, cluster: str = "hal", boot: str = BOOT_ID, *, folder: Path = Path("/nothing"), **slurms: Any
+) -> NodeAttribution:
+    """The agent's view of a node: what prolog.sh wrote in `folder`, and beside the procfs cgroups, marker and socket."""
+    root, settings = proc.root.parent, {"settings": SlurmConfReader(folder)} | slurms
+    slurm = SlurmAllocations(folder, proc.root, root / "cgroup", TRUSTED, **settings)
+    allocations = Allocations(slurm, PodResources(root / "kubelet.sock"), root / "cgroup", root / "drained")
     variables = partial(read_variables, proc.root)
     return NodeAttribution(
         proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED

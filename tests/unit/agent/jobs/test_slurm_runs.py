@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.processes import read_variables
-from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
+from skuwise.tests.support.sysfs_trees import Procfs, put
+from skuwise.tests.unit.agent.jobs.test_attribution import TRUSTED, attribution
 
 T0 = 1_790_000_000.0
-TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
 SLURMD = "0::/system.slice/slurmd.service"
 
@@ -38,24 +33,8 @@ class SlurmNode:
         self.attribution = self.agent()
 
     def agent(self) -> NodeAttribution:
-        procfs = self.proc.root
-        slurm = SlurmAllocations(
-            self.folder, procfs, self.root / "cgroup", TRUSTED,
-            settings=SlurmConfReader(self.root / "etc", host="n1"), wall=lambda: T0 + 100,
-        )  # fmt: skip
-        allocations = Allocations(
-            slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
-        )
-        users = {1000: "ada", 1001: "bob"}
-        made = NodeAttribution(
-            procfs,
-            BOOT_ID,
-            "lab",
-            users.get,
-            allocations=allocations,
-            variables=partial(read_variables, procfs),
-            trusted_uids=TRUSTED,
-        )
+        about = {"settings": SlurmConfReader(self.root / "etc", host="n1"), "wall": lambda: T0 + 100}
+        made = attribution(self.proc, folder=self.folder, **about)
         made.set_gpus(self.gpus)
         return made
 
