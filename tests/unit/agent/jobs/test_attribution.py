@@ -38,7 +38,7 @@ def proc(tmp_path: Path) -> Procfs:
 def attribution(
     proc: Procfs, cluster: str = "hal", boot: str = BOOT_ID, *, folder: Path = Path("/nothing"), **slurms: Any
 ) -> NodeAttribution:
-    """The agent's view of a node: what prolog.sh wrote in `folder`, and beside the procfs cgroups, marker and socket."""
+    """The agent's view: what prolog.sh wrote into `folder`, and beside the procfs cgroups, marker and socket."""
     root, settings = proc.root.parent, {"settings": SlurmConfReader(folder)} | slurms
     slurm = SlurmAllocations(folder, proc.root, root / "cgroup", TRUSTED, **settings)
     allocations = Allocations(slurm, PodResources(root / "kubelet.sock"), root / "cgroup", root / "drained")

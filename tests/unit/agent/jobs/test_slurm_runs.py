@@ -11,7 +11,7 @@ from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
 from skuwise.tests.support.sysfs_trees import Procfs, put
-from skuwise.tests.unit.agent.jobs.test_attribution import TRUSTED, attribution
+from skuwise.tests.unit.agent.jobs.test_attribution import attribution
 
 T0 = 1_790_000_000.0
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
