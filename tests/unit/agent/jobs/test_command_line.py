@@ -54,7 +54,8 @@ def test_a_name_ends_where_a_command_line_or_a_key_begins() -> None:
     names = {
         **{name: name for name in ("pretrain-7b lr=1e-4 run 12", "mistral-8x7B_Instruct.v0.2", "na|me")},
         "python train.py --api-key hunter2": "python train.py", "mysql -p hunter2": "mysql", "password=hunter2": "",
-        "sync https://u:p@h/x": "sync", "job AKIAIOSFODNN7EXAMPLE": "job", "x 123e4567-e89b-12d3-a456-426614174000": "x",
+        "sync https://u:p@h/x": "sync", "job AKIAIOSFODNN7EXAMPLE": "job",
+        "x 123e4567-e89b-12d3-a456-426614174000": "x",
     }  # fmt: skip
     assert {name: plain_name(name) for name in names} == names
     long = ["python", "a.py", *["x" * 60_000] * 5, *["--port=1"] * 5000]
