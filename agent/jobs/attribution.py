@@ -22,7 +22,7 @@ from .ids import series_id, workload_id
 from .pods import controller_of
 from .processes import MPS, Process, is_drivers_own, leader_of, read_lineage, read_start_ticks
 from .scheduler_claims import DeviceClaim
-from .slurm_job import JobFile, job_of, slurm_workload, stepd_job
+from .slurm import JobFile, job_of, slurm_workload, stepd_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class NodeAttribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
     `user_name` gives a uid's name, or None. `boot`: this boot's id, or where it has none the node's name.
-    `variables` gives the allow-listed variables of a process. A slurmstepd of `trusted_uids` is believed.
+    `variables` gives the allow-listed variables of a process.
     """
 
     procfs: Path
@@ -52,7 +52,6 @@ class NodeAttribution:
     _: KW_ONLY
     allocations: Allocations
     variables: Callable[[int], Mapping[str, str]]
-    trusted_uids: frozenset[int]
     absences: frozenset[Absence] = field(default=frozenset(), init=False)
     _known: dict[int, _Known] = field(default_factory=dict, init=False)
     _missing: set[int] = field(default_factory=set, init=False)  # PIDs that were not there at the last call
@@ -159,7 +158,7 @@ class NodeAttribution:
         name = next(filter(None, (plain_name(word) for word in words if word)), "unnamed")
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
-            jobs = (stepd_job(ancestor, self.trusted_uids) for ancestor in reversed(lineage[1:]))
+            jobs = (stepd_job(ancestor, self.allocations.slurm.trusted_uids) for ancestor in reversed(lineage[1:]))
             job = next(filter(None, jobs), None)
             origin = origin if job is None else Origin("slurm", job)
         # Inside pods, and for root inside containers, a uid says nothing about who it is.

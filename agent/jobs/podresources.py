@@ -17,7 +17,7 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence
-from .scheduler_claims import DeviceClaim, Devices, SchedulerState, unknown_allocation
+from .scheduler_claims import DeviceClaim, Devices, SchedulerState, not_known
 
 METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS, _ANSWER_BYTES = 5.0, 16 * 1024 * 1024
@@ -84,7 +84,7 @@ class PodResources:
             for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
                 names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
                 detail = f"{what} gave devices that match no GPU of the driver ({{}})."
-                absences |= unknown_allocation(subject, "unresolved", detail, remedy, names)
+                absences |= not_known(subject, "unresolved", detail, remedy, names)
             return SchedulerState(True, claims, absences)
         if is_fresh and not self._fault:
             return SchedulerState(True)  # the first question is on its way
@@ -103,7 +103,7 @@ def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
 
 def _unknown(why: str) -> SchedulerState:
     detail = "GPU allocations of pods are unknown: {}."
-    return SchedulerState(True, (), unknown_allocation("kubernetes", "unknown", detail, _REMEDY, [why]))
+    return SchedulerState(True, (), not_known("kubernetes", "unknown", detail, _REMEDY, [why]))
 
 
 class WireError(ValueError):

@@ -85,7 +85,7 @@ class SliceDevice:
     profile: str | None = None
 
 
-def unknown_allocation(subject: str, reason: str, detail: str, remedy: str, names: Sequence[str]) -> frozenset[Absence]:
+def not_known(subject: str, reason: str, detail: str, remedy: str, names: Sequence[str]) -> frozenset[Absence]:
     """What is not known of allocations, with three of `names` in its `detail`; nothing where there are no names."""
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     absence = Absence("source", "allocation", subject, f"allocation-{reason}", detail.format(some), remedy)

@@ -125,7 +125,6 @@ def _attribution(config: AgentConfig, node: Node) -> NodeAttribution:
         _user_name,
         allocations=allocations,
         variables=variables,
-        trusted_uids=trusted,
     )
 
 

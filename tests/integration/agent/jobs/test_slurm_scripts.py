@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.slurm_job import JobFile, read_job_files
+from skuwise.agent.jobs.slurm import JobFile, read_job_files
 
 SCRIPTS = Path(__file__).parents[4] / "systemd/slurm"
 TRUSTED = frozenset({0, os.getuid()})

@@ -12,7 +12,7 @@ from skuwise.agent.jobs.allocation import join_claims
 from skuwise.agent.jobs.cgroups import Origin
 from skuwise.agent.jobs.podresources import WireError, claim_of, decode_pods
 from skuwise.agent.jobs.scheduler_claims import DeviceClaim, Devices
-from skuwise.agent.jobs.slurm_job import JobFile, parse_devices, parse_job_file, read_job_files
+from skuwise.agent.jobs.slurm import JobFile, parse_devices, parse_job_file, read_job_files
 from skuwise.agent.model import Gpu
 from skuwise.tests.support.sysfs_trees import put
 from skuwise.tests.unit.agent.jobs.test_slurm_runs import SlurmNode

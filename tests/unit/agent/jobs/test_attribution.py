@@ -43,9 +43,7 @@ def attribution(
     slurm = SlurmAllocations(folder, proc.root, root / "cgroup", TRUSTED, **settings)
     allocations = Allocations(slurm, PodResources(root / "kubelet.sock"), root / "cgroup", root / "drained")
     variables = partial(read_variables, proc.root)
-    return NodeAttribution(
-        proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables, trusted_uids=TRUSTED
-    )
+    return NodeAttribution(proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables)
 
 
 def reasons(found: NodeAttribution) -> set[str]:
