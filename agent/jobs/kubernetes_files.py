@@ -206,7 +206,7 @@ def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
     return item if isinstance(item, type(kind())) else kind()
 
 
-def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> int:
+def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> None:
     """Print one line: ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
     try:
         document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
@@ -220,8 +220,7 @@ def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> in
     except (ValueError, TypeError, AttributeError, RecursionError, MemoryError):
         answer = KubernetesFacts("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
     say(answer)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

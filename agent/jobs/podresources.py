@@ -153,14 +153,14 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise WireError("a number without an end")
 
 
-def main(socket_path: str) -> int:
+def main(socket_path: str) -> None:
     """Answer every line on stdin with one on stdout, until stdin ends."""
     try:
         import grpc  # noqa: PLC0415 - without it the answer says so
     except ImportError:
         for _ in sys.stdin:
             say(KubeletAnswer("grpcio is not installed"))
-        return 0
+        return
     options = [("grpc.max_receive_message_length", _ANSWER_BYTES), ("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
         call = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
@@ -172,8 +172,7 @@ def main(socket_path: str) -> int:
             except WireError as error:
                 answer = KubeletAnswer(f"not the answer of pod-resources v1 ({error})")
             say(answer)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

@@ -165,25 +165,23 @@ class Listeners:
         return frozenset(found)
 
     def _search(self, port: int) -> list[int]:
-        links: set[str] = set()
-        uids: set[int] = set()
+        owners: dict[str, int] = {}  # by the link to the socket
         for table in ("net/tcp", "net/tcp6"):
             for line in read_ascii(self._procfs / table, 1 << 24).splitlines()[1:]:
                 fields = line.split()
                 if len(fields) >= 10 and fields[3] == _LISTEN and fields[1].endswith(f":{port:04X}"):
-                    links.add(f"socket:[{fields[9]}]")
-                    uids.add(int(fields[7]) if fields[7].isdecimal() else -1)
+                    owners[f"socket:[{fields[9]}]"] = int(fields[7])
         holders: list[int] = []
         named: list[int] = []
-        for home in self._procfs.glob("[0-9]*") if links else ():
+        for home in self._procfs.glob("[0-9]*") if owners else ():
             try:
-                if home.stat().st_uid not in uids:
+                if home.stat().st_uid not in owners.values():
                     continue
                 words = read_ascii(home / "cmdline", 65536).split("\0")
                 said = {word for word in words if "=" in word} | {"=".join(two) for two in pairwise(words)}
                 if not said.isdisjoint(f"{flag}={port}" for flag in _PORT_FLAGS):
                     named.append(int(home.name))
-                if any(_link(path) in links for path in (home / "fd").iterdir()):
+                if any(_link(path) in owners for path in (home / "fd").iterdir()):
                     holders.append(int(home.name))
             except (OSError, ValueError):
                 continue

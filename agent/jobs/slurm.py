@@ -53,7 +53,7 @@ _ABSENCES = {
     ),
     "unresolved": (
         "Slurm's GPU indices match no GPU: {}.",
-        "Make the GPUs readable, let gres.conf name each one's file (File=/dev/nvidia[0-7]), set slurm_conf to its folder.",
+        "Make the GPUs readable, let gres.conf name their files (File=/dev/nvidia[0-7]), set slurm_conf to its folder.",
     ),
 }
 
