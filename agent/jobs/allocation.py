@@ -1,12 +1,12 @@
 """Who was given which GPU, from every road there is, and which cgroup is whose.
 
-Where no road answers, allocation is absent (`allocation-unknown`) with its reason, and nothing is made up from the
-processes that run: those are another basis.
+Where no road answers, allocation is absent with its reason: processes that run are another basis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,64 +16,55 @@ from ..model import Absence, Gpu
 from .cgroups import Origin, pod_uids
 from .kubernetes_files import KubernetesFacts, KubernetesFiles
 from .podresources import PodResources
-from .scheduler_claims import DeviceClaim, Devices
+from .scheduler_claims import DeviceClaim, Devices, SchedulerState
 from .slurm import SlurmAllocations
 
 _MARKER_BYTES = 65536
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """What holds at one scan."""
-
-    claims: tuple[DeviceClaim, ...] = ()
-    absences: frozenset[Absence] = frozenset()
-    kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts)
-
-
 @dataclass(slots=True, eq=False)
 class Allocations:
-    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: what the API
-    server said of pods and devices; None: nobody wrote it down."""
+    """Asks Slurm's files and the kubelet at each scan. `cgroups` is ``/sys/fs/cgroup``. `kubernetes`: the files of what
+    the API server said; `facts`: what these say now; `gpus`: the devices that are here now."""
 
     slurm: SlurmAllocations
     kubelet: PodResources
     cgroups: Path
     drained_marker: Path
     kubernetes: KubernetesFiles | None = None
-    _facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
-    _gpus: Sequence[Gpu] = field(default=(), init=False)
+    facts: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
+    gpus: Sequence[Gpu] = field(default=(), init=False)
     _pods: dict[DeviceClaim, Origin] = field(default_factory=dict, init=False)  # as they were last matched
 
-    def set_gpus(self, gpus: Sequence[Gpu]) -> None:
-        """The devices that are here now, so that minor numbers and MIG names can be turned into UUIDs."""
-        self._gpus = gpus
-
-    def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> Granted:
-        """Claims of every scheduler here, why there are none, and whether the node is drained.
-
-        `seen`: origins of running processes and the GPUs they are on, which must agree with what was given. None:
-        nobody looked; what ended meanwhile is told at the next call.
-        """
+    def read(self, seen: Mapping[Origin, frozenset[str]] | None = None) -> SchedulerState:
+        """Claims of every scheduler, why there are none, and whether the node is drained. `seen`: origins of running
+        processes and their GPUs, which must agree with what was given; None: nobody looked, and what ended meanwhile is
+        told at the next call."""
         if self.kubernetes is not None:
-            self._facts = self.kubernetes.read()
-        devices = Devices(self._gpus, self._facts.slices)
+            self.facts = self.kubernetes.read()
+        devices = Devices(self.gpus, self.facts.slices)
         by_job = {origin.key: gpus for origin, gpus in (seen or {}).items() if origin.scheduler == "slurm"}
         slurm, kubelet = self.slurm.read(devices, None if seen is None else by_job), self.kubelet.read(devices)
-        absences = slurm.absences | kubelet.absences | self._facts.absences
-        if not (slurm.present or kubelet.present):
-            absences |= {_NO_SCHEDULER}
-        return Granted((*slurm.claims, *kubelet.claims), absences | _drained(self.drained_marker), self._facts)
+        absences = set(slurm.absences | kubelet.absences | self.facts.absences)
+        # A marker file that an operator or a health check leaves (systemd/slurm/drained.sh), with the reason in its
+        # first line: Slurm's controller and Kubernetes' API server know it, and the agent asks neither.
+        with suppress(OSError):
+            raw = read_bounded(self.drained_marker, _MARKER_BYTES, 0.0)
+            reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
+            detail, remedy = f"The node is out of service: {reason}.", f"Remove {self.drained_marker} once it is back."
+            absences.add(Absence("source", "node", "*", "drained", detail, remedy))
+        is_present = slurm.present or kubelet.present
+        absences |= set() if is_present else {_NO_SCHEDULER}
+        return SchedulerState(is_present, (*slurm.claims, *kubelet.claims), frozenset(absences))
 
     def match(
         self, claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]], job_ids: Mapping[Origin, str]
     ) -> dict[DeviceClaim, Origin]:
-        """Which cgroup each claim's processes run in, where that is beyond doubt.
+        """Which cgroup each claim's processes run in, where that is beyond doubt. `seen`: origins of running processes
+        and their GPUs; `job_ids`: of origins, where known.
 
-        `seen`: origins of running processes and the GPUs they are on; `job_ids`: the job id of an origin, where it is
-        known. Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what
-        runs where (`join_claims`); it stays tied while the pod idles, as long as its claim and its cgroup are there and
-        nobody else holds its GPUs.
+        Slurm's claims name their cgroup. A pod's name is tied to a UID by what the API server said, else by what runs
+        where (`join_claims`), also while it idles, as long as its cgroup is there and nobody else holds its GPUs.
         """
         matched: dict[DeviceClaim, Origin] = {}
         slurm = {name: o for o in seen if o.scheduler == "slurm" for name in (job_ids.get(o, o.key), o.key)}
@@ -92,7 +83,7 @@ class Allocations:
                 matched[claim] = origin
         self._pods = {claim: matched[claim] for claim in pods if claim in matched}
         # The API server knows a pod's UID. Where another pod of the name runs by now, what runs counts.
-        uids = {(pod.namespace, pod.pod): uid for uid, pod in self._facts.by_uid.items()}
+        uids = {(pod.namespace, pod.pod): uid for uid, pod in self.facts.by_uid.items()}
         for claim in pods:
             origin = Origin("kubernetes", uids.get((claim.namespace, claim.pod), ""))
             if origin in seen or (origin.key and claim not in matched):
@@ -107,12 +98,8 @@ class Allocations:
 
 
 def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[str]]) -> dict[DeviceClaim, Origin]:
-    """Which claim is whose cgroup, for claims that carry no name that a cgroup does (a pod's name is not its UID).
-
-    `seen`: the origins of running processes and the GPUs they are on. A claim is joined only where nothing else fits:
-    no other claim holds any of its devices, exactly one origin of its scheduler runs on them, that origin runs on no
-    device outside the claim.
-    """
+    """Which claim is whose cgroup, where only its devices tell (a pod's name is not its UID) and nothing else fits: no
+    other claim holds any of them, exactly one origin of its scheduler runs on them, and on no other device."""
     joined: dict[DeviceClaim, Origin] = {}
     held = [uuid for claim in claims for uuid in claim.gpu_uuids]
     for claim in claims:
@@ -123,19 +110,6 @@ def join_claims(claims: Sequence[DeviceClaim], seen: Mapping[Origin, frozenset[s
         if len(origins) == 1 and seen[origins[0]] <= devices:
             joined[claim] = origins[0]
     return joined
-
-
-def _drained(marker: Path) -> frozenset[Absence]:
-    """Whether this node is out of service, and why: a marker file that an operator or a health check leaves
-    (systemd/slurm/drained.sh), with the reason in its first line. Slurm's controller and Kubernetes' API server know
-    it, and the agent asks neither."""
-    try:
-        raw = read_bounded(marker, _MARKER_BYTES, 0.0)
-    except OSError:
-        return frozenset()
-    reason = clean_text(raw.partition(b"\n")[0]) or "no reason was given"
-    detail, remedy = f"The node is out of service: {reason}.", f"Remove {marker} once it is back."
-    return frozenset({Absence("source", "node", "*", "drained", detail, remedy)})
 
 
 _NO_SCHEDULER = Absence(

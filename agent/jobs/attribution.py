@@ -1,12 +1,9 @@
 """From the processes that the driver reports to workloads: whose work it is, and who holds which GPU.
 
 Where a scheduler or a container runtime left its mark in the process's cgroup, that is the workload: a Slurm job, a
-pod, a container. All else is a plain process, and processes started by one launcher are one workload (`processes`). A
-process keeps the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no
-cgroup (proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from.
-
-Allocation is a basis of its own (`allocation`): a scheduler's claim gives its workload the GPUs it was given, also
-where nothing of it runs, and names pods and jobs better than their processes do.
+pod, a container. All else is a plain process, and processes started by one launcher are one workload. A process keeps
+the workload it was first given, also when its launcher ends before it. Where Slurm gives its jobs no cgroup
+(proctrack/linuxproc), a process is its job's by the slurmstepd that it descends from. Allocation is a basis of its own.
 """
 
 from __future__ import annotations
@@ -18,15 +15,14 @@ from pathlib import Path
 
 from ..base.safe_text import clean_text
 from ..model import Absence, Gpu, GpuProcess, Workload, WorkloadUse
-from .allocation import Allocations, Granted
-from .cgroups import PLAIN, Origin
-from .command_line import framework_of, parse_command
+from .allocation import Allocations
+from .cgroups import PLAIN, Origin, origin_of
+from .command_line import framework_of, parse_command, plain_name
 from .ids import series_id, workload_id
-from .kubernetes_files import KubernetesFacts
 from .pods import controller_of
-from .processes import Lineage, read_lineage, read_start_ticks, read_variables
+from .processes import MPS, Process, is_drivers_own, leader_of, read_lineage, read_start_ticks
 from .scheduler_claims import DeviceClaim
-from .slurm_job import JobFile, SlurmRun, job_of, stepd_job
+from .slurm import JobFile, job_of, slurm_workload, stepd_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,50 +41,42 @@ class _Known:
 class NodeAttribution:
     """Names the workloads on this node. Not thread-safe; keeps what it knows of the processes of the last call.
 
-    `user_name` gives a uid's name, or None (`pwd.getpwuid` is the real one). `boot_id` None leaves the identities of
-    plain processes unique within the node's uptime only as far as PIDs and start times are. `allocations` tells who was
-    given what; None: nobody asks. `variables` gives the allow-listed variables of a process. A slurmstepd is believed
-    where it is a process of `trusted_uids`.
+    `user_name` gives a uid's name, or None. `boot`: this boot's id, or where it has none the node's name.
+    `variables` gives the allow-listed variables of a process.
     """
 
     procfs: Path
-    boot_id: str | None
+    boot: str
     cluster: str
     user_name: Callable[[int], str | None]
-    node: str = ""
     _: KW_ONLY
-    allocations: Allocations | None = None
-    variables: Callable[[int], Mapping[str, str]] | None = None
-    trusted_uids: frozenset[int] = frozenset({0})
+    allocations: Allocations
+    variables: Callable[[int], Mapping[str, str]]
     absences: frozenset[Absence] = field(default=frozenset(), init=False)
     _known: dict[int, _Known] = field(default_factory=dict, init=False)
     _missing: set[int] = field(default_factory=set, init=False)  # PIDs that were not there at the last call
     _current: dict[str, Workload] = field(default_factory=dict, init=False)
     _named: dict[str, Workload] = field(default_factory=dict, init=False)  # by the id they were first called by
-    _kubernetes: KubernetesFacts = field(default_factory=KubernetesFacts, init=False)
 
     def set_gpus(self, gpus: Sequence[Gpu]) -> None:
         """The devices that are here now: schedulers name them in ways of their own."""
-        if self.allocations is not None:
-            self.allocations.set_gpus(gpus)
+        self.allocations.gpus = gpus
 
     def look_at_node(self) -> None:
         """Only bring `absences` up to date, where the driver lists no processes: a node may be drained all the same."""
-        if self.allocations is not None:
-            self.absences = self.allocations.read().absences
+        self.absences = self.allocations.read().absences
 
     def close(self) -> None:
         """End what asks the schedulers."""
-        if self.allocations is not None:
-            self.allocations.close()
+        self.allocations.close()
 
     def attribute(self, processes: Sequence[GpuProcess]) -> tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]:
-        """The workloads here and what each holds on which GPU, both in a fixed order.
+        """The workloads here and what each holds on which GPU (by its processes, and by what a scheduler claims), both
+        in a fixed order.
 
-        Uses with the basis ``process`` come from `processes`, those with ``allocation`` from what schedulers claim. A
-        process that is gone belongs to no workload. One that is missing in two calls running is hidden from this user:
-        `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not tell it
-        for every process of the workload on that GPU.
+        A process that is gone belongs to no workload. One that is missing in two calls running is hidden from this
+        user: `absences` says so, and whoever is known on its GPU shares it. Memory is None where the driver did not
+        tell it for every process of the workload on that GPU.
         """
         hidden = self._look({process.pid for process in processes})
         # Of several processes the first that tells of its job speaks for all.
@@ -100,22 +88,15 @@ class NodeAttribution:
         for gpu, key in memory:
             if (origin := runs[key].origin) != PLAIN:
                 seen[origin] = seen.get(origin, frozenset()) | {gpu}
-        granted = self.allocations.read(seen) if self.allocations is not None else Granted()
+        granted = self.allocations.read(seen)
         self.absences = granted.absences | {_HIDDEN} if hidden else granted.absences
         runs = {key: runs[key] for _, key in memory}
-        matched: dict[DeviceClaim, Origin] = {}
-        if granted.claims and self.allocations is not None:
-            told = {held.origin: held.told.job_id for held in runs.values() if held.told is not None}
-            by_path = {origin: origin.job_id for origin in seen if origin.job_id}
-            matched = self.allocations.match(granted.claims, seen, told | by_path)
+        told = {held.origin: held.told.job_id for held in runs.values() if held.told is not None}
+        matched = self.allocations.match(granted.claims, seen, told) if granted.claims else {}
         claim_of = {origin: claim for claim, origin in matched.items()}
-        self._kubernetes = granted.kubernetes
         named = {key: self._name(held, claim_of.get(held.origin), held.origin) for key, held in runs.items()}
         running: dict[Origin | None, Workload] = {held.origin: named[key] for key, held in runs.items()}
-        given: list[tuple[DeviceClaim, Workload]] = []
-        for claim in granted.claims:
-            origin = matched.get(claim)
-            given.append((claim, running.get(origin) or self._name(None, claim, origin)))
+        given = [(c, running.get(matched.get(c)) or self._name(None, c, matched.get(c))) for c in granted.claims]
         strangers = {process.gpu_uuid for process in processes if process.pid in hidden}
         found = _uses(memory, {key: workload.workload_id for key, workload in named.items()}, strangers, given)
         # A job that was given no GPU and runs on none is none of ours.
@@ -125,10 +106,8 @@ class NodeAttribution:
         return tuple(self._current[key] for key in sorted(self._current)), found
 
     def _memory(self, processes: Sequence[GpuProcess]) -> dict[tuple[str, str], dict[int, int | None]]:
-        """By GPU and first workload id: PID -> bytes in use; None: not told.
-
-        A user's own MPS server is part of the one other work that he has on its GPU, so that a name hides no work.
-        """
+        """By GPU and first workload id: PID -> bytes in use; None: not told. A user's own MPS server is part of the one
+        other work that he has on its GPU, so that a name hides no work."""
         found: dict[tuple[str, str], dict[int, int | None]] = {}
         known = [(self._known[process.pid], process) for process in processes if process.pid in self._known]
         for held, process in sorted(known, key=lambda one: one[0].is_mps):
@@ -143,14 +122,12 @@ class NodeAttribution:
         return found
 
     def holder_of(self, pids: Iterable[int]) -> str | None:
-        """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself).
-
-        None where they belong to none that `attribute` found last, or to more than one.
-        """
+        """The workload on this node's GPUs that `pids` belong to (a server's front end holds no GPU itself); None where
+        that is none that `attribute` found last, or more than one."""
         found: set[str] = set()
-        for pid in sorted(pids):
+        for pid in pids:
             held = self._known.get(pid)
-            if held is None and (lineage := read_lineage(self.procfs, pid)) is not None:
+            if held is None and (lineage := read_lineage(self.procfs, pid)):
                 held = self._describe(lineage, {})
             if held is not None and held.workload.workload_id in self._named:
                 found.add(self._named[held.workload.workload_id].workload_id)
@@ -166,34 +143,32 @@ class NodeAttribution:
             held = self._known.get(pid)
             if held is None or read_start_ticks(self.procfs, pid) != held.start_ticks:
                 lineage = read_lineage(self.procfs, pid)
-                missing |= {pid} if lineage is None else set()
-                held = self._describe(lineage, first) if lineage is not None and not lineage.is_drivers_own else None
+                missing |= set() if lineage else {pid}
+                held = self._describe(lineage, first) if lineage and not is_drivers_own(lineage) else None
             if held is not None:
                 known[pid] = held
         hidden = missing & self._missing
         self._known, self._missing = known, missing
         return hidden
 
-    def _describe(self, lineage: Lineage, first: dict[str, Workload]) -> _Known:
+    def _describe(self, lineage: Sequence[Process], first: dict[str, Workload]) -> _Known:
         """`first`: the workloads that are described already."""
-        process, leader, origin, name = lineage.process, lineage.leader, lineage.origin, lineage.name
+        process, leader, origin = lineage[0], leader_of(lineage), origin_of(lineage[0].cgroup)
+        words = (*(parse_command(one.argv).program for one in (leader, process)), leader.comm, process.comm)
+        name = next(filter(None, (plain_name(word) for word in words if word)), "unnamed")
         if origin == PLAIN:
             # The outermost slurmstepd is Slurm's own: what looks like one below it was started by the job.
-            jobs = [stepd_job(ancestor, self.trusted_uids) for ancestor in lineage.ancestors]
-            job = next((job for job in reversed(jobs) if job is not None), None)
-            origin = origin if job is None else Origin("slurm", job, job if job.isdecimal() else None)
+            jobs = (stepd_job(ancestor, self.allocations.slurm.trusted_uids) for ancestor in reversed(lineage[1:]))
+            job = next(filter(None, jobs), None)
+            origin = origin if job is None else Origin("slurm", job)
         # Inside pods, and for root inside containers, a uid says nothing about who it is.
         is_somebody = origin.scheduler != "kubernetes" and (origin.scheduler != "docker" or leader.uid != 0)
         user = self._name_of(leader.uid) if is_somebody else None
-        told = None
+        # Only a process that Slurm itself put into its cgroup is believed about its job.
+        told = job_of(origin.key, self.variables(process.pid)) if origin.scheduler == "slurm" else None
         key: tuple[str, ...] = (origin.key,)
-        if origin.scheduler == "slurm":
-            # Only a process that Slurm itself put into its cgroup is believed about its job.
-            pid = process.stat.pid
-            variables = self.variables(pid) if self.variables is not None else read_variables(self.procfs, pid)
-            told = job_of(origin.key, variables)
-        elif origin == PLAIN:
-            key = (self.boot_id or self.node, str(leader.stat.pid), str(leader.stat.start_ticks))
+        if origin == PLAIN:
+            key = (self.boot, str(leader.pid), str(leader.start_ticks))
         workload = Workload(
             workload_id=workload_id(self.cluster, origin.scheduler, *key),
             series_id=series_id(self.cluster, None, user, name),
@@ -201,33 +176,34 @@ class NodeAttribution:
             scheduler=origin.scheduler,
             job_id=origin.key if origin.scheduler == "slurm" else None,
             user=user,
-            framework=framework_of(leader.argv, process.argv, (process.stat.comm,)),
+            framework=framework_of(leader.argv, process.argv, (process.comm,)),
             command=parse_command(leader.argv).text,
         )
         workload = first.setdefault(workload.workload_id, workload)
-        return _Known(process.stat.start_ticks, origin, workload, told, lineage.is_mps and origin == PLAIN)
+        return _Known(process.start_ticks, origin, workload, told, process.comm == MPS and origin == PLAIN)
 
     def _name_of(self, uid: int | None) -> str | None:
         return None if uid is None else clean_text(self.user_name(uid) or str(uid))
 
     def _name(self, held: _Known | None, claim: DeviceClaim | None, origin: Origin | None) -> Workload:
         """The workload with what its scheduler tells of it. `held` None: it was given devices, but runs nothing now."""
-        workload = held.workload if held is not None else None
+        workload, told = (held.workload, held.told) if held is not None else (None, None)
         scheduler = (claim or origin or PLAIN).scheduler
         # What ran before it went quiet told more about it: `_current`.
         if scheduler == "slurm":
-            run = SlurmRun(self.cluster, claim, origin, held.told if held is not None else None, self._name_of)
-            return run.workload(workload, self._current.get(run.workload_id))
+            user = self._name_of(claim.uid) if claim is not None and claim.user is None else None
+            return slurm_workload(self.cluster, claim, origin, told, workload, user=user, known=self._current)
         uid = origin.key if origin is not None else ""
-        fact = self._kubernetes.by_uid.get(uid) if scheduler == "kubernetes" else None
+        fact = self.allocations.facts.by_uid.get(uid) if scheduler == "kubernetes" else None
         if workload is None and claim is not None:
             parts = (uid,) if uid else ("pod", claim.namespace or "", claim.pod or "")
             key = fact.workload_id if fact is not None else workload_id(self.cluster, scheduler, *parts)
             workload = self._current.get(key) or Workload(key, "", "unnamed", scheduler)
         assert workload is not None
-        if fact is not None or claim is None:
-            how = {"framework": workload.framework, "command": workload.command}
-            return replace(fact, **how) if fact is not None else workload
+        if fact is not None:
+            return replace(fact, framework=workload.framework, command=workload.command)
+        if claim is None:
+            return workload
         # As far as a pod's name shows what it is of.
         name = controller_of(claim.pod or "") or workload.name
         series = series_id(self.cluster, claim.namespace, None, name)

@@ -1,13 +1,11 @@
-"""Control groups: who started a process, by ``/proc/PID/cgroup``, and which jobs and pods live on this node.
-
-The tree (``/sys/fs/cgroup``) is read as far as this process can see it, and every directory may vanish between two
-reads.
-"""
+"""Control groups: who started a process, by ``/proc/PID/cgroup``, and which jobs and pods live on this node, as far
+as ``/sys/fs/cgroup`` is in sight."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -32,40 +30,32 @@ _POD = re.compile(
 _CONTAINER = re.compile(r"/(?:(?:docker|libpod|nerdctl|cri-containerd|crio)-)?([0-9a-f]{64})(?=\.scope|/|$)")
 # Controllers under which Slurm keeps its v1 tree, depending on the site's plugins.
 _V1_CONTROLLERS = ("freezer", "devices", "cpuset", "memory", "cpu,cpuacct")
-_MAX_ENTRIES, _MAX_STEPS, _MAX_STEP_FOLDERS, _MAX_PIDS = 4096, 64, 256, 64
+_MAX_ENTRIES, _MAX_OF_JOB = 4096, 256
+
+
+Scheduler = Literal["slurm", "kubernetes", "docker", "process"]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`key` names the job, pod or container; empty for a plain process. `job_id` None: not in the path."""
+    """`key` names the job (its id or SLUID), pod or container; empty for a plain process."""
 
-    scheduler: Literal["slurm", "kubernetes", "docker", "process"]
+    scheduler: Scheduler
     key: str = ""
-    job_id: str | None = None
 
 
 PLAIN = Origin("process")
-
-
-def pod_uid(name: str) -> str | None:
-    """The pod's UID in the name of a cgroup, as the API server writes it; None: it names no pod."""
-    match = _POD.search(name)
-    return match.group(1).replace("_", "-") if match else None
+_FORMS: Mapping[Scheduler, re.Pattern[str]] = {"slurm": _JOB_PATH, "kubernetes": _POD, "docker": _CONTAINER}
 
 
 def origin_of(cgroup: str) -> Origin:
     """The scheduler and its key. A Slurm job inside a pod is the job; a container inside a pod is the pod."""
     paths = [line.split(":", 2)[-1] for line in cgroup.splitlines()]
-    for path in paths:
-        if (match := _JOB_PATH.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
-            job = match.group(1) or match.group(3)
-            return Origin("slurm", job or match.group(2), job)
-    for path in paths:
-        if (match := _POD.search(path)) and not _USERS_OWN.search(path, 0, match.start()):
-            return Origin("kubernetes", match.group(1).replace("_", "-"))
-    for path in paths:
-        if match := _CONTAINER.search(path):
-            return Origin("docker", match.group(1))
+    for scheduler, form in _FORMS.items():
+        for path in paths:
+            match = form.search(path)
+            if match and (scheduler == "docker" or not _USERS_OWN.search(path, 0, match.start())):
+                return Origin(scheduler, next(filter(None, match.groups())).replace("_", "-"))
     return PLAIN
 
 
@@ -85,15 +75,11 @@ def slurm_jobs(cgroups: Path) -> dict[str, Path] | None:
     return {match[1] or match[2]: path for path, match in found if match} if scopes else None
 
 
-def step_pids(job: Path) -> dict[str, tuple[int, ...]]:
-    """The processes of each step of a job: ``batch``, ``extern`` (with ``PrologFlags=Contain``) and srun's numbers."""
-    found: dict[str, tuple[int, ...]] = {}
-    for step in [name for name in folders_in(job) if name.startswith("step_")][:_MAX_STEPS]:
-        folders = [folder for folder, _, _ in islice(os.walk(job / step), _MAX_STEP_FOLDERS)]
-        words = {word for folder in folders for word in read_ascii(f"{folder}/cgroup.procs", 65536).split()}
-        pids = sorted(int(word) for word in words if word.isdigit() and int(word) > 0)
-        found[step.removeprefix("step_")] = tuple(pids[:_MAX_PIDS])
-    return found
+def job_pids(job: Path) -> list[int]:
+    """The processes of all steps of a job, the lowest first."""
+    folders = [folder for folder, _, _ in islice(os.walk(job), _MAX_OF_JOB)]
+    words = {word for folder in folders for word in read_ascii(f"{folder}/cgroup.procs", 65536).split()}
+    return sorted(int(word) for word in words if word.isdigit())[:_MAX_OF_JOB]
 
 
 def pod_uids(cgroups: Path) -> frozenset[str]:
@@ -109,7 +95,7 @@ def pod_uids(cgroups: Path) -> frozenset[str]:
         qos = [top / name for top in tops for name in folders_in(top) if "besteffort" in name or "burstable" in name]
         if tops:
             names = (name for folder in (*tops, *qos) for name in folders_in(folder))
-            return frozenset(uid for name in names if (uid := pod_uid(name)) is not None)
+            return frozenset(found[1].replace("_", "-") for found in map(_POD.search, names) if found)
     return frozenset()
 
 

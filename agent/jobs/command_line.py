@@ -1,9 +1,8 @@
-"""What of a command line may be kept: program, script or module, and the values of an allow-list of flags; and which
-framework it shows.
+"""What of a command line may be kept, and which framework it shows.
 
-A command line may hold secrets anywhere, so nothing of it is kept by default. A name is a base name, never a path with
-its folders. A flag's value must have the form of its kind; one that has not is written as ``***``, so that readers know
-that it was given. The code behind ``sh -c`` and ``python -c`` is never read, nor are arguments behind it.
+A command line may hold secrets anywhere: kept are base names of programs, scripts and modules, and an allow-list of
+flags. A value that has not the form of its flag is written as ``***``. The code behind ``sh -c`` and ``python -c`` is
+never read, nor are arguments behind it.
 """
 
 from __future__ import annotations

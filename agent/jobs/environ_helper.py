@@ -1,9 +1,8 @@
 """The opt-in helper that reads environments, so that the agent needs no capability; and the agent's side of it.
 
-``/proc/PID/environ`` of other users takes CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH together, which is root in all but
-name. They are given to this small process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket
-and answers with the variables of `processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in
-a Slurm job's cgroup.
+``/proc/PID/environ`` of other users takes two capabilities that are root in all but name. They are given to this small
+process alone (`systemd/skuwise-environ.service`). It is told a PID on a Unix socket and answers with the variables of
+`processes.ALLOWED_VARIABLES`, only to its own user and root, and only of processes in a Slurm job's cgroup.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import json
 import os
 import socket
 import struct
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,9 +31,11 @@ def answer(procfs: Path, question: bytes) -> bytes:
     """The allowed variables of a Slurm job's process as one JSON line; ``{}`` for any other question."""
     text = question.strip()
     pid = int(text) if text.isdigit() and len(text) <= 10 else 0
-    found = read_variables(procfs, pid) if _is_slurm(procfs, pid) else {}
-    # Asked before and after: a PID that was used again in between must not answer for a Slurm process.
-    return json.dumps(found if _is_slurm(procfs, pid) else {}).encode()[:_ANSWER_LIMIT] + b"\n"
+    origin = origin_of(read_cgroup(procfs, pid))
+    found = read_variables(procfs, pid) if origin.scheduler == "slurm" else {}
+    # A PID that was used again in between must not answer for a Slurm process.
+    is_same = origin_of(read_cgroup(procfs, pid)) == origin
+    return json.dumps(found if is_same else {}).encode()[:_ANSWER_LIMIT] + b"\n"
 
 
 def serve(listener: socket.socket, procfs: Path, allowed_uids: frozenset[int]) -> None:
@@ -67,14 +67,13 @@ class HelperVariables:
     """Variables of a process: read here where that is allowed, else asked of the helper behind `path`. Empty where
     neither tells. A helper that fails is left alone for a minute, so that it never holds up the agent."""
 
-    def __init__(self, procfs: Path, path: Path | None) -> None:
-        self._procfs = procfs
-        self._path = path
+    def __init__(self, procfs: Path, path: Path) -> None:
+        self._procfs, self._path = procfs, path
         self._rest_until = 0.0
 
     def __call__(self, pid: int) -> Mapping[str, str]:
         found: object = read_variables(self._procfs, pid)
-        if not found and self._path is not None and time.monotonic() >= self._rest_until:
+        if not found and time.monotonic() >= self._rest_until:
             try:
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
                     client.settimeout(_ASK_SECONDS)
@@ -88,20 +87,8 @@ class HelperVariables:
         return {key: clean_text(str(value)) for key, value in told.items() if key in ALLOWED_VARIABLES}
 
 
-def _is_slurm(procfs: Path, pid: int) -> bool:
-    return origin_of(read_cgroup(procfs, pid)).scheduler == "slurm"
-
-
-def main(arguments: list[str]) -> int:
-    """Serve until ended."""
+if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="skuwise-environ", description="answers for the agent; see the unit")
     parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--procfs", type=Path, default=Path("/proc"))
-    options = parser.parse_args(arguments)
-    with listen(options.socket) as listener:
-        serve(listener, options.procfs, frozenset({0, os.getuid()}))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with listen(parser.parse_args().socket) as own:
+        serve(own, Path("/proc"), frozenset({0, os.getuid()}))

@@ -1,11 +1,8 @@
 """What this node is: its name, machine and boot, its provider, and the SKU it is rented as.
 
 The SKU comes from what is configured, then from DMI (AWS writes the instance type there), then from a node label, then
-from the node's shape. A shape that fits several SKUs names none: a wrong price is worse than an unknown one. Cloud
-metadata services would stand between configuration and DMI and are not asked: the agent opens no connection.
-
-Labels are read from ``skuwise/node-labels`` under `etc`: lines ``key="value"``, as the Kubernetes downward API writes
-them.
+from the node's shape. A shape that fits several SKUs names none: a wrong price is worse than an unknown one. Metadata
+services of clouds are not asked: the agent opens no connection.
 """
 
 from __future__ import annotations
@@ -16,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ... import __version__
-from ...rules.base.files import read_bounded
-from ...rules.catalog.types import NodeSku
+from ...rules.catalog.types import Fabric, NodeSku
 from ..base.safe_text import clean_text
+from ..config import AgentConfig
 from ..model import FabricPort, Gpu, Node
 from .cgroups import read_bytes
 
@@ -34,6 +31,7 @@ _AWS_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _MARKS = {"7783-7084-3265-9085-8269-3286-77": "azure", "Google Compute Engine": "gcp", "OracleCloud.com": "oci"}
 # Providers whose machines always carry a mark: where DMI is readable and shows none, they are ruled out.
 MARKED = frozenset({"aws", "azure", "gcp", "oci"})
+_FABRICS = {"InfiniBand": "infiniband", "Ethernet": "roce", "EFA": "efa"}
 # Line rates in catalogs are nominal; 5 % covers what drivers round.
 _RATE_TOLERANCE = 0.05
 
@@ -48,17 +46,13 @@ class Dmi:
 
 
 def identify(
-    *,
-    config_node: str,
-    config_cluster: str,
-    config_sku: str,
-    sysfs: Path,
-    procfs: Path,
+    config: AgentConfig,
     etc: Path,
     environ: Mapping[str, str],
     gpus: Sequence[Gpu],
-    ports: Sequence[FabricPort] = (),
-    node_skus: Sequence[NodeSku] = (),
+    ports: Sequence[FabricPort],
+    *,
+    node_skus: Sequence[NodeSku],
     unread_gpus: int = 0,
 ) -> Node:
     """This node. `node_skus` is the catalog; a SKU that it lacks is still named where configuration or DMI name it.
@@ -67,20 +61,23 @@ def identify(
     `node_sku_source` is config, dmi, label or shape; with no SKU it is ``ambiguous-shape`` (several fit) or
     ``unknown-shape`` (none fits), or None on a node whose GPUs are none, mixed or unknown.
     """
-    dmi = dmi_of(*(clean_text(read_bytes(sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
-    labels = _read_labels(etc / LABELS_FILE)
-    if config_sku:
-        sku, source = clean_text(config_sku), "config"
+    dmi = dmi_of(*(clean_text(read_bytes(config.sysfs / "class/dmi/id" / name)) for name in _DMI_FILES))
+    # Lines ``key="value"``, as the Kubernetes downward API writes them; all else is passed over.
+    lines = read_bytes(etc / LABELS_FILE, 1 << 20).decode("utf-8", "replace").splitlines()
+    pairs = (line.partition("=") for line in lines)
+    labels = {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
+    if config.node_sku:
+        sku, source = clean_text(config.node_sku), "config"
     else:
         named = {name: clean_text(environ.get(name, "")) for name in _SKU_LABELS[1:]}
         sku, source = sku_by_signs(dmi, named | labels, () if unread_gpus else gpus, ports, node_skus)
     known = next((s for s in node_skus if s.name == sku), None)
-    names = (environ.get("NODE_NAME", ""), config_node, read_bytes(procfs / "sys/kernel/hostname"))
+    names = (environ.get("NODE_NAME", ""), config.node, read_bytes(config.procfs / "sys/kernel/hostname"))
     return Node(
         node=next(filter(None, map(clean_text, names)), "localhost"),
-        cluster=clean_text(config_cluster),
+        cluster=clean_text(config.cluster),
         machine_id=_id(etc / "machine-id"),
-        boot_id=_id(procfs / "sys/kernel/random/boot_id"),
+        boot_id=_id(config.procfs / "sys/kernel/random/boot_id"),
         provider=dmi.provider or (known.provider if known else None),
         region=label_of(labels, REGION_LABELS),
         instance_type=dmi.instance_type or label_of(labels, TYPE_LABELS) or (known.instance_type if known else None),
@@ -107,13 +104,12 @@ def sku_by_signs(
     whole = [gpu for gpu in gpus if gpu.kind == "gpu"]
     if not whole or whole[0].sku is None or len({gpu.sku for gpu in whole}) != 1:
         return None, None
-    fabric, rate = _fabric(ports)
     found = [
         sku.name
         for sku in node_skus
         if (sku.gpu, sku.gpu_count) == (whole[0].sku, len(whole))
         and (sku.provider == dmi.provider if dmi.provider else not (dmi.readable and sku.provider in MARKED))
-        and _fabric_fits(fabric, rate, sku)
+        and _has_fabric(ports, sku.fabric)
     ]
     return (found[0], "shape") if len(found) == 1 else (None, "ambiguous-shape" if found else "unknown-shape")
 
@@ -131,36 +127,19 @@ def dmi_of(vendor: str, product: str, chassis: str) -> Dmi:
     return Dmi(_MARKS.get(chassis) or _MARKS.get(product), readable=readable)
 
 
-def _read_labels(path: Path) -> dict[str, str]:
-    """``key="value"`` lines; anything else in the file is passed over."""
-    try:
-        lines = read_bounded(path, 1 << 20).decode("utf-8", "replace").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.partition("=") for line in lines)
-    return {clean_text(key): clean_text(value.strip().strip('"')) for key, equals, value in pairs if equals}
-
-
-def _fabric(ports: Sequence[FabricPort]) -> tuple[str | None, float | None]:
-    """Kind and total one-way rate of the compute ports; None: not known (ports that are down, or roles that nothing
-    tells). Without any port at all the node has no RDMA: ``none``."""
+def _has_fabric(ports: Sequence[FabricPort], fabric: Fabric) -> bool:
+    """Whether the compute ports may be those of a SKU. Ports that are down, and roles that nothing tells, fit any;
+    without any port the node has no RDMA."""
+    if not ports:
+        return not fabric.rdma or fabric.kind in ("ethernet", "tcpx", "none")
     compute = [port for port in ports if port.role == "compute"]
-    layers = {port.link_layer for port in compute}
-    if len(layers) != 1:
-        return None if ports else "none", None
-    rates = [port.line_rate_bytes_per_second for port in compute]
-    known = [rate for rate in rates if rate is not None]
-    kind = {"InfiniBand": "infiniband", "Ethernet": "roce", "EFA": "efa"}[layers.pop()]
-    return kind, sum(known) if len(known) == len(rates) else None
-
-
-def _fabric_fits(kind: str | None, rate: float | None, sku: NodeSku) -> bool:
-    if kind == "none":
-        return not sku.fabric.rdma or sku.fabric.kind in ("ethernet", "tcpx", "none")
-    if kind is not None and sku.fabric.kind != kind:
-        return False
-    nominal = sku.fabric.bytes_per_second
-    return rate is None or nominal is None or abs(rate - nominal) <= _RATE_TOLERANCE * nominal
+    kinds = {_FABRICS[port.link_layer] for port in compute}
+    if len(kinds) != 1:
+        return True
+    rates = [rate for port in compute if (rate := port.line_rate_bytes_per_second) is not None]
+    nominal = fabric.bytes_per_second
+    fits = nominal is None or len(rates) < len(compute) or abs(sum(rates) - nominal) <= _RATE_TOLERANCE * nominal
+    return fits and kinds == {fabric.kind}
 
 
 def _id(path: Path) -> str | None:

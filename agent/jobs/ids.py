@@ -26,9 +26,8 @@ def slurm_parts(
 ) -> tuple[str, ...]:
     """What names a run of a Slurm job, so that a recycled id and a requeued run are others.
 
-    `start_seconds` is the scheduler's own start, the same on every node. Where it is not known, the SLUID or the job
-    id, the restart count where there was one, and `stamp_seconds`, the time of the prolog, by 32 days: an id comes back
-    later than that. Of jobs whose prologs are a minute apart, one in 46,000 has two names.
+    `start_seconds` is the scheduler's own, the same on every node. Where it is not known, the SLUID or job id, the
+    restart count, and `stamp_seconds`, the prolog's time, by 32 days: an id comes back later than that.
     """
     if job_id and start_seconds is not None:
         return (job_id, str(start_seconds))
@@ -42,29 +41,20 @@ def slurm_parts(
 
 def unnamed_series_id(cluster: str, group: str | None, user: str | None, job_id: str) -> str:
     """The series of a Slurm job whose name nobody told: its own, with its requeued runs and its array's tasks.
-
-    `job_id` is the array's where it is a task of one. Two jobs without a name have nothing in common.
-    """
+    `job_id` is the array's where it is a task of one."""
     return "s-" + _digest("series", cluster, group or "", user or "", "job", job_id)
 
 
 def gang_id(cluster: str, namespace: str, kind: str, name: str, run: str) -> str:
-    """The identity of one run of pods that work together (`pods.works_of`): `kind` and `name` are what owns them all.
-
-    `run`: the UID of the oldest of its pods, or when that was created in whole Unix seconds; empty where neither is
-    known: then all that ever had the name is one run.
-    """
+    """The identity of one run of pods that work together: `kind` and `name` are what owns them all. `run`: the UID of
+    the oldest of its pods, or when that was created (whole Unix seconds); empty: all that ever had the name is one."""
     return workload_id(cluster, "kubernetes", "gang", namespace, kind, name, *([run] if run else []))
 
 
 def series_id(cluster: str, group: str | None, user: str | None, name: str) -> str:
-    """The identity of what recurs: `group` is the namespace or the account; digits in `name` are folded."""
-    return "s-" + _digest("series", cluster, group or "", user or "", fold_digits(name))
-
-
-def fold_digits(name: str) -> str:
-    """``train-2024-run7`` and ``train-2025-run12`` are one name: ``train-#-run#``."""
-    return _DIGITS.sub("#", name)
+    """The identity of what recurs: `group` is the namespace or the account. Digits in `name` are folded:
+    ``train-2024-run7`` and ``train-2025-run12`` are both ``train-#-run#``."""
+    return "s-" + _digest("series", cluster, group or "", user or "", _DIGITS.sub("#", name))
 
 
 def _digest(*parts: str) -> str:

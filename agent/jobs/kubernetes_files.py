@@ -1,9 +1,8 @@
 """What Kubernetes' API says, from files that ``kubectl get ... -o json`` wrote: the agent itself asks no API server.
 
-``[kubernetes] pods_file`` tells owners, UIDs, images and labels of pods, ``resource_slices_file`` the devices behind
-the names that dynamic resource allocation (DRA) gives. Such a file may take ten times its size in memory: a process of
-its own (`main`) reads it when it has changed, and prints what the agent needs of it. Until that is done, and where it
-fails, what was known before holds. What has another shape than Kubernetes' API counts as not told.
+``[kubernetes] pods_file`` tells of pods, ``resource_slices_file`` of the devices that dynamic resource allocation (DRA)
+names. A file may take ten times its size in memory: a process of its own (`main`) reads it when it has changed. Until
+then, and where it fails, what was known before holds. What has another shape counts as not told.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +21,7 @@ from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence, Workload
 from .pods import OPERATOR_LABELS, Objects, Pod, PodOwner, spelled, team_of_pod, works_of
-from .scheduler_claims import DRA_DRIVER, SliceDevice, is_gpu_resource
+from .scheduler_claims import DRA_DRIVER, GPU_RESOURCE, SliceDevice
 
 SIZE_LIMIT = 64 * 1024 * 1024
 _TEXT = 256
@@ -48,22 +47,17 @@ class KubernetesFiles:
     ) -> None:
         self._pods = _Watched(pods, "pods", node, cluster, *team_labels)
         self._slices = _Watched(slices, "slices", node)
-        self._facts = KubernetesFacts()
 
     def read(self) -> KubernetesFacts:
         """What is known now."""
-        if (answer := self._pods.look()) is not None:
-            self._facts = replace(self._facts, by_uid=answer.by_uid)
-        if (answer := self._slices.look()) is not None:
-            self._facts = replace(self._facts, slices=answer.slices)
+        pods, slices = self._pods.look(), self._slices.look()
         absences: set[Absence] = set()
         for own, what in ((self._pods, "pods,replicasets,jobs -A"), (self._slices, "resourceslices")):
             detail = f"{own.path} is not used: {own.fault}."
             remedy = f"Write it with kubectl get {what} -o json, as a new file that is then renamed."
             if own.fault:
                 absences.add(Absence("source", "allocation", "kubernetes", "kubernetes-file", detail, remedy))
-        self._facts = replace(self._facts, absences=frozenset(absences))
-        return self._facts
+        return KubernetesFacts(by_uid=pods.by_uid, slices=slices.slices, absences=frozenset(absences))
 
     def close(self) -> None:
         """End the children."""
@@ -78,15 +72,16 @@ class _Watched:
         self.path, self.fault = path, ""
         self.child = Child(child_command("skuwise.agent.jobs.kubernetes_files", what, str(path), *arguments))
         self._seen: tuple[int, ...] | None = None
+        self._facts = KubernetesFacts()
 
-    def look(self) -> KubernetesFacts | None:
-        """A new answer, if one has come."""
+    def look(self) -> KubernetesFacts:
+        """What its last good answer was."""
         if self.path is None:
-            return None
+            return self._facts
         try:
             answer = self.child.answer(KubernetesFacts)
             if answer is not None:
-                self.fault = ""
+                self._facts, self.fault = answer, ""
                 self.child.close()
                 return answer
             about = self.path.stat()
@@ -98,7 +93,7 @@ class _Watched:
             self.child.close()
         except OSError as error:
             self.fault, self._seen = f"it cannot be read ({error.strerror})", None
-        return None
+        return self._facts
 
 
 def works_by_uid(items: Sequence[_Object], node: str, cluster: str, labels: Sequence[str]) -> dict[str, Workload]:
@@ -140,18 +135,16 @@ def slice_devices(items: Iterable[_Object], node: str) -> dict[str, SliceDevice]
     found = [spec for spec in specs if spec.get("driver") == DRA_DRIVER]
     own = [spec for spec in found if spec.get("nodeName") == node] or found
     own.sort(key=lambda spec: _at(int, spec, "pool", "generation"))
-    return {
-        f"{_at(str, spec, 'pool', 'name')}/{name}": _slice_device(device)
-        for spec in own for device in _at(list, spec, "devices") if (name := _at(str, device, "name"))
-    }  # fmt: skip
-
-
-def _slice_device(device: _Object) -> SliceDevice:
-    # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
-    attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
-    told = {name.rpartition("/")[2].lower(): _at(str, one, "string") or None for name, one in attributes.items()}
-    bus_id = told.get("pciebusid") or told.get("pcibusid")
-    return SliceDevice(told.get("uuid"), bus_id, told.get("parentuuid"), told.get("profile"))
+    devices: dict[str, SliceDevice] = {}
+    for pool, device in ((_at(str, spec, "pool", "name"), one) for spec in own for one in _at(list, spec, "devices")):
+        # resource.k8s.io/v1beta1 has them one level deeper than v1beta2 and v1.
+        attributes = _at(dict, device, "attributes") or _at(dict, device, "basic", "attributes")
+        told = {name.rpartition("/")[2].lower(): _at(str, one, "string") or None for name, one in attributes.items()}
+        bus_id = told.get("pciebusid") or told.get("pcibusid")
+        if name := _at(str, device, "name"):
+            made = SliceDevice(told.get("uuid"), bus_id, told.get("parentuuid"), told.get("profile"))
+            devices[f"{pool}/{name}"] = made
+    return devices
 
 
 def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
@@ -175,7 +168,7 @@ def _pod(item: _Object, wanted: Iterable[str]) -> Pod:
 def _asks(container: _Object) -> bool:
     """Whether a container asks for a GPU, by a device plugin or by a claim (DRA)."""
     asked = [name for part in ("requests", "limits") for name in _at(dict, container, "resources", part)]
-    return bool(_at(list, container, "resources", "claims")) or any(map(is_gpu_resource, asked))
+    return bool(_at(list, container, "resources", "claims")) or any(map(GPU_RESOURCE.fullmatch, asked))
 
 
 def _owner(item: _Object) -> PodOwner | None:
@@ -213,7 +206,7 @@ def _at(kind: Callable[[], _Kind], item: object, *names: str) -> _Kind:
     return item if isinstance(item, type(kind())) else kind()
 
 
-def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> int:
+def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> None:
     """Print one line: ``pods``, devices of ``slices`` (of all nodes where none is the node's), or a fault."""
     try:
         document = json.loads(read_bounded(Path(path), SIZE_LIMIT))
@@ -227,8 +220,7 @@ def main(what: str, path: str, node: str, cluster: str = "", *labels: str) -> in
     except (ValueError, TypeError, AttributeError, RecursionError, MemoryError):
         answer = KubernetesFacts("it is not JSON of Kubernetes' API, or a part of some, or does not fit into memory")
     say(answer)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

@@ -1,11 +1,7 @@
 """The kubelet's pod-resources, asked through a child process that never holds up the agent.
 
-At each scan the answer to the last question is taken, if it has come, and the next question asked. The answer names
-pods by namespace and name, not by UID: `allocation.join_claims` ties them to cgroups where only one fits.
-
-The child (`main`) answers a line on stdin with one on stdout, until stdin ends. grpcio takes some 20 MB of memory: it
-stays in there. The messages of ``v1.PodResourcesLister/List`` are small enough to be read by hand, so nothing is
-generated; their texts are cleaned where they are read.
+At each scan the answer to the last question is taken, if it has come, and the next question asked. grpcio takes some
+20 MB of memory: it stays in the child (`main`). The few messages of ``v1.PodResourcesLister/List`` are read by hand.
 """
 
 from __future__ import annotations
@@ -21,21 +17,18 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..base.self_command import Answer, Child, ChildError, child_command, say
 from ..model import Absence
-from .scheduler_claims import DRA_DRIVER, DeviceClaim, Devices, SchedulerState, is_gpu_resource
+from .scheduler_claims import DeviceClaim, Devices, SchedulerState, not_known
 
 METHOD = "/v1.PodResourcesLister/List"
-_TIMEOUT_SECONDS = 5.0
-_ANSWER_BYTES = 16 * 1024 * 1024
-# An answer older than this is not believed any more.
-_FRESH_SECONDS = 90.0
+_TIMEOUT_SECONDS, _ANSWER_BYTES = 5.0, 16 * 1024 * 1024
+_FRESH_SECONDS = 90.0  # an older answer is not believed any more
 _REMEDY = (
     "Run the agent's pod as root with /var/lib/kubelet/pod-resources mounted (it only reads), and with grpcio; "
     "check that the kubelet serves pod-resources v1 (Kubernetes 1.20 and newer)."
 )
 _BY_UUID = "Let the device plugin name devices by UUID (its default); what it gave by other names stays unknown."
 _SLICES = (
-    "Write kubectl get resourceslices -o json to a file whenever they change, and name it in [kubernetes] "
-    "resource_slices_file."
+    "Name a file in [kubernetes] resource_slices_file that kubectl get resourceslices -o json writes at each change."
 )
 
 
@@ -85,8 +78,14 @@ class PodResources:
             self._fault = str(error)
         is_fresh = now - self._told_at <= _FRESH_SECONDS
         if self._pods is not None and is_fresh:
-            claims = tuple(claim for pod in self._pods if (claim := claim_of(pod, devices)) is not None)
-            return SchedulerState(True, claims, _unresolved(claims))
+            claims = tuple(filter(None, (claim_of(pod, devices) for pod in self._pods)))
+            told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
+            absences: frozenset[Absence] = frozenset()
+            for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
+                names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
+                detail = f"{what} gave devices that match no GPU of the driver ({{}})."
+                absences |= not_known(subject, "unresolved", detail, remedy, names)
+            return SchedulerState(True, claims, absences)
         if is_fresh and not self._fault:
             return SchedulerState(True)  # the first question is on its way
         return _unknown(self._fault or "it does not answer")
@@ -97,31 +96,14 @@ class PodResources:
 
 
 def claim_of(pod: PodDevices, devices: Devices) -> DeviceClaim | None:
-    """The pod's GPUs: what the plugin's resource, DRA's driver or NVML calls one. Its NICs have NVIDIA's prefix too."""
-    names = [
-        name for resource, name in pod.devices
-        if resource == DRA_DRIVER or is_gpu_resource(resource) or devices.has(name)
-    ]  # fmt: skip
+    """The pod's GPUs; None: it has none."""
+    names = devices.gpus_among(pod.devices)
     return DeviceClaim("kubernetes", *devices.resolve(names), namespace=pod.namespace, pod=pod.name) if names else None
 
 
-def _unresolved(claims: Sequence[DeviceClaim]) -> frozenset[Absence]:
-    """What fits no device here, of plugins and of DRA."""
-    told = [(f"{claim.namespace}/{claim.pod}: {name}", name) for claim in claims for name in claim.unresolved]
-    absences: set[Absence] = set()
-    for subject, what, remedy in (("kubernetes", "The kubelet", _BY_UUID), ("kubernetes-dra", "DRA", _SLICES)):
-        names = [text for text, name in told if name.startswith("dra:") == (remedy == _SLICES)]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        detail = f"{what} gave devices that match no GPU of the driver ({', '.join(names[:3])}{more})."
-        if names:
-            absences.add(Absence("source", "allocation", subject, "allocation-unresolved", detail, remedy))
-    return frozenset(absences)
-
-
 def _unknown(why: str) -> SchedulerState:
-    detail = f"GPU allocations of pods are unknown: {why}."
-    absence = Absence("source", "allocation", "kubernetes", "allocation-unknown", detail, _REMEDY)
-    return SchedulerState(True, absences=frozenset({absence}))
+    detail = "GPU allocations of pods are unknown: {}."
+    return SchedulerState(True, (), not_known("kubernetes", "unknown", detail, _REMEDY, [why]))
 
 
 class WireError(ValueError):
@@ -130,20 +112,16 @@ class WireError(ValueError):
 
 def decode_pods(data: bytes) -> tuple[PodDevices, ...]:
     """The pods of a ListPodResourcesResponse that were given devices. Raises WireError."""
-    pods = [
-        PodDevices(_text(pod, 2), _text(pod, 1), tuple(d for one in _messages(pod, 3) for d in _devices(one)))
-        for pod in _messages(data, 1)
-    ]
-    return tuple(pod for pod in pods if pod.devices)
-
-
-def _devices(container: bytes) -> Iterator[tuple[str, str]]:
-    for devices in _messages(container, 2):
-        resource = _text(devices, 1)
-        yield from ((resource, clean_text(name, 128)) for name in _messages(devices, 2))
-    for dynamic in _messages(container, 5):
-        for claimed in _messages(dynamic, 4):
-            yield _text(claimed, 2), f"dra:{_text(claimed, 3)}/{_text(claimed, 4)}"
+    pods: list[PodDevices] = []
+    for pod in _messages(data, 1):
+        devices: list[tuple[str, str]] = []
+        for container in _messages(pod, 3):
+            for given in _messages(container, 2):
+                devices += [(_text(given, 1), clean_text(name, 128)) for name in _messages(given, 2)]
+            for dynamic in _messages(container, 5):
+                devices += [(_text(o, 2), f"dra:{_text(o, 3)}/{_text(o, 4)}") for o in _messages(dynamic, 4)]
+        pods += [PodDevices(_text(pod, 2), _text(pod, 1), tuple(devices))] if devices else []
+    return tuple(pods)
 
 
 def _messages(data: bytes, wanted: int) -> Iterator[bytes]:
@@ -175,26 +153,26 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     raise WireError("a number without an end")
 
 
-def main(socket_path: str) -> int:
-    """Answer every line on stdin until it ends."""
+def main(socket_path: str) -> None:
+    """Answer every line on stdin with one on stdout, until stdin ends."""
     try:
         import grpc  # noqa: PLC0415 - without it the answer says so
     except ImportError:
         for _ in sys.stdin:
             say(KubeletAnswer("grpcio is not installed"))
-        return 0
+        return
     options = [("grpc.max_receive_message_length", _ANSWER_BYTES), ("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(f"unix:{socket_path}", options=options) as channel:
         call = channel.unary_unary(METHOD, request_serializer=None, response_deserializer=None)
         for _ in sys.stdin:
             try:
-                say(KubeletAnswer(pods=decode_pods(call(b"", timeout=_TIMEOUT_SECONDS))))
+                answer = KubeletAnswer(pods=decode_pods(call(b"", timeout=_TIMEOUT_SECONDS)))
             except grpc.RpcError as error:
-                say(KubeletAnswer(clean_text(f"{error.code().name}: {error.details()}")))
+                answer = KubeletAnswer(clean_text(f"{error.code().name}: {error.details()}"))
             except WireError as error:
-                say(KubeletAnswer(f"not the answer of pod-resources v1 ({error})"))
-    return 0
+                answer = KubeletAnswer(f"not the answer of pod-resources v1 ({error})")
+            say(answer)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

@@ -1,12 +1,10 @@
 """From a pod to the work it belongs to, by what Kubernetes says of owners: the agent and the Prometheus road use this.
 
 A pod's chain of owners is followed as far as one of them stands for one piece of work: pod, ReplicaSet, Deployment;
-pod, Job, CronJob or JobSet. What owns several Deployments is not followed: they do different work. The series is what
-recurs: whatever the chain ends in. Pods that work together on several nodes (a gang: PyTorchJob, a group of a
-LeaderWorkerSet, a Job with several pods at a time, a pod group of Kueue) are one workload; every other pod is one.
-
-Names are read (`_NAMES`) only where nothing tells an owner, and for what kube-state-metrics cannot tell without
-configuration: StatefulSets of a LeaderWorkerSet, KServe's Deployments (with its container), RayJobs.
+pod, Job, CronJob or JobSet. What owns several Deployments is not followed. The series is whatever the chain ends in.
+Pods that work together on several nodes (a gang: PyTorchJob, a group of a LeaderWorkerSet, a Job with several pods at a
+time, a pod group of Kueue) are one workload; every other pod is one. Names are read (`_NAMES`) only where nothing tells
+an owner, and for what kube-state-metrics cannot tell without configuration.
 """
 
 from __future__ import annotations
@@ -19,12 +17,10 @@ from dataclasses import dataclass, field
 from .ids import gang_id, series_id, workload_id
 
 # Kinds whose pods work together. A Job is one where several of its pods run at a time.
-GANGS = frozenset(
-    {
-        "PyTorchJob", "MPIJob", "TFJob", "MXJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob", "JobSet",
-        "LeaderWorkerSet", "RayCluster", "RayJob", "SparkApplication",
-    }
-)  # fmt: skip
+_GANGS = frozenset({
+    "PyTorchJob", "MPIJob", "TFJob", "MXJob", "XGBoostJob", "PaddleJob", "JAXJob", "TrainJob", "JobSet",
+    "LeaderWorkerSet", "RayCluster", "RayJob", "SparkApplication",
+})  # fmt: skip
 # Which owners of an object stand for the same work. None: any. What is not here is the end of the chain.
 _ABOVE: Mapping[str, frozenset[str] | None] = {
     "ReplicaSet": None,
@@ -121,9 +117,8 @@ class PodWork:
 def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWork, ...]:
     """The work of each pod, in their order. All of one cluster; of a gang all pods that are known should be there.
 
-    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created): every
-    node and every reader gives it one id as long as that pod is known. What begins when all its pods are over is the
-    next run.
+    A gang's run is named by the UID of the oldest of its pods that ask for GPUs (else by when that was created), the
+    same on every node. What begins when all its pods are over is the next run.
     """
     known = _Known(pods, objects)
     found = [known.work(pod) for pod in pods]
@@ -133,10 +128,15 @@ def works_of(cluster: str, pods: Sequence[Pod], objects: Objects) -> tuple[PodWo
             members.setdefault((pod.namespace, gang), []).append(pod)
     ids: dict[int, str] = {}
     for (namespace, gang), several in members.items():
-        if gang.kind != "Job" or _is_parallel(several, objects.parallelism.get((namespace, gang.name))):
-            for run in _runs(several):
-                key = gang_id(cluster, namespace, gang.kind, gang.name, _run_name(run))
-                ids |= dict.fromkeys(map(id, run), key)
+        if gang.kind == "Job" and not _is_parallel(several, objects.parallelism.get((namespace, gang.name))):
+            continue
+        for run in _runs(several):
+            asking = [pod for pod in run if pod.has_gpus] or run
+            dated = [
+                (at, pod.name, pod.uid or f"{at:.0f}") for pod in asking if (at := pod.created_seconds) is not None
+            ]
+            oldest = min(dated, default=(0.0, "", ""))
+            ids |= dict.fromkeys(map(id, run), gang_id(cluster, namespace, gang.kind, gang.name, oldest[2]))
     works = []
     for pod, (kind, name, _) in zip(pods, found, strict=True):
         parts = (pod.uid,) if pod.uid else ("pod", pod.namespace, pod.name)
@@ -174,7 +174,7 @@ def spellings_of(name: str) -> tuple[str, ...]:
 
 
 class _Known:
-    """What is told of all pods of a cluster."""
+    """What is told of all pods of a cluster. `owning`: what owns pods, by namespace."""
 
     def __init__(self, pods: Sequence[Pod], objects: Objects) -> None:
         self.owners = objects.owners
@@ -197,8 +197,8 @@ class _Known:
             return itself.kind, itself.name, itself if is_gang else None
         chain = self._chain(pod, pod.owner)
         kind, name = chain[-1].kind, chain[-1].name
-        gang = next((one for one in chain if one.kind in GANGS), None)
-        group = self._group(pod, chain, gang, labels)
+        gang = next((one for one in chain if one.kind in _GANGS), None)
+        group = self._group(pod, pod.owner.name, gang, labels) if pod.owner.kind == "StatefulSet" else None
         if group is not None:
             return "LeaderWorkerSet", group[0], PodOwner("LeaderWorkerSet", group[1])
         if kind == "Deployment":
@@ -208,8 +208,8 @@ class _Known:
             # Its transformer and its explainer are other work than its predictor.
             below = chain[-2].name if len(chain) > 1 else name
             return kind, _inner("Deployment", below) or below, None
-        if kind == "StatefulSet" and labels[_NOTEBOOK]:
-            return "Notebook", labels[_NOTEBOOK] or name, None
+        if kind == "StatefulSet" and (notebook := labels[_NOTEBOOK]):
+            return "Notebook", notebook, None
         if kind == "RayCluster":
             return kind, _inner(kind, name) or name, gang
         if gang is None and pod_group and kind not in _REPLICATED:
@@ -240,12 +240,9 @@ class _Known:
         return PodOwner(kind, name) if kind and name else None
 
     def _group(
-        self, pod: Pod, chain: Sequence[PodOwner], gang: PodOwner | None, labels: Mapping[str, str | None]
+        self, pod: Pod, first: str, gang: PodOwner | None, labels: Mapping[str, str | None]
     ) -> tuple[str, str] | None:
-        """The LeaderWorkerSet and the group of it that a pod is in; None: it is in none."""
-        first = chain[0].name
-        if chain[0].kind != "StatefulSet":
-            return None
+        """The LeaderWorkerSet and the group of it that a pod of the StatefulSet `first` is in; None: it is in none."""
         if (name := labels[_LWS_NAME]) and (index := labels[_LWS_GROUP]):
             return name, f"{name}-{index}"
         if gang is not None and gang.kind == "LeaderWorkerSet":
@@ -285,14 +282,6 @@ def _runs(pods: Sequence[Pod]) -> list[list[Pod]]:
         runs[-1].append(pod)
         reach = max(reach, pod.ended_seconds)
     return runs
-
-
-def _run_name(pods: Sequence[Pod]) -> str:
-    """The UID of a run's oldest pod, else when it was created; empty where neither is known."""
-    asking = [pod for pod in pods if pod.has_gpus] or pods
-    dated = [(created, pod.name, pod.uid or "") for pod in asking if (created := pod.created_seconds) is not None]
-    created, _, uid = min(dated, default=(0.0, "", ""))
-    return uid or (f"{created:.0f}" if dated else "")
 
 
 def _inner(kind: str, name: str) -> str | None:

@@ -1,25 +1,25 @@
 """Processes as procfs shows them, and which of them is the work: the leader of what runs on a GPU.
 
-The leader is found by climbing from parent to parent until the next one is not part of the work, that is
-
-* init, a session or service manager, a login, a terminal multiplexer, a container shim, a batch daemon, a notebook
-  server (each kernel is work of its own), or an interactive shell. A shell that runs a script or a command is part;
-* another user's process, or one in another container;
-* younger than its child: the PID was used again.
+From parent to parent, up to one that is not part of the work (`_NOT_WORK`, an interactive shell), is another user's or
+in another container, or is younger than its child: its PID was used again.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from .cgroups import PLAIN, Origin, origin_of, read_bytes
-from .command_line import parse_command, plain_name
+from .cgroups import PLAIN, origin_of, read_ascii, read_bytes
 
 _MAX_CLIMB = 64
 _COMMAND_LIMIT = 65536
+_LISTEN = "0A"  # include/net/tcp_states.h
+_PORT_FLAGS = ("--port", "--http-port", "--metrics-port", "-p")
+_AGAIN_SECONDS = 60.0
 # The only variables that are looked at: environments hold secrets.
 ALLOWED_VARIABLES = frozenset({
     "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_ACCOUNT", "SLURM_JOB_USER", "SLURM_JOB_START_TIME",
@@ -39,57 +39,45 @@ _NOT_WORK = frozenset(
         "jupyterhub", "code-server",
     )
 )  # fmt: skip
-_MPS = "nvidia-cuda-mps"  # nvidia-cuda-mps-control and nvidia-cuda-mps-server, cut
-_DRIVER_HELPERS = frozenset({_MPS, "nv-hostengine", "nvidia-persiste"})
+MPS = "nvidia-cuda-mps"  # nvidia-cuda-mps-control and nvidia-cuda-mps-server, cut
+_DRIVER_HELPERS = frozenset({MPS, "nv-hostengine", "nvidia-persiste"})
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
-    """``/proc/PID/stat``. `start_ticks` (field 22: clock ticks since boot) tells a reused PID from the old one; `tty`
-    (field 7): its terminal, 0 for none."""
+class Process:
+    """A process by ``/proc/PID/stat``, and its owner, cgroup paths and arguments (empty: not readable, or a kernel
+    thread). `start_ticks` (clock ticks since boot) tells a reused PID from the old one; `tty`: 0 for no terminal."""
 
     pid: int
     ppid: int
     comm: str
     start_ticks: int
     tty: int = 0
+    uid: int | None = None
+    cgroup: str = ""
+    argv: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process with its owner, its cgroup paths and its arguments (empty: not readable, or a kernel thread)."""
-
-    stat: Stat
-    uid: int | None
-    cgroup: str
-    argv: tuple[str, ...]
-
-
-def parse_stat(raw: bytes) -> Stat | None:
-    """`raw` as a `Stat`; None if it is cut. The name may hold spaces and parentheses: the last one ends it."""
+def parse_stat(raw: bytes) -> Process | None:
+    """None if it is cut. The name may hold spaces and parentheses: the last one ends it."""
     head, _, rest = raw.rpartition(b")")
     pid, _, comm = head.partition(b" (")
     fields = rest.split()
     try:
-        return Stat(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]), int(fields[4]))
+        return Process(int(pid), int(fields[1]), clean_text(comm, 64), int(fields[19]), int(fields[4]))
     except (IndexError, ValueError):
         return None
 
 
-def read_stat(procfs: Path, pid: int) -> Stat | None:
-    """None: there is no such process (any more), or it is not visible to this user."""
-    return parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
-
-
 def read_start_ticks(procfs: Path, pid: int) -> int | None:
-    """`Stat.start_ticks` alone."""
-    found = read_stat(procfs, pid)
+    """None: there is no such process (any more), or it is not visible to this user."""
+    found = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
     return found.start_ticks if found is not None else None
 
 
 def read_process(procfs: Path, pid: int) -> Process | None:
-    """Everything about one process, as much as can be read; None if it is gone."""
-    seen = read_stat(procfs, pid)
+    """As much as can be read; None if it is gone."""
+    seen = parse_stat(read_bytes(f"{procfs}/{pid}/stat"))
     if seen is None:
         return None
     raw = read_bytes(f"{procfs}/{pid}/cmdline", _COMMAND_LIMIT)
@@ -97,12 +85,9 @@ def read_process(procfs: Path, pid: int) -> Process | None:
     if len(raw) == _COMMAND_LIMIT:
         words = words[:-1]  # cut in the middle: half a secret is not recognised as one
     owner = read_bytes(f"{procfs}/{pid}/status").partition(b"\nUid:")[2].split()[:1]
-    return Process(
-        seen,
-        int(owner[0]) if owner and owner[0].isdigit() else None,
-        read_cgroup(procfs, pid),
-        tuple(word.decode("utf-8", "replace") for word in words),
-    )
+    uid = int(owner[0]) if owner and owner[0].isdigit() else None
+    argv = tuple(word.decode("utf-8", "replace") for word in words)
+    return replace(seen, uid=uid, cgroup=read_cgroup(procfs, pid), argv=argv)
 
 
 def start_seconds(procfs: Path, start_ticks: int, wall_seconds: float) -> float | None:
@@ -126,64 +111,85 @@ def read_variables(procfs: Path, pid: int) -> dict[str, str]:
     return {name: clean_text(value) for name, equals, value in pairs if equals and name in ALLOWED_VARIABLES}
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
-    """A process, and its parent, its parent's parent and so on."""
-
-    process: Process
-    ancestors: tuple[Process, ...]
-
-    @property
-    def origin(self) -> Origin:
-        """By its cgroup."""
-        return origin_of(self.process.cgroup)
-
-    @property
-    def leader(self) -> Process:
-        """The process that stands for the work that this one is part of."""
-        leader, origin = self.process, self.origin
-        for parent in self.ancestors:
-            comm, words = parent.stat.comm, [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
-            is_interactive_shell = comm.lstrip("-") in _SHELLS and not words
-            if parent.stat.pid == 1 or comm in _NOT_WORK or is_interactive_shell:
-                break
-            if parent.uid != leader.uid or origin_of(parent.cgroup) != origin:
-                break
-            leader = parent
-        return leader
-
-    @property
-    def name(self) -> str:
-        """What is run, as a person names it."""
-        both = (self.leader, self.process)
-        names = (*(parse_command(one.argv).program for one in both), *(one.stat.comm for one in both))
-        return next((plain for name in names if name and (plain := plain_name(name))), "unnamed")
-
-    @property
-    def is_mps(self) -> bool:
-        """Whether it calls itself MPS."""
-        return self.process.stat.comm == _MPS
-
-    @property
-    def is_drivers_own(self) -> bool:
-        """Whether it is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
-        nvidia-docker#419), and not work.
-
-        A name alone proves nothing: it must be root's, outside all jobs and containers (in these anybody may be root),
-        or the MPS server of root's control daemon, which runs as the user whom it serves. A daemon has no terminal;
-        sudo under its name, waiting for a password, has one.
-        """
-        one = self.ancestors[0] if self.is_mps and self.process.uid != 0 and self.ancestors else self.process
-        names = {one.stat.comm, self.process.stat.comm}
-        return self.origin == PLAIN and one.uid == 0 and names <= _DRIVER_HELPERS and not one.stat.tty
-
-
-def read_lineage(procfs: Path, pid: int) -> Lineage | None:
-    """None: the process is gone, or not visible to this user."""
+def read_lineage(procfs: Path, pid: int) -> tuple[Process, ...]:
+    """The process, its parent, its parent's parent and so on; empty: it is gone, or not visible to this user."""
     found: list[Process] = []
     while pid > 0 and len(found) <= _MAX_CLIMB and (process := read_process(procfs, pid)) is not None:
-        if found and process.stat.start_ticks > found[-1].stat.start_ticks:
+        if found and process.start_ticks > found[-1].start_ticks:
             break  # its PID was used again
         found.append(process)
-        pid = process.stat.ppid
-    return Lineage(found[0], tuple(found[1:])) if found else None
+        pid = process.ppid
+    return tuple(found)
+
+
+def leader_of(lineage: Sequence[Process]) -> Process:
+    """The process that stands for the work that the first one is part of."""
+    leader, origin = lineage[0], origin_of(lineage[0].cgroup)
+    for parent in lineage[1:]:
+        words = [word for word in parent.argv[1:] if word[:1] != "-" or word == "-c"]
+        is_interactive_shell = parent.comm.lstrip("-") in _SHELLS and not words
+        if parent.pid == 1 or parent.comm in _NOT_WORK or is_interactive_shell:
+            break
+        if parent.uid != leader.uid or origin_of(parent.cgroup) != origin:
+            break
+        leader = parent
+    return leader
+
+
+def is_drivers_own(lineage: Sequence[Process]) -> bool:
+    """Whether the first is the driver's own helper, which it lists beside those it serves (dcgm-exporter#478, #734,
+    nvidia-docker#419). A name alone proves nothing: it must be root's, outside all jobs and containers, or the MPS
+    server of root's control daemon. A daemon has no terminal; sudo under its name, waiting for a password, has one."""
+    first = lineage[0]
+    one = lineage[1] if first.comm == MPS and first.uid != 0 and len(lineage) > 1 else first
+    is_roots = origin_of(first.cgroup) == PLAIN and one.uid == 0 and not one.tty
+    return is_roots and {one.comm, first.comm} <= _DRIVER_HELPERS
+
+
+class Listeners:
+    """Which processes listen on a TCP port: those that hold its socket, else (another user's are hidden) those of the
+    socket's user whose arguments say ``--port N``. Remembered for a minute, as long as they live. Not for threads."""
+
+    def __init__(self, procfs: Path) -> None:
+        self._procfs = procfs
+        # Port -> PIDs with their starts, and when they were searched for (monotonic seconds).
+        self._known: dict[int, tuple[dict[int, int | None], float]] = {}
+
+    def pids(self, port: int, monotonic_seconds: float) -> frozenset[int]:
+        """Who listens on `port`; empty where nobody can be seen to. A new search takes a while: not for a tick."""
+        found, searched_at = self._known.get(port, ({}, float("-inf")))
+        alive = all(read_start_ticks(self._procfs, pid) == start for pid, start in found.items())
+        if not alive or monotonic_seconds - searched_at >= _AGAIN_SECONDS:
+            found = {pid: read_start_ticks(self._procfs, pid) for pid in self._search(port)}
+            self._known[port] = (found, monotonic_seconds)
+        return frozenset(found)
+
+    def _search(self, port: int) -> list[int]:
+        owners: dict[str, int] = {}  # by the link to the socket
+        for table in ("net/tcp", "net/tcp6"):
+            for line in read_ascii(self._procfs / table, 1 << 24).splitlines()[1:]:
+                fields = line.split()
+                if len(fields) >= 10 and fields[3] == _LISTEN and fields[1].endswith(f":{port:04X}"):
+                    owners[f"socket:[{fields[9]}]"] = int(fields[7])
+        holders: list[int] = []
+        named: list[int] = []
+        for home in self._procfs.glob("[0-9]*") if owners else ():
+            try:
+                if home.stat().st_uid not in owners.values():
+                    continue
+                words = read_ascii(home / "cmdline", 65536).split("\0")
+                said = {word for word in words if "=" in word} | {"=".join(two) for two in pairwise(words)}
+                if not said.isdisjoint(f"{flag}={port}" for flag in _PORT_FLAGS):
+                    named.append(int(home.name))
+                if any(_link(path) in owners for path in (home / "fd").iterdir()):
+                    holders.append(int(home.name))
+            except (OSError, ValueError):
+                continue
+        return holders or named
+
+
+def _link(descriptor: Path) -> str:
+    try:
+        return os.readlink(descriptor)  # noqa: PTH115 - thousands of these
+    except OSError:
+        return ""

@@ -1,8 +1,5 @@
-"""What a scheduler says it gave to whom: claims on devices, before they are workloads.
-
-An allocation is a basis of its own: it says who may use a GPU, not who does. Device names come in several forms and are
-turned into UUIDs by what the driver says; a name that fits no device here is kept apart, never guessed.
-"""
+"""What a scheduler says it gave to whom: claims on devices, before they are workloads. A device's name that fits none
+here is kept apart, never guessed."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Literal, TypeVar
 from ..model import Absence, Gpu, Workload
 
 # The device plugins' names of NVIDIA's GPUs and MIG instances. Its NICs have the same prefix (nvidia.com/hostdev).
-_GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
+GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-.+)(\.shared)?")
 _REPLICA = re.compile(r"::\d{1,4}$")  # of time-slicing and MPS
 # By minor number. GKE's plugin: nvidia0/gi1 is a MIG instance, nvidia0/vgpu3 a share of a time-sliced GPU.
 _PLUGIN_NAME = re.compile(r"(?:nvidia)?(\d{1,4})(?:/(gi|vgpu)(\d{1,4}))?")
@@ -26,11 +23,8 @@ DRA_DRIVER = "gpu.nvidia.com"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What is told of one run of a Slurm job, whoever told it; None: not told.
-
-    `job_id` and `sluid` name it. `start_seconds` is its start by the scheduler, `since` and `until` are when it was
-    given its devices on this node and when they were taken back (Unix seconds; `until` None: it holds them).
-    """
+    """What is told of one run of a Slurm job; None: not told. `start_seconds`: its start by the scheduler; `since` and
+    `until`: when it was given its devices here and when they were taken back (Unix seconds; None: it holds them)."""
 
     job_id: str | None = None
     sluid: str | None = None
@@ -63,10 +57,7 @@ def fill_facts(facts: Facts, more: JobFacts | Workload | None, names: Iterable[s
 
 @dataclass(frozen=True, slots=True)
 class DeviceClaim(JobFacts):
-    """One piece of work and the devices it was given on this node.
-
-    `namespace` and `pod` name a pod. `gpu_uuids` are devices known here; `unresolved` are names that fit none.
-    """
+    """One piece of work and its devices on this node. `gpu_uuids` are known here; `unresolved`: names that fit none."""
 
     scheduler: Literal["slurm", "kubernetes"]
     gpu_uuids: tuple[str, ...] = ()
@@ -94,9 +85,11 @@ class SliceDevice:
     profile: str | None = None
 
 
-def is_gpu_resource(resource: str) -> bool:
-    """Whether a resource of Kubernetes stands for NVIDIA's GPUs by its name alone."""
-    return _GPU_RESOURCE.fullmatch(resource) is not None
+def not_known(subject: str, reason: str, detail: str, remedy: str, names: Sequence[str]) -> frozenset[Absence]:
+    """What is not known of allocations, with three of `names` in its `detail`; nothing where there are no names."""
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    absence = Absence("source", "allocation", subject, f"allocation-{reason}", detail.format(some), remedy)
+    return frozenset({absence} if names else ())
 
 
 class Devices:
@@ -111,15 +104,20 @@ class Devices:
         """The MIG instances of a GPU."""
         return tuple(gpu for gpu in self._gpus if gpu.kind == "mig" and gpu.parent_uuid == uuid)
 
+    def gpus_among(self, given: Iterable[tuple[str, str]]) -> list[str]:
+        """Of resources and names, as the kubelet has them, those that stand for GPUs: by a plugin's resource, by DRA's
+        driver, or as NVML calls one. NICs have NVIDIA's prefix too."""
+        return [
+            name
+            for resource, name in given
+            if resource == DRA_DRIVER or GPU_RESOURCE.fullmatch(resource) or _REPLICA.sub("", name) in self.uuids
+        ]
+
     def resolve(self, names: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """UUIDs of known devices, and the names that fit none; both in order, each once."""
         found = {name: self._find(name) for name in names}
         known = dict.fromkeys(uuid for uuid in found.values() if uuid is not None)
         return tuple(known), tuple(name for name, uuid in found.items() if uuid is None)
-
-    def has(self, name: str) -> bool:
-        """Whether the driver has a device of this UUID, or of the one that this is a share of."""
-        return _REPLICA.sub("", name) in self.uuids
 
     def _find(self, name: str) -> str | None:
         if name.startswith("dra:"):

@@ -1,23 +1,42 @@
-"""Which GPUs Slurm gave to which job on this node, and from when to when: what the prolog's files of the jobs say
-(`slurm_job`), of GPUs that slurm.conf and gres.conf name (`slurm_conf`).
+"""Slurm's jobs on this node: who was given which GPU, from when to when, and each run as a workload.
 
-scontrol is not asked: it needs the controller, and the agent's unit reaches this machine alone.
+`systemd/slurm/prolog.sh` writes ``JOB-RESTARTS.job`` into a folder that only root can write, `epilog.sh` an empty
+``JOB-RESTARTS.end`` beside it; their times are the run's start and end. Where slurmd ran no prolog, as for most runs of
+a requeued job, the epilog writes both, and the start is not told. Users chose the names in them: a file that is not
+exactly what the prolog writes is refused; one without its last line is not whole yet. scontrol is not asked: it needs
+the controller, which the agent's unit does not reach.
 """
 
 from __future__ import annotations
 
+import re
+import stat
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from ..model import Absence
-from .cgroups import slurm_jobs, step_pids
-from .processes import read_stat, start_seconds
-from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, SchedulerState, fill_facts
+from ...rules.base.files import read_bounded
+from ..base.safe_text import clean_text
+from ..model import Workload
+from .cgroups import Origin, job_pids, slurm_jobs
+from .command_line import plain_name
+from .ids import series_id, slurm_parts, unnamed_series_id, workload_id
+from .processes import Process, read_start_ticks, start_seconds
+from .scheduler_claims import OF_JOB, OF_RUN, DeviceClaim, Devices, JobFacts, SchedulerState, fill_facts, not_known
 from .slurm_conf import Resolution, SlurmConfReader, resolve, without_contradiction
-from .slurm_job import JobFile, JobFiles, read_job_files
 
+_FILE = re.compile(r"([0-9]{1,12})-([0-9]{1,5})\.(job|end)")
+_SIZE_LIMIT, _FILES_LIMIT, _MAX_DEVICES = 8192, 4096, 256
+_ITEM = r"(?:[0-9]{1,4}(?:-[0-9]{1,4})?|(?:GPU|MIG)-[0-9A-Za-z/-]{8,80})"
+_TEXTS = ("user", "account", "name", "partition", "qos")
+_FORMS = dict.fromkeys(("restarts", "uid", "array_job_id", "array_task_id"), "[0-9]{0,10}") | {
+    "start": "([0-9]{9,11})?", "sluid": "(s[0-9A-Z]{11,19})?", "job_id": "[0-9]{1,12}", "version": "2",
+    "gpus": f"({_ITEM}(,{_ITEM})*)?", "complete": "1", "without_prolog": "1",
+    **dict.fromkeys((*_TEXTS, "cluster", "node", "conf"), ".*"),
+}  # fmt: skip
+_TITLE = re.compile(r"slurmstepd: \[(\d{1,12}|s[0-9A-Z]{11,19})\.[0-9a-z_+]{1,20}\]\s*")
 # Scans (10 s each) without a cgroup after which a job's file is stale: one minute where it had one, which covers the
 # epilog; ten where it never had, which covers prologs that check a node's health first.
 _GONE_SCANS, _NEVER_SEEN_SCANS = 6, 60
@@ -30,15 +49,173 @@ _ABSENCES = {
     "refused": ("Files of the prolog's folder are refused: {}.", "Remove them; only Slurm's scripts may write there."),
     "contradicted": (
         "Slurm's settings do not agree with what its jobs do: {}. Nothing is claimed for them.",
-        "Restart slurmd after changes to gres.conf, set slurm_conf to the folder that it reads, and let cgroup.conf "
-        "have ConstrainDevices=yes with TaskPlugin=task/cgroup.",
+        "Restart slurmd after changes to gres.conf, set slurm_conf to its folder, and have ConstrainDevices=yes.",
     ),
     "unresolved": (
         "Slurm's GPU indices match no GPU: {}.",
-        "Make the GPUs readable, let gres.conf on this node name the device file of each (File=/dev/nvidia[0-7]), and "
-        "where it lies elsewhere, set slurm_conf to its folder.",
+        "Make the GPUs readable, let gres.conf name their files (File=/dev/nvidia[0-7]), set slurm_conf to its folder.",
     ),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile(JobFacts):
+    """What was told of one run of a job on this node; None: not told.
+
+    `devices`: gres indices or UUIDs as Slurm gave them; empty: no GPU. `since` and `until` are the prolog's and the
+    epilog's time. `conf` and `node`: what slurmd calls slurm.conf and this node.
+    """
+
+    job_id: str = ""
+    devices: tuple[str, ...] | None = None
+    node: str | None = None
+    conf: str | None = None
+    without_prolog: bool = False
+
+    @property
+    def run(self) -> tuple[str, float | None]:
+        """What tells this run from every other one."""
+        return (self.job_id, self.until if self.without_prolog else self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFiles:
+    """All files of the folder. `refused`: name and reason. `missing`: why the folder itself tells nothing."""
+
+    jobs: tuple[JobFile, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    missing: str | None = None
+
+
+def parse_devices(text: str) -> tuple[str, ...] | None:
+    """``0,2-3`` or UUIDs as single names; empty for an empty text; None: it is not such a list."""
+    names: list[str] = []
+    for item in text.split(",") if text else ():
+        first, _, last = item.partition("-")
+        more = range(int(first), int(last or first) + 1) if first.isdecimal() else (item,)
+        if not 0 < len(more) <= _MAX_DEVICES - len(names):
+            return None
+        names += map(str, more)
+    return tuple(dict.fromkeys(names))
+
+
+def parse_job_file(raw: bytes, job_id: str) -> JobFile | str | None:
+    """The file's content, or the reason why it is refused; None: it has no end yet."""
+    if not raw.endswith(b"\ncomplete=1\n"):
+        return None
+    values: dict[str, str] = {}
+    for line in raw[:-1].split(b"\n"):
+        key, _, value = line.decode("utf-8", "replace").partition("=")
+        if key in values or key not in _FORMS or not re.fullmatch(_FORMS[key], value):
+            return f"a line that the prolog does not write: {clean_text(key, 20)}"
+        values[key] = value
+    devices = parse_devices(values.get("gpus", "1-0"))
+    if devices is None or values.get("job_id") != job_id or "version" not in values:
+        return "no list of GPUs, no version, or another job's id than in its name"
+    return replace(_job(values), devices=devices)
+
+
+def _job(values: Mapping[str, str]) -> JobFile:
+    """What these values tell, each of the form that it must have."""
+    told: dict[str, Any] = {key: clean_text(values.get(key, "")) or None for key in _FORMS}
+    start, restarts, uid = (int(told[key]) if told[key] else None for key in ("start", "restarts", "uid"))
+    names = ("job_id", "sluid", "array_job_id", "array_task_id", "node", "conf", *_TEXTS)
+    told = {key: told[key] for key in names} | {"name": plain_name(told["name"] or "") or None}
+    return JobFile(start_seconds=start, restarts=restarts, uid=uid, without_prolog="without_prolog" in values, **told)
+
+
+def read_job_files(folder: Path, trusted_uids: frozenset[int]) -> JobFiles:
+    """Every run in `folder`, in the order of their ids and starts; none, where others than `trusted_uids` can write."""
+    try:
+        about = folder.lstat()
+        names = sorted(path.name for path in folder.iterdir())
+    except OSError as error:
+        why = "the prolog is not installed, or no job ran since boot"
+        return JobFiles(missing=f"{folder} cannot be read ({error.strerror}): {why}")
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid not in trusted_uids or about.st_mode & 0o022:
+        return JobFiles(missing=f"{folder} is not a folder that only root can write")
+    jobs: list[JobFile] = []
+    refused: list[tuple[str, str]] = []
+    ends: dict[str, float] = {}  # a run's ``.end`` comes before its ``.job``
+    for match in filter(None, map(_FILE.fullmatch, names[:_FILES_LIMIT])):
+        name, run = match[0], match[0][:-4]
+        try:
+            raw, written = read_bounded(folder / name, _SIZE_LIMIT, 0.0), (folder / name).stat().st_mtime
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):  # the epilog tidies up
+                refused.append((name, error.strerror or "it cannot be read"))
+            continue
+        job = parse_job_file(raw, match[1]) if match[3] == "job" else None
+        if match[3] == "end":
+            ends[run] = written
+        elif isinstance(job, str):
+            refused.append((name, job))
+        elif job is not None:
+            # An end before the start is of an earlier run under the same name.
+            until = ends[run] if ends.get(run, 0.0) >= written else None
+            if until is not None or not job.without_prolog:
+                jobs.append(replace(job, since=None if job.without_prolog else written, until=until))
+    return JobFiles(tuple(sorted(jobs, key=lambda job: (job.job_id, job.since or job.until or 0.0))), tuple(refused))
+
+
+def job_of(name: str, variables: Mapping[str, str]) -> JobFile | None:
+    """The job whose cgroup is `name` (its id or its SLUID), as the environment of one of its processes tells it; None:
+    the variables are not of that job. A process's owner may write what he likes into it, so it names his own job."""
+    said = {key: variables.get(f"SLURM_JOB_{key.upper()}", "") for key in _TEXTS}
+    said |= {key: variables.get(f"SLURM_{key.upper()}", "") for key in ("job_id", "array_job_id", "array_task_id")}
+    said["start"] = variables.get("SLURM_JOB_START_TIME", "")
+    said["restarts"] = variables.get("SLURM_RESTART_COUNT") or variables.get("SLURM_JOB_RESTART_COUNT", "")
+    said["sluid"] = "" if name.isdecimal() else name
+    values = {key: value for key, value in said.items() if re.fullmatch(_FORMS[key], value)}
+    is_its_own = "job_id" in values and (not name.isdecimal() or values["job_id"] == name)
+    return _job(values) if is_its_own else None
+
+
+def stepd_job(process: Process, trusted_uids: frozenset[int]) -> str | None:
+    """The job (or SLUID) whose step this process runs, if it is a slurmstepd: ``slurmstepd: [22.batch]``. Anybody can
+    give a title, so it must be root's, and without a terminal: a user may leave a sudo waiting under any name."""
+    if process.comm != "slurmstepd" or process.uid not in trusted_uids or process.tty:
+        return None
+    match = _TITLE.fullmatch(" ".join(process.argv))
+    return match[1] if match else None
+
+
+def slurm_workload(
+    cluster: str,
+    claim: DeviceClaim | None,
+    origin: Origin | None,
+    told: JobFile | None,
+    running: Workload | None,
+    *,
+    user: str | None,
+    known: Mapping[str, Workload],
+) -> Workload:
+    """A run as a workload. `claim`: what Slurm gave it; `origin`: the cgroup of its processes; `told`, `running`: what
+    these tell and are; `user`: who the claim's uid is. Each may be None. `known`: workloads by id as they were before.
+
+    What the prolog wrote goes before what the processes tell: root wrote it. What is not told now is taken from before.
+    A job whose name nobody told is called ``job 42`` and is a series of its own.
+    """
+    name = origin.key if origin is not None else ""
+    facts = JobFacts(job_id=name if name.isdecimal() else None)
+    for one in (claim, told, JobFacts(sluid=None if name.isdecimal() else name or None)):
+        facts = fill_facts(facts, one, ("job_id", *OF_RUN))
+    names = facts.job_id, facts.start_seconds, facts.sluid
+    since = claim.since if claim is not None else None
+    key = workload_id(cluster, "slurm", *slurm_parts(*names, restarts=facts.restarts, stamp_seconds=since))
+    earlier = known.get(key)
+    base = running or earlier or Workload("", "", "", "slurm")
+    user = facts.user or user or base.user
+    job_id = facts.job_id or facts.sluid or ""
+    facts = fill_facts(facts, earlier, ("restarts", *OF_JOB))
+    facts = replace(facts, user=user, name=facts.name or f"job {job_id}")
+    group = cluster, facts.account, user
+    series = series_id(*group, facts.name or "")
+    if facts.name == f"job {job_id}":
+        series = unnamed_series_id(*group, facts.array_job_id or job_id)
+    how = {"framework": base.framework, "command": base.command}
+    shown = {name: getattr(facts, name) for name in ("restarts", *OF_JOB)}
+    return Workload(key, series, scheduler="slurm", job_id=job_id or None, **how, **shown)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,8 +263,18 @@ class SlurmAllocations:
         self._named = frozenset(job.run for job in ended) if seen is not None else self._named
         self._live_before = frozenset(live)
         claims.sort(key=lambda claim: (claim.job_id or "", claim.since or 0.0))
-        resolved = {job.job_id: self._resolved[job.run] for job in told}
-        return SchedulerState(True, tuple(claims), _absences(files, stale, untold, resolved))
+        given = {job.job_id: self._resolved[job.run] for job in told}
+        began = [f"{job.job_id or job.sluid} began before the prolog was installed, or it failed" for job in untold]
+        said = {
+            "unknown": [files.missing] if files.missing is not None else began,
+            "stale": [job.job_id for job in stale],
+            "refused": [": ".join(one) for one in files.refused],
+            "contradicted": [f"job {job} was given {one.contradiction}" for job, one in given.items()
+                             if one.contradiction],
+            "unresolved": [f"{job}: {', '.join(one.unknown)} ({one.why})" for job, one in given.items() if one.unknown],
+        }  # fmt: skip
+        absences = (not_known("slurm", reason, *_ABSENCES[reason], names) for reason, names in said.items())
+        return SchedulerState(True, tuple(claims), frozenset().union(*absences))
 
     def _is_stale(self, job: JobFile, running: Sequence[JobFile], live: Collection[str], seen: Collection[str]) -> bool:
         """A file outlives its job where the epilog did not run. Where extern steps are in use every job has a cgroup as
@@ -106,19 +293,16 @@ class SlurmAllocations:
 
     def _begin(self, name: str, path: Path, jobs: Sequence[JobFile]) -> JobFile | None:
         """A living job without a file of its own, with its start by its first process; None: it is a run that ended,
-        whose last processes are still there.
-
-        The next run of a requeued job begins after the epilog of the one before, whose count it follows: slurmd runs an
-        epilog for each run, and mostly no prolog for the second.
-        """
+        whose last processes are still there. The next run of a requeued job, for which slurmd mostly runs no prolog,
+        begins after the epilog of the one before, whose count it follows."""
         ended = [job for job in jobs if name in (job.job_id, job.sluid) and job.until is not None]
         before = ended[-1] if ended else JobFile()
         border = before.until or 0.0
         known = self._begun.get(name)
         since = known.since if known is not None and name in self._live_before else None
         if since is None or since <= border:
-            stats = [read_stat(self.procfs, pid) for pids in step_pids(path).values() for pid in pids]
-            ticks = min((stat.start_ticks for stat in stats if stat is not None), default=None)
+            found = [read_start_ticks(self.procfs, pid) for pid in job_pids(path)]
+            ticks = min((one for one in found if one is not None), default=None)
             since = start_seconds(self.procfs, ticks, self.wall()) if ticks is not None else None
         if ended and (since is None or since <= border):
             return None
@@ -152,24 +336,3 @@ class SlurmAllocations:
 def _claim(job: JobFile, found: Resolution) -> DeviceClaim:
     claim = DeviceClaim("slurm", found.gpu_uuids, found.unknown, job_id=job.job_id or None)
     return fill_facts(claim, job, ("uid", "since", "until", *OF_RUN))
-
-
-def _absences(
-    files: JobFiles, stale: Sequence[JobFile], untold: Sequence[JobFile], resolved: Mapping[str, Resolution]
-) -> frozenset[Absence]:
-    began = [f"{job.job_id or job.sluid} began before the prolog was installed, or it failed" for job in untold]
-    said = {
-        "unknown": [files.missing] if files.missing is not None else began,
-        "stale": [job.job_id for job in stale],
-        "refused": [": ".join(one) for one in files.refused],
-        "contradicted": [f"job {job} was given {one.contradiction}" for job, one in resolved.items()
-                         if one.contradiction],
-        "unresolved": [f"{job}: {', '.join(one.unknown)} ({one.why})" for job, one in resolved.items() if one.unknown],
-    }  # fmt: skip
-    found: list[Absence] = []
-    for reason, names in said.items():
-        if names:
-            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            detail, remedy = _ABSENCES[reason]
-            found.append(Absence("source", "allocation", "slurm", f"allocation-{reason}", detail.format(some), remedy))
-    return frozenset(found)

@@ -1,9 +1,8 @@
 """Which GPU a gres index means, by Slurm's settings on this node and the driver.
 
-``SLURM_JOB_GPUS`` counts the node's GPUs from 0 in an order of Slurm's own. From Slurm's source (``gres.c``,
-``gres_common.c``, ``gres_gpu.c``) and a real 22.05: slurmd goes through the types of the node's ``Gres=`` in
-slurm.conf, and for each through the lines of gres.conf in their order, and the files of a line in theirs. With
-AutoDetect it sorts them by the driver's order. What these two files do not decide is not known, and it is said why.
+``SLURM_JOB_GPUS`` counts GPUs from 0 in an order of Slurm's own. By its source (``gres.c``, ``gres_gpu.c``) and a real
+22.05 slurmd goes through the types of the node's ``Gres=`` in slurm.conf, for each through the lines of gres.conf, and
+the files of a line. With AutoDetect it sorts them by the driver's order. What these do not decide is not known.
 """
 
 from __future__ import annotations
@@ -12,11 +11,12 @@ import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from pathlib import Path
 
 from ...rules.base.files import read_bounded
 from .cgroups import read_ascii
-from .hostlist import expand
 from .scheduler_claims import Devices
 
 # Where slurmd finds its settings, in its order: as packages build it, and where a configless one keeps what it fetched.
@@ -33,18 +33,22 @@ _GRES = re.compile(r"gpu(?::(?!\d+(?::|$)|no_consume)(?P<kind>[^:,]+))?(?::no_co
 _MAX_GPUS = 1024
 _DEVICE = re.compile(r"/dev/(?:nvidia(\d{1,4})|nvidia-caps/nvidia-cap(\d{1,5}))")
 _ACCESS = re.compile(r"gpu(\d{1,4})/gi(\d{1,4})/access (\d{1,5})")
-
+# Names have a few dimensions at most; a list made to be costly has thousands of brackets.
+LIMIT, MAX_DIMENSIONS = 4096, 8
+_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
+_BRACKETS = re.compile(r"[^\[\]]*(?:\[[^\[\]]*\][^\[\]]*)*")
+_ITEM = re.compile(r"(?:[^,\[]|\[[^\]]*\])+")  # up to a comma that stands outside brackets
+_INSIDE = re.compile(r"\[([^\]]*)\]")
 
 Line = dict[str, str]
 Unit = tuple[str, ...]
-Wanted = dict[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Gres:
     """The node's GPUs in Slurm's count. `units`: by index, the device files of each (several for a MIG instance); None:
-    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: slurmd sorts them by the driver's order.
-    `count`: how many slurm.conf says there are; None: not told."""
+    AutoDetect finds them, or `why` says what does not decide it. `is_sorted`: by the driver's order. `count`: as
+    slurm.conf has it; None: not told."""
 
     units: tuple[Unit, ...] | None = None
     is_sorted: bool = False
@@ -88,7 +92,7 @@ def read_gres(folder: Path, node: str) -> Gres:
     return Gres(units, is_sorted, count, folder=folder)
 
 
-def _units(lines: list[Line] | None, node: str, wanted: Wanted) -> tuple[tuple[Unit, ...] | None, bool]:
+def _units(lines: list[Line] | None, node: str, wanted: dict[str, int] | None) -> tuple[tuple[Unit, ...] | None, bool]:
     """The node's units (None: AutoDetect alone finds them), and whether slurmd sorts them. Raises ValueError for what
     does not decide it."""
     if lines is None or not all(lines):
@@ -125,7 +129,7 @@ def _units(lines: list[Line] | None, node: str, wanted: Wanted) -> tuple[tuple[U
     return tuple(everything), is_sorted
 
 
-def _wanted(lines: Sequence[Line], node: str) -> Wanted:
+def _wanted(lines: Sequence[Line], node: str) -> dict[str, int] | None:
     """The GPUs of the node's ``Gres=``, as in ``gpu:h100:4(S:0),gpu:a100:4,shard:8``: type (empty: none) and count;
     None: not told here."""
     default, found = None, None
@@ -230,3 +234,31 @@ def _unit(files: Sequence[str], devices: Devices, procfs: Path) -> str | None:
     mine = {places.get(one[2]) for one in named if one is not None}
     instances = [part.uuid for part in parts if (gpu.minor, part.gpu_instance) in mine]
     return instances[0] if len(instances) == 1 else None
+
+
+def expand(text: str, limit: int = LIMIT) -> tuple[str, ...] | None:
+    """Every name of a list as Slurm writes it (``gpu[01-04,07],login1``), in its order, also within brackets; None for
+    what is none, names more than `limit`, or has more than `MAX_DIMENSIONS` brackets in a name."""
+    if not _BRACKETS.fullmatch(text):
+        return None
+    names: list[str] = []
+    for item in filter(None, (item.strip() for item in _ITEM.findall(text))):
+        pieces = [[piece] for piece in _INSIDE.split(item)]
+        if len(pieces) > 2 * MAX_DIMENSIONS + 1:
+            return None
+        pieces[1::2] = [_numbers(inside, limit) for (inside,) in pieces[1::2]]
+        if not 0 < prod(map(len, pieces)) <= limit - len(names):
+            return None
+        names += map("".join, product(*pieces))
+    return tuple(names)
+
+
+def _numbers(inside: str, limit: int) -> list[str]:
+    """``01-03,7`` as 01, 02, 03, 7; none where it is no such list."""
+    numbers: list[str] = []
+    for match in map(_PART.fullmatch, map(str.strip, inside.split(","))):
+        first, last = (match[1], match[2] or match[1]) if match else ("1", "0")
+        if not 0 <= int(last) - int(first) < limit - len(numbers):
+            return []
+        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    return numbers

@@ -17,8 +17,8 @@ from ..jobs.attribution import NodeAttribution
 from ..jobs.environ_helper import HelperVariables
 from ..jobs.identity import identify
 from ..jobs.kubernetes_files import KubernetesFiles
-from ..jobs.listening_sockets import Listeners
 from ..jobs.podresources import PodResources
+from ..jobs.processes import Listeners
 from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Instant, Node
@@ -82,19 +82,8 @@ def assemble(
         names = {gpu.uuid: gpu.name for gpu in survey.gpus}
         skus = [catalog.gpu(names.get(gpu.parent_uuid or "", gpu.name)) for gpu in survey.gpus]
         gpus = tuple(replace(gpu, sku=sku and sku.name) for gpu, sku in zip(survey.gpus, skus, strict=True))
-        node = identify(
-            config_node=config.node,
-            config_cluster=config.cluster,
-            config_sku=config.node_sku,
-            sysfs=config.sysfs,
-            procfs=config.procfs,
-            etc=Path("/etc"),
-            environ=environ,
-            gpus=gpus,
-            ports=survey.ports,
-            node_skus=tuple(catalog.nodes.values()),
-            unread_gpus=survey.unnamed_gpus,
-        )
+        nodes, unread = tuple(catalog.nodes.values()), survey.unnamed_gpus
+        node = identify(config, Path("/etc"), environ, gpus, survey.ports, node_skus=nodes, unread_gpus=unread)
         lines = capabilities(gpus, survey.capabilities, config.burst_every_seconds, config.burst_seconds)
         return replace(survey, gpus=gpus, node=node, capabilities=(*survey.capabilities, *lines))
 
@@ -112,13 +101,11 @@ def assemble(
     kubelet = PodResources(config.pod_resources)
     attribution = NodeAttribution(
         config.procfs,
-        node.boot_id,
+        node.boot_id or node.node,
         node.cluster,
         _user_name,
-        node.node,
         allocations=Allocations(slurm, kubelet, cgroups, config.drained_marker, kubernetes),
         variables=HelperVariables(config.procfs, config.environ_socket),
-        trusted_uids=trusted,
     )
     attribution.set_gpus(survey.gpus)
     return Agent(sampler, node, survey, attribution, driver, bursts, look)

@@ -1,9 +1,8 @@
 """``skuwise slurm import``: Slurm's job table into a node's database, or into a file that advice reads.
 
-Asks ``sacct`` in a way that nobody's job name can break: the delimiter is drawn by chance for each run, so that no name
-can hold it. Times are asked for in seconds since 1970 (``SLURM_TIME_FORMAT=%s``), and in UTC for versions that know no
-such format. Or asks slurmrestd (https://slurm.schedmd.com/rest.html) over a socket of this machine, loopback or https;
-redirects are not followed.
+Asks ``sacct`` with a delimiter that is drawn by chance for each run, so that no job's name can hold it, and for times
+in seconds since 1970, or in UTC of versions that know no such format. Or asks slurmrestd over a socket of this machine,
+loopback or https.
 """
 
 from __future__ import annotations
@@ -83,16 +82,14 @@ def ask_sacct(
             said = clean_text(err.read(400))
             if "Invalid field" not in said:
                 break
+        remedy = "Run sacct --allusers as this user; slurmdbd must be reachable, and PrivateData must not hide jobs."
         if status != 0:
-            remedy = (
-                "Run sacct --allusers as this user; slurmdbd must be reachable, and PrivateData must not hide jobs."
-            )
             raise SkuwiseError(f"sacct failed with status {status}: {said or 'no error message'}", remedy)
         out.seek(0)
         try:
             return read_jobs(out, zone=UTC, keep=keep, what="sacct's answer")
         except UsageError as error:
-            raise SkuwiseError(f"{error.message} {said}".strip(), "Run sacct --allusers as this user.") from error
+            raise SkuwiseError(f"{error.message} {said}".strip(), remedy) from error
 
 
 def _too_slow(what: str, seconds: float) -> SkuwiseError:

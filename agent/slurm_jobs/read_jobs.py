@@ -1,8 +1,5 @@
-"""The runs of a job table: how each field of Slurm's accounting is read, what is left out, and which are of a node.
-
-https://slurm.schedmd.com/sacct.html: "Job Accounting Fields" (JobID, JobIDRaw, State, AllocTRES), ``SLURM_TIME_FORMAT``
-in "ENVIRONMENT VARIABLES". What cannot be read is None, never a guess.
-"""
+"""The runs of a job table: how each field of Slurm's accounting (https://slurm.schedmd.com/sacct.html) is read, what is
+left out, and which are of a node. What cannot be read is None, never a guess."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from functools import lru_cache
 from ..base.safe_text import clean_text
 from ..base.slurm_job import SlurmJob
 from ..jobs.command_line import plain_name
-from ..jobs.hostlist import expand
+from ..jobs.slurm_conf import expand
 from ..store.slurm_rows import short_name
 
 # JobID: 22, 22_7 (task of an array), 22_[1-10%2] (tasks that wait), 22+1 (part of a heterogeneous job), each with
@@ -36,40 +33,32 @@ _COUNT = re.compile(r"\d{1,12}", re.ASCII)
 _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTPE]?)", re.ASCII)
 # Slurm began in 2003; the year 2200 is as far as its 32 bits of seconds reach, and more.
 _FIRST, _LAST = 1_000_000_000.0, 7_258_118_400.0
-# What is longer is cut before it is looked at: columns of some sites hold whole command lines. Of a longer list a part
-# would be another list.
+# What is longer is cut before it is looked at: columns of some sites hold whole command lines.
 _MOST_TEXT, _MOST_LIST = 1024, 4096
-# No cluster has more nodes; a list of more is refused before it is written out.
-MAX_NODES = 65_536
+MAX_NODES = 65_536  # no cluster has more; a list of more is refused before it is written out
 _NODES = re.compile(r"[A-Za-z0-9._\-\[\],]{1,4096}", re.ASCII)
-# A scan is 10 s, and the first look at a process may be a few scans late.
-SLACK_SECONDS = 60.0
+SLACK_SECONDS = 60.0  # a scan is 10 s, and the first look at a process may be a few scans late
 
 Keep = Callable[[SlurmJob], bool]
 
 
-# Few users, accounts, states and names stand on very many lines: each is read, and kept, once.
-@lru_cache(maxsize=16_384)
 def parse_text(text: str) -> str | None:
     """A name on one line without control characters; None where there is none."""
     cleaned = clean_text(text[:_MOST_TEXT])
     return None if cleaned.lower() in _NOTHING else cleaned
 
 
-@lru_cache(maxsize=16_384)
 def parse_name(text: str) -> str | None:
     """A job's name: a job may well be called ``none``. Of one that is a command line the program is kept."""
     return plain_name(text[:_MOST_TEXT]) or None
 
 
-@lru_cache(maxsize=4096)
 def parse_node_list(text: str) -> str | None:
-    """None too where the list is longer than we keep."""
+    """None too where the list is longer than we keep: a part would be another list."""
     is_list = text.lower() not in _NOTHING and len(text) <= _MOST_LIST and text.isascii() and text.isprintable()
     return text if is_list else None
 
 
-@lru_cache(maxsize=256)
 def parse_job_state(text: str) -> str | None:
     """The state in capitals."""
     found = _STATE.fullmatch(text)
@@ -82,10 +71,8 @@ def parse_count(text: str) -> int | None:
 
 
 def parse_moment(text: str, zone: tzinfo | None) -> float | None:
-    """A moment as Unix seconds; the first, where the local clock showed it twice. None where nothing is told.
-
-    `zone`: where sacct ran; None: this machine's. ISO with an offset and seconds since 1970 need none.
-    """
+    """A moment as Unix seconds; the first, where the local clock showed it twice. `zone`: where sacct ran; None: this
+    machine's. ISO with an offset and seconds since 1970 need none."""
     text = text.strip()
     moment = float(text) if _EPOCH.fullmatch(text) else 0.0
     if _LOCAL.fullmatch(text):
@@ -95,14 +82,10 @@ def parse_moment(text: str, zone: tzinfo | None) -> float | None:
     return moment if _FIRST <= moment <= _LAST else None
 
 
-@lru_cache(maxsize=16_384)
 def parse_tres(*texts: str) -> tuple[int | None, int | None, float | None]:
     """GPUs, CPUs and bytes of memory of ``cpu=8,gres/gpu=4,gres/gpu:h100=4,mem=32G``; what one text does not tell, the
-    next may. None: not told.
-
-    Of typed GPUs alone the sum counts. GPUs that nobody names are unknown: a cluster need not track them
-    (``AccountingStorageTRES``). A bare number of memory is megabytes; 0 tells nothing.
-    """
+    next may. Of typed GPUs alone the sum counts. GPUs that nobody names are unknown: a cluster need not track them
+    (``AccountingStorageTRES``). A bare number of memory is megabytes; 0 tells nothing."""
     gpus, cpus, mem_bytes = None, None, None
     for text in texts:
         parts = dict(part.split("=", 1) for part in text.split(",") if "=" in part) if len(text) <= _MOST_LIST else {}
@@ -189,10 +172,7 @@ class ReadJobs:
     def warnings(self) -> list[str]:
         """What a person should know of what was left out, a sentence each."""
         said = (
-            (
-                self.refused,
-                "Records that cannot be read: {}, left out (a name with a line break or '|', or cut lines).",
-            ),
+            (self.refused, "Records that cannot be read: {}, left out (a line break or '|' in a name, or cut lines)."),
             (len(self.contradicted), "Runs with several users: {}, left out (a name may look like another job)."),
             (self.untimed, "Jobs without a start that can be read: {}, left out."),
             (self.unraw_tasks, "Tasks or parts without JobIDRaw, whose GPUs may not be found: {}. Add it to --format."),
@@ -222,8 +202,8 @@ def expand_node_list(node_list: str) -> frozenset[str] | None:
 
 @dataclass
 class JobsOfNode:
-    """Keeps the jobs that ran on these nodes, and counts why others did not. `runs`: job id -> spans in which workloads
-    of this id were observed, for jobs whose nodes are not told."""
+    """Keeps the jobs that ran on these nodes, and counts others. `runs`: job id -> spans in which workloads of this id
+    were observed, for jobs whose nodes are not told."""
 
     nodes: frozenset[str]
     clusters: Collection[str]

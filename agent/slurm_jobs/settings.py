@@ -14,20 +14,16 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean
 from ..config import SYSTEM_FILE, load_section
 
-SECTION = "slurm"
 _DAY = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmImportSettings:
-    """`jobs`: the job table that advice joins to jobs, where --jobs names none. `sacct`: the program. `slurmrestd`: its
-    address (http on loopback, https, or ``unix:/PATH``), which is asked instead of sacct; `slurmrestd_token_file` holds
-    the JWT, `slurmrestd_user` is sent with it; `slurmrestd_version`: of its data, None: found out.
-
-    `cluster`: Slurm's name of this cluster, where the agent's is another. `time_zone`: where sacct wrote times of a
-    file (None: this machine's). `scheduled`: whether ``skuwise serve`` brings
-    `jobs` up to date every `every_seconds`; runs that ended longer ago than `keep_seconds` leave it.
-    """
+    """`jobs`: the job table of advice, where --jobs names none. `sacct`: the program. `slurmrestd`: its address (http
+    on loopback, https, or ``unix:/PATH``), asked instead; `slurmrestd_token_file` holds the JWT, `slurmrestd_user` is
+    sent with it; `slurmrestd_version`: of its data, None: found out. `cluster`: Slurm's name of this cluster, where
+    the agent's is another. `time_zone`: where sacct wrote a file (None: this machine's). `scheduled`: whether ``skuwise
+    serve`` brings `jobs` up to date every `every_seconds`; what ended longer ago than `keep_seconds` leaves it."""
 
     jobs: Path | None = None
     sacct: str = "sacct"
@@ -46,7 +42,7 @@ def load_slurm_settings(
     environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
 ) -> SlurmImportSettings:
     """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    return load_section(SlurmImportSettings, SECTION, environ, system_file=system_file, config_home=config_home)
+    return load_section(SlurmImportSettings, "slurm", environ, system_file=system_file, config_home=config_home)
 
 
 def parse_zone(value: object, what: str) -> ZoneInfo:

@@ -1,9 +1,8 @@
 """A job table as a file: what ``sacct --parsable2`` (or ``--parsable``) and ``sacct --json`` write, and our own.
 
-sacct escapes nothing: a name may hold the delimiter and line breaks, and then that record is refused. Whoever names a
-job may write lines that look like another's; only a delimiter that nobody could know helps (`import_jobs.ask_sacct`).
-The versions of JSON differ (https://slurm.schedmd.com/rest.html): a number is a number, or ``{"set": true, "infinite":
-false, "number": 5}`` from v0.0.40 on; a state is a word or a list of words. What is spelled otherwise is not told.
+sacct escapes nothing: a record whose name holds the delimiter or a line break is refused, and a name may look like
+another's line; only a delimiter that nobody could know helps (`import_jobs.ask_sacct`). In JSON a number is a number,
+or ``{"set": true, "infinite": false, "number": 5}`` from v0.0.40 on, and a state a word or a list of words.
 """
 
 from __future__ import annotations
@@ -52,11 +51,8 @@ def read_job_table(
     path: Path | None, *, zone: tzinfo | None = None, keep: Keep | None = None,
     patience_seconds: float = 60.0, stdin: int = 0,
 ) -> ReadJobs:  # fmt: skip
-    """The runs of a file that sacct wrote, as text or JSON, or that `write_job_table` wrote. None: of stdin.
-
-    A pipe that gives nothing for `patience_seconds` is left: sacct thinks before it prints. Raises NothingToDo for an
-    empty one, UsageError for what is no job table or cannot be read.
-    """
+    """The runs of a file that sacct or `write_job_table` wrote; None: of stdin. A pipe that gives nothing for
+    `patience_seconds` is left. Raises NothingToDo for an empty one, UsageError for what is no table or unreadable."""
     what = "stdin" if path is None else str(path)
     try:
         with standard_input(patience_seconds, stdin) if path is None else open_stream(path, patience_seconds) as file:
@@ -70,8 +66,7 @@ def read_job_table(
 def read_jobs(
     file: io.BufferedIOBase, *, zone: tzinfo | None = None, keep: Keep | None = None, what: str = "the file"
 ) -> ReadJobs:
-    """The runs of a job table. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted.
-    Raises NothingToDo for an empty one, UsageError for what is no job table."""
+    """As `read_job_table`. `zone`: where sacct wrote its times (None: as this machine); `keep`: which are wanted."""
     found = ReadJobs(keep)
     lines = iter(lambda: file.readline(_MAX_LINE), b"")
     first = next((line for line in lines if line.strip(codecs.BOM_UTF8 + b" \r\n\t")), b"")

@@ -14,10 +14,9 @@ from skuwise.advisor.cli.serve import load_serve_settings
 from skuwise.advisor.mail.routes import load_routes
 from skuwise.advisor.mail.settings import load_mail_settings
 from skuwise.agent.config import load_config
-from skuwise.agent.jobs.hostlist import MAX_DIMENSIONS, expand
 from skuwise.agent.jobs.kubernetes_files import slice_devices
 from skuwise.agent.jobs.scheduler_claims import SliceDevice
-from skuwise.agent.jobs.slurm_conf import read_settings
+from skuwise.agent.jobs.slurm_conf import MAX_DIMENSIONS, expand, read_settings
 from skuwise.agent.model import Instant
 from skuwise.agent.slurm_jobs.read_jobs import expand_node_list
 from skuwise.agent.sources.host import HostSource

@@ -28,10 +28,9 @@ from skuwise.agent.base.address import PageError
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs import kubernetes_files
 from skuwise.agent.jobs.cgroups import origin_of
-from skuwise.agent.jobs.hostlist import expand
 from skuwise.agent.jobs.podresources import WireError, decode_pods
-from skuwise.agent.jobs.slurm_conf import read_gres
-from skuwise.agent.jobs.slurm_job import parse_job_file
+from skuwise.agent.jobs.slurm import parse_job_file
+from skuwise.agent.jobs.slurm_conf import expand, read_gres
 from skuwise.agent.model import Gpu, Instant, Node, Tick, Workload
 from skuwise.agent.slurm_jobs.settings import parse_zone
 from skuwise.agent.slurm_jobs.table_file import read_job_table

@@ -8,19 +8,18 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.ids import series_id, workload_id
 from skuwise.agent.jobs.kubernetes_files import KubernetesFiles
 from skuwise.agent.jobs.podresources import METHOD, PodResources
 from skuwise.agent.jobs.scheduler_claims import Devices, SchedulerState
-from skuwise.agent.jobs.slurm import SlurmAllocations
-from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
+from skuwise.agent.model import Gpu, GpuProcess
+from skuwise.tests.support.sysfs_trees import Procfs
 from skuwise.tests.unit.agent.jobs.test_allocation import message
+from skuwise.tests.unit.agent.jobs.test_attribution import attribution
 from skuwise.tests.unit.agent.jobs.test_pods import UID, item, written
 from skuwise.tests.unit.agent.jobs.test_pods import pod_files as pod
 
@@ -65,13 +64,10 @@ def kubelet(tmp_path: Path) -> Iterator[KubeletServer]:
 
 
 @contextmanager
-def node(tmp_path: Path, **about: Any) -> Iterator[NodeAttribution]:
+def node(tmp_path: Path, kubernetes: KubernetesFiles | None = None) -> Iterator[NodeAttribution]:
     """A node with the kubelet's socket, a procfs and cgroups in the folder, and perhaps files of kubectl's."""
-    procfs, cgroups = Procfs(tmp_path / "proc").root, tmp_path / "cgroup"
-    slurm = SlurmAllocations(tmp_path / "none", procfs, cgroups, frozenset({0}))
-    kubelet = PodResources(tmp_path / "kubelet.sock")
-    allocations = Allocations(slurm, kubelet, cgroups, tmp_path / "drained", **about)
-    agent = NodeAttribution(procfs, BOOT_ID, "c", lambda uid: None, "n1", allocations=allocations)
+    agent = attribution(Procfs(tmp_path / "proc"), "c")
+    agent.allocations.kubernetes = kubernetes
     agent.set_gpus(GPUS)
     yield agent
     agent.close()
@@ -101,24 +97,13 @@ def test_pods_and_their_devices_come_through_the_child(kubelet: KubeletServer) -
     assert resources.read(Devices()) == SchedulerState(present=False)
 
 
-@pytest.mark.parametrize(
-    ("program", "says"),
-    [
-        ('print(\'{"error": "grpcio is not installed"}\', flush=True)', "grpcio"),
-        ("print('[1', flush=True)", "that is none"),
-        ("print('[' * 9999, flush=True)", "that is none"),
-        ("print('{\"pods\": [{}]}', flush=True)", "that is none"),
-        ("sys.exit(3)", "ended"),
-    ],
-)
-def test_a_child_that_fails_is_a_reason_and_not_a_fault_of_the_agent(
-    kubelet: KubeletServer, program: str, says: str
-) -> None:
-    command = (sys.executable, "-c", f"import sys; sys.stdin.readline(); {program}; sys.stdin.read()")
-    resources = PodResources(kubelet.path, command)
+@pytest.mark.parametrize("answer", ['{"error": "grpcio is not installed"}', "[1", "[" * 9999, '{"pods": [{}]}', ""])
+def test_a_child_that_fails_is_a_reason_and_not_a_fault_of_the_agent(kubelet: KubeletServer, answer: str) -> None:
+    program = f"input(); print({answer!r}, flush=True) if {bool(answer)} else exit(3); input()"
+    resources = PodResources(kubelet.path, (sys.executable, "-c", program))
     (absence,) = until(lambda: resources.read(Devices()), lambda state: state.absences).absences
     resources.close()
-    assert absence.reason == "allocation-unknown" and says in absence.detail
+    assert absence.reason == "allocation-unknown" and ("grpcio" in absence.detail) == ("grpcio" in answer)
 
 
 def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: KubeletServer, tmp_path: Path) -> None:
@@ -131,12 +116,8 @@ def test_a_pods_name_is_tied_to_its_uid_and_stays_so_while_it_idles(kubelet: Kub
     Procfs(tmp_path / "proc").process(700, uid=0, argv=["vllm", "serve", "org/m"], cgroup=path)
     on = GpuProcess("GPU-0", 700, 5)
     with node(tmp_path) as agent:
-
-        def given(found: tuple[tuple[Workload, ...], tuple[WorkloadUse, ...]]) -> bool:
-            return any(use.basis == "allocation" for use in found[1])
-
         unnamed = agent.attribute([on])[0][0]
-        (running,), uses = until(lambda: agent.attribute([on]), given)
+        (running,), uses = until(lambda: agent.attribute([on]), lambda found: len(found[1]) > 1)
         assert "allocation-unresolved" not in {one.reason for one in agent.absences}
         (idle,), idle_uses = agent.attribute([])
         (tmp_path / "cgroup" / slice_).rmdir()

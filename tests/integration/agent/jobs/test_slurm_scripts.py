@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.slurm_job import JobFile, read_job_files
+from skuwise.agent.jobs.slurm import JobFile, read_job_files
 
 SCRIPTS = Path(__file__).parents[4] / "systemd/slurm"
 TRUSTED = frozenset({0, os.getuid()})
@@ -54,7 +54,7 @@ def test_a_run_has_its_start_and_its_end(tmp_path: Path, shell: str) -> None:
     (job,) = read_job_files(tmp_path, TRUSTED).jobs
     assert job.until is None and job.since is not None and before - 1 < job.since <= time.time()
     assert job == JobFile(
-        "42", ("0", "1"), user="ada", account="nlp", partition="gpu", cluster="lab", node="n1", restarts=0, uid=1000,
+        "42", ("0", "1"), user="ada", account="nlp", partition="gpu", node="n1", restarts=0, uid=1000,
         conf="/etc/slurm/slurm.conf", since=job.since,
     )  # fmt: skip
     assert run("epilog.sh", tmp_path, shell=shell) == 0

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
+from skuwise.agent.jobs.podresources import PodResources
+from skuwise.agent.jobs.processes import read_variables
+from skuwise.agent.jobs.slurm import SlurmAllocations
+from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import GpuProcess, Workload
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
 
+TRUSTED = frozenset({0, os.getuid()})
 USERS = {0: "root", 1000: "ada", 1001: "grace"}
 POD_UID = "8f3a2c11-0d6e-4b6a-9f0a-1c2d3e4f5a6b"
 CONTAINER = "c0ffee" * 10 + "abcd"
@@ -27,8 +35,20 @@ def proc(tmp_path: Path) -> Procfs:
     return tree
 
 
-def attribution(proc: Procfs, cluster: str = "hal", boot: str | None = BOOT_ID) -> NodeAttribution:
-    return NodeAttribution(proc.root, boot, cluster, USERS.get)
+def attribution(
+    proc: Procfs, cluster: str = "hal", boot: str = BOOT_ID, *, folder: Path = Path("/nothing"), **slurms: Any
+) -> NodeAttribution:
+    """The agent's view: what prolog.sh wrote into `folder`, and beside the procfs cgroups, marker and socket."""
+    root, settings = proc.root.parent, dict[str, Any](settings=SlurmConfReader(folder)) | slurms
+    slurm = SlurmAllocations(folder, proc.root, root / "cgroup", TRUSTED, **settings)
+    allocations = Allocations(slurm, PodResources(root / "kubelet.sock"), root / "cgroup", root / "drained")
+    variables = partial(read_variables, proc.root)
+    return NodeAttribution(proc.root, boot, cluster, USERS.get, allocations=allocations, variables=variables)
+
+
+def reasons(found: NodeAttribution) -> set[str]:
+    """Of what is not known, but that no scheduler is here."""
+    return {absence.reason for absence in found.absences} - {"allocation-unknown"}
 
 
 def on(gpu: int, pid: int, mem: int | None = 1024) -> GpuProcess:
@@ -73,28 +93,20 @@ def test_where_the_work_begins(proc: Procfs, parent: dict[str, Any], workloads: 
     assert workloads == 2 or found[0].name == "run_all.sh"
 
 
-def test_identity_is_the_same_for_another_agent_and_differs_by_boot_cluster_and_start(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "a.py"], start=77)
-    first = only(proc, on(0, 700))
-    assert only(proc, on(3, 700)) == first
-    (other,), _ = attribution(proc, boot="another").attribute([on(0, 700)])
-    (elsewhere,), _ = attribution(proc, cluster="deep-thought").attribute([on(0, 700)])
-    proc.process(700, ppid=600, argv=["python", "a.py"], start=78)
-    later = only(proc, on(0, 700))
+def test_identity_differs_by_boot_cluster_and_start_and_outlives_the_launcher(proc: Procfs) -> None:
+    proc.process(700, ppid=600, argv=["bash", "launch.sh"], comm="bash", start=77)
+    proc.process(701, ppid=700, argv=["python", "w.py"])
+    agents = (attribution(proc), attribution(proc, boot="another"), attribution(proc, cluster="deep-thought"))
+    first, other, elsewhere = (agent.attribute([on(0, 701)])[0][0] for agent in agents)
+    assert only(proc, on(3, 701)) == first
+    shutil.rmtree(proc.root / "700")
+    proc.process(701, ppid=1, argv=["python", "w.py"])
+    assert agents[0].attribute([on(0, 701)])[0] == (first,)
+    proc.process(700, ppid=600, argv=["bash", "launch.sh"], comm="bash", start=78)
+    proc.process(701, ppid=700, argv=["python", "w.py"])
+    later = only(proc, on(0, 701))
     assert len({w.workload_id for w in (first, other, elsewhere, later)}) == 4
     assert first.series_id == other.series_id == later.series_id != elsewhere.series_id
-
-
-def test_workers_stay_together_when_the_launcher_ends(proc: Procfs) -> None:
-    found = attribution(proc)
-    proc.process(700, ppid=600, argv=["bash", "launch.sh"], comm="bash")
-    for i in range(2):
-        proc.process(701 + i, ppid=700, argv=["python", "w.py"])
-    before, _ = found.attribute([on(0, 701), on(1, 702)])
-    shutil.rmtree(proc.root / "700")
-    for i in range(2):
-        proc.process(701 + i, ppid=1, argv=["python", "w.py"])
-    assert found.attribute([on(0, 701), on(1, 702)])[0] == before
 
 
 # Jobs, pods and containers by their cgroups.
@@ -139,14 +151,13 @@ def test_whose_a_cgroup_is(proc: Procfs, cgroup: str, scheduler: str, key: str) 
     for i in range(2):
         proc.process(700 + i, ppid=699, uid=0, argv=["vllm", "serve", "org/m"], cgroup=cgroup, start=1000 + i)
     found, _ = attribution(proc).attribute([on(0, 700), on(1, 701)])
-    assert {one.scheduler for one in found} == {scheduler}
-    if scheduler == "process":
-        assert len(found) == 2
-        return
-    (one,) = found
-    assert one.framework == "vllm"
-    assert one.user == ("root" if scheduler == "slurm" else None)
-    assert (one.job_id, one.name) == ((key, f"job {key}") if scheduler == "slurm" else (None, "vllm org/m"))
+    is_slurms, is_plain = scheduler == "slurm", scheduler == "process"
+    shown = (key, f"job {key}") if is_slurms else (None, "vllm org/m")
+    user = "root" if is_slurms or is_plain else None
+    assert len(found) == 1 + is_plain
+    assert {(one.scheduler, one.user, one.job_id, one.name, one.framework) for one in found} == {
+        (scheduler, user, *shown, "vllm")
+    }
 
 
 def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Procfs) -> None:
@@ -165,22 +176,17 @@ def test_slurm_variables_name_the_job_and_nothing_else_is_read_of_them(proc: Pro
 # Who shares a GPU, and with how much memory.
 
 
-def test_three_jobs_on_one_gpu_are_three_workloads_and_each_shares_it(proc: Procfs) -> None:
+def test_three_jobs_on_one_gpu_are_three_workloads_and_each_shares_it_with_its_memory(proc: Procfs) -> None:
     for job in range(3):
         proc.process(700 + job, argv=["python", "t.py"], cgroup=f"{STEPD}/job_{job + 1}/step_0")
-    workloads, uses = attribution(proc).attribute([*(on(0, 700 + job) for job in range(3)), on(1, 702)])
-    assert {one.job_id for one in workloads} == {"1", "2", "3"}
-    assert [(use.gpu_uuid, use.shared) for use in uses] == [("GPU-0", True)] * 3 + [("GPU-1", False)]
-
-
-def test_memory_counts_a_process_once_and_is_unknown_where_a_part_is(proc: Procfs) -> None:
-    proc.process(700, ppid=600, argv=["python", "a.py"])
-    proc.process(701, ppid=700, argv=["python", "a.py"])
-    found = attribution(proc)
-    _, (use,) = found.attribute([on(0, 700, 100), on(0, 700, 100), on(0, 701, 30)])
-    assert use.mem_used_bytes == 130
-    _, (use,) = found.attribute([on(0, 700, 100), on(0, 701, None)])
-    assert use.mem_used_bytes is None
+    proc.process(703, ppid=702, argv=["python", "t.py"], cgroup=f"{STEPD}/job_3/step_0")
+    on_0 = [on(0, 700, 100), on(0, 700, 100), on(0, 701, None), on(0, 702, 100), on(0, 703, 30)]
+    workloads, uses = attribution(proc).attribute([*on_0, on(1, 702, 1), on(1, 703, None)])
+    job_of = {one.workload_id: one.job_id for one in workloads}
+    # A process counts once, and the sum is unknown where a part is.
+    assert {(job_of[use.workload_id], use.gpu_uuid, use.shared, use.mem_used_bytes) for use in uses} == {
+        ("1", "GPU-0", True, 100), ("2", "GPU-0", True, None), ("3", "GPU-0", True, 130), ("3", "GPU-1", False, None),
+    }  # fmt: skip
 
 
 JOB = f"{STEPD}/job_7/step_0"
@@ -221,12 +227,10 @@ def test_the_drivers_own_helpers_are_no_tenants(
 
 
 def test_the_drivers_own_helper_alone_is_nobody_and_a_users_is_his(proc: Procfs) -> None:
-    proc.process(801, ppid=1, uid=0, comm="nvidia-cuda-mps", argv=["nvidia-cuda-mps-server"])
+    proc.process(801, ppid=1, uid=0, **SERVER)
     found = attribution(proc)
-    for _ in range(2):
-        assert found.attribute([on(0, 801)]) == ((), ())
-    assert found.absences == frozenset()
-    proc.process(802, ppid=1, comm="nvidia-cuda-mps", argv=["nvidia-cuda-mps-server"])
+    assert [found.attribute([on(0, 801)]) for _ in range(2)] == [((), ())] * 2 and reasons(found) == set()
+    proc.process(802, ppid=1, **SERVER)
     assert only(proc, on(0, 802)).user == "ada"
 
 
@@ -238,25 +242,20 @@ def test_a_process_that_is_gone_and_one_that_is_hidden(proc: Procfs) -> None:
     found = attribution(proc)
     workloads, (use,) = found.attribute([on(0, 700), on(0, 4242)])
     assert len(workloads) == 1
-    assert (use.shared, found.absences) == (False, frozenset())
+    assert (use.shared, reasons(found)) == (False, set())
     _, (use,) = found.attribute([on(0, 700), on(0, 4242)])
-    (absence,) = found.absences
-    assert (use.shared, absence.reason) == (True, "process-not-visible")
+    assert (use.shared, reasons(found)) == (True, {"process-not-visible"})
     _, (use,) = found.attribute([on(0, 700)])
-    assert (use.shared, found.absences) == (False, frozenset())
+    assert (use.shared, reasons(found)) == (False, set())
 
 
-@pytest.mark.parametrize("raw", [b"", b"700", b"700 (x", b"700 (x) S", b"x (y) S 1 1 1", b"\xff" * 99])
-def test_a_cut_stat_is_a_process_that_is_gone(proc: Procfs, raw: bytes) -> None:
-    proc.process(700, ppid=600)
-    put(proc.root / "700/stat", raw)
-    assert attribution(proc).attribute([on(0, 700)]) == ((), ())
-
-
-def test_hostile_names(proc: Procfs) -> None:
+def test_hostile_names_and_a_stat_that_was_cut(proc: Procfs) -> None:
     proc.process(700, comm=b"a) S 1 (\xff\x1b[2J", ppid=600, argv=[b"\x1b]0;x\x07\xfe" + b"n" * 999])
     found = only(proc, on(0, 700))
     assert (found.name, found.command) == ("a) S 1 (\ufffd[2J", None)
+    for raw in (b"", b"700", b"700 (x", b"700 (x) S", b"x (y) S 1 1 1", b"\xff" * 99):
+        put(proc.root / "700/stat", raw)
+        assert attribution(proc).attribute([on(0, 700)]) == ((), ())
 
 
 def test_a_servers_front_end_belongs_to_the_work_on_the_gpus(proc: Procfs) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.agent.jobs.attribution import NodeAttribution
 from skuwise.agent.jobs.command_line import framework_of, parse_command, plain_name
 from skuwise.agent.jobs.environ_helper import answer
 from skuwise.agent.model import GpuProcess
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs
+from skuwise.tests.support.sysfs_trees import Procfs
+from skuwise.tests.unit.agent.jobs.test_attribution import attribution
 
 
 @pytest.mark.parametrize(
@@ -51,26 +50,16 @@ def test_program_and_allowed_flags_are_kept(line: str, kept: str | None) -> None
     assert parse_command(shlex.split(line)).text == kept
 
 
-def test_a_long_command_line_is_bounded() -> None:
-    assert parse_command(["python", "a.py", *["x" * 60_000] * 5, *["--port=1"] * 5000]).text == "python a.py --port=1"
-
-
-@pytest.mark.parametrize(
-    ("name", "plain"),
-    [
-        ("pretrain-7b lr=1e-4 run 12", "pretrain-7b lr=1e-4 run 12"),
-        ("mistral-8x7B_Instruct.v0.2", "mistral-8x7B_Instruct.v0.2"),
-        ("na|me", "na|me"),
-        ("python train.py --api-key hunter2", "python train.py"),
-        ("mysql -p hunter2", "mysql"),
-        ("password=hunter2", ""),
-        ("sync https://u:p@h/x", "sync"),
-        ("job AKIAIOSFODNN7EXAMPLE", "job"),
-        ("x 123e4567-e89b-12d3-a456-426614174000", "x"),
-    ],
-)
-def test_a_name_ends_where_a_command_line_or_a_key_begins(name: str, plain: str) -> None:
-    assert plain_name(name) == plain
+def test_a_name_ends_where_a_command_line_or_a_key_begins() -> None:
+    names = {
+        **{name: name for name in ("pretrain-7b lr=1e-4 run 12", "mistral-8x7B_Instruct.v0.2", "na|me")},
+        "python train.py --api-key hunter2": "python train.py", "mysql -p hunter2": "mysql", "password=hunter2": "",
+        "sync https://u:p@h/x": "sync", "job AKIAIOSFODNN7EXAMPLE": "job",
+        "x 123e4567-e89b-12d3-a456-426614174000": "x",
+    }  # fmt: skip
+    assert {name: plain_name(name) for name in names} == names
+    long = ["python", "a.py", *["x" * 60_000] * 5, *["--port=1"] * 5000]
+    assert parse_command(long).text == "python a.py --port=1"
 
 
 # At least 24 characters of every kind: what a key looks like, and nothing that a path or a number is.
@@ -111,53 +100,47 @@ def test_no_secret_in_any_place_is_kept(tmp_path_factory: pytest.TempPathFactory
     proc = Procfs(tmp_path_factory.mktemp("proc"))
     proc.process(700, comm="worker", argv=argv)
     # Nothing else of a process reaches the database or the metrics page.
-    told = NodeAttribution(proc.root, BOOT_ID, "c1", {1000: "ada"}.get).attribute([GpuProcess("GPU-0", 700, 1)])
+    told = attribution(proc).attribute([GpuProcess("GPU-0", 700, 1)])
     assert len(told[0]) == len(told[1]) == 1
     assert secret not in repr(told)
 
 
 @pytest.mark.parametrize(
-    ("command", "framework", "program"),
+    ("commands", "framework", "program"),
     [
-        ("vllm serve meta-llama/Llama-3.1-70B", "vllm", "vllm meta-llama/Llama-3.1-70B"),
-        ("python3 -m vllm.entrypoints.openai.api_server --model=a/b", "vllm", "vllm.entrypoints.openai.api_server a/b"),
-        ("python -m sglang.launch_server --model-path q/w", "sglang", "sglang.launch_server q/w"),
-        ("sglang::scheduler_TP0", "sglang", "sglang::scheduler_TP0"),
-        ("trtllm-serve m", "tensorrt-llm", "trtllm-serve m"),
-        ("/opt/tritonserver/bin/tritonserver --model-repository=/m", "triton", "tritonserver"),
-        ("python -u train.py --deepspeed ds.json", "deepspeed", "train.py"),
-        ("ray::RayWorkerWrapper", "ray", "ray::RayWorkerWrapper"),
-        ("python -m MaxText.train base.yml", "jax", "MaxText.train"),
-        ("mpirun -np 16 --hostfile h python train.py", None, "train.py"),
-        ("srun --mpi=pmix python ft.py --deepspeed_config=ds.json", "deepspeed", "ft.py"),
-        ("accelerate launch --use_fsdp sft.py", "pytorch-fsdp", "sft.py"),
-        ("torchrun --nproc_per_node 8 train_fsdp.py", "pytorch-fsdp", "train_fsdp.py"),
-        ("python notfsdp.py", None, "notfsdp.py"),
-        ("text-generation-launcher --model-id a/b", "text-generation-inference", "text-generation-launcher a/b"),
-        ("bash run.sh", None, "run.sh"),
-        ("python train.py --output-dir /data/vllm --backend ray", None, "train.py"),
-        ("python -c print(1)", None, "python"),
-        ("nginx: worker", None, "nginx"),
-    ],
-)  # fmt: skip
-def test_commands(command: str, framework: str | None, program: str) -> None:
-    argv = command.split(" ")
-    assert framework_of(argv) == framework
-    assert parse_command(argv).program == program
-
-
-@pytest.mark.parametrize(
-    ("commands", "framework"),
-    [
-        (["torchrun x", "python -u pretrain_gpt.py"], "megatron"),  # a launcher gives way to what it launches
-        (["raylet", "ray::RayWorkerWrapper", "VLLM::Worker"], "vllm"),
-        (["torchrun", "python train.py"], "torchrun"),
-        (["bash x.sh", "vllm serve", "torchrun"], "vllm"),
-        (["", ""], None),
+        (["vllm serve meta-llama/Llama-3.1-70B"], "vllm", "vllm meta-llama/Llama-3.1-70B"),
+        (
+            ["python3 -m vllm.entrypoints.openai.api_server --model=a/b"],
+            "vllm",
+            "vllm.entrypoints.openai.api_server a/b",
+        ),
+        (["python -m sglang.launch_server --model-path q/w"], "sglang", "sglang.launch_server q/w"),
+        (["sglang::scheduler_TP0"], "sglang", "sglang::scheduler_TP0"),
+        (["trtllm-serve m"], "tensorrt-llm", "trtllm-serve m"),
+        (["/opt/tritonserver/bin/tritonserver --model-repository=/m"], "triton", "tritonserver"),
+        (["python -u train.py --deepspeed ds.json"], "deepspeed", "train.py"),
+        (["ray::RayWorkerWrapper"], "ray", "ray::RayWorkerWrapper"),
+        (["python -m MaxText.train base.yml"], "jax", "MaxText.train"),
+        (["mpirun -np 16 --hostfile h python train.py"], None, "train.py"),
+        (["srun --mpi=pmix python ft.py --deepspeed_config=ds.json"], "deepspeed", "ft.py"),
+        (["accelerate launch --use_fsdp sft.py"], "pytorch-fsdp", "sft.py"),
+        (["torchrun --nproc_per_node 8 train_fsdp.py"], "pytorch-fsdp", "train_fsdp.py"),
+        (["python notfsdp.py"], None, "notfsdp.py"),
+        (["text-generation-launcher --model-id a/b"], "text-generation-inference", "text-generation-launcher a/b"),
+        (["python train.py --output-dir /data/vllm --backend ray"], None, "train.py"),
+        (["python -c print(1)"], None, "python"),
+        (["nginx: worker"], None, "nginx"),
+        # A launcher gives way to what it launches.
+        (["torchrun x", "python -u pretrain_gpt.py"], "megatron", "torchrun"),
+        (["raylet", "ray::RayWorkerWrapper", "VLLM::Worker"], "vllm", "raylet"),
+        (["torchrun", "python train.py"], "torchrun", "torchrun"),
+        (["bash x.sh", "vllm serve", "torchrun"], "vllm", "x.sh"),
+        (["", ""], None, None),
     ],
 )
-def test_the_framework_of_a_leader_and_its_process(commands: Sequence[str], framework: str | None) -> None:
-    assert framework_of(*(command.split() for command in commands)) == framework
+def test_the_framework_of_a_leader_and_its_process(commands: list[str], framework: str | None, program: str) -> None:
+    argvs = [command.split() for command in commands]
+    assert (framework_of(*argvs), parse_command(argvs[0]).program) == (framework, program)
 
 
 SLURM = "0::/system.slice/slurmstepd.scope/job_42/step_0/user/task_0"
@@ -172,12 +155,7 @@ def proc(tmp_path: Path) -> Procfs:
     return tree
 
 
-def test_allow_listed_variables_of_a_slurm_process_and_no_others(proc: Procfs) -> None:
+def test_allow_listed_variables_of_a_slurm_process_and_nothing_to_any_other_question(proc: Procfs) -> None:
     assert answer(proc.root, b"700\n") == (b'{"SLURM_JOB_ID": "42", "SLURM_JOB_NAME": "a[31m b"}\n')
-
-
-@pytest.mark.parametrize(
-    "question", [b"", b"\n", b"701\n", b"999\n", b"-1\n", b"0\n", b"../700\n", b"9" * 16, "٧٠٠".encode(), b"\xff\n"]
-)
-def test_any_other_question_is_answered_with_nothing(proc: Procfs, question: bytes) -> None:
-    assert answer(proc.root, question) == b"{}\n"
+    others = (b"", b"\n", b"701\n", b"999\n", b"-1\n", b"0\n", b"../700\n", b"9" * 16, "٧٠٠".encode(), b"\xff\n")
+    assert {answer(proc.root, question) for question in others} == {b"{}\n"}

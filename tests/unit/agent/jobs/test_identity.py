@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from skuwise.agent.config import AgentConfig
 from skuwise.agent.jobs.identity import LABELS_FILE, identify
-from skuwise.agent.jobs.listening_sockets import Listeners
+from skuwise.agent.jobs.processes import Listeners
 from skuwise.agent.model import FabricPort, Gpu, Node, Role
 from skuwise.rules.catalog.types import Fabric, FigureSource, NodeSku
 from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, Sysfs, put
@@ -35,28 +36,22 @@ GPUS = tuple(Gpu(f"GPU-{i}", i, "NVIDIA H100 80GB HBM3", "H100-SXM5") for i in r
 
 
 def node(tmp_path: Path, **given: Any) -> Node:
-    arguments: dict[str, Any] = {
-        "config_node": "", "config_cluster": "", "config_sku": "", "sysfs": tmp_path / "sys",
-        "procfs": Procfs(tmp_path / "proc").root, "etc": tmp_path / "etc", "environ": {}, "gpus": GPUS,
-        "ports": ports(50e9), "node_skus": CATALOG,
-    }  # fmt: skip
-    return identify(**(arguments | given))
+    procfs = Procfs(tmp_path / "proc").root
+    config = AgentConfig(node=given.pop("name", ""), sysfs=tmp_path / "sys", procfs=procfs)
+    seen = {"environ": {}, "gpus": GPUS, "ports": ports(50e9), "node_skus": CATALOG} | given
+    return identify(config, tmp_path / "etc", **seen)
 
 
-def test_name_machine_and_boot(tmp_path: Path) -> None:
-    assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, config_node="c").node == "k8s-7"
-    assert node(tmp_path, config_node="c").node == "c"
+def test_name_machine_boot_and_labels(tmp_path: Path) -> None:
+    assert node(tmp_path, environ={"NODE_NAME": "k8s-7"}, name="c").node == "k8s-7"
+    put(tmp_path / "etc/machine-id", "uninitialized")
+    found = node(tmp_path, name="c")
+    assert (found.node, found.machine_id) == ("c", None)
     put(tmp_path / "etc/machine-id", "0123456789ABCDEF0123456789abcdef")
+    put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')
     found = node(tmp_path)
     assert (found.node, found.boot_id) == ("gpu-node-17", BOOT_ID)
     assert found.machine_id == "0123456789abcdef0123456789abcdef"
-    put(tmp_path / "etc/machine-id", "uninitialized")
-    assert node(tmp_path).machine_id is None
-
-
-def test_labels_name_a_sku_or_a_type(tmp_path: Path) -> None:
-    put(tmp_path / "etc" / LABELS_FILE, 'topology.kubernetes.io/region="eu-north1"\nskuwise.io/node-sku="x/y"\nnoise')
-    found = node(tmp_path)
     assert (found.node_sku, found.node_sku_source, found.region) == ("x/y", "label", "eu-north1")
     put(tmp_path / "etc" / LABELS_FILE, 'node.kubernetes.io/instance-type="gd-8xh100ib"')
     found = node(tmp_path)
@@ -69,6 +64,7 @@ def ports(rate: float | None, role: Role = "compute") -> tuple[FabricPort, ...]:
 
 AZURE = ("Microsoft Corporation", "Virtual Machine", "7783-7084-3265-9085-8269-3286-77")
 DELL = ("Dell Inc.", "PowerEdge XE9680", "")
+PAIR = {"ports": (), "node_skus": (sku("a/b", count=2, fabric="none", rate=None),), "gpus": GPUS[:2]}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +83,8 @@ DELL = ("Dell Inc.", "PowerEdge XE9680", "")
         (DELL, {"ports": ports(None)}, None, None, "ambiguous-shape"),
         (DELL, {"ports": ports(50e9, "unknown")}, None, None, "ambiguous-shape"),
         # Of GPUs that are not there, or cannot be read, no shape is known.
-        (DELL, {"ports": (), "unread_gpus": 1}, None, None, None),
+        (DELL, PAIR, "a", "a/b", "shape"),
+        (DELL, PAIR | {"unread_gpus": 1}, None, None, None),
         (DELL, {"gpus": ()}, None, None, None),
     ],
 )
@@ -134,18 +131,10 @@ def test_the_holder_of_the_listening_socket_and_that_it_is_found_anew(tmp_path: 
     assert listeners.pids(8000, 60.0) == frozenset({11})
 
 
-@pytest.mark.parametrize("argv", [("vllm", "serve", "m", "--port", "8000"), ("sglang", "--port=8000")])
-def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path, argv: tuple[str, ...]) -> None:
+def test_where_sockets_are_hidden_the_arguments_tell(tmp_path: Path) -> None:
     table(tmp_path, (8000, "0A", UID, 111))
-    process(tmp_path, 10, argv=argv)
+    process(tmp_path, 9, argv=("sglang", "--port=8000"))
+    process(tmp_path, 10, argv=("vllm", "serve", "m", "--port", "8000"))
     process(tmp_path, 11, argv=("vllm", "serve", "m", "--port", "80001"))
     process(tmp_path, 12, argv=("echo", "8000", "--port"))
-    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({10})
-
-
-def test_a_gpu_that_does_not_answer_is_counted_and_the_shape_of_the_rest_names_no_sku(tmp_path: Path) -> None:
-    assert node(tmp_path, ports=(), node_skus=(sku("a/b", count=2, fabric="none", rate=None),), gpus=GPUS[:2]).node_sku
-    found = node(
-        tmp_path, ports=(), node_skus=(sku("a/b", count=2, fabric="none", rate=None),), gpus=GPUS[:2], unread_gpus=1
-    )
-    assert (found.gpu_count, found.node_sku) == (3, None)
+    assert Listeners(tmp_path).pids(8000, 0.0) == frozenset({9, 10})

@@ -105,17 +105,7 @@ def settings(root: Path, gres: str | None, slurm: str | None = "NodeName=n1 Gres
         ("AutoDetect=nvml\nNodeName=n1 AutoDetect=off\nName=gpu \\\n File=/dev/nvidia[0-1]", None, "01"),
         ("Name=gpu Type=a File=/dev/nvidia0\nName=gpu Type=A File=/dev/nvidia1", None, "01"),
         ("Name=nic File=/dev/mlx[0-1]\nName=gpu File=/dev/nvidia3", "NodeName=n1 Gres=nic:2,gpu:1", "3"),
-    ],
-)
-def test_the_order_is_slurmds(tmp_path: Path, gres: str, slurm: str | None, minors: str) -> None:
-    found = read_gres(settings(tmp_path, gres, slurm), "n1")
-    assert found.why == "" and not found.is_sorted
-    assert found.units == tuple((f"/dev/nvidia{minor}",) for minor in minors)
-
-
-@pytest.mark.parametrize(
-    ("gres", "slurm", "why"),
-    [
+        # What the files do not decide is not known.
         (None, "NodeName=n1 Gres=gpu:8", "cannot be read"),
         (TYPED, None, "several types"),
         ("Include gpus.conf\nName=gpu File=/dev/nvidia0", "NodeName=n1 Gres=gpu:1", "no setting (Include)"),
@@ -128,11 +118,13 @@ def test_the_order_is_slurmds(tmp_path: Path, gres: str, slurm: str | None, mino
         ("", "NodeName=n1 Gres=gpu:1", "no GPUs of this node"),
     ],
 )
-def test_what_the_files_do_not_decide_is_not_known(
-    tmp_path: Path, gres: str | None, slurm: str | None, why: str
-) -> None:
+def test_the_order_is_slurmds(tmp_path: Path, gres: str | None, slurm: str | None, minors: str) -> None:
     found = read_gres(settings(tmp_path, gres, slurm), "n1")
-    assert found.units is None and why in found.why
+    if minors.isdecimal():
+        assert (found.why, found.is_sorted) == ("", False)
+        assert found.units == tuple((f"/dev/nvidia{minor}",) for minor in minors)
+    else:
+        assert found.units is None and minors in found.why
 
 
 def test_the_folder_is_the_one_that_slurmd_names_else_the_first_and_it_is_read_again(tmp_path: Path) -> None:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
-from skuwise.agent.jobs.allocation import Allocations
 from skuwise.agent.jobs.attribution import NodeAttribution
-from skuwise.agent.jobs.podresources import PodResources
-from skuwise.agent.jobs.processes import read_variables
-from skuwise.agent.jobs.slurm import SlurmAllocations
 from skuwise.agent.jobs.slurm_conf import SlurmConfReader
 from skuwise.agent.model import Gpu, GpuProcess, Workload, WorkloadUse
-from skuwise.tests.support.sysfs_trees import BOOT_ID, Procfs, put
+from skuwise.tests.support.sysfs_trees import Procfs, put
+from skuwise.tests.unit.agent.jobs.test_attribution import attribution
 
 T0 = 1_790_000_000.0
-TRUSTED = frozenset({0, os.getuid()})
 GPUS = tuple(Gpu(f"GPU-{i}", i, "H100", minor=i) for i in range(8))
 SLURMD = "0::/system.slice/slurmd.service"
 
@@ -30,7 +25,7 @@ class SlurmNode:
         self.root, self.gpus = root, gpus
         self.proc = Procfs(root / "proc")
         self.folder = root / "skuwise-slurm"
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         put(root / "etc/slurm.conf", "NodeName=n1 Gres=gpu:8")
         put(root / "etc/gres.conf", "Name=gpu File=/dev/nvidia[0-7]")
         # It booted at T0: a process with a start of 500 ticks began at T0 + 5, if the tick is 1/100 s.
@@ -38,24 +33,8 @@ class SlurmNode:
         self.attribution = self.agent()
 
     def agent(self) -> NodeAttribution:
-        procfs = self.proc.root
-        slurm = SlurmAllocations(
-            self.folder, procfs, self.root / "cgroup", TRUSTED,
-            settings=SlurmConfReader(self.root / "etc", host="n1"), wall=lambda: T0 + 100,
-        )  # fmt: skip
-        allocations = Allocations(
-            slurm, PodResources(self.root / "kubelet.sock"), self.root / "cgroup", self.root / "drained"
-        )
-        users = {1000: "ada", 1001: "bob"}
-        made = NodeAttribution(
-            procfs,
-            BOOT_ID,
-            "lab",
-            users.get,
-            allocations=allocations,
-            variables=partial(read_variables, procfs),
-            trusted_uids=TRUSTED,
-        )
+        about = {"settings": SlurmConfReader(self.root / "etc", host="n1"), "wall": lambda: T0 + 100}
+        made = attribution(self.proc, folder=self.folder, **about)
         made.set_gpus(self.gpus)
         return made
 
@@ -74,9 +53,8 @@ class SlurmNode:
     def job(self, job_id: int, *pids: int, extern: bool = True) -> None:
         """A living job with a v1 cgroup (freezer alone, as on a real 22.05 in hybrid mode)."""
         home = self.root / f"cgroup/freezer/slurm_n1/uid_1000/job_{job_id}"
-        (home / "step_batch").mkdir(parents=True, exist_ok=True)
-        if extern:
-            (home / "step_extern").mkdir(exist_ok=True)
+        for step in ("step_batch", *(["step_extern"] if extern else [])):
+            (home / step).mkdir(parents=True, exist_ok=True)
         path = f"9:freezer:/slurm_n1/uid_1000/job_{job_id}/step_batch\n0::/system.slice/slurmd.service"
         for pid in pids:
             self.proc.process(pid, argv=["python", "train.py"], cgroup=path)
@@ -177,7 +155,6 @@ def test_a_requeued_run_of_which_the_epilog_alone_wrote_has_its_gpu_start_and_en
 def test_an_id_that_comes_back_after_months_is_another_run_and_nodes_agree(tmp_path: Path) -> None:
     found = []
     for name, at in (("a", T0), ("b", T0 + 45), ("c", T0 + 90 * 86400)):
-        (tmp_path / name).mkdir()
         one = SlurmNode(tmp_path / name)
         one.prolog(22, "3", at)
         found.append(one.see()[0][0].workload_id)
@@ -211,10 +188,8 @@ def test_without_cgroups_a_job_is_one_workload_by_its_slurmstepd(node: SlurmNode
         (f"GPU-{gpu}", basis) for gpu in (0, 1) for basis in ("allocation", "process")
     }
     assert not any(use.shared for use in uses)
-
-
-def test_no_user_names_himself_into_another_job_by_a_program_of_roots(node: SlurmNode) -> None:
-    """sudo under slurmstepd's name and title, which waits for a password in place of the work's parent."""
+    # Nobody names himself into another job by sudo under slurmstepd's title, which waits for a password.
+    node = SlurmNode(node.root / "other")
     node.stepd(300, "42.batch", tty=34816)
     node.child(301, 300)
     assert {one.job_id for one in node.see((0, 301))[0]} == {None}

@@ -92,17 +92,14 @@ def test_jobs_of_other_nodes_and_clusters_are_not_taken_and_it_is_said(skuwise: 
     assert skuwise("slurm", "import", str(tmp_path / "bad"), "--db", str(other))[0] == 2
 
 
-def test_without_node_names_only_jobs_that_were_observed_are_taken(skuwise: Skuwise, tmp_path: Path) -> None:
+def test_without_node_names_only_jobs_that_were_observed_are_taken_and_retention_lets_go_of_them(
+    skuwise: Skuwise, tmp_path: Path
+) -> None:
     path = database(tmp_path / "n.db")
-    status, done = skuwise("slurm", "import", str(DATA / "epoch.txt"), "--db", str(path))
-    assert status == 0, done
-    assert [(row[0], row[3]) for row in rows(path)] == [
-        ("5", "interactive-run"), ("7", "failing"), ("9", "requeued"), ("9", "requeued"),
-    ]  # fmt: skip
-
-
-def test_retention_lets_go_of_jobs_with_the_hours(tmp_path: Path) -> None:
-    path = database(tmp_path / "n.db", seconds=1)
+    assert skuwise("slurm", "import", str(DATA / "epoch.txt"), "--db", str(path))[0] == 0
+    taken = [("5", "interactive-run"), ("7", "failing"), ("9", "requeued"), ("9", "requeued")]
+    assert [(row[0], row[3]) for row in rows(path)] == taken
+    path = database(tmp_path / "old.db", seconds=1)
     write_jobs(path, [SlurmJob("1", T0 - 90 * 86400, T0 - 89 * 86400), SlurmJob("2", T0 - 86400, T0)], T0)
     RetentionJob(path, Limits(hours_seconds=30 * 86400.0), sleep=lambda _: None).run(T0 + 120)
     assert [row[0] for row in rows(path)] == ["2"]
