@@ -42,7 +42,7 @@ class Planner:
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
         drafted = draft(self.found, self.frame, request)
         check_names(drafted, self.found, request)
-        drafted = drafted if change.nothing else changed_draft(drafted, change)
+        drafted = drafted if change == NO_CHANGE else changed_draft(drafted, change)
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -66,7 +66,7 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     if any(n.usd_per_hour for n in own):
         usd = cash_of_plan(found, problem, layout)
         cash = tuple(CashDate(_day(at), _until(returned, at), interval) for at, interval in usd.items())
-    advise = advice.summary.recoverable_usd_per_month if change.nothing else None
+    advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
     return Plan(
@@ -161,7 +161,9 @@ def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[
         series, o = problem.by_series.get(step.series or ""), step.option
         moves = tuple(
             Move(
-                _unit_name(unit, names, series.name if series else ""), _there(problem, a), b,
+                # A node that is not there is no place to come from.
+                _unit_name(unit, names, series.name if series else ""),
+                a if a is not None and problem.by_node[a].extra is None else None, b,
                 gpus.get(unit, o.gpus_each if o is not None else 0),
             )
             for unit, a, b in step.moves
@@ -177,11 +179,6 @@ def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[
             )
         )  # fmt: skip
     return tuple(out)
-
-
-def _there(problem: Problem, node: str | None) -> str | None:
-    """A node that is not there is no place to come from."""
-    return node if node is not None and problem.by_node[node].extra is None else None
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
