@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...rules.catalog.types import NodeSku
 from ..classify.types import NodeFacts
 from ..core.advice_types import Recommendation
 from ..core.coded_text import CodedText, all_of, coded
@@ -19,6 +20,7 @@ from ..recommend.constraints import NODES_SHARED
 from ..recommend.evidence import GAP_MAX
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
+from ..recommend.pricing import Price
 from . import inputs
 from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
 from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
@@ -151,18 +153,19 @@ def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: 
 def _per_gpu(
     frame: Frame, nodes: Sequence[PlanNode], where: inputs.Placed, groups: Sequence[Group]
 ) -> Mapping[str, tuple[float, float]]:
-    """Node -> cores and bytes in use for each GPU that is held there now."""
-    use, taken = inputs.host_use(frame.host), Counter[str]()
-    for group in groups:
-        if group.current:
-            for w in group.now:
-                taken.update(where.by_workload.get(w.id, {}))
-    found = {}
-    for node in nodes:
-        cpu, memory = use.get(node.name, (0.0, 0.0))
-        if held := taken[node.name]:
-            found[node.name] = (cpu * (node.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory / held)
-    return found
+    """Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
+    there now; 0: not measured, which limits nothing."""
+    taken = Counter[str]()
+    for w in (w for group in groups if group.current for w in group.now):
+        taken.update(where.by_workload.get(w.id, {}))
+    rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
+    by_node = rows.set_index("node").astype(float).groupby(level=0)
+    cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
+    return {
+        n.name: (cpu.get(n.name, 0.0) * (n.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory.get(n.name, 0.0) / held)
+        for n in nodes
+        if (held := taken[n.name])
+    }
 
 
 def _rented(
@@ -170,33 +173,32 @@ def _rented(
 ) -> list[PlanNode]:
     """Nodes that could be rented for the options, where a price is known: at the place of the node that is left."""
     asked: Counter[str] = Counter()
-    facts: dict[str, tuple[NodeFacts, str]] = {}
+    facts: dict[str, tuple[NodeFacts, NodeSku, Price]] = {}
     for o in options:
         node = groups[o.series].nodes[0]
         if o.pool is None or o.pool == inputs.pool_of(node):
             continue
         name = o.pool.removeprefix(inputs.pool_key(node.cluster, node.provider, node.region, ""))
-        sku, s = fleet.catalog.node(name), series[o.series]
-        if sku is None or fleet.book.beside(node, name) is None:
+        sku, price, s = fleet.catalog.node(name), fleet.book.beside(node, name), series[o.series]
+        if sku is None or price is None:
             continue
         # A replica is on one node, and on none are more of a series than may be together.
         together = max(min(sku.gpu_count // max(o.gpus_each, 1), apart(s, o)), 1)
         count = max(math.ceil(o.units * o.gpus_each / max(sku.gpu_count, 1)), math.ceil(o.units / together))
-        facts[o.pool] = (node, name)
+        facts[o.pool] = node, sku, price
         asked[o.pool] += min(math.ceil(o.units * o.gpus_each / sku.gpu_count) if s.jobs else count, RENTED_MAX)
     out: list[PlanNode] = []
     numbers: Counter[str] = Counter()
     for pool, count in sorted(asked.items()):
-        node, name = facts[pool]
-        sku, price = fleet.catalog.node(name), fleet.book.beside(node, name)
-        assert sku is not None and price is not None
+        node, sku, price = facts[pool]
         for _ in range(count):
             # One SKU may be asked for at several places: it is numbered on from one to the next.
-            numbers[name] += 1
+            numbers[sku.name] += 1
             out.append(
                 PlanNode(
-                    f"new {name} {numbers[name]}", pool, sku.gpu, sku.name, sku.gpu_count, price.usd_per_hour, price.id,
-                    rented=True, region=node.region, island_gpus=inputs.island_of(fleet.catalog.gpu(sku.gpu)),
+                    f"new {sku.name} {numbers[sku.name]}", pool, sku.gpu, sku.name, sku.gpu_count, price.usd_per_hour,
+                    price.id, rented=True, region=node.region,
+                    island_gpus=inputs.island_of(fleet.catalog.gpu(sku.gpu)),
                 )
             )  # fmt: skip
     return out
