@@ -242,7 +242,7 @@ def choice_of(
     r: Recommendation, series: PlanSeries | None, group: Group | None, fleet: Fleet, request: PlanRequest
 ) -> PlanOption | CodedText:
     """A recommendation about a series as a choice, or why it is none."""
-    why = _left_out(r, request) or _no_choice(r, series, group)
+    why = _no_choice(r, series, group, request)
     if why is not None:
         return why
     assert series is not None and group is not None
@@ -279,7 +279,9 @@ def choice_of(
     )  # fmt: skip
 
 
-def _left_out(r: Recommendation, request: PlanRequest) -> CodedText | None:
+def _no_choice(
+    r: Recommendation, series: PlanSeries | None, group: Group | None, request: PlanRequest
+) -> CodedText | None:
     if r.id in request.exclude:
         return EXCLUDED
     if r.decision is not None and r.decision.sets_aside:
@@ -291,10 +293,6 @@ def _left_out(r: Recommendation, request: PlanRequest) -> CodedText | None:
         return coded("plan-by-layout", "the plan places the work itself")
     if RISKS.index(r.risk) > RISKS.index(request.risk):
         return coded("plan-risk", "its risk is {risk} (limit: {limit})", risk=r.risk, limit=request.risk)
-    return None
-
-
-def _no_choice(r: Recommendation, series: PlanSeries | None, group: Group | None) -> CodedText | None:
     if r.action in IN_PLACE:
         return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
     if series is None or group is None:
