@@ -252,12 +252,17 @@ def choice_of(
         # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
         smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
         ratio = max(ratio, 1.0) * smaller
-        size = target.gpu_count if target is not None else group.nodes[0].gpu_count
-        shape = _job_shape(r, series, group, max(size, 1), ratio)
         running = {node for w in group.now for node in w.nodes} if group.current and r.action == "release" else set()
     else:
-        shape = _shape(r, series, group, target.gpu_count if target is not None else None)
         running = {node for u in series.units for node in u.gpus}
+    size = target.gpu_count if target is not None else None
+    shape: Shape | CodedText = (0, 0, False, 0)  # it is gone
+    if r.action != "release" and r.target.gpu_count <= 0:
+        shape = coded("plan-nothing-left", "no GPU would be left")
+    elif r.action != "release" and series.jobs:
+        shape = _job_shape(r, series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio)
+    elif r.action != "release":
+        shape = _shape(r, series, group, size)
     if isinstance(shape, CodedText):
         return shape
     if excluded := sorted(running & request.exclude):
@@ -310,17 +315,11 @@ def _no_choice(
 
 # Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node.
 Shape = tuple[int, int, bool, int]
-_GONE: Shape = (0, 0, False, 0)
-_NOTHING_LEFT = coded("plan-nothing-left", "no GPU would be left")
 
 
 def _job_shape(r: Recommendation, series: PlanSeries, group: Group, size: int, scale: float) -> Shape | CodedText:
     """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
     or more needs it whole."""
-    if r.action == "release":
-        return _GONE
-    if r.target.gpu_count <= 0:
-        return _NOTHING_LEFT
     smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
     runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
     if max(runs) > size and group.unit > 1:
@@ -336,11 +335,7 @@ def _job_shape(r: Recommendation, series: PlanSeries, group: Group, size: int, s
 
 def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | CodedText:
     """`node_gpus`: of a node that it moves to."""
-    if r.action == "release":
-        return _GONE
     count, each = r.target.gpu_count, max(group.gpus_per_replica, 1)
-    if count <= 0:
-        return _NOTHING_LEFT
     if r.action == "mig-slice":
         return count, 1, False, 0
     if node_gpus is not None and node_gpus < each:
