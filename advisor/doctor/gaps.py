@@ -84,7 +84,10 @@ class _Gaps:
 
     def unobserved(self) -> Iterator[TelemetryGap]:
         """GPUs that exist and of which nothing is known."""
-        blind, absences = blind_nodes(self.frame.absences), self._gpu_absences()
+        blind, rows = blind_nodes(self.frame.absences), records(self.frame.absences)
+        # By node and reason, of what is absent of its GPUs as a whole.
+        whole = (row for row in rows if row["metric"] in ("*", "gpu"))
+        absences = {(str(row["node"]), str(row["reason"])): text(row["remedy"]) or "" for row in whole}
         loses = "Their cost is shown as unobserved. Nodes with such a GPU are not recommended for release."
         by_cause: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
         for node in self.found.nodes:
@@ -110,14 +113,6 @@ class _Gaps:
             what = f"{counted(count, 'GPU') if count else 'GPUs'} not observed: {why_not}"
             names = tuple(dict.fromkeys(name for name, _ in counts))
             yield TelemetryGap(code, _sentence(what), loses, "", remedy, names)
-
-    def _gpu_absences(self) -> dict[tuple[str, str], str]:
-        """Remedies by node and reason, of what is absent of its GPUs as a whole."""
-        rows = records(self.frame.absences)
-        return {
-            (str(row["node"]), str(row["reason"])): text(row["remedy"]) or ""
-            for row in rows if row["metric"] in ("*", "gpu")
-        }  # fmt: skip
 
     def too_little_data(self) -> Iterator[TelemetryGap]:
         """Nodes that are there and were not observed for the hours that a verdict on waste takes."""

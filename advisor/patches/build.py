@@ -14,8 +14,7 @@ from ..core import formatting as words
 from ..core.timestamps import minute
 from ..ledger.entries import LedgerEntry
 from .change import Change, Patch, PatchFile, Target, change_of
-from .kubernetes import kubernetes_patch
-from .kueue import kueue_patch
+from .kubernetes import kubernetes_patch, kueue_patch
 from .slurm import slurm_patch
 
 _MAKERS: Mapping[Target, Callable[[Change], Patch]] = {

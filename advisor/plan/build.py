@@ -1,5 +1,5 @@
 """From what was judged and recommended to the problem that a plan solves. What a plan reads of the advice and of the
-moves, it reads here, in `fleet`, `choices` and `figures`."""
+moves, it reads here, in `inputs` and `figures`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ...rules.catalog.types import NodeSku
 from ..classify.types import NodeFacts
-from ..core.coded_text import CodedText, coded
+from ..core.advice_types import Recommendation
+from ..core.coded_text import CodedText, all_of, coded
 from ..core.frame import Frame
 from ..pipeline import Reasoned
+from ..recommend.constraints import NODES_SHARED
 from ..recommend.evidence import GAP_MAX
 from ..recommend.fleet import Fleet
 from ..recommend.groups import Group
+from ..recommend.pricing import Price
 from . import inputs
-from .choices import choice_of
-from .problem import NO_CHANGE, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
+from .inputs import EXCLUDED, GPUS_SHARED, SEVERAL_POOLS, pool_key, pool_of
+from .problem import NO_CHANGE, RISKS, FleetChange, Hours, PlanNode, PlanOption, PlanRequest, PlanSeries, Problem
 from .state import apart
 from .whatif import changed
 
@@ -149,18 +153,19 @@ def _with_tenants(problem: Problem, jobs: Mapping[str, set[str | None]], where: 
 def _per_gpu(
     frame: Frame, nodes: Sequence[PlanNode], where: inputs.Placed, groups: Sequence[Group]
 ) -> Mapping[str, tuple[float, float]]:
-    """Node -> cores and bytes in use for each GPU that is held there now."""
-    use, taken = inputs.host_use(frame.host), Counter[str]()
-    for group in groups:
-        if group.current:
-            for w in group.now:
-                taken.update(where.by_workload.get(w.id, {}))
-    found = {}
-    for node in nodes:
-        cpu, memory = use.get(node.name, (0.0, 0.0))
-        if held := taken[node.name]:
-            found[node.name] = (cpu * (node.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory / held)
-    return found
+    """Node -> cores (95th percentile of its hours) and bytes of memory (their maximum) in use for each GPU that is held
+    there now; 0: not measured, which limits nothing."""
+    taken = Counter[str]()
+    for w in (w for group in groups if group.current for w in group.now):
+        taken.update(where.by_workload.get(w.id, {}))
+    rows = frame.host.reindex(columns=["node", "cpu_util_mean", "mem_used_bytes_max"])
+    by_node = rows.set_index("node").astype(float).groupby(level=0)
+    cpu, memory = by_node["cpu_util_mean"].quantile(0.95).fillna(0.0), by_node["mem_used_bytes_max"].max().fillna(0.0)
+    return {
+        n.name: (cpu.get(n.name, 0.0) * (n.cpu_cores or 0.0) / inputs.CPU_MAX / held, memory.get(n.name, 0.0) / held)
+        for n in nodes
+        if (held := taken[n.name])
+    }
 
 
 def _rented(
@@ -168,33 +173,32 @@ def _rented(
 ) -> list[PlanNode]:
     """Nodes that could be rented for the options, where a price is known: at the place of the node that is left."""
     asked: Counter[str] = Counter()
-    facts: dict[str, tuple[NodeFacts, str]] = {}
+    facts: dict[str, tuple[NodeFacts, NodeSku, Price]] = {}
     for o in options:
         node = groups[o.series].nodes[0]
         if o.pool is None or o.pool == inputs.pool_of(node):
             continue
         name = o.pool.removeprefix(inputs.pool_key(node.cluster, node.provider, node.region, ""))
-        sku, s = fleet.catalog.node(name), series[o.series]
-        if sku is None or fleet.book.beside(node, name) is None:
+        sku, price, s = fleet.catalog.node(name), fleet.book.beside(node, name), series[o.series]
+        if sku is None or price is None:
             continue
         # A replica is on one node, and on none are more of a series than may be together.
         together = max(min(sku.gpu_count // max(o.gpus_each, 1), apart(s, o)), 1)
         count = max(math.ceil(o.units * o.gpus_each / max(sku.gpu_count, 1)), math.ceil(o.units / together))
-        facts[o.pool] = (node, name)
+        facts[o.pool] = node, sku, price
         asked[o.pool] += min(math.ceil(o.units * o.gpus_each / sku.gpu_count) if s.jobs else count, RENTED_MAX)
     out: list[PlanNode] = []
     numbers: Counter[str] = Counter()
     for pool, count in sorted(asked.items()):
-        node, name = facts[pool]
-        sku, price = fleet.catalog.node(name), fleet.book.beside(node, name)
-        assert sku is not None and price is not None
+        node, sku, price = facts[pool]
         for _ in range(count):
             # One SKU may be asked for at several places: it is numbered on from one to the next.
-            numbers[name] += 1
+            numbers[sku.name] += 1
             out.append(
                 PlanNode(
-                    f"new {name} {numbers[name]}", pool, sku.gpu, sku.name, sku.gpu_count, price.usd_per_hour, price.id,
-                    rented=True, region=node.region, island_gpus=inputs.island_of(fleet.catalog.gpu(sku.gpu)),
+                    f"new {sku.name} {numbers[sku.name]}", pool, sku.gpu, sku.name, sku.gpu_count, price.usd_per_hour,
+                    price.id, rented=True, region=node.region,
+                    island_gpus=inputs.island_of(fleet.catalog.gpu(sku.gpu)),
                 )
             )  # fmt: skip
     return out
@@ -225,3 +229,121 @@ def reserve_of(problem: Problem, request: PlanRequest) -> tuple[Mapping[str, int
         used = int(problem.needs.base[pool].max())
         kept[pool] = max(min(wanted[pool], sum(n.gpus for n in own) - used), 0)
     return wanted, kept
+
+
+# What blocks a recommendation by itself and not as a part of a plan: the plan knows who else is on the nodes, and what
+# everything costs together.
+ALONE = frozenset({NODES_SHARED.code, "paid-on-top", "rented-on-top", "nothing-saved", "nodes-of-several-kinds"})
+# Actions that move nothing: they go beside any layout.
+IN_PLACE = frozenset({"lower-clock", "power-cap", "rest-clocks", "schedule-off", "fix-first"})
+
+
+def choice_of(
+    r: Recommendation, series: PlanSeries | None, group: Group | None, fleet: Fleet, request: PlanRequest
+) -> PlanOption | CodedText:
+    """A recommendation about a series as a choice, or why it is none."""
+    why = _no_choice(r, series, group, request)
+    if why is not None:
+        return why
+    assert series is not None and group is not None
+    target = fleet.catalog.node(r.target.node_sku) if r.action == "move-sku" and r.target.node_sku else None
+    ratio = r.time_ratio.p50 if r.time_ratio is not None and r.action == "move-sku" else 1.0
+    if series.jobs:
+        # Runs that each hold fewer GPUs hold fewer together. Faster ones hold as many at a time, for less time.
+        smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
+        ratio = max(ratio, 1.0) * smaller
+        running = {node for w in group.now for node in w.nodes} if group.current and r.action == "release" else set()
+    else:
+        running = {node for u in series.units for node in u.gpus}
+    size = target.gpu_count if target is not None else None
+    shape: Shape | CodedText = (0, 0, False, 0)  # it is gone
+    if r.action != "release" and r.target.gpu_count <= 0:
+        shape = coded("plan-nothing-left", "no GPU would be left")
+    elif r.action != "release" and series.jobs:
+        shape = _job_shape(r, series, group, max(group.nodes[0].gpu_count if size is None else size, 1), ratio)
+    elif r.action != "release":
+        shape = _shape(r, series, group, size)
+    if isinstance(shape, CodedText):
+        return shape
+    if excluded := sorted(running & request.exclude):
+        return coded(
+            "plan-node-excluded", "it would stop work on {nodes}, excluded from the plan", nodes=", ".join(excluded)
+        )
+    units, each, keeps, node_gpus = shape
+    pool = None if r.action == "release" else pool_of(group.nodes[0])
+    if r.action == "move-sku" and r.target.node_sku is not None:
+        pool = pool_key(group.nodes[0].cluster, group.nodes[0].provider, group.nodes[0].region, r.target.node_sku)
+    cores = sum(u.cpu_cores for u in series.units) / max(series.gpu_count, 1)
+    memory = max((u.host_mem_bytes / max(u.gpu_count, 1) for u in series.units), default=0.0)
+    return PlanOption(
+        id=r.id, series=series.id, action=r.action, pool=pool, units=units, gpus_each=each, risk=r.risk,
+        demand_scale=ratio, keeps_units=keeps, cpu_cores_each=round(cores * each, 1),
+        host_mem_bytes_each=round(memory * each, -8), excludes=frozenset(r.excludes),
+        energy_kwh_per_month=r.energy_saving_kwh_per_month.p50 if r.energy_saving_kwh_per_month else 0.0,
+        linked=group.may_use_nvlink and each > 1 and not keeps, node_gpus=node_gpus,
+    )  # fmt: skip
+
+
+def _no_choice(
+    r: Recommendation, series: PlanSeries | None, group: Group | None, request: PlanRequest
+) -> CodedText | None:
+    if r.id in request.exclude:
+        return EXCLUDED
+    if r.decision is not None and r.decision.sets_aside:
+        return coded("plan-decided", "it is {state}", state=r.decision.state)
+    blocked = [why for why in r.blocked_by if why.code not in ALONE]
+    if blocked:
+        return CodedText("plan-blocked", str(all_of(blocked)), {"codes": ", ".join(why.code for why in blocked)})
+    if r.action in ("consolidate", "swap-placement") or (r.action == "release" and r.workload is None):
+        return coded("plan-by-layout", "the plan places the work itself")
+    if RISKS.index(r.risk) > RISKS.index(request.risk):
+        return coded("plan-risk", "its risk is {risk} (limit: {limit})", risk=r.risk, limit=request.risk)
+    if r.action in IN_PLACE:
+        return coded("plan-in-place", "it changes no GPU count and no node, and goes with any plan")
+    if series is None or group is None:
+        if group is not None and group.recurs and group.nodes:
+            return GPUS_SHARED if group.shared else SEVERAL_POOLS
+        return coded("plan-no-series", "the plan does not know who holds these GPUs")
+    if series.untouchable is not None:
+        return series.untouchable
+    if r.action == "release" and r.source.gpu_count < group.gpu_count:
+        return coded("plan-part-of-series", "it releases idle replicas, and the plan moves or stops a series whole")
+    if r.action == "move-sku" and (r.target.node_sku is None or r.time_ratio is None):
+        return coded("plan-no-target", "no node to move to is known")
+    return None
+
+
+# Replicas afterwards, GPUs of each, whether they are those of today, and GPUs taken of each whole node.
+Shape = tuple[int, int, bool, int]
+
+
+def _job_shape(r: Recommendation, series: PlanSeries, group: Group, size: int, scale: float) -> Shape | CodedText:
+    """Where each run of a job runs is the scheduler's decision; on nodes of `size` GPUs one that takes half of a node
+    or more needs it whole."""
+    smaller = min(r.target.gpu_count / max(group.gpu_count, 1), 1.0) if r.action == "reduce-gpus" else 1.0
+    runs = [math.ceil(len(w.gpus) / max(len(w.nodes), 1) * smaller - 1e-9) for w in group.workloads]
+    if max(runs) > size and group.unit > 1:
+        return coded("plan-run-too-large", "its runs take {gpus} GPUs of one node, more than such a node has",
+                     gpus=max(runs))  # fmt: skip
+    # GPUs that runs take of a node where as many run there as fit: with the least of them no node is counted twice.
+    wholes = [size // run * run for run in (min(one, size) for one in runs) if 2 * run >= size]
+    peak = float(series.demand.max(initial=0.0)) * scale
+    if not wholes:
+        return math.ceil(peak - 1e-9), 1, True, 0
+    return math.ceil(peak / min(wholes) - 1e-9), size, True, min(wholes)
+
+
+def _shape(r: Recommendation, series: PlanSeries, group: Group, node_gpus: int | None) -> Shape | CodedText:
+    """`node_gpus`: of a node that it moves to."""
+    count, each = r.target.gpu_count, max(group.gpus_per_replica, 1)
+    if r.action == "mig-slice":
+        return count, 1, False, 0
+    if node_gpus is not None and node_gpus < each:
+        # GPUs that do not talk to one another may part where no node holds as many.
+        each = group.unit
+        if node_gpus < each:
+            return coded("plan-replica-too-large", "a replica of {gpus} GPUs fits on no such node", gpus=each)
+    units = math.ceil(count / each)
+    if r.action == "reduce-gpus" and units * each >= series.gpu_count:
+        return coded("plan-no-whole-replica", "no whole replica of {gpus} GPUs can be spared", gpus=each)
+    return units, each, r.action == "reduce-gpus", 0

@@ -51,14 +51,16 @@ def released(problem: Problem, layout: Layout) -> int:
 def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float | None) -> tuple[PoolPlan, ...]:
     """The fleet by pool, the largest first: today, after a plan, and how far what is left carries. `growth`: of all
     demand a month, ratio; None: not asked."""
-    asked, out = problem.needs.asked(layout.chosen.values()), []
+    asked, out = State(problem).set(layout.chosen, layout.places, layout.kept).asked, []
     for pool, members in problem.pools.items():
         own = [n for n in members if n.is_today]
         kept = [n for n in members if n.name in layout.kept]
         if not own and not kept:
             continue
         peak, room = int(asked[pool].max()), sum(n.gpus for n in kept if n.extra != "missing")
-        carries = room / peak if peak > 0 else None
+        carries, months = room / peak if peak > 0 else None, math.inf
+        if carries is not None and growth is not None and growth > 0:  # a month, compounded
+            months = math.log(max(carries, 1.0)) / math.log1p(growth)
         wanted = drafted.reserve_wanted.get(pool, 0)
         out.append(
             PoolPlan(
@@ -70,7 +72,8 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
                 peak_at=float(drafted.grid[int(asked[pool].argmax())]) + 3600.0 if peak > 0 else None,
                 reserve_gpus=min(wanted, max(room - peak, 0)), reserve_wanted_gpus=wanted if peak > 0 else 0,
                 short_gpus=drafted.crowded.get(pool, 0),
-                carries=carries, runs_out_at=_runs_out(problem.now, carries, growth),
+                carries=carries,
+                runs_out_at=problem.now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None,
             )
         )  # fmt: skip
     return tuple(sorted(out, key=lambda p: (-p.gpus_today, p.pool)))
@@ -79,14 +82,6 @@ def pool_plans(problem: Problem, layout: Layout, drafted: Drafted, growth: float
 def pool_name(node: PlanNode) -> str:
     """The pool of a node for people: ``ND96isr_H100_v5 in eastus``."""
     return f"{node.pool.rpartition('/')[2].removeprefix('Standard_')}{f' in {node.region}' if node.region else ''}"
-
-
-def _runs_out(now: float, carries: float | None, growth: float | None) -> float | None:
-    """When demand that grows by `growth` a month, compounded, is more than there is."""
-    if carries is None or growth is None or growth <= 0:
-        return None
-    months = math.log(max(carries, 1.0)) / math.log1p(growth)
-    return now + months * MONTH_SECONDS if months <= 12 * YEARS_MAX else None
 
 
 _NOTHING: Mapping[Goal, str] = {

@@ -113,18 +113,6 @@ def reserve_nodes(nodes: int) -> int:
     return min(away, nodes)
 
 
-def host_use(host: pd.DataFrame) -> Mapping[str, tuple[float, float]]:
-    """Node -> share of its cores that are busy (95th percentile of its hours) and bytes of memory in use (their
-    maximum); 0: not measured, which limits nothing."""
-    found: dict[str, tuple[float, float]] = {}
-    for name, own in host.groupby("node") if not host.empty else ():
-        cpu, memory = (
-            own.get(column, pd.Series(dtype=float)).dropna() for column in ("cpu_util_mean", "mem_used_bytes_max")
-        )
-        found[str(name)] = (float(cpu.quantile(0.95)) if len(cpu) else 0.0, float(memory.max()) if len(memory) else 0.0)
-    return found
-
-
 def team_of(group: Group) -> str | None:
     owner = group.lead.owner
     return owner.team or owner.namespace or owner.account or owner.user
@@ -151,17 +139,19 @@ class Placed:
     unnamed: Mapping[str, int]
     holders: Mapping[str, frozenset[str | None]]
 
-    def gpus(self, w: WorkloadVerdict, nodes: Sequence[NodeFacts]) -> Mapping[str, int]:
-        """Node -> GPUs of a run; by its names where nothing tells which GPUs it used."""
-        names = [n.node for n in nodes if n.node in w.nodes]
-        return self.by_workload.get(w.id) or {name: max(len(w.gpus) // len(names), 1) for name in names}
-
 
 def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floor_share: float) -> Placed:
     """`uses`: as in `Frame`. `floor_share`: of a bare GPU's hours, those in which memory was held on it, from which on
     it counts as held."""
     parents = {(one.node, one.gpu_uuid): one.parent_uuid for one in verdicts.instances}
-    holds = _held_last(uses, parents)
+    # Workload -> node and GPU (of an instance its parent) of what it held last: a run may have been taken to another
+    # node within the window.
+    holds: dict[str, set[tuple[str, str]]] = defaultdict(set)
+    if not uses.empty:
+        last = uses[uses["ts_end"] >= uses.groupby("workload_id")["ts_end"].transform("max") - LAST_SECONDS]
+        for workload, *gpu in last[["workload_id", "node", "gpu_uuid"]].astype(str).itertuples(index=False):
+            node, uuid = map(str, gpu)
+            holds[str(workload)].add((node, parents.get((node, uuid)) or uuid))
     taken: dict[tuple[str, str], set[str | None]] = defaultdict(set)
     for group in groups:
         if group.current and group.nodes and not goes_on(group):
@@ -184,19 +174,6 @@ def placed(verdicts: Verdicts, groups: Sequence[Group], uses: pd.DataFrame, floo
     )
 
 
-def _held_last(uses: pd.DataFrame, parents: Mapping[tuple[str, str], str]) -> dict[str, set[tuple[str, str]]]:
-    """Workload id -> node and GPU (of an instance its parent) of what it held last: a run may have been taken to
-    another node within the window."""
-    found: dict[str, set[tuple[str, str]]] = {}
-    if uses.empty:
-        return found
-    newest = uses.groupby("workload_id")["ts_end"].transform("max")
-    last = uses[uses["ts_end"] >= newest - LAST_SECONDS]
-    for workload, node, uuid in last[["workload_id", "node", "gpu_uuid"]].itertuples(index=False):
-        found.setdefault(str(workload), set()).add((str(node), parents.get((str(node), str(uuid)), str(uuid))))
-    return found
-
-
 def service_of(
     group: Group, request: PlanRequest, where: Placed, demand: Hours, per_gpu: Mapping[str, tuple[float, float]]
 ) -> PlanSeries | None:
@@ -205,7 +182,10 @@ def service_of(
     untouchable, names = _untouchable(group, request), {n.node for n in group.nodes}
     units = []
     for w in group.now:
-        gpus = {node: count for node, count in where.gpus(w, group.nodes).items() if node in names}
+        own = [n.node for n in group.nodes if n.node in w.nodes]
+        # By its names where nothing tells which GPUs it used.
+        held = where.by_workload.get(w.id) or {name: max(len(w.gpus) // len(own), 1) for name in own}
+        gpus = {node: count for node, count in held.items() if node in names}
         if not gpus:
             continue
         fixed = untouchable or (None if request.exclude.isdisjoint(gpus) else EXCLUDED) or _fixed(w, group, gpus)

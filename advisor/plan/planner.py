@@ -42,7 +42,7 @@ class Planner:
         plan within seconds; what it raises ends the search. Raises SkuwiseError."""
         drafted = draft(self.found, self.frame, request)
         check_names(drafted, self.found, request)
-        drafted = drafted if change.nothing else changed_draft(drafted, change)
+        drafted = drafted if change == NO_CHANGE else changed_draft(drafted, change)
 
         def first(layout: Layout) -> None:
             if on_first is not None:
@@ -64,9 +64,11 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
     reserve, not_in_plan = left_out(found, drafted, layout, order)
     cash: tuple[CashDate, ...] = ()
     if any(n.usd_per_hour for n in own):
-        usd = cash_of_plan(found, problem, layout)
-        cash = tuple(CashDate(_day(at), _until(returned, at), interval) for at, interval in usd.items())
-    advise = advice.summary.recoverable_usd_per_month if change.nothing else None
+        # Nodes that bring cash up to a date.
+        days = [r.available_from or "" for r in returned if r.realisation != "capacity-freed"]
+        usd = [(_day(at), interval) for at, interval in cash_of_plan(found, problem, layout).items()]
+        cash = tuple(CashDate(day, sum(one <= (day or "") for one in days), interval) for day, interval in usd)
+    advise = advice.summary.recoverable_usd_per_month if change == NO_CHANGE else None
     now = cash[0].saving_usd_per_month.p50 if cash else 0.0
     others = sum(r.usd_per_month for r in reserve) + sum(n.advise_usd_per_month or 0.0 for n in not_in_plan)
     return Plan(
@@ -78,8 +80,9 @@ def plan_of(found: Reasoned, drafted: Drafted, layout: Layout) -> Plan:
         gpus_freed=released(problem, layout), cash=cash,
         energy_kwh_per_month=node_watts(problem, [r.node for r in returned]),
         pools=pool_plans(problem, layout, drafted, change.growth_per_month), returned=returned,
-        rented=_new_nodes(problem, layout, lambda n: n.is_bought),
-        missing=_new_nodes(problem, layout, lambda n: n.extra == "missing"), steps=steps,
+        rented=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.is_bought and n.name in layout.kept),
+        missing=tuple(RentedNode(*_told(n)) for n in problem.nodes if n.extra == "missing" and n.name in layout.kept),
+        steps=steps,
         advise_usd_per_month=advise, plan_usd_per_month=None if advise is None else now,
         combined_usd_per_month=None if advise is None else now + others - advise, reserve=reserve,
         not_in_plan=not_in_plan, beside=_beside(found, drafted, layout),
@@ -118,19 +121,14 @@ def plan_notes(drafted: Drafted) -> tuple[CodedText, ...]:
         notes.append(coded("plan-host-memory-unknown", "host memory was not measured and limits nothing"))
     crowded = "{pool}: work of the window would not fit beside the services of today: {gpus} too few at the peak"
     lost = "{pool}: {gpus} fewer than today can be kept in reserve for failures"
-    for code, text, found in (
-        ("plan-crowded-today", crowded, drafted.crowded), ("plan-reserve-lost", lost, drafted.reserve_lost)
-    ):  # fmt: skip
-        for pool, gpus in sorted(found.items()):
-            name = pool_name(problem.pools[pool][0]) if pool in problem.pools else pool
-            notes.append(coded(code, text, pool=name, gpus=counted(gpus, "GPU")))
+    lacking = [("plan-crowded-today", crowded, *one) for one in sorted(drafted.crowded.items())]
+    lacking += [("plan-reserve-lost", lost, *one) for one in sorted(drafted.reserve_lost.items())]
+    for code, text, pool, gpus in lacking:
+        name = pool_name(problem.pools[pool][0]) if pool in problem.pools else pool
+        notes.append(coded(code, text, pool=name, gpus=counted(gpus, "GPU")))
     if not has_solver():
-        notes.append(
-            coded(
-                "plan-greedy", "OR-tools is not installed: the plan comes from a greedy search, and a better one may "
-                "exist. Run pip install 'skuwise[plan]'.",
-            )
-        )  # fmt: skip
+        text = "OR-tools is not installed: the plan comes from a greedy search, and a better one may exist. Run pip "
+        notes.append(coded("plan-greedy", f"{text}install 'skuwise[plan]'."))
     unclear = sum(u.fixed is not None and u.fixed.code == "plan-kind-unclear" for u in units)
     count("plan-kinds-unclear", "the plan moves no work of unclear kind: {count}", unclear, "replica")
     return tuple(notes)
@@ -147,9 +145,8 @@ def check_names(drafted: Drafted, found: Reasoned, request: PlanRequest) -> None
     }  # fmt: skip
     for what, asked, names in (("team", request.only, teams), ("name", request.exclude, known)):
         for one in sorted(asked - names):
-            told = (
-                suggest(one, sorted(names)) or f"Known {what}s: {', '.join(map(quoted, sorted(names)[:5])) or 'none'}."
-            )
+            some = ", ".join(map(quoted, sorted(names)[:5])) or "none"
+            told = suggest(one, sorted(names)) or f"Known {what}s: {some}."
             raise UsageError(f"Unknown {what} {quoted(one)} in this window.", told)
 
 
@@ -161,7 +158,9 @@ def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[
         series, o = problem.by_series.get(step.series or ""), step.option
         moves = tuple(
             Move(
-                _unit_name(unit, names, series.name if series else ""), _there(problem, a), b,
+                # A node that is not there is no place to come from.
+                _unit_name(unit, names, series.name if series else ""),
+                a if a is not None and problem.by_node[a].extra is None else None, b,
                 gpus.get(unit, o.gpus_each if o is not None else 0),
             )
             for unit, a, b in step.moves
@@ -177,11 +176,6 @@ def _steps(found: Reasoned, problem: Problem, steps: tuple[Step, ...]) -> tuple[
             )
         )  # fmt: skip
     return tuple(out)
-
-
-def _there(problem: Problem, node: str | None) -> str | None:
-    """A node that is not there is no place to come from."""
-    return node if node is not None and problem.by_node[node].extra is None else None
 
 
 def _unit_name(unit: str, names: Mapping[str, str], series: str) -> str:
@@ -203,29 +197,14 @@ def _returned(problem: Problem, layout: Layout, steps: tuple[PlanStep, ...]) -> 
             "capacity-freed" if n.bound_until == FOREVER or not n.usd_per_hour
             else "cash-now" if n.bound_until is None or n.bound_until <= problem.now else "cash-at"
         )  # fmt: skip
-        out.append(
-            ReturnedNode(
-                n.name, n.pool, n.node_sku, n.gpu_sku, n.gpus, month_usd(n) if n.usd_per_hour is not None else None,
-                n.price, how, _day(n.bound_until) if how == "cash-at" else None, emptied.get(n.name), n.drains,
-            )
-        )  # fmt: skip
+        day = _day(n.bound_until) if how == "cash-at" else None
+        out.append(ReturnedNode(*_told(n), how, day, emptied.get(n.name), n.drains))
     return tuple(sorted(out, key=lambda r: (r.available_from or "", r.step or 0, r.node)))
 
 
-def _until(returned: tuple[ReturnedNode, ...], at: float | None) -> int:
-    """Nodes that bring cash up to a date."""
-    day = _day(at) or ""
-    return sum(1 for r in returned if r.realisation != "capacity-freed" and (r.available_from or "") <= day)
-
-
-def _new_nodes(problem: Problem, layout: Layout, which: Callable[[PlanNode], bool]) -> tuple[RentedNode, ...]:
-    return tuple(
-        RentedNode(
-            n.name, n.pool, n.node_sku, n.gpu_sku, n.gpus, month_usd(n) if n.usd_per_hour is not None else None, n.price
-        )
-        for n in problem.nodes
-        if which(n) and n.name in layout.kept
-    )
+def _told(n: PlanNode) -> tuple[str, str, str | None, str | None, int, float | None, str | None]:
+    usd = month_usd(n) if n.usd_per_hour is not None else None
+    return n.name, n.pool, n.node_sku, n.gpu_sku, n.gpus, usd, n.price
 
 
 def _beside(found: Reasoned, drafted: Drafted, layout: Layout) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ Today's layout keeps 10 to 12: `build.as_today` cuts what the window asked for d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -80,10 +80,6 @@ class FleetChange:
     commitments_end: float | None = None
     buy: bool = False
     growth_per_month: float | None = None
-
-    @property
-    def nothing(self) -> bool:
-        return self == NO_CHANGE
 
 
 NO_CHANGE = FleetChange()
@@ -260,17 +256,12 @@ class Problem:
 
     @cached_property
     def options_of(self) -> Mapping[str, tuple[PlanOption, ...]]:
-        found: dict[str, tuple[PlanOption, ...]] = {s.id: () for s in self.series}
-        for o in self.options:
-            found[o.series] += (o,)
-        return found
+        return {s.id: tuple(o for o in self.options if o.series == s.id) for s in self.series}
 
     @cached_property
     def pools(self) -> Mapping[str, tuple[PlanNode, ...]]:
-        found: dict[str, list[PlanNode]] = {}
-        for node in self.nodes:
-            found.setdefault(node.pool, []).append(node)
-        return {key: tuple(own) for key, own in found.items()}
+        names = dict.fromkeys(n.pool for n in self.nodes)
+        return {pool: tuple(n for n in self.nodes if n.pool == pool) for pool in names}
 
     @cached_property
     def needs(self) -> Needs:
@@ -307,10 +298,10 @@ class Needs:
 
     def __init__(self, problem: Problem) -> None:
         hours = max((len(s.demand) for s in problem.series), default=1)
-        self.base: dict[str, Counts] = {}
-        for pool, nodes in problem.pools.items():
-            self.base[pool] = np.full(hours, sum(problem.fixed_gpus.get(n.name, 0) for n in nodes), dtype=np.int64)
-        self.whole: dict[str, Counts] = {pool: np.zeros(hours, dtype=np.int64) for pool in problem.pools}
+        nothing = np.zeros(hours, dtype=np.int64)
+        fixed = {pool: sum(problem.fixed_gpus.get(n.name, 0) for n in nodes) for pool, nodes in problem.pools.items()}
+        self.base: dict[str, Counts] = {pool: nothing + count for pool, count in fixed.items()}
+        self.whole: dict[str, Counts] = {pool: nothing.copy() for pool in problem.pools}
         self.change: dict[str, dict[str, Counts]] = {}
         self.change_whole: dict[str, dict[str, Counts]] = {}
         for s in problem.series:
@@ -320,16 +311,9 @@ class Needs:
             s = problem.by_series[o.series]
             for of, found in ((problem.needs_of, self.change), (problem.whole_nodes_of, self.change_whole)):
                 before, after = of(s, None), of(s, o)
-                found[o.id] = {pool: np.zeros(hours, dtype=np.int64) for pool in (*before, *after) if pool in self.base}
+                found[o.id] = {pool: nothing.copy() for pool in (*before, *after) if pool in self.base}
                 _add(found[o.id], before, -1)
                 _add(found[o.id], after, 1)
-
-    def asked(self, chosen: Iterable[PlanOption]) -> dict[str, Counts]:
-        """Pool -> GPUs in each hour."""
-        total = {pool: counts.copy() for pool, counts in self.base.items()}
-        for o in chosen:
-            _add(total, self.change[o.id], 1)
-        return total
 
     def pools_of(self, option: PlanOption) -> frozenset[str]:
         """Pools whose needs an option changes."""

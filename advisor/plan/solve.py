@@ -220,14 +220,12 @@ class PlanModel:
             if not room.full and n.island_gpus and any(kind.linked for _, _, kind, _ in here):
                 self.cp.add(sum(var * kind.islands(n) for var, _, kind, _ in here) <= room.islands)
             if self.problem.tenants_apart and n.tenants is None and not room.full:
-                self._one_tenant(n, [(var, most, kind.series.tenant) for var, most, kind, _ in here])
+                tenants = dict.fromkeys(kind.series.tenant for _, _, kind, _ in here)
+                flags = {tenant: self.cp.new_bool_var(f"tenant:{n.name}:{tenant}") for tenant in tenants}
+                for var, most, kind, _ in here:
+                    self.cp.add(var <= most * flags[kind.series.tenant])
+                self.cp.add_at_most_one(flags.values())
             self._apart(n, [(var, most, kind) for var, most, kind, _ in here])
-
-    def _one_tenant(self, n: PlanNode, here: list[tuple[cp_model.IntVar, int, str]]) -> None:
-        flags = {tenant: self.cp.new_bool_var(f"tenant:{n.name}:{tenant}") for _, _, tenant in here}
-        for var, most, tenant in here:
-            self.cp.add(var <= most * flags[tenant])
-        self.cp.add_at_most_one(flags.values())
 
     def _apart(self, n: PlanNode, here: list[tuple[cp_model.IntVar, int, Kind]]) -> None:
         """Replicas of one series on one node."""

@@ -73,11 +73,6 @@ def kinds_of(series: PlanSeries) -> list[Kind]:
     ]
 
 
-def _started_by(problem: Problem, o: PlanOption) -> Kind:
-    cpu, memory = _needed(o.cpu_cores_each, CPU_TENTH), _needed(o.host_mem_bytes_each, MEMORY_TENTH)
-    return Kind(problem.by_series[o.series], o, (o.gpus_each, cpu, memory), o.linked and o.gpus_each > 1)
-
-
 def apart(series: PlanSeries, option: PlanOption | None) -> int:
     """Replicas that one node may hold: where an option leaves others, no larger share is lost with a node than now."""
     return series.apart if option is None else max(1, series.apart * option.left // max(len(series.units), 1))
@@ -135,20 +130,22 @@ class State:
     def __init__(self, problem: Problem, *, firm: bool = False) -> None:
         self.problem, self.needs, self.firm = problem, problem.needs, firm
         self.kinds = [kind for s in problem.series for kind in kinds_of(s)]
-        self.new = {o.id: _started_by(problem, o) for o in problem.options if o.started}
         self.home = {unit: node for kind in self.kinds for node, units in kind.homes.items() for unit in units}
         self.kind = {unit: kind for kind in self.kinds for units in kind.homes.values() for unit in units}
-        for kind in self.new.values():
-            assert kind.option is not None
-            self.kind.update({kind.option.unit(k): kind for k in range(kind.count)})
+        self.new: dict[str, Kind] = {}
+        for o in problem.options:
+            if o.started:
+                cpu, memory = _needed(o.cpu_cores_each, CPU_TENTH), _needed(o.host_mem_bytes_each, MEMORY_TENTH)
+                linked, load = o.linked and o.gpus_each > 1, (o.gpus_each, cpu, memory)
+                self.new[o.id] = kind = Kind(problem.by_series[o.series], o, load, linked)
+                self.kind |= {o.unit(k): kind for k in range(kind.count)}
         self.rooms = {n.name: Room(n, problem.fixed_gpus.get(n.name, 0)) for n in problem.nodes}
         self.kept = {n.name for n in problem.nodes if not n.rented}
         self.chosen: dict[str, PlanOption] = {}
-        self.asked = self.needs.asked(())
-        self.whole = {pool: counts.copy() for pool, counts in self.needs.whole.items()}
+        # GPUs and whole nodes of jobs in each hour, by pool.
+        self.asked, self.whole = dict(self.needs.base), dict(self.needs.whole)
         self.at: dict[str, str] = {}
         self._log: list[tuple[str, Any, Any]] = []
-        self._may: dict[tuple[Kind, str], bool] = {}
         for unit, node in self.home.items():
             self.place(unit, node)
         for room in self.rooms.values():
@@ -243,15 +240,10 @@ class State:
 
     def may(self, kind: Kind, node: PlanNode) -> bool:
         """Whether the node could take a replica if nothing else were there."""
-        known = self._may.get((kind, node.name))
-        if known is None:
-            room = self.rooms[node.name]
-            alien = node.tenants is not None and kind.series.tenant not in node.tenants
-            known = self._may[kind, node.name] = (
-                kind.movable and node.pool == kind.pool and node.held is None and not room.full and not alien
-                and kind.gpus <= (node.island_gpus if kind.linked and node.island_gpus else node.gpus)
-            )  # fmt: skip
-        return known
+        alien = node.tenants is not None and kind.series.tenant not in node.tenants
+        is_open = node.pool == kind.pool and node.held is None and not self.rooms[node.name].full and not alien
+        most = node.island_gpus if kind.linked and node.island_gpus else node.gpus
+        return kind.movable and is_open and kind.gpus <= most
 
     def most(self, kind: Kind, name: str, option: PlanOption | None) -> int:
         """Replicas of its series that a node may hold."""
@@ -261,9 +253,8 @@ class State:
     def fits(self, kind: Kind, name: str, most: int) -> bool:
         """Whether one more replica can start on a node. `most`: replicas of its series that may be there."""
         room = self.rooms[name]
-        if name not in self.kept or kind.gpus > room.free or room.crowd[kind.series.id] >= most:
-            return False
-        if not self.may(kind, room.node):
+        is_there = name in self.kept and kind.gpus <= room.free and room.crowd[kind.series.id] < most
+        if not is_there or not self.may(kind, room.node):
             return False
         room.add(kind, "", kind.load, 1)
         fits = room.within(self.problem.tenants_apart)

@@ -109,7 +109,9 @@ def _grown(problem: Problem, change: FleetChange, kind: Extra, told: list[CodedT
     """Where several factors are for one series, they are multiplied."""
     factors: dict[str, float] = defaultdict(lambda: 1.0)
     for (what, name), factor in change.demand.items():
-        values = {s.id: _value(s, what) for s in problem.series}
+        values = {
+            s.id: {"team": s.team, "workload": s.name, "kind": s.kind, "all": "all"}.get(what) for s in problem.series
+        }
         known = sorted({str(value) for value in values.values() if value})
         own = [id_ for id_, value in values.items() if value == name]
         if not own:
@@ -125,10 +127,6 @@ def _grown(problem: Problem, change: FleetChange, kind: Extra, told: list[CodedT
         problem = _scaled(problem, problem.by_series[id_], factor, kind)
     # What was recommended for today's demand says nothing of another.
     return replace(problem, options=tuple(o for o in problem.options if o.series not in factors))
-
-
-def _value(series: PlanSeries, what: str) -> str | None:
-    return {"team": series.team, "workload": series.name, "kind": series.kind, "all": "all"}.get(what)
 
 
 def _scaled(problem: Problem, series: PlanSeries, factor: float, kind: Extra) -> Problem:

@@ -80,12 +80,13 @@ class Worth:
         self.problem = problem
         # Of nodes alike those without jobs are given back first, and none is rented in the place of another.
         self.node = {n.name: round(node_worth(n, problem) * SCALE) - n.drains + n.rented for n in problem.nodes}
-        # Each restart is a move, too (jobs that go to other nodes count as one); and of two answers that are worth as
-        # much, the one with fewer changes.
-        self.option = {
-            o.id: round(option_worth(o, problem) * SCALE) - _restarts(o, problem) * self.move(o.gpus_each) - 1
-            for o in problem.options
-        }
+        self.option: dict[str, int] = {}
+        for o in problem.options:
+            series = problem.by_series[o.series]
+            # Each restart is a move, too (jobs that go to other nodes count as one); and of two answers that are worth
+            # as much, the one with fewer changes.
+            restarts = o.started or int(series.jobs and o.pool not in (None, series.pool))
+            self.option[o.id] = round(option_worth(o, problem) * SCALE) - restarts * self.move(o.gpus_each) - 1
         self._homes = {u.id: (u.node, self.move(u.gpu_count)) for s in problem.series for u in s.units if u.movable}
 
     def move(self, gpus: int) -> int:
@@ -99,8 +100,3 @@ class Worth:
         total += sum(self.option[o.id] for o in chosen.values())
         moved = (self._homes[unit][1] for unit, node in places.items() if self._homes.get(unit, (node,))[0] != node)
         return total - sum(moved)
-
-
-def _restarts(option: PlanOption, problem: Problem) -> int:
-    series = problem.by_series[option.series]
-    return option.started or int(series.jobs and option.pool not in (None, series.pool))

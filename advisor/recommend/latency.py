@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from ...rules.policy.latency_classes import LIMITS
 from ..core.advice_types import Interval, Recommendation, Risk
 from ..core.coded_text import CodedText, all_of, coded
-from ..core.latency_words import MEASURES, seconds_words
+from ..core.formatting import MEASURES, seconds_words
 from ..core.verdict_types import Latency
 from .fleet import Baseline
 from .move import SAME_SPEED

@@ -14,7 +14,7 @@ from textual.widgets import Static
 from ...advisor.core import formatting as words
 from ...advisor.core.advice_types import Advice, Finding, Recommendation
 from ...advisor.core.coded_text import CodedText
-from ...advisor.core.latency_words import latency_words
+from ...advisor.core.formatting import latency_words
 from ...advisor.core.timestamps import minute, span
 from ...advisor.core.verdict_types import INFERRED, WorkloadVerdict
 from ...advisor.views import coverage

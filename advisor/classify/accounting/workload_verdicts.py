@@ -15,9 +15,9 @@ from ....agent.statistics.latency_bins import MEASURES, Counts, added, decode, p
 from ....rules.policy.latency_classes import LIMITS, LatencyClasses
 from ...core.coded_text import UNSPECIFIED, CodedText, coded
 from ...core.column_rows import ColumnRows
+from ...core.formatting import MEASURES as NAMES
+from ...core.formatting import seconds_words
 from ...core.frame import Window
-from ...core.latency_words import MEASURES as NAMES
-from ...core.latency_words import seconds_words
 from ...core.scalars import Record, records
 from ...core.timestamps import minute, span
 from ...core.verdict_types import (

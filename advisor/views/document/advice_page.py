@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...core import formatting as words
 from ...core.advice_types import Advice, Finding, Recommendation
+from ...core.formatting import latency_words
 from ...core.ids import short_ids
-from ...core.latency_words import latency_words
 from ...core.verdict_types import WorkloadVerdict
 from ...core.worth import compatible
 from .. import coverage

@@ -11,7 +11,7 @@ from ....rules.policy.thresholds import WasteRule
 from ...core import formatting as words
 from ...core.advice_types import Advice, Configuration, Finding, Recommendation
 from ...core.coded_text import CodedText
-from ...core.latency_words import latency_words
+from ...core.formatting import latency_words
 from ...core.timestamps import minute, span
 from ...core.verdict_types import INFERRED, WorkloadVerdict
 from ...core.worth import HOURS_PER_MONTH
