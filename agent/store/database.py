@@ -1,7 +1,8 @@
 """The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
-A newer minor version only adds, so its files are used as they are. Those of any other version are refused by readers,
-and set aside by the agent.
+A newer minor version only adds, so its files are used as they are; those of the minor version before are read as they
+are too, and the agent adds what they lack. Those of any other version are refused by readers, and set aside by the
+agent.
 
 Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
 that stays in one transaction keeps the log from beginning anew, so the writer stops at a limit.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -27,7 +29,8 @@ from .disk_errors import MARK_SUFFIX, disk_error, is_damage, look_over, marked, 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
 
-SCHEMA_VERSION = 1008
+# 1.8 added the requests that a server answered: serving_sample.requests_per_second, and its view's.
+SCHEMA_VERSION, OLDEST_VERSION = 1008, 1007
 
 Kind = Literal["ours", "empty", "sqlite", "other"]
 # How long a statement waits for another's lock: the writer's own, within one tick at 5 Hz (the jobs' transactions take
@@ -83,7 +86,7 @@ def schema_version(connection: sqlite3.Connection) -> int:
 
 def version_error(path: Path, version: int) -> StoreError | None:
     """Why a file of this version cannot be used; None: it can."""
-    if SCHEMA_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
+    if OLDEST_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
         return None
     newer = version > SCHEMA_VERSION
     told, known = (f"{one // 1000}.{one % 1000}" for one in (version, SCHEMA_VERSION))
@@ -133,6 +136,8 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
             _give_birth(path)
         connection = _connect(path, _BUSY_SECONDS, _WRITER_CHECKPOINT_PAGES)
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if schema_version(connection) < SCHEMA_VERSION:
+            _add_what_it_lacks(connection)
         connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (token,))
         return connection, aside
     except (OSError, sqlite3.Error) as error:
@@ -181,6 +186,16 @@ def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
     connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
     return connection
+
+
+def _add_what_it_lacks(connection: sqlite3.Connection) -> None:
+    """Bring a database of `OLDEST_VERSION` to ours, whole or not at all."""
+    (view,) = re.findall(r"CREATE VIEW serving_samples AS [^;]*", schema_sql())
+    with transaction(connection):
+        connection.execute("ALTER TABLE serving_sample ADD COLUMN requests_per_second INTEGER")
+        connection.execute("DROP VIEW IF EXISTS serving_samples")
+        connection.execute(view)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _give_birth(path: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...rules.base.errors import NothingToDo, StoreError, UsageError
-from .database import foreign_error, kind_of, schema_sql, schema_version, version_error
+from .database import SCHEMA_VERSION, foreign_error, kind_of, schema_sql, schema_version, version_error
 from .disk_errors import damaged_error, is_damage, said_by
 
 MAX_TEXT = 4096  # the agent's longest text is 1 kB; a longer one is cut where it is read
@@ -167,10 +167,13 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 
 def _put_views(reader: Reader) -> None:
     """Put our views over the file's tables where it has others. Raises StoreError for a table that is not as we ship
-    it; a newer minor version may have added columns."""
+    it; a newer minor version may have added columns, and what an older one lacks is NULL."""
     found = reader.meter.fetch(reader, "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL")
     made = {str(name): str(sql) for name, sql in found}
     tables, views = _shipped()
+    if reader.version < SCHEMA_VERSION:
+        tables = tables | {"serving_sample": tables["serving_sample"] - {"requests_per_second INTEGER"}}
+        views = [sql.replace("s.requests_per_second * 1e-03", "NULL") for sql in views]
     for name, columns in tables.items():
         if not (made.get(name, "").startswith("CREATE TABLE") and columns <= _columns(reader, name)):
             raise StoreError(f"{reader.path} cannot be read: it has no table {name!r} as skuwise makes it.", _REMEDY)

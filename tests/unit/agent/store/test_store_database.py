@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.agent.model import Node, Tick
+from skuwise.agent.model import Node, ServingSample, Tick
 from skuwise.agent.store.database import APPLICATION_ID, SCHEMA_VERSION, kind_of, set_database_aside
 from skuwise.agent.store.disk_errors import check_whole, mark_of, place_line
 from skuwise.agent.store.reader import Meter, bounds_of, open_reader
@@ -129,6 +129,29 @@ def test_a_newer_minor_is_written_as_it_is(path: Path) -> None:
         writer.for_node(Node("n1", cluster="c2"), NOW + 9)
     assert pragma(path, "user_version") == SCHEMA_VERSION + 1
     assert rows(path, "SELECT cluster, added FROM node") == [("c2", "kept")]
+
+
+def test_a_file_of_the_minor_before_is_read_as_it_is_and_the_agent_adds_what_it_lacks(path: Path) -> None:
+    with Writer.open(path) as writer:
+        writer.for_node(Node("n1"), NOW).add_serving(ServingSample(NOW, 1.0, "e", "vllm", {"requests_waiting": 2}))
+    views = "SELECT name, sql FROM sqlite_master WHERE type = 'view' ORDER BY name"
+    shipped, told = rows(path, views), "SELECT requests_waiting, requests_per_second FROM serving_samples"
+    older = str(dict(shipped)["serving_samples"]).replace(
+        ",\n    s.requests_per_second * 1e-03 AS requests_per_second", ""
+    )
+    drop = "DROP VIEW serving_samples; ALTER TABLE serving_sample DROP COLUMN requests_per_second"
+    change(path, f"{drop}; {older}; PRAGMA user_version = 1007")
+    copy = take_snapshot(path, path.with_name("copy.db"), rollups_only=True, now=NOW)
+    with open_reader(path) as reader:
+        assert (pragma(path, "user_version"), pragma(copy, "user_version")) == (1007, 1007)
+        assert reader.fetch(told) == [(2.0, None)]
+        with Writer.open(path) as writer:
+            more = ServingSample(NOW + 1, 1.0, "e", "vllm", {"requests_per_second": 1.5})
+            writer.for_node(Node("n1"), NOW + 1).add_serving(more)
+            assert writer.set_aside is None
+        assert len(reader.fetch(told)) == 2
+    assert (pragma(path, "user_version"), rows(path, views)) == (SCHEMA_VERSION, shipped)
+    assert rows(path, told) == [(2.0, None), (None, 1.5)]
 
 
 def test_what_is_set_aside_never_replaces_a_file(path: Path) -> None:
