@@ -180,20 +180,18 @@ def encode_bins(bins: object) -> str | None:
     return f"{first:02d}{len(texts) - 1 - last:02d}{','.join(texts[first : last + 1])}"
 
 
-def row_encoder(table: RollupTable, columns: Sequence[str]) -> Callable[[Sequence[object]], list[Cell]]:
-    """A function that turns values in base units, in the order of `columns`, into a row in that of `stored_columns`.
+def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cell]]:
+    """A function that turns values in base units, by `rollup_columns`, into a row in the order of `stored_columns`.
 
-    `columns` are names of `rollup_columns`; one left out is missing. p95 and max are kept as distances, so that they
-    need their mean; where they are kept in coarser steps, they are rounded towards it (a ratio stays within 0..1).
+    What is left out is missing. p95 and max are kept as distances, so that they need their mean; where they are kept in
+    coarser steps, they are rounded towards it (a ratio stays within 0..1).
     """
-    if unknown := set(columns).difference(rollup_columns(table)):
-        raise ValueError(f"{table} has no column {', '.join(unknown)}")
     kind, bins = rollup_kind(table), _bins(table)
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
     measures = [(*(f"{one.name}_{what}" for what in STATISTICS), one.steps, one.spread) for one in MEASURES[kind]]
 
-    def encode(row: Sequence[object]) -> list[Cell]:
-        get = dict(zip(columns, row, strict=True)).get
+    def encode(row: Mapping[str, object]) -> list[Cell]:
+        get = row.get
         spreads: list[int | None] = []
         counts: list[tuple[int | None, bool]] = []
         for mean_name, max_name, p95_name, n_name, steps, spread in measures:

@@ -42,8 +42,7 @@ _MODE = 0o640
 LOG_KEPT_BYTES = 4_000_000
 # Pages of log after which a connection checkpoints by itself: the jobs at 1 MB; the writer only where no job did for
 # a long time.
-JOB_CHECKPOINT_PAGES = 256
-_WRITER_CHECKPOINT_PAGES = 4000
+_JOB_CHECKPOINT_PAGES, _WRITER_CHECKPOINT_PAGES = 256, 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +65,7 @@ def schema_sql() -> str:
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file is, by its first 100 bytes: ours, empty, another's SQLite database, or something else (a pipe, which
-    is not waited for, too). Raises OSError.
+    """What a file is, by its first 100 bytes; a pipe is not waited for. Raises OSError.
 
     Without SQLite, which would create side files or wait for locks. Not for a process that has the database open
     already: see `opened_beside`.
@@ -88,25 +86,21 @@ def version_error(path: Path, version: int) -> StoreError | None:
     """Why a file of this version cannot be used; None: it can."""
     if OLDEST_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
         return None
-    newer = version > SCHEMA_VERSION
     told, known = (f"{one // 1000}.{one % 1000}" for one in (version, SCHEMA_VERSION))
     return StoreError(
-        f"{path} was written by {'a newer' if newer else 'another'} skuwise (schema {told}, this one knows {known}).",
-        "Update skuwise here." if newer else "Start its agent, which begins a new file.",
+        f"{path} was written by another skuwise (schema {told}, this one knows {known}).",
+        "Use the skuwise that wrote it; the agent of this one begins a new file.",
     )
 
 
-def foreign_error(path: Path, kind: Kind) -> StoreError:
+def foreign_error(path: Path) -> StoreError:
     """Why a file that is not ours is refused."""
-    what = "is an SQLite database, but not one of skuwise's" if kind == "sqlite" else "is not an SQLite database"
-    return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
+    why = f"{path} is not an SQLite database of skuwise's; it was left untouched."
+    return StoreError(why, "Name another file with --db.")
 
 
 def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
-    """Rename a database and its side files to ``NAME.LABEL-<utc>``, so that nothing of it is lost.
-
-    `label` says what it was (``newer-2000``). The side files keep their suffixes, so the copy still opens.
-    """
+    """Rename a database and its side files to ``NAME.LABEL-<utc>`` (``newer-2000``), so that nothing of it is lost."""
     stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
     kept = path.with_name(f"{path.name}.{label}-{stamp}")
     while kept.exists():
@@ -155,7 +149,7 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
     if damage is None and kind != "ours":
         # A file without SQLite's header is a database that lost it where a log still lies beside it.
         if kind == "sqlite" or not log_path(path).exists():
-            raise foreign_error(path, kind)
+            raise foreign_error(path)
         damage = "its header is gone"
     if damage is None:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # SQLite says "read-only" also to a user who may not write
@@ -228,7 +222,7 @@ def _give_birth(path: Path) -> None:
 
 
 @contextmanager
-def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 2048) -> Iterator[sqlite3.Connection]:
+def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
     """A second connection to a database of ours, for a job that writes beside its writer; closed at the end.
 
     Raises StoreError where it cannot be opened, and for what SQLite raises within.
@@ -238,13 +232,12 @@ def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 204
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise foreign_error(path, "other")
-        with closing(_connect(path, _BESIDE_SECONDS, checkpoint_pages)) as connection:
+            raise foreign_error(path)
+        with closing(_connect(path, _BESIDE_SECONDS, _JOB_CHECKPOINT_PAGES)) as connection:
             if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
-                raise foreign_error(path, "sqlite")
+                raise foreign_error(path)
             if (refused := version_error(path, schema_version(connection))) is not None:
                 raise refused
-            connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
             yield connection
     except FileNotFoundError as error:
         raise StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.") from error

@@ -116,24 +116,23 @@ class NodeWriter:
         at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
         A use of a workload that nobody named is not kept.
         """
+        timed = [(use, ts if use.until is None else min(use.until, ts)) for use in uses]
         spans: dict[str, tuple[float, float]] = {}
-        for use in uses:
-            end = ts if use.until is None else min(use.until, ts)
+        for use, end in timed:
             first, last = spans.get(use.workload_id, (ts, 0.0))
-            spans[use.workload_id] = (min(first, end if use.since is None else min(use.since, end)), max(last, end))
+            spans[use.workload_id] = (min(first, end, inf if use.since is None else use.since), max(last, end))
         refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
-        columns = "id, ts_start, mem_used_bytes, workload_ref, gpu_uuid, basis, shared"
         # A clock that was put back begins a new use, so that none ends before it began.
-        sql = f"SELECT {columns} FROM workload_use WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"  # noqa: S608
-        found = self._run(sql, self._number, ts - _SEEN_SECONDS, ts)
-        going_on = {(ref, uuid, basis, shared): row for *row, ref, uuid, basis, shared in found}
-        self._ended &= {number for number, *_ in found}
-        for use in uses:
+        sql = (
+            "SELECT workload_ref, gpu_uuid, basis, shared, id, ts_start, mem_used_bytes FROM workload_use"
+            " WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"
+        )
+        going_on = {row[:4]: row[4:] for row in self._run(sql, self._number, ts - _SEEN_SECONDS, ts)}
+        for use, end in timed:
             if (ref := refs.get(use.workload_id) or self._workload(use.workload_id)[0]) is None:
                 continue
             key = (ref, use.gpu_uuid, use.basis, int(use.shared))
-            end = ts if use.until is None else min(use.until, ts)
-            number, start, memory = going_on.get(key, [0, end, None])
+            number, start, memory = going_on.get(key, (0, end, None))
             if not number or number in self._ended:
                 start = end
                 if use.since is not None:
@@ -146,10 +145,9 @@ class NodeWriter:
                     continue  # it is written already
                 number, memory = self._next_id("workload_use"), None
             most = max((size for size in (memory, use.mem_used_bytes) if size is not None), default=None)
-            end = max(end, start)
-            going_on[key] = [number, start, most]
-            about = (ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
-            self._put("workload_use", (number, *about))
+            going_on[key] = (number, start, most)
+            about = (number, ref, self._number, use.gpu_uuid, start, max(end, start), use.basis, use.shared, most)
+            self._put("workload_use", about)
             if use.until is not None:
                 self._ended.add(number)
 
@@ -166,8 +164,9 @@ class NodeWriter:
     ) -> None:
         """One use that is already over, with the workload it belongs to."""
         ref = self._put_workload(workload, ts_start, ts_end)
-        about = (ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
-        self._put("workload_use", (self._next_id("workload_use"), *about))
+        number = self._next_id("workload_use")
+        about = (number, ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
+        self._put("workload_use", about)
 
     def add_tick(self, tick: Tick) -> None:
         """Keep one tick. It is written within a second, or with the next tick where those are slower."""
@@ -202,8 +201,7 @@ class NodeWriter:
     @_waits
     def add_burst(self, burst: Burst) -> None:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
-        device = self._devices_here("gpu").get(burst.gpu_uuid)
-        if device is not None:
+        if (device := self._devices_here("gpu").get(burst.gpu_uuid)) is not None:
             self._put("gpu_burst", codec.minute_row(burst, device))
 
     @_waits
@@ -249,12 +247,9 @@ class NodeWriter:
         for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
         A row of the same period and device is replaced.
         """
-        kind = codec.rollup_kind(table)
-        named = [name for name in columns if name not in ("ts", "device")]
-        if "observed_seconds" not in named:
-            raise ValueError(f"{table} needs observed_seconds")
-        places, ts_at = [columns.index(name) for name in named], columns.index("ts")
-        encoder = codec.row_encoder(table, named)
+        kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
+        if unknown := set(columns).difference(("ts", "device"), codec.rollup_columns(table)):
+            raise ValueError(f"{table} has no column {', '.join(unknown)}")
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
         history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
@@ -262,15 +257,15 @@ class NodeWriter:
             what = _DEVICES_OF["gpu" if kind == "gpu" else "port"]
             for key, number, valid_from in self._run(f"{what} ORDER BY valid_from, id", self._number):
                 history.setdefault(key, []).append((valid_from, number))
-        source = iter(rows)
+        source = (dict(zip(columns, values, strict=True)) for values in rows)
         while batch := list(islice(source, _ROLLUP_BATCH)):
             encoded: list[tuple[float, int, list[Cell]]] = []
             for row in batch:
-                ts, device = round(float(row[ts_at])), "" if kind == "host" else str(row[columns.index("device")])
+                ts, device = round(float(row["ts"])), str(row.get("device", ""))
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
                 number = next((one for since, one in reversed(history[device]) if since < ts), history[device][0][1])
-                encoded.append((ts, number, encoder([row[place] for place in places])))
+                encoded.append((ts, number, encode_row(row)))
             self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
             self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))
 
@@ -340,12 +335,8 @@ class NodeWriter:
     def _free_id(self, table: _DeviceTable) -> int | None:
         """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
         used = {number for (number,) in self._run(f"SELECT id FROM {table}")}  # noqa: S608
-        number = max(used, default=0) + 1
-        return (
-            number
-            if number < codec.DEVICES
-            else next((one for one in range(1, codec.DEVICES) if one not in used), None)
-        )
+        numbers = (max(used, default=0) + 1, *range(1, codec.DEVICES))
+        return next((one for one in numbers if one < codec.DEVICES and one not in used), None)
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
         """The ids of the devices that are here, by key."""

@@ -118,7 +118,6 @@ class Reader(sqlite3.Connection):
     """A read-only connection to one database (`open_reader`), as a context closed at the end. `execute` is without
     bounds; `fetch` and `parts` are bounded. An open cursor holds a transaction, and the writer's log."""
 
-    address = ""  # the URI by which it was opened
     path = Path()
     version = 0  # the schema's, major x 1000 + minor
     meter = Meter(bounds_of(0))  # each has its own
@@ -193,7 +192,7 @@ def open_reader(path: Path) -> Reader:
     if kind == "empty":
         raise NothingToDo(f"{path} holds nothing yet.", "Let the agent run for a while, or name another database.")
     if kind != "ours":
-        raise foreign_error(path, kind)
+        raise foreign_error(path)
     for beside in (f"{os.path.realpath(path)}{suffix}" for suffix in ("-wal", "-shm", "-journal")):
         if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):  # whoever opens it may wait forever
             raise StoreError(f"{path} cannot be read: {beside} is no ordinary file.", "Remove that.")
@@ -221,7 +220,7 @@ def _open(path: Path, address: str) -> Reader:
     reader = sqlite3.connect(address, uri=True, timeout=5.0, isolation_level=None, factory=Reader)
     try:
         bounds = bounds_of(disk_bytes(path))
-        reader.path, reader.address, reader.meter = path, address, Meter(bounds)
+        reader.path, reader.meter = path, Meter(bounds)
         reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
         reader.version = schema_version(reader)
         if (refused := version_error(path, reader.version)) is not None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
 from ..model import Period
 from .codec import DEVICES, row_id
-from .database import JOB_CHECKPOINT_PAGES, checkpoint, log_bytes, opened_beside, transaction
+from .database import checkpoint, log_bytes, opened_beside, transaction
 from .disk_errors import check_whole
 from .rollups import run_as_child
 
@@ -62,7 +62,7 @@ class RetentionJob:
         self._deadline = self.monotonic() + _BUDGET_SECONDS
         limits = self.limits
         try:
-            with opened_beside(self.path, checkpoint_pages=JOB_CHECKPOINT_PAGES) as self._connection:
+            with opened_beside(self.path) as self._connection:
                 steady = self._one(
                     "SELECT coalesce((SELECT ts + ?1 * 3600.0 FROM hour ORDER BY ts DESC LIMIT 1 OFFSET ?1),"
                     " (SELECT max(last_seen) FROM node))",

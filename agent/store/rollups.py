@@ -24,8 +24,8 @@ from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from ..model import PERIOD_SECONDS, Period
 from ..statistics.rollup_stats import GpuLimits, Row, Samples, roll_fabric, roll_gpu, roll_host
-from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, rollup_columns, row_encoder, row_id, write_rollups
-from .database import JOB_CHECKPOINT_PAGES, opened_beside, transaction
+from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, row_encoder, row_id, write_rollups
+from .database import opened_beside, transaction
 
 # A period is complete so long after its end ...
 SETTLE_SECONDS = 5.0
@@ -70,8 +70,7 @@ class RollupJob:
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
         of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
         """
-        # Each page is read once: a large cache is only memory.
-        with opened_beside(self.path, checkpoint_pages=JOB_CHECKPOINT_PAGES, cache_kib=512) as connection:
+        with opened_beside(self.path) as connection:
             nodes = [number for (number,) in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
             return {
                 period: sum(_NodeRollup(connection, number, period).run(now, and_open) for number in nodes)
@@ -122,9 +121,8 @@ class _NodeRollup:
         tables = self._roll(end)
         with transaction(self._connection):
             for table, rows in tables.items():
-                columns = rollup_columns(table)
-                encode = row_encoder(table, columns)
-                encoded = [(end, device, encode([row.get(name) for name in columns])) for device, row in rows]
+                encode = row_encoder(table)
+                encoded = [(end, device, encode(row)) for device, row in rows]
                 if is_late:  # where samples were let go meanwhile, the row that covers more stays
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608

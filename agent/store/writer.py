@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,8 @@ class Writer:
     Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops.
     """
 
+    connection: sqlite3.Connection  # once the file is open
+
     def __init__(
         self,
         path: Path,
@@ -77,8 +80,6 @@ class Writer:
         self._before_opening, self._now = before_opening, now
         self._hold_ticks, self._max_log_bytes = hold_ticks, max_log_bytes
         self._token = secrets.token_hex(8)
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
         self._waiting: list[_Told] = []
@@ -102,13 +103,6 @@ class Writer:
     def waiting_ticks(self) -> int:
         return sum(told.tick is not None for told in self._waiting)
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The open connection. Raises StoreError before it is opened and after `close`."""
-        if self._connection is None:
-            raise StoreError(f"{self.path} is closed.")
-        return self._connection
-
     def when_open(self, call: Callable[[], object]) -> None:
         """Call once when the file is open; at once where it is."""
         if self.is_open:
@@ -121,7 +115,7 @@ class Writer:
         writer = self._nodes.get(node.node)
         if writer is None:
             writer = self._nodes[node.node] = NodeWriter(self, node, ts)
-            self._note_aside(writer)
+            self.when_open(partial(self._note_aside, writer))
         writer.set_node(node, ts)
         return writer
 
@@ -156,12 +150,10 @@ class Writer:
         self._transact(write)
 
     def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """What a simulated workload really is: (workload_id, kind, bottleneck, waste), in the table ``truth``, which no
-        agent writes."""
+        """What a simulated workload really is: (workload_id, kind, bottleneck, waste). No agent writes this table."""
         columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
         self.put_now(lambda: self.connection.execute(f"CREATE TABLE IF NOT EXISTS truth ({columns})"))
-        insert = "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)"
-        self.put_now(lambda: self.connection.executemany(insert, rows))
+        self.put_now(lambda: self.connection.executemany("INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows))
 
     def close(self) -> None:
         """Commit and let go of the file. Idempotent. Raises StoreError where something could not be written."""
@@ -171,9 +163,8 @@ class Writer:
         try:
             written = self.commit()
         finally:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self.is_open:
+                self.connection.close()
         if not written and self.fault is not None:
             why = f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason})."
             raise StoreError(why, self.fault.remedy)
@@ -188,11 +179,9 @@ class Writer:
 
     def _open(self) -> None:
         self._before_opening()
-        self._connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
+        self.connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
         self._file = self._identity()
         self.is_open = True
-        for node in self._nodes.values():
-            self._note_aside(node)
         for call in self._when_open:
             call()
 
@@ -203,11 +192,22 @@ class Writer:
 
     def _write_some(self) -> bool:
         """Write the oldest of what waits, in one transaction."""
+
+        def write() -> None:
+            for node, (since, until) in self._gaps.items():
+                why = self.fault.reason if self.fault else "not written"
+                detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
+                node.put_absence(
+                    store_absence("ticks-lost", detail, "See the reason reported before it."), since, until
+                )
+            for told in part:
+                told.write()
+
         try:
             if not self.is_open:
                 self._open()
             part = self._waiting[:_AT_ONCE]
-            self._transact(lambda: self._write(part))
+            self._transact(write)
         except PassingError as error:
             for node in self._nodes.values():
                 node.forget()
@@ -217,14 +217,6 @@ class Writer:
         self._gaps.clear()
         del self._waiting[: len(part)]
         return True
-
-    def _write(self, part: Iterable[_Told]) -> None:
-        for node, (since, until) in self._gaps.items():
-            why = self.fault.reason if self.fault else "not written"
-            detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
-            node.put_absence(store_absence("ticks-lost", detail, "See the reason reported before it."), since, until)
-        for told in part:
-            told.write()
 
     def _transact(self, write: Callable[[], object]) -> None:
         """Raises StoreError, a PassingError where that may pass."""
@@ -262,15 +254,12 @@ class Writer:
         return None
 
     def _hold(self, error: PassingError) -> None:
-        """Say why nothing is written, and keep no more than may wait."""
+        """Say why nothing is written. Drop the oldest ticks, and of the rest the oldest that does not hold any more,
+        beyond what may wait."""
         if self.fault is None or self.fault.reason != error.reason:
             what = f"{error.path.name} cannot be written ({error.why})"
             detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."
             self.fault = store_absence(error.reason, detail, error.remedy)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Drop the oldest ticks, and of the rest the oldest that does not hold any more, beyond what may wait."""
         ticks = self.waiting_ticks - self._hold_ticks
         others = sum(told.size for told in self._waiting) - MOST_OTHERS
         last_words = {(told.node, told.state): told for told in self._waiting if told.state}

@@ -98,17 +98,11 @@ def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_
     assert not mark_of(path).exists()
 
 
-@pytest.mark.parametrize(
-    ("version", "which", "said"), [(2001, "newer", "a newer"), (1006, "older", "another"), (7, "older", "another")]
-)
-def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
-    path: Path, version: int, which: str, said: str
-) -> None:
+@pytest.mark.parametrize(("version", "which"), [(2001, "newer"), (1006, "older"), (7, "older")])
+def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(path: Path, version: int, which: str) -> None:
     make(path, version)
     for refuse in (open_reader, known_jobs, lambda path: take_snapshot(path, path.with_name("copy.db"), now=NOW)):
-        with pytest.raises(
-            StoreError, match=rf"was written by {said} skuwise .schema {version // 1000}\.{version % 1000}"
-        ):
+        with pytest.raises(StoreError, match=rf"skuwise .schema {version // 1000}\.{version % 1000}"):
             refuse(path)
     with Writer.open(path, now=lambda: NOW) as writer:
         assert writer.set_aside is not None
