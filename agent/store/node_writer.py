@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
@@ -202,7 +202,10 @@ class NodeWriter:
     def add_burst(self, burst: Burst) -> None:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
         if (device := self._devices_here("gpu").get(burst.gpu_uuid)) is not None:
-            self._put("gpu_burst", codec.minute_row(burst, device))
+            # By the minute in which it ended; of several the last is kept.
+            number = codec.row_id("minute", ceil(burst.ts / 60) * 60, device)
+            values = codec.encode_values(partial(getattr, burst), codec.BURST_STEPS)
+            self._put("gpu_burst", (number, burst.n, *values))
 
     @_waits
     def add_serving(self, sample: ServingSample) -> None:
@@ -244,12 +247,10 @@ class NodeWriter:
         """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
 
         Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
-        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
+        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin.
         A row of the same period and device is replaced.
         """
         kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
-        if unknown := set(columns).difference(("ts", "device"), codec.rollup_columns(table)):
-            raise ValueError(f"{table} has no column {', '.join(unknown)}")
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
         history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}

@@ -220,9 +220,8 @@ def test_rollups_of_the_past_belong_to_the_device_as_it_was(path: Path, writer: 
     moments = [round(T0) + 3600, round(T0) + 9000]
     node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(ts, "GPU-0", 1) for ts in moments])
     assert rows(path, "SELECT mem_total_bytes FROM gpu_hours ORDER BY ts") == [(80 << 30,), (1024,)]
-    for column, device, why in (("nonsense", "GPU-0", "no column"), ("observed_seconds", "GPU-9", "unknown device")):
-        with pytest.raises(ValueError, match=why):
-            node.put_rollups("gpu_hour", ["ts", "device", column], [(moments[0], device, 1)])
+    with pytest.raises(ValueError, match="unknown device"):
+        node.put_rollups("gpu_hour", ["ts", "device", "observed_seconds"], [(moments[0], "GPU-9", 1)])
 
 
 @dataclasses.dataclass
