@@ -171,7 +171,8 @@ def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cel
     rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual one: the most that any
     measure has, or none without a mean.
     """
-    kind, most_samples = rollup_kind(table), 10**_COUNT_DIGITS - 1
+    kind, bins, most_samples = rollup_kind(table), _bins(table), 10**_COUNT_DIGITS - 1
+    other_steps = tuple(_OTHERS[kind].items())
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
     measures = [
         (*(f"{one.name}_{what}" for what in ("mean", "max", "p95", "n")), one.steps, one.spread)
@@ -195,7 +196,7 @@ def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cel
         digits = "".join(f"{min(max(count, 0), most_samples):0{_COUNT_DIGITS}d}" for count in found)
         observed = encode_number(get("observed_seconds"), _SECONDS)
         unobserved = None if observed is None else whole - observed
-        others = [*encode_values(get, tuple(_OTHERS[kind].items())), *(encode_bins(get(name)) for name in _bins(table))]
+        others = [*encode_values(get, other_steps), *(encode_bins(get(name)) for name in bins)]
         return [samples, None if found == usual else digits, unobserved, *spreads, *others]
 
     return encode

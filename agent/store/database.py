@@ -17,14 +17,14 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from ...rules.base.errors import StoreError
-from .disk_errors import MARK_SUFFIX, disk_error, is_damage, look_over, marked, said_by
+from .disk_errors import LOOKED_AT, MARK_SUFFIX, disk_error, is_damage, marked, said_by
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
@@ -47,15 +47,12 @@ _JOB_CHECKPOINT_PAGES, _WRITER_CHECKPOINT_PAGES = 256, 4000
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A database that was moved out of the way, kept whole at `kept_as`, and why.
-
-    `reason` is the code under which the event is recorded (an absence of the store).
-    """
+    """A database that was moved out of the way, kept whole at `kept_as`, and why: the absence that is recorded."""
 
     kept_as: Path
     why: str
-    reason: str = "newer-database-set-aside"
-    remedy: str = "Query the kept file with the version of skuwise that wrote it."
+    reason: str
+    remedy: str
 
 
 @cache
@@ -114,15 +111,19 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
                 side.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
         raise disk_error(path, error) from error
-    return SetAside(kept, why)
+    remedy = "Query the kept file with the version of skuwise that wrote it."
+    if label == "damaged":
+        remedy = "Save what is left of the kept file with: sqlite3 FILE .recover; check the disk."
+    return SetAside(kept, why, f"{label.partition('-')[0]}-database-set-aside", remedy)
 
 
 def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
     """Open or create a database, and note who holds the right to write it: `token`.
 
     A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
-    A database of a version that is not ours, or one that is damaged, is set aside and a new one begun. Returns the
-    connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that may pass.
+    A database of a version that is not ours, or one that is damaged, is set aside and a new one begun; what an older
+    one lacks is added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a
+    PassingError where that may pass.
     """
     try:
         aside = _set_aside_unusable(path, now)
@@ -131,7 +132,12 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
         connection = _connect(path, _BUSY_SECONDS, _WRITER_CHECKPOINT_PAGES)
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if schema_version(connection) < SCHEMA_VERSION:
-            _add_what_it_lacks(connection)
+            (view,) = re.findall(r"CREATE VIEW serving_samples AS [^;]*", schema_sql())
+            with transaction(connection):
+                connection.execute("ALTER TABLE serving_sample ADD COLUMN requests_per_second INTEGER")
+                connection.execute("DROP VIEW IF EXISTS serving_samples")
+                connection.execute(view)
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (token,))
         return connection, aside
     except (OSError, sqlite3.Error) as error:
@@ -157,19 +163,17 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
             with closing(_connect(path, _BUSY_SECONDS, 0)) as connection:
                 version = schema_version(connection)
                 if version_error(path, version) is None:
-                    look_over(connection)
+                    for sql in LOOKED_AT:
+                        connection.execute(sql).fetchall()
                     return None
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise
             damage = said_by(error)
     if damage is not None:
-        remedy = "Save what is left of the kept file with: sqlite3 FILE .recover; check the disk."
-        aside = set_database_aside(path, f"it is damaged ({damage})", "damaged", now())
-        return replace(aside, reason="damaged-database-set-aside", remedy=remedy)
+        return set_database_aside(path, f"it is damaged ({damage})", "damaged", now())
     which, told = "newer" if version > SCHEMA_VERSION else "older", f"{version // 1000}.{version % 1000}"
-    aside = set_database_aside(path, f"it has schema {told}", f"{which}-{version}", now())
-    return replace(aside, reason=f"{which}-database-set-aside")
+    return set_database_aside(path, f"it has schema {told}", f"{which}-{version}", now())
 
 
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
@@ -180,16 +184,6 @@ def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.
     connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
     connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
     return connection
-
-
-def _add_what_it_lacks(connection: sqlite3.Connection) -> None:
-    """Bring a database of `OLDEST_VERSION` to ours, whole or not at all."""
-    (view,) = re.findall(r"CREATE VIEW serving_samples AS [^;]*", schema_sql())
-    with transaction(connection):
-        connection.execute("ALTER TABLE serving_sample ADD COLUMN requests_per_second INTEGER")
-        connection.execute("DROP VIEW IF EXISTS serving_samples")
-        connection.execute(view)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _give_birth(path: Path) -> None:

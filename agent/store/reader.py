@@ -118,9 +118,9 @@ class Reader(sqlite3.Connection):
     """A read-only connection to one database (`open_reader`), as a context closed at the end. `execute` is without
     bounds; `fetch` and `parts` are bounded. An open cursor holds a transaction, and the writer's log."""
 
-    path = Path()
-    version = 0  # the schema's, major x 1000 + minor
-    meter = Meter(bounds_of(0))  # each has its own
+    path: Path
+    version: int  # the schema's, major x 1000 + minor
+    meter: Meter
 
     def __exit__(self, *_: object) -> Literal[False]:
         self.close()
