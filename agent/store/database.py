@@ -180,9 +180,8 @@ def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.
     """A connection that writes to a file that is there. `checkpoint_pages`: when it checkpoints by itself; 0: never."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
+    settings = {"synchronous": "NORMAL", "wal_autocheckpoint": checkpoint_pages, "journal_size_limit": LOG_KEPT_BYTES}
+    connection.executescript("".join(f"PRAGMA {name} = {value};" for name, value in settings.items()))
     return connection
 
 
@@ -192,10 +191,9 @@ def _give_birth(path: Path) -> None:
     """
     place = Path(os.path.realpath(path))
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.execute("PRAGMA auto_vacuum = incremental")  # before the first table, or never
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.executescript(schema_sql())
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        ids = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+        # The first stands before the first table, or never.
+        connection.executescript(f"PRAGMA auto_vacuum = incremental; {ids} {schema_sql()}")
         image = connection.serialize()
     mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else _MODE  # a file that is there keeps its own
     unborn = place.with_name(f".{place.name}.new-{os.getpid()}")

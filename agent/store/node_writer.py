@@ -37,10 +37,9 @@ _DEVICES_OF: Mapping[_DeviceTable, str] = {
     "port": "SELECT device || '/' || port, id, valid_from FROM port WHERE node_id = ?",
 }
 _P = ParamSpec("_P")
-_Method = Callable[Concatenate["NodeWriter", _P], None]
 
 
-def _waits(write: _Method[_P]) -> _Method[_P]:
+def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
     """A method whose call waits in the writer. What a ``set_`` says holds until it is said anew."""
 
     @wraps(write)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
 from ..model import Period
@@ -54,9 +55,9 @@ class RetentionJob:
     def run(self, now: float) -> Counter[str]:
         """Let go of what is due at `now` (Unix seconds). Raises StoreError.
 
-        Raw samples whose hour is not rolled up yet stay, up to twice their age; only the size limit takes them earlier.
-        Nothing is deleted while a reader holds a log that is already large: deleting makes it larger. Returns how many
-        rows of each table went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
+        Only the size limit takes raw samples whose hour is not rolled up yet before twice their age. Nothing is deleted
+        while a reader holds a log that is already large: deleting makes it larger. Returns how many rows of each table
+        went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
         """
         self._gone: Counter[str] = Counter()
         self._deadline = self.monotonic() + _BUDGET_SECONDS
@@ -69,7 +70,14 @@ class RetentionJob:
                     _STEADY_HOURS,
                 )
                 trusted = now if steady is None else min(now, steady)
-                self._drop_ticks(self._raw_cutoff(trusted))
+                # By their age, but not before their hour is rolled up, and then at twice their age.
+                old = trusted - limits.raw_seconds
+                waiting = self._one(
+                    "SELECT min(t.ts) FROM tick t WHERE t.ts <= ? AND t.ts > coalesce((SELECT done_to FROM"
+                    " rollup_progress p WHERE p.node_id = t.node_id AND p.period = 'hour'), 0)",
+                    old,
+                )
+                self._drop_ticks(old if waiting is None else max(waiting - 1e-6, old - limits.raw_seconds))
                 self._drop_rollups("minute", trusted - limits.minutes_seconds)
                 self._drop_rollups("hour", trusted - limits.hours_seconds)
                 self._drop_small(trusted)
@@ -79,20 +87,10 @@ class RetentionJob:
             self._gone["unfinished"] = 1
         return self._gone
 
-    def _raw_cutoff(self, now: float) -> float:
-        """Up to when raw samples go: their age, but not before their hour is rolled up, and then at twice their age."""
-        raw = self.limits.raw_seconds
-        waiting = self._one(
-            "SELECT min(t.ts) FROM tick t WHERE t.ts <= ? AND t.ts > coalesce((SELECT done_to FROM rollup_progress p "
-            "WHERE p.node_id = t.node_id AND p.period = 'hour'), 0)",
-            now - raw,
-        )
-        return now - raw if waiting is None else max(waiting - 1e-6, now - 2 * raw)
-
     def _drop_ticks(self, until: float) -> None:
         samples = f"WHERE id BETWEEN ?1 * {DEVICES} AND ?1 * {DEVICES} + {DEVICES - 1}"
-        some = "SELECT id FROM tick WHERE ts <= ? ORDER BY ts LIMIT ?"
-        while part := self._connection.execute(some, (until, _TICKS_A_STEP)).fetchall():
+        some = f"SELECT id FROM tick WHERE ts <= ? ORDER BY ts LIMIT {_TICKS_A_STEP}"  # noqa: S608 - a constant
+        while part := self._connection.execute(some, (until,)).fetchall():
             self._step(
                 (f"DELETE FROM gpu_sample {samples}", part),  # noqa: S608 - a constant
                 (f"DELETE FROM fabric_sample {samples}", part),  # noqa: S608 - see above
@@ -143,16 +141,26 @@ class RetentionJob:
     def _hold_size(self) -> None:
         """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
         what is in use fits; and say so in the data."""
-        kinds: tuple[tuple[str, Period | None, float], ...] = (
-            ("raw samples", None, max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
-            ("minutes", "minute", _DAY),
-            ("raw samples", None, MIN_RAW_SECONDS),
-            ("hours", "hour", _DAY),
+        page_bytes, size = self._pages("size"), f"{self.limits.max_bytes / 1e6:.0f} MB"
+        # One row a node and kind, widened each time. Its id is below zero: the writer counts upwards.
+        sql = (
+            "INSERT INTO absence (id, node_id, scope, subject, metric, reason, detail, remedy, since, until) "
+            "SELECT -(id * 4 + ?), id, 'source', 'store', '*', 'size-limit', ?, ?, ?, ? FROM node WHERE true "
+            "ON CONFLICT (id) DO UPDATE SET since = min(since, excluded.since), until = max(until, excluded.until), "
+            "detail = excluded.detail"
         )
-        for name, period, spare in kinds:
+        kinds: tuple[tuple[int, str, Period | None, float], ...] = (
+            (1, "raw samples", None, max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
+            (2, "minutes", "minute", _DAY),
+            (1, "raw samples", None, MIN_RAW_SECONDS),
+            (3, "hours", "hour", _DAY),
+        )
+        for number, name, period, spare in kinds:
             first, last = (self._one(f"SELECT {one}(ts) FROM {period or 'tick'}") for one in ("min", "max"))  # noqa: S608
             until = first or 0.0
-            while first and last and until < last - spare and self._excess() > 0:
+            while first and last and until < last - spare:
+                if (self._pages("count") - self._pages("free")) * page_bytes <= self.limits.file_bytes:
+                    break
                 # A hundredth of what there is, at a time: the file's size is only known after each step.
                 until = min(last - spare, until + max(60.0, (last - first) / 100))
                 if period is None:
@@ -160,38 +168,26 @@ class RetentionJob:
                 else:
                     self._drop_rollups(period, until)
             if first and until > first:
-                self._note(name, first, until)
+                detail = f"The oldest {name} were dropped before their age, to keep the database within {size}."
+                self._step((sql, [(number, detail, "Raise max_size, or shorten keep_minutes.", first, until)]))
                 self._give_back_pages(0)
 
-    def _excess(self) -> float:
-        """Bytes in use beyond the limit; free pages are not in use."""
-        pages = (self._one("PRAGMA page_count") or 0) - (self._one("PRAGMA freelist_count") or 0)
-        return pages * (self._one("PRAGMA page_size") or 0) - self.limits.file_bytes
-
-    def _note(self, name: str, since: float, until: float) -> None:
-        """One row a node and kind, widened each time. Its id is below zero: the writer counts upwards in memory."""
-        size = f"{self.limits.max_bytes / 1e6:.0f} MB"
-        detail = f"The oldest {name} were dropped before their age, to keep the database within {size}."
-        kind = {"raw samples": 1, "minutes": 2, "hours": 3}[name]
-        sql = (
-            "INSERT INTO absence (id, node_id, scope, subject, metric, reason, detail, remedy, since, until) "
-            "SELECT -(id * 4 + ?), id, 'source', 'store', '*', 'size-limit', ?, ?, ?, ? FROM node WHERE true "
-            "ON CONFLICT (id) DO UPDATE SET since = min(since, excluded.since), until = max(until, excluded.until), "
-            "detail = excluded.detail"
-        )
-        self._step((sql, [(kind, detail, "Raise max_size, or shorten keep_minutes.", since, until)]))
+    def _pages(self, what: Literal["size", "count", "free"]) -> int:
+        """Pages of the file, those of them that are free, or the size of one in bytes."""
+        return self._connection.execute(f"PRAGMA {'freelist_count' if what == 'free' else f'page_{what}'}").fetchone()[
+            0
+        ]
 
     def _give_back_pages(self, share: float) -> None:
         """Make the file smaller until at most `share` of its pages are free."""
-        while (free := self._one("PRAGMA freelist_count") or 0) > share * (self._one("PRAGMA page_count") or 0):
+        given = 1
+        while given > 0 and (free := self._pages("free")) > share * self._pages("count"):
             # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.
-            self._step(*[("PRAGMA incremental_vacuum(1)", None)] * _PAGES_A_STEP)
-            given = round(free - (self._one("PRAGMA freelist_count") or 0))
-            if given <= 0:
-                break
+            self._step(("PRAGMA incremental_vacuum(1)", [()] * _PAGES_A_STEP))
+            given = free - self._pages("free")
             self._gone["page"] += given
 
-    def _step(self, *statements: tuple[str, Sequence[Sequence[object]] | None]) -> None:
+    def _step(self, *statements: tuple[str, Sequence[Sequence[object]]]) -> None:
         """One transaction of statements with their rows, then a rest in which others write."""
         began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
@@ -199,10 +195,8 @@ class RetentionJob:
             raise OutOfTime
         with transaction(self._connection):
             for sql, rows in statements:
-                if rows is None:
-                    self._connection.execute(sql).fetchall()
-                else:
-                    self._connection.executemany(sql, rows)
+                for row in rows:
+                    self._connection.execute(sql, row).fetchall()
         self._gone["step"] += 1
         self.sleep(max(_REST_SECONDS, self.monotonic() - began))
 

@@ -40,8 +40,7 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
             row = reader.execute("SELECT node FROM nodes ORDER BY last_seen DESC LIMIT 1").fetchone()
             name = re.sub(r"[^A-Za-z0-9._-]", "_", str(row[0]) if row else "")[:200].lstrip(".")
             target /= f"{name or 'node'}.db"
-        _check_target(db, target)
-        with _aside(target) as partial:
+        with _aside(db, target) as partial:
             try:
                 reader.execute("PRAGMA query_only = 0")
                 reader.execute("VACUUM INTO ?", (str(partial),))
@@ -62,26 +61,17 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
     return target
 
 
-def _check_target(db: Path, target: Path) -> None:
-    if not target.parent.is_dir():
-        raise UsageError(f"The folder {target.parent} does not exist.", "Make it, or name another file.")
-    if not target.exists():
-        return
-    if target.samefile(db):
-        raise UsageError(f"{target} is the database itself.", "Name another file.")
-    try:
-        kind = kind_of(target)
-    except OSError as error:
-        raise StoreError(f"{target} cannot be replaced: {error.strerror}.", "Name another file.") from error
-    if kind not in ("empty", "ours"):
-        raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
-
-
 @contextlib.contextmanager
-def _aside(target: Path) -> Iterator[Path]:
+def _aside(db: Path, target: Path) -> Iterator[Path]:
     """An empty file beside `target`, which takes its place at the end, or is removed where anything fails."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
+        if not target.parent.is_dir():
+            raise UsageError(f"The folder {target.parent} does not exist.", "Make it, or name another file.")
+        if target.exists() and target.samefile(db):
+            raise UsageError(f"{target} is the database itself.", "Name another file.")
+        if target.exists() and kind_of(target) not in ("empty", "ours"):
+            raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
         for old in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
             if old == partial or old.stat().st_mtime < time.time() - _STALE_SECONDS:
                 old.unlink(missing_ok=True)
