@@ -205,14 +205,13 @@ def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cel
 def storable(row: Sequence[Cell]) -> tuple[Cell, ...]:
     """The row as SQLite can take it: integers beyond 64 bits become missing (such a value is a sentinel, not a
     measurement), and text that is not valid Unicode has its broken parts replaced."""
-    return tuple(
-        cell.encode("utf-8", "replace").decode()
-        if isinstance(cell, str)
-        else None
-        if isinstance(cell, int) and not -_INT64 <= cell <= _INT64
-        else cell
-        for cell in row
-    )
+
+    def cell(value: Cell) -> Cell:
+        if isinstance(value, str):
+            return value.encode("utf-8", "replace").decode()
+        return None if isinstance(value, int) and abs(value) > _INT64 else value
+
+    return tuple(map(cell, row))
 
 
 # The tables and their statements. Fields of the model that their table calls otherwise:

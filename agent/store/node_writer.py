@@ -39,6 +39,19 @@ _DEVICES_OF: Mapping[_DeviceTable, str] = {
 _P = ParamSpec("_P")
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """What a node was told; `write` puts it into the file, within a transaction. `size`: how many things of
+    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said anew, so that the last word of
+    each is never let go."""
+
+    node: NodeWriter
+    write: Callable[[], None]
+    size: int = 0
+    tick: Tick | None = None
+    state: str = ""
+
+
 def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
     """A method whose call waits in the writer. What a ``set_`` says holds until it is said anew."""
 
@@ -47,7 +60,7 @@ def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Conca
         fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
         size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
         state = write.__name__ if write.__name__.startswith("set_") else ""
-        self.writer.tell(self, partial(write, self, *fixed, **kwargs), size=size, state=state)
+        self.writer.tell(Told(self, partial(write, self, *fixed, **kwargs), size=size, state=state))
 
     return tell
 
@@ -69,7 +82,6 @@ class NodeWriter:
         self._id = 0
         self._ended: set[int] = set()  # rows of uses that do not go on, though they were seen a moment ago
         self._devices: dict[_DeviceTable, dict[str, int]] = {}
-        self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
         self._hours: dict[tuple[int, int | None], tuple[int, float, float, dict[str, Counts]]] = {}
 
     @_waits
@@ -91,16 +103,15 @@ class NodeWriter:
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
         wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in absences}
-        if self._absences is None:
-            sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
-            self._absences = {tuple(key): (number, since) for *key, number, since in self._run(sql, self._number)}
-        for key in self._absences.keys() - wanted.keys():
-            number, since = self._absences.pop(key)
+        sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
+        known = {row[:4]: row[4:] for row in self._run(sql, self._number)}
+        for key in known.keys() - wanted.keys():
+            number, since = known[key]
             # A clock that was put back must not end it before it began.
             self._run("UPDATE absence SET until = ? WHERE id = ?", max(ts, since), number)
         for key, absence in wanted.items():
-            if key not in self._absences:
-                self._absences[key] = (self.put_absence(absence, ts, None), ts)
+            if key not in known:
+                self.put_absence(absence, ts, None)
 
     @_waits
     def note(self, absence: Absence, ts: float) -> None:
@@ -169,7 +180,7 @@ class NodeWriter:
 
     def add_tick(self, tick: Tick) -> None:
         """Keep one tick. It is written within a second, or with the next tick where those are slower."""
-        self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+        self.writer.tell(Told(self, partial(self._put_tick, tick), tick=tick))
         self.writer.flush(tick)
 
     @_waits
@@ -239,7 +250,7 @@ class NodeWriter:
         source = iter(ticks)
         while batch := list(islice(source, _TICK_BATCH)):
             for tick in batch:
-                self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+                self.writer.tell(Told(self, partial(self._put_tick, tick), tick=tick))
             self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -271,11 +282,9 @@ class NodeWriter:
 
     # What is written, within a transaction.
 
-    def put_absence(self, absence: Absence, since: float, until: float | None) -> int:
-        """Write a row of an absence, and give its id; `until` None: it holds on."""
-        number = self._next_id("absence")
-        self._put("absence", (number, self._number, *codec.kept(absence), since, until))
-        return number
+    def put_absence(self, absence: Absence, since: float, until: float | None) -> None:
+        """Write a row of an absence; `until` None: it holds on."""
+        self._put("absence", (self._next_id("absence"), self._number, *codec.kept(absence), since, until))
 
     def _run(self, sql: str, *values: Cell) -> list[tuple[Any, ...]]:
         return self.writer.connection.execute(sql, codec.storable(values)).fetchall()

@@ -11,7 +11,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -22,7 +21,7 @@ from ..base.retention_limits import Limits
 from ..model import Absence, Node, Tick
 from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
 from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
-from .node_writer import NodeWriter
+from .node_writer import NodeWriter, Told
 
 # How many ticks wait at most, and how many other things (a workload, a use, an absence, an event): some 6 MB.
 HOLD_TICKS = 600
@@ -32,18 +31,6 @@ _FLUSH_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
 # So much is written at once: where it fails, little work is lost.
 _AT_ONCE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What a node was told. `size`: how many things of `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it
-    holds until it is said anew, so that the last word of each is never let go."""
-
-    node: NodeWriter
-    write: Callable[[], None]
-    size: int
-    tick: Tick | None
-    state: str
 
 
 class Writer:
@@ -82,7 +69,7 @@ class Writer:
         self._token = secrets.token_hex(8)
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
-        self._waiting: list[_Told] = []
+        self._waiting: list[Told] = []
         # Of each node, when the first tick that was let go began, and when the last one ended.
         self._gaps: dict[NodeWriter, tuple[float, float]] = {}
         self._tried_at = -inf
@@ -119,11 +106,9 @@ class Writer:
         writer.set_node(node, ts)
         return writer
 
-    def tell(
-        self, node: NodeWriter, write: Callable[[], None], *, size: int = 0, tick: Tick | None = None, state: str = ""
-    ) -> None:
-        """Let what a node was told wait; `write` puts it into the file, within a transaction. See `_Told`."""
-        self._waiting.append(_Told(node, write, size, tick, state))
+    def tell(self, told: Told) -> None:
+        """Let what a node was told wait."""
+        self._waiting.append(told)
 
     def flush(self, tick: Tick) -> None:
         """Write what waits where that is due with this tick."""
@@ -137,10 +122,22 @@ class Writer:
 
         Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
         """
-        while self._write_some():
+        while True:
+            part = self._waiting[:_AT_ONCE]
+            try:
+                if not self.is_open:
+                    self._open()
+                self._transact(partial(self._write, part))
+            except PassingError as error:
+                for node in self._nodes.values():
+                    node.forget()
+                self._hold(error)
+                return False
+            self.fault = None
+            self._gaps.clear()
+            del self._waiting[: len(part)]
             if not self._waiting:
                 return True
-        return False
 
     def put_now(self, write: Callable[[], object] = lambda: None) -> None:
         """Commit what waits, then run `write` in a transaction of its own: for bulk work, where nobody waits for the
@@ -190,33 +187,13 @@ class Writer:
             detail = f"The database was set aside as {aside.kept_as.name}: {aside.why}."
             node.note(store_absence(aside.reason, detail, aside.remedy), node.begun)
 
-    def _write_some(self) -> bool:
-        """Write the oldest of what waits, in one transaction."""
-
-        def write() -> None:
-            for node, (since, until) in self._gaps.items():
-                why = self.fault.reason if self.fault else "not written"
-                detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
-                node.put_absence(
-                    store_absence("ticks-lost", detail, "See the reason reported before it."), since, until
-                )
-            for told in part:
-                told.write()
-
-        try:
-            if not self.is_open:
-                self._open()
-            part = self._waiting[:_AT_ONCE]
-            self._transact(write)
-        except PassingError as error:
-            for node in self._nodes.values():
-                node.forget()
-            self._hold(error)
-            return False
-        self.fault = None
-        self._gaps.clear()
-        del self._waiting[: len(part)]
-        return True
+    def _write(self, part: Iterable[Told]) -> None:
+        for node, (since, until) in self._gaps.items():
+            why = self.fault.reason if self.fault else "not written"
+            detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
+            node.put_absence(store_absence("ticks-lost", detail, "See the reason reported before it."), since, until)
+        for told in part:
+            told.write()
 
     def _transact(self, write: Callable[[], object]) -> None:
         """Raises StoreError, a PassingError where that may pass."""
@@ -263,7 +240,7 @@ class Writer:
         ticks = self.waiting_ticks - self._hold_ticks
         others = sum(told.size for told in self._waiting) - MOST_OTHERS
         last_words = {(told.node, told.state): told for told in self._waiting if told.state}
-        kept: list[_Told] = []
+        kept: list[Told] = []
         for told in self._waiting:
             if told.tick is not None and ticks > 0:
                 ticks -= 1
