@@ -15,10 +15,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
-from ..model import Period
 from .codec import DEVICES, row_id
 from .database import checkpoint, log_bytes, opened_beside, transaction
 from .disk_errors import check_whole
@@ -77,9 +76,9 @@ class RetentionJob:
                     " rollup_progress p WHERE p.node_id = t.node_id AND p.period = 'hour'), 0)",
                     old,
                 )
-                self._drop_ticks(old if waiting is None else max(waiting - 1e-6, old - limits.raw_seconds))
-                self._drop_rollups("minute", trusted - limits.minutes_seconds)
-                self._drop_rollups("hour", trusted - limits.hours_seconds)
+                self._drop_old("tick", old if waiting is None else max(waiting - 1e-6, old - limits.raw_seconds))
+                self._drop_old("minute", trusted - limits.minutes_seconds)
+                self._drop_old("hour", trusted - limits.hours_seconds)
                 self._drop_small(trusted)
                 self._hold_size()
                 self._give_back_pages(_SLACK_SHARE)
@@ -87,30 +86,23 @@ class RetentionJob:
             self._gone["unfinished"] = 1
         return self._gone
 
-    def _drop_ticks(self, until: float) -> None:
-        samples = f"WHERE id BETWEEN ?1 * {DEVICES} AND ?1 * {DEVICES} + {DEVICES - 1}"
-        some = f"SELECT id FROM tick WHERE ts <= ? ORDER BY ts LIMIT {_TICKS_A_STEP}"  # noqa: S608 - a constant
-        while part := self._connection.execute(some, (until,)).fetchall():
-            self._step(
-                (f"DELETE FROM gpu_sample {samples}", part),  # noqa: S608 - a constant
-                (f"DELETE FROM fabric_sample {samples}", part),  # noqa: S608 - see above
-                ("DELETE FROM tick WHERE id = ?", part),
-            )
-            self._gone["tick"] += len(part)
-
     def _drop(self, table: str, where: str, *values: float) -> None:
-        """The rows of a table that a condition names."""
+        """The rows of a table that a condition names; with a tick its samples."""
         key = "ts" if table in ("minute", "hour", "agent_stat") else "id"
-        some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {_ROWS_A_STEP}"  # noqa: S608 - names of this file
+        most = _TICKS_A_STEP if table == "tick" else _ROWS_A_STEP
+        some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {most}"  # noqa: S608 - names of this file
+        within = f"id BETWEEN ?1 * {DEVICES} AND ?1 * {DEVICES} + {DEVICES - 1}"
+        samples = [f"DELETE FROM {one} WHERE {within}" for one in ("gpu_sample", "fabric_sample") if table == "tick"]  # noqa: S608
         while part := self._connection.execute(some, values).fetchall():
-            self._step((f"DELETE FROM {table} WHERE {key} = ?", part))  # noqa: S608 - see above
+            self._step([*samples, f"DELETE FROM {table} WHERE {key} = ?"], part)  # noqa: S608 - see above
             self._gone[table] += len(part)
 
-    def _drop_rollups(self, period: Period, until: float) -> None:
-        bursts = "gpu_burst" if period == "minute" else "gpu_burst_hour"
-        for table in (f"gpu_{period}", f"fabric_{period}", f"host_{period}", bursts):
-            self._drop(table, "id < ?", row_id(period, until, 0) + DEVICES)
-        self._drop(period, "ts <= ?", until)
+    def _drop_old(self, what: Literal["tick", "minute", "hour"], until: float) -> None:
+        if what != "tick":
+            bursts = "gpu_burst" if what == "minute" else "gpu_burst_hour"
+            for table in (f"gpu_{what}", f"fabric_{what}", f"host_{what}", bursts):
+                self._drop(table, "id < ?", row_id(what, until, 0) + DEVICES)
+        self._drop(what, "ts <= ? ORDER BY ts", until)
 
     def _drop_small(self, now: float) -> None:
         """What grows with events: each by its age, and by its number where it has a limit."""
@@ -141,7 +133,7 @@ class RetentionJob:
     def _hold_size(self) -> None:
         """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
         what is in use fits; and say so in the data."""
-        page_bytes, size = self._pages("size"), f"{self.limits.max_bytes / 1e6:.0f} MB"
+        page_bytes, size = self._one("PRAGMA page_size"), f"{self.limits.max_bytes / 1e6:.0f} MB"
         # One row a node and kind, widened each time. Its id is below zero: the writer counts upwards.
         sql = (
             "INSERT INTO absence (id, node_id, scope, subject, metric, reason, detail, remedy, since, until) "
@@ -149,58 +141,50 @@ class RetentionJob:
             "ON CONFLICT (id) DO UPDATE SET since = min(since, excluded.since), until = max(until, excluded.until), "
             "detail = excluded.detail"
         )
-        kinds: tuple[tuple[int, str, Period | None, float], ...] = (
-            (1, "raw samples", None, max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
+        kinds: tuple[tuple[int, str, Literal["tick", "minute", "hour"], float], ...] = (
+            (1, "raw samples", "tick", max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
             (2, "minutes", "minute", _DAY),
-            (1, "raw samples", None, MIN_RAW_SECONDS),
+            (1, "raw samples", "tick", MIN_RAW_SECONDS),
             (3, "hours", "hour", _DAY),
         )
-        for number, name, period, spare in kinds:
-            first, last = (self._one(f"SELECT {one}(ts) FROM {period or 'tick'}") for one in ("min", "max"))  # noqa: S608
-            until = first or 0.0
-            while first and last and until < last - spare:
-                if (self._pages("count") - self._pages("free")) * page_bytes <= self.limits.file_bytes:
+        for number, name, table, spare in kinds:
+            first, last = (self._one(f"SELECT coalesce({one}(ts), 0.0) FROM {table}") for one in ("min", "max"))  # noqa: S608
+            until = first
+            while until < last - spare:
+                used = self._one("PRAGMA page_count") - self._one("PRAGMA freelist_count")
+                if used * page_bytes <= self.limits.file_bytes:
                     break
                 # A hundredth of what there is, at a time: the file's size is only known after each step.
                 until = min(last - spare, until + max(60.0, (last - first) / 100))
-                if period is None:
-                    self._drop_ticks(until)
-                else:
-                    self._drop_rollups(period, until)
-            if first and until > first:
+                self._drop_old(table, until)
+            if until > first:
                 detail = f"The oldest {name} were dropped before their age, to keep the database within {size}."
-                self._step((sql, [(number, detail, "Raise max_size, or shorten keep_minutes.", first, until)]))
+                self._step([sql], [(number, detail, "Raise max_size, or shorten keep_minutes.", first, until)])
                 self._give_back_pages(0)
-
-    def _pages(self, what: Literal["size", "count", "free"]) -> int:
-        """Pages of the file, those of them that are free, or the size of one in bytes."""
-        return self._connection.execute(f"PRAGMA {'freelist_count' if what == 'free' else f'page_{what}'}").fetchone()[
-            0
-        ]
 
     def _give_back_pages(self, share: float) -> None:
         """Make the file smaller until at most `share` of its pages are free."""
         given = 1
-        while given > 0 and (free := self._pages("free")) > share * self._pages("count"):
+        while given > 0 and (free := self._one("PRAGMA freelist_count")) > share * self._one("PRAGMA page_count"):
             # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.
-            self._step(("PRAGMA incremental_vacuum(1)", [()] * _PAGES_A_STEP))
-            given = free - self._pages("free")
+            self._step(["PRAGMA incremental_vacuum(1)"] * _PAGES_A_STEP, [()])
+            given = free - self._one("PRAGMA freelist_count")
             self._gone["page"] += given
 
-    def _step(self, *statements: tuple[str, Sequence[Sequence[object]]]) -> None:
-        """One transaction of statements with their rows, then a rest in which others write."""
+    def _step(self, statements: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """One transaction of statements, each for all rows, then a rest in which others write."""
         began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
         if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most)):
             raise OutOfTime
         with transaction(self._connection):
-            for sql, rows in statements:
+            for sql in statements:
                 for row in rows:
                     self._connection.execute(sql, row).fetchall()
         self._gone["step"] += 1
         self.sleep(max(_REST_SECONDS, self.monotonic() - began))
 
-    def _one(self, sql: str, *values: object) -> float | None:
+    def _one(self, sql: str, *values: object) -> Any:  # noqa: ANN401 - what the statement gives
         return self._connection.execute(sql, values).fetchone()[0]
 
 
