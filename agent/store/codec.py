@@ -228,11 +228,7 @@ def kept(value: Node | Gpu | FabricPort | Workload | Absence | Event | AgentStat
     return tuple(getattr(value, one.name) for one in dataclasses.fields(value) if one.compare)
 
 
-def _names(steps: Steps) -> tuple[str, ...]:
-    return tuple(name for name, _ in steps)
-
-
-BURST_COLUMNS = ("id", "n", *_names(BURST_STEPS))
+BURST_COLUMNS = ("id", "n", *dict(BURST_STEPS))
 # Small tables, whose whole rows are written again when something of them changes. The first column is the key.
 TABLES: dict[str, tuple[str, ...]] = {
     "node": ("id", *_fields(Node), "first_seen", "last_seen"),
@@ -244,7 +240,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "absence": ("id", "node_id", *_fields(Absence), "since", "until"),
     "server": ("id", "node_id", "engine", "endpoint"),
-    "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *_names(SERVING_STEPS)),
+    "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *dict(SERVING_STEPS)),
     "serving_hour": (
         "id", "server_id", "workload_ref", "ts", "interval_ms", *(f"{measure}_bins" for measure in LATENCY_MEASURES),
     ),
@@ -261,9 +257,9 @@ def insert(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
 
 
 INSERTS = {
-    "tick": insert("tick", ("id", "node_id", "ts", "interval_ms", *_names(HOST_STEPS))),
-    "gpu_sample": insert("gpu_sample", ("id", *_names(GPU_STEPS))),
-    "fabric_sample": insert("fabric_sample", ("id", "active", "state", *_names(FABRIC_STEPS))),
+    "tick": insert("tick", ("id", "node_id", "ts", "interval_ms", *dict(HOST_STEPS))),
+    "gpu_sample": insert("gpu_sample", ("id", *dict(GPU_STEPS))),
+    "fabric_sample": insert("fabric_sample", ("id", "active", "state", *dict(FABRIC_STEPS))),
 }
 
 

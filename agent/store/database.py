@@ -1,8 +1,7 @@
 """The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
 A newer minor version only adds, so its files are used as they are; those of the minor version before are read as they
-are too, and the agent adds what they lack. Those of any other version are refused by readers, and set aside by the
-agent.
+are, and the agent adds what they lack. Readers refuse any other version, and the agent sets it aside.
 
 Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
 that stays in one transaction keeps the log from beginning anew, so the writer stops at a limit.
@@ -98,8 +97,7 @@ def foreign_error(path: Path) -> StoreError:
 
 def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
     """Rename a database and its side files to ``NAME.LABEL-<utc>`` (``newer-2000``), so that nothing of it is lost."""
-    stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    kept = path.with_name(f"{path.name}.{label}-{stamp}")
+    kept = path.with_name(f"{path.name}.{label}-{datetime.datetime.fromtimestamp(now, datetime.UTC):%Y%m%dT%H%M%SZ}")
     while kept.exists():
         kept = kept.with_name(f"{kept.name}-2")
     # The write-ahead log before the database: were we killed in between, it alone under its old name would lose it.
@@ -146,9 +144,7 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
 
 def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None:
     """Look over what is there. A database of ours that cannot be written is set aside; None: it can, or is yet to be.
-
-    Raises StoreError for what is not ours.
-    """
+    Raises StoreError for what is not ours."""
     if not path.exists() or (kind := kind_of(path)) == "empty":
         return None
     damage, version = marked(path), SCHEMA_VERSION
@@ -172,8 +168,9 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
             damage = said_by(error)
     if damage is not None:
         return set_database_aside(path, f"it is damaged ({damage})", "damaged", now())
-    which, told = "newer" if version > SCHEMA_VERSION else "older", f"{version // 1000}.{version % 1000}"
-    return set_database_aside(path, f"it has schema {told}", f"{which}-{version}", now())
+    which = "newer" if version > SCHEMA_VERSION else "older"
+    why = f"it has schema {version // 1000}.{version % 1000}"
+    return set_database_aside(path, why, f"{which}-{version}", now())
 
 
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
@@ -215,9 +212,8 @@ def _give_birth(path: Path) -> None:
 
 @contextmanager
 def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
-    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end.
-
-    Raises StoreError where it cannot be opened, and for what SQLite raises within.
+    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end. Raises
+    StoreError, for what SQLite raises within too.
 
     Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
     process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
@@ -266,10 +262,7 @@ def log_bytes(path: Path) -> int:
 
 def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> bool:
     """Copy home what can be, without making anyone wait; a log larger than `kept_bytes` is cut where no reader
-    holds it. Whether a reader kept some of it from being copied.
-
-    Raises sqlite3.Error where the database cannot be opened.
-    """
+    holds it. Whether a reader kept some of it from being copied. Raises sqlite3.Error."""
     with closing(_connect(path, 0.0, 0)) as connection:
         busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         held = bool(busy) or copied < in_log

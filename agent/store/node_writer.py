@@ -223,8 +223,7 @@ class NodeWriter:
         sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
         found = self._run(sql, self._number, sample.engine, sample.endpoint)
         server = found[0][0] if found else self._next_id("server")
-        if not found:
-            self._put("server", (server, self._number, sample.engine, sample.endpoint))
+        self._put("server", (server, self._number, sample.engine, sample.endpoint))
         ref = self._workload(sample.workload_id)[0]
         values = codec.encode_values(sample.values.get, codec.SERVING_STEPS)
         number = self._next_id("serving_sample")

@@ -167,8 +167,8 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def _put_views(reader: Reader) -> None:
     """Put our views over the file's tables where it has others. Raises StoreError for a table that is not as we ship
     it; a newer minor version may have added columns, and what an older one lacks is NULL."""
-    found = reader.meter.fetch(reader, "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL")
-    made = {str(name): str(sql) for name, sql in found}
+    sql = "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL"
+    made = {str(name): str(sql) for name, sql in reader.meter.fetch(reader, sql)}
     tables, views = _shipped()
     if reader.version < SCHEMA_VERSION:
         tables = tables | {"serving_sample": tables["serving_sample"] - {"requests_per_second INTEGER"}}

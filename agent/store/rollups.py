@@ -86,10 +86,6 @@ class _NodeRollup:
     _node_id: int
     _period: Period
 
-    @property
-    def _length(self) -> int:
-        return PERIOD_SECONDS[self._period]
-
     def run(self, now: float, and_open: bool) -> int:
         """Write what is due. Returns how many periods."""
         key = f"rolled_tick.{self._node_id}.{self._period}"
@@ -104,8 +100,8 @@ class _NodeRollup:
             "SELECT ts FROM tick WHERE node_id = ? AND (ts > ? OR id > ?)",
             (self._node_id, mark, newest if seen is None else seen),
         )
-        rolled = 0
-        for end in sorted({ceil(ts / self._length) * self._length for (ts,) in ticks}):
+        rolled, length = 0, PERIOD_SECONDS[self._period]
+        for end in sorted({ceil(ts / length) * length for (ts,) in ticks}):
             is_late = end <= mark
             is_over = now >= end + (SETTLE_SECONDS if last > end else SILENCE_SECONDS)
             if not (is_late or is_over or and_open):
@@ -137,7 +133,7 @@ class _NodeRollup:
 
     def _roll(self, end: int) -> Rows:
         """What the samples of the period that ends at `end` say: (device id, row) by table."""
-        span = (self._node_id, end - self._length, end)
+        span = (self._node_id, end - PERIOD_SECONDS[self._period], end)
         compute: dict[int, float] = dict(self._connection.execute(_COMPUTE_SQL, span).fetchall())
         about = "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu"
         gpus: list[tuple[int, Row]] = []
