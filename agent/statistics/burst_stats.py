@@ -84,8 +84,14 @@ def burst_of(gpu_uuid: str, ts: float, readings: Sequence[BurstReading]) -> Burs
     inactive = below(active, ACTIVE_SM)
     idle = share_of_time(inactive, seconds)
     nvlink = larger(values["nvlink_tx_bytes_per_second"], values["nvlink_rx_bytes_per_second"])
-    rhythms = (_period(values[name], ends, seconds) for name in _RHYTHM)
-    period, strength = next((found for found in rhythms if found is not None), (None, None))
+    period = strength = None
+    for name in _RHYTHM:
+        if len(readings) - values[name].count(None) >= MIN_READINGS:
+            grid, step = even_grid(values[name], ends, seconds)
+            if peak := autocorrelation_peak(grid, _LEAST_LAG, len(grid) // 2):  # at most half of what was seen
+                curve = autocorrelation(grid, floor(peak[0])) or ()
+                period, strength = _fundamental(curve, *peak) * step, peak[1]
+                break
     return Burst(
         gpu_uuid=gpu_uuid,
         ts=ts,
@@ -120,19 +126,6 @@ def even_grid(
     return grid, step
 
 
-def _period(
-    values: Sequence[float | None], ends: Sequence[float], seconds: Sequence[float]
-) -> tuple[float, float] | None:
-    """Period in seconds and its strength, at most half of what was seen."""
-    if sum(value is not None for value in values) < MIN_READINGS:
-        return None
-    grid, step = even_grid(values, ends, seconds)
-    peak = autocorrelation_peak(grid, _LEAST_LAG, len(grid) // 2)
-    if peak is None:
-        return None
-    return _fundamental(autocorrelation(grid, floor(peak[0])) or (), *peak) * step, peak[1]
-
-
 def _fundamental(curve: Sequence[float], lag: float, height: float) -> float:
     """`lag`, or the part of it that is the period in truth.
 
@@ -145,8 +138,7 @@ def _fundamental(curve: Sequence[float], lag: float, height: float) -> float:
         away = abs(part - near)
         if near <= _LEAST_LAG or away > 0.6 or near + 1 >= len(curve):
             continue
-        if curve[near] < max(curve[near - 1], curve[near + 1]):
-            continue
-        if curve[near] >= PEAK_SHARE * height * (1.0 - 4.0 * away / part):
+        is_peak = curve[near] >= max(curve[near - 1], curve[near + 1])
+        if is_peak and curve[near] >= PEAK_SHARE * height * (1.0 - 4.0 * away / part):
             return part
     return lag

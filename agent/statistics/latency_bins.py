@@ -123,13 +123,10 @@ def decode(text: object) -> Counts | None:
     """The counts of a stored text; None of what is no such text (no database is trusted), or counts nothing."""
     if not isinstance(text, str) or not 0 < len(text) <= _MAX_TEXT:
         return None
-    parts = text.split(",")
-    if len(parts) > _BINS:
-        return None
     try:
-        counts = [float(part) for part in parts]
+        counts = [float(part) for part in text.split(",")]
     except ValueError:
         return None
-    if not all(isfinite(count) and 0 <= count <= _MOST for count in counts) or not any(counts):
+    if len(counts) > _BINS or not all(isfinite(count) and 0 <= count <= _MOST for count in counts) or not any(counts):
         return None
     return tuple(counts + [0.0] * (_BINS - len(counts)))

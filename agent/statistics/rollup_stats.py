@@ -85,20 +85,15 @@ def paced(values: Values, samples: Samples) -> Paced:
 def measure_statistics(name: str, values: Values, seconds: Sequence[float], *, amount: bool = False) -> Row:
     """mean, max, p95 and n of one measure. `amount`: a sum over the interval (joules), whose mean is plain, so that
     mean x n is the period's total."""
-    if None in values:
-        pairs = [(value, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
-        known = [pair[0] for pair in pairs]
-        weights = [pair[1] for pair in pairs]
-    else:
-        known, weights = [value for value in values if value is not None], list(seconds)
+    known = [(value, weight) for value, weight in zip(values, seconds, strict=True) if value is not None]
     if not known:
         return {f"{name}_n": 0}
-    mean = sum(known) / len(known) if amount else weighted_mean(known, weights)
+    found, weights = zip(*known, strict=True)
     return {
-        f"{name}_mean": mean,
-        f"{name}_max": max(known),
-        f"{name}_p95": nearest_rank(known, 0.95),
-        f"{name}_n": len(known),
+        f"{name}_mean": sum(found) / len(found) if amount else weighted_mean(found, weights),
+        f"{name}_max": max(found),
+        f"{name}_p95": nearest_rank(found, 0.95),
+        f"{name}_n": len(found),
     }
 
 
@@ -126,8 +121,7 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     tensor_active, or of power where tensor_active is missing or comes by the page; an hour's is found on the hour's own
     samples, at lags up to 120 s (some 0.4 million products a GPU and hour).
     """
-    ends, seconds = samples.ends, samples.seconds
-    row: Row = {"observed_seconds": sum(seconds)}
+    row: Row = {"observed_seconds": sum(samples.seconds)}
     for metric in GPU_METRICS:
         if metric.rolled_up:
             one = paced(samples.of(metric.name), samples)
@@ -138,26 +132,24 @@ def roll_gpu(samples: Samples, limits: GpuLimits, period: Period, fabric: Values
     idle = share_of_time(inactive, active.seconds)
     row["duty"] = None if idle is None else 1 - idle
     row["idle_run_seconds"] = longest_run_seconds(inactive, active.ends, active.seconds)
-    row["sm_active_cv"] = (
-        coefficient_of_variation(second_grid(active.values, active.ends)) if active.every_sample else None
-    )
-
+    if active.every_sample:
+        row["sm_active_cv"] = coefficient_of_variation(second_grid(active.values, active.ends))
     tensor = samples.of("tensor_active")
     if not paced(tensor, samples).every_sample:
         tensor = [None] * len(tensor)  # means over half a minute: no rhythm and no correlation by the second
     rhythm = samples.of("power_watts") if tensor.count(None) == len(tensor) else tensor
-    row |= _period(second_grid(rhythm, ends), period)
+    grid, (least, most) = second_grid(rhythm, samples.ends), PERIOD_LAGS[period]
+    if len(grid) - grid.count(None) >= PERIOD_SAMPLES[period] and (peak := autocorrelation_peak(grid, least, most)):
+        row["period_seconds"], row["period_strength"] = peak
     nvlink = larger(samples.of("nvlink_tx_bytes_per_second"), samples.of("nvlink_rx_bytes_per_second"))
     row["tensor_nvlink_correlation"] = pearson(tensor, nvlink)
     row["tensor_fabric_correlation"] = None if fabric is None else pearson(tensor, fabric)
-    row["throttled_fraction"] = share_of_time(
-        [None if value is None else bool(int(value) & THROTTLE_MASK) for value in samples.of("throttle_reasons")],
-        seconds,
-    )
+    reasons = samples.of("throttle_reasons")
+    throttled = [None if value is None else bool(int(value) & THROTTLE_MASK) for value in reasons]
+    row["throttled_fraction"] = share_of_time(throttled, samples.seconds)
     if period == "hour":
-        ratios = {
-            name: samples.of(name) for name in ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active")
-        }
+        names = ("gpu_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active")
+        ratios = {name: samples.of(name) for name in names}
         ratios["mem_used"] = shares_of_whole(samples.of("mem_used_bytes"), limits.mem_total_bytes)
         ratios["power"] = shares_of_whole(samples.of("power_watts"), limits.power_limit_watts)
         ratios["nvlink"] = shares_of_whole(nvlink, limits.nvlink_bytes_per_second)
@@ -176,9 +168,8 @@ def roll_fabric(samples: Samples, line_rate_bytes_per_second: float | None, peri
     row |= measure_statistics("util", util, seconds)
     for metric in FABRIC_METRICS:
         row |= measure_statistics(metric.name, samples.of(metric.name), seconds)
-    row["active_fraction"] = share_of_time(
-        [None if value is None else bool(value) for value in samples.of("active")], seconds
-    )
+    active = [None if value is None else bool(value) for value in samples.of("active")]
+    row["active_fraction"] = share_of_time(active, seconds)
     row["idle_run_seconds"] = longest_run_seconds(below(util, SILENT_LINK), samples.ends, seconds)
     if period == "hour":
         row["util_bins"] = bin_seconds(util, seconds)
@@ -195,11 +186,3 @@ def roll_host(samples: Samples, period: Period) -> Row:
     if period == "hour":
         row["cpu_util_bins"] = bin_seconds(samples.of("cpu_util"), samples.seconds)
     return row
-
-
-def _period(grid: Sequence[float | None], period: Period) -> Row:
-    least, most = PERIOD_LAGS[period]
-    if sum(value is not None for value in grid) < PERIOD_SAMPLES[period]:
-        return {}
-    peak = autocorrelation_peak(grid, least, most)
-    return {} if peak is None else {"period_seconds": peak[0], "period_strength": peak[1]}

@@ -30,20 +30,14 @@ MIN_PAIRS = 20
 FLAT = 1e-9
 
 
-def bin_index(ratio: float) -> int:
-    """Which bin of `BIN_EDGES` holds `ratio` (0..1; above 1 falls in the last, below 0 in the first)."""
-    return max(0, bisect_right(BIN_EDGES, ratio) - 1)
-
-
 def bin_seconds(ratios: Iterable[float | None], seconds: Iterable[float]) -> list[float] | None:
-    """Seconds spent in each bin of `BIN_EDGES`; None where no ratio is known. Bins merge by addition."""
+    """Seconds spent in each bin of `BIN_EDGES` (above 1 in the last, below 0 in the first); None where no ratio is
+    known. Bins merge by addition."""
     bins = [0.0] * len(BIN_EDGES)
-    seen = False
-    for ratio, weight in zip(ratios, seconds, strict=True):
-        if ratio is not None:
-            seen = True
-            bins[bin_index(ratio)] += weight
-    return bins if seen else None
+    known = [(ratio, weight) for ratio, weight in zip(ratios, seconds, strict=True) if ratio is not None]
+    for ratio, weight in known:
+        bins[max(0, bisect_right(BIN_EDGES, ratio) - 1)] += weight
+    return bins if known else None
 
 
 def nearest_rank(values: Sequence[float], share: float) -> float | None:
@@ -63,13 +57,9 @@ def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float | 
 
 def share_of_time(flags: Iterable[bool | None], seconds: Iterable[float]) -> float | None:
     """Share (0..1) of the known time in which the flag holds; None where nothing is known."""
-    known = held = 0.0
-    for flag, weight in zip(flags, seconds, strict=True):
-        if flag is not None:
-            known += weight
-            if flag:
-                held += weight
-    return held / known if known > 0 else None
+    known = [(flag, weight) for flag, weight in zip(flags, seconds, strict=True) if flag is not None]
+    whole = sum(weight for _, weight in known)
+    return sum(weight for flag, weight in known if flag) / whole if whole > 0 else None
 
 
 def longest_run_seconds(flags: Iterable[bool | None], ends: Iterable[float], seconds: Iterable[float]) -> float | None:
@@ -92,18 +82,15 @@ def longest_run_seconds(flags: Iterable[bool | None], ends: Iterable[float], sec
 
 
 def second_grid(values: Sequence[float | None], ends: Sequence[float]) -> list[float | None]:
-    """The values on a grid of 1 s from the first sample on: means where several fall together, None where none does.
-
-    The grid is anchored on the first sample, so that a loop's jitter does not move samples over a second's border.
-    Empty where the samples are coarser than 1 s (median distance above 1.5 s): they cannot tell what happens in
-    seconds.
+    """The values on a grid of 1 s from the first sample on, so that a loop's jitter moves none over a second's border:
+    means where several fall together, None where none does. Empty where the samples are coarser than 1 s (median
+    distance above 1.5 s).
     """
     if len(ends) < 2 or median(b - a for a, b in pairwise(ends)) > 1.5:
         return []
     first = ends[0]
     size = floor(ends[-1] - first + 0.5) + 1
-    sums = [0.0] * size
-    counts = [0] * size
+    sums, counts = [0.0] * size, [0] * size
     for value, end in zip(values, ends, strict=True):
         if value is not None:
             slot = floor(end - first + 0.5)
@@ -115,10 +102,7 @@ def second_grid(values: Sequence[float | None], ends: Sequence[float]) -> list[f
 def coefficient_of_variation(values: Iterable[float | None]) -> float | None:
     """Standard deviation (of the population) over the mean; None below 2 values or for a mean of 0."""
     known = [value for value in values if value is not None]
-    if len(known) < 2:
-        return None
-    mean = sum(known) / len(known)
-    if mean <= 0:
+    if len(known) < 2 or (mean := sum(known) / len(known)) <= 0:
         return None
     return sqrt(sum((value - mean) ** 2 for value in known) / len(known)) / mean
 
@@ -158,12 +142,8 @@ def autocorrelation_peak(values: Sequence[float | None], min_lag: int, max_lag: 
     peaks: list[int] = []
     for lag in range(min_lag, max_lag + 1):
         height = curve[lag]
-        if (
-            height >= floor_height
-            and height >= curve[lag - 1]
-            and height > curve[lag + 1]
-            and height - lowest >= PEAK_PROMINENCE
-        ):
+        is_peak = curve[lag - 1] <= height > curve[lag + 1]
+        if is_peak and height >= floor_height and height - lowest >= PEAK_PROMINENCE:
             peaks.append(lag)
         lowest = min(lowest, height)
     if not peaks:
@@ -181,10 +161,8 @@ def pearson(first: Sequence[float | None], second: Sequence[float | None]) -> fl
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if a is not None and b is not None]
     if len(pairs) < MIN_PAIRS:
         return None
-    xs = [pair[0] for pair in pairs]
-    ys = [pair[1] for pair in pairs]
-    mean_x = sum(xs) / len(xs)
-    mean_y = sum(ys) / len(ys)
+    xs, ys = zip(*pairs, strict=True)
+    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
     dx = [x - mean_x for x in xs]
     dy = [y - mean_y for y in ys]
     spread_x = sqrt(sum(map(mul, dx, dx)) / len(dx))

@@ -6,11 +6,10 @@ Tables hold integers in quanta (agent/metrics.py) and bins as short text. Missin
 from __future__ import annotations
 
 import dataclasses
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from math import ceil, floor, isfinite
+from math import floor, isfinite
 from typing import Literal, NamedTuple, cast
 
 from ..metrics import (
@@ -25,14 +24,12 @@ from ..metrics import (
     Metric,
 )
 from ..model import PERIOD_SECONDS, Absence, AgentStats, Event, FabricPort, Gpu, Node, Period, Workload
-from ..statistics.burst_stats import Burst
 from ..statistics.latency_bins import MEASURES as LATENCY_MEASURES
 
 RollupTable = Literal["gpu_minute", "gpu_hour", "fabric_minute", "fabric_hour", "host_minute", "host_hour"]
 Cell = int | float | str | None
 Steps = Sequence[tuple[str, float]]
 
-STATISTICS = ("mean", "max", "p95", "n")
 # A row's id in the sample tables is tick id * DEVICES + device id (gpu.id or port.id).
 DEVICES = 4096
 _SECONDS = 10.0  # durations are kept in 0.1 s
@@ -69,15 +66,8 @@ _GPU_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {
 }
 _FABRIC_ROLLUP_STEPS: Mapping[str, tuple[float, int]] = {"bytes per second": (16384.0, 64)}
 # Bursts: a step's time is told to the millisecond, for that is what a burst adds.
-BURST_STEPS: Steps = (
-    ("period_seconds", 1e3),
-    ("period_strength", 100.0),
-    ("duty", 1e4),
-    ("idle_run_seconds", 100.0),
-    ("sm_active_cv", 1e3),
-    ("tensor_nvlink_correlation", 100.0),
-    ("tensor_fabric_correlation", 100.0),
-)
+_FINER = {"period_seconds": 1e3, "idle_run_seconds": 100.0}
+BURST_STEPS: Steps = tuple((GPU_DYNAMICS | _FINER).items())[:-1]  # a burst tells of no throttling
 
 
 def _per_unit(quantum: float) -> float:
@@ -125,15 +115,8 @@ def rollup_period(table: RollupTable) -> Period:
     return "minute" if table.endswith("_minute") else "hour"
 
 
-def _bins(table: RollupTable) -> tuple[str, ...]:
-    return tuple(f"{name}_bins" for name in _BINS[rollup_kind(table)]) if table.endswith("_hour") else ()
-
-
-def rollup_columns(table: RollupTable) -> tuple[str, ...]:
-    """The values a row of a rollup brings, under the names of its view."""
-    kind = rollup_kind(table)
-    statistics = (f"{measure.name}_{what}" for measure in MEASURES[kind] for what in STATISTICS)
-    return ("observed_seconds", *statistics, *_OTHERS[kind], *_bins(table))
+def _bins(table: RollupTable) -> list[str]:
+    return [f"{name}_bins" for name in _BINS[rollup_kind(table)]] if table.endswith("_hour") else []
 
 
 def stored_columns(table: RollupTable) -> tuple[str, ...]:
@@ -167,11 +150,11 @@ def encode_values(get: Callable[[str], object], steps: Steps) -> list[int | None
 
 
 def encode_bins(bins: object) -> str | None:
-    """Seconds per bin of BIN_EDGES (a sequence of numbers, such JSON text, or None) as the tables keep them: two digits
-    each for how many bins are zero before the first and after the last that is not, then those between, in 0.1 s."""
+    """Seconds per bin of BIN_EDGES (a sequence of numbers, or None) as the tables keep them: two digits each for how
+    many bins are zero before the first and after the last that is not, then those between, in 0.1 s."""
     if bins is None:
         return None
-    seconds = cast("Sequence[float]", json.loads(bins) if isinstance(bins, str) else bins)
+    seconds = cast("Sequence[float]", bins)
     if len(seconds) != len(BIN_EDGES) or not all(map(isfinite, seconds)):  # SQL and JSON know neither nan nor inf
         raise ValueError(f"bins must be {len(BIN_EDGES)} finite values")
     texts = [f"{round(value, 1):g}" for value in seconds]
@@ -180,67 +163,55 @@ def encode_bins(bins: object) -> str | None:
     return f"{first:02d}{len(texts) - 1 - last:02d}{','.join(texts[first : last + 1])}"
 
 
-def row_encoder(table: RollupTable, columns: Sequence[str]) -> Callable[[Sequence[object]], list[Cell]]:
-    """A function that turns values in base units, in the order of `columns`, into a row in that of `stored_columns`.
+def row_encoder(table: RollupTable) -> Callable[[Mapping[str, object]], list[Cell]]:
+    """A function that turns values in base units, by the columns of the table's view, into a row in the order of
+    `stored_columns`. What is left out is missing.
 
-    `columns` are names of `rollup_columns`; one left out is missing. p95 and max are kept as distances, so that they
-    need their mean; where they are kept in coarser steps, they are rounded towards it (a ratio stays within 0..1).
+    p95 and max are kept as distances, so that they need their mean; where they are kept in coarser steps, they are
+    rounded towards it (a ratio stays within 0..1). Counts are kept where one is not the usual one: the most that any
+    measure has, or none without a mean.
     """
-    if unknown := set(columns).difference(rollup_columns(table)):
-        raise ValueError(f"{table} has no column {', '.join(unknown)}")
-    kind, bins = rollup_kind(table), _bins(table)
+    kind, bins, most_samples = rollup_kind(table), _bins(table), 10**_COUNT_DIGITS - 1
+    other_steps = tuple(_OTHERS[kind].items())
     whole = round(PERIOD_SECONDS[rollup_period(table)] * _SECONDS)
-    measures = [(*(f"{one.name}_{what}" for what in STATISTICS), one.steps, one.spread) for one in MEASURES[kind]]
+    measures = [
+        (*(f"{one.name}_{what}" for what in ("mean", "max", "p95", "n")), one.steps, one.spread)
+        for one in MEASURES[kind]
+    ]
 
-    def encode(row: Sequence[object]) -> list[Cell]:
-        get = dict(zip(columns, row, strict=True)).get
+    def encode(row: Mapping[str, object]) -> list[Cell]:
+        get = row.get
         spreads: list[int | None] = []
-        counts: list[tuple[int | None, bool]] = []
+        counts: list[int | None] = []
         for mean_name, max_name, p95_name, n_name, steps, spread in measures:
             mean = encode_number(get(mean_name), steps)
-            counts.append((encode_number(get(n_name), 1.0), mean is not None))
+            counts.append(encode_number(get(n_name), 1.0))
             p95, most = encode_number(get(p95_name), steps), encode_number(get(max_name), steps)
             to_p95 = None if mean is None or p95 is None else int((p95 - mean) / spread)
             to_max = None if mean is None or most is None else int((most - mean) / spread) - (to_p95 or 0)
             spreads += (mean, to_p95, to_max)
+        samples = max((count for count in counts if count is not None), default=None)
+        usual = [0 if mean is None else samples or 0 for mean in spreads[::3]]
+        found = [expected if count is None else count for count, expected in zip(counts, usual, strict=True)]
+        digits = "".join(f"{min(max(count, 0), most_samples):0{_COUNT_DIGITS}d}" for count in found)
         observed = encode_number(get("observed_seconds"), _SECONDS)
         unobserved = None if observed is None else whole - observed
-        others = encode_values(get, tuple(_OTHERS[kind].items()))
-        return [*_counts(counts), unobserved, *spreads, *others, *(encode_bins(get(name)) for name in bins)]
+        others = [*encode_values(get, other_steps), *(encode_bins(get(name)) for name in bins)]
+        return [samples, None if found == usual else digits, unobserved, *spreads, *others]
 
     return encode
-
-
-def _counts(counts: Sequence[tuple[int | None, bool]]) -> tuple[int | None, str | None]:
-    """The most samples that any measure has, and the counts of all where one has neither so many nor, without a mean,
-    none. (count, has a mean) each; a count that nobody gave is the usual one."""
-    samples = max((count for count, _ in counts if count is not None), default=None)
-    usual = [(samples or 0) if has_mean else 0 for _, has_mean in counts]
-    found = [expected if count is None else count for (count, _), expected in zip(counts, usual, strict=True)]
-    if found == usual:
-        return samples, None
-    most = 10**_COUNT_DIGITS - 1
-    return samples, "".join(f"{min(max(count, 0), most):0{_COUNT_DIGITS}d}" for count in found)
-
-
-def minute_row(burst: Burst, device: int) -> list[Cell]:
-    """The row of ``gpu_burst`` for the GPU whose id is `device`. Of several bursts in a minute the last is kept."""
-    length = PERIOD_SECONDS["minute"]
-    number = row_id("minute", ceil(burst.ts / length) * length, device)
-    return [number, burst.n, *encode_values(lambda name: getattr(burst, name), BURST_STEPS)]
 
 
 def storable(row: Sequence[Cell]) -> tuple[Cell, ...]:
     """The row as SQLite can take it: integers beyond 64 bits become missing (such a value is a sentinel, not a
     measurement), and text that is not valid Unicode has its broken parts replaced."""
-    return tuple(
-        cell.encode("utf-8", "replace").decode()
-        if isinstance(cell, str)
-        else None
-        if isinstance(cell, int) and not -_INT64 <= cell <= _INT64
-        else cell
-        for cell in row
-    )
+
+    def cell(value: Cell) -> Cell:
+        if isinstance(value, str):
+            return value.encode("utf-8", "replace").decode()
+        return None if isinstance(value, int) and abs(value) > _INT64 else value
+
+    return tuple(map(cell, row))
 
 
 # The tables and their statements. Fields of the model that their table calls otherwise:
@@ -257,11 +228,7 @@ def kept(value: Node | Gpu | FabricPort | Workload | Absence | Event | AgentStat
     return tuple(getattr(value, one.name) for one in dataclasses.fields(value) if one.compare)
 
 
-def _names(steps: Steps) -> tuple[str, ...]:
-    return tuple(name for name, _ in steps)
-
-
-BURST_COLUMNS = ("id", "n", *_names(BURST_STEPS))
+BURST_COLUMNS = ("id", "n", *dict(BURST_STEPS))
 # Small tables, whose whole rows are written again when something of them changes. The first column is the key.
 TABLES: dict[str, tuple[str, ...]] = {
     "node": ("id", *_fields(Node), "first_seen", "last_seen"),
@@ -273,7 +240,7 @@ TABLES: dict[str, tuple[str, ...]] = {
     ),
     "absence": ("id", "node_id", *_fields(Absence), "since", "until"),
     "server": ("id", "node_id", "engine", "endpoint"),
-    "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *_names(SERVING_STEPS)),
+    "serving_sample": ("id", "server_id", "workload_ref", "ts", "interval_ms", *dict(SERVING_STEPS)),
     "serving_hour": (
         "id", "server_id", "workload_ref", "ts", "interval_ms", *(f"{measure}_bins" for measure in LATENCY_MEASURES),
     ),
@@ -290,9 +257,9 @@ def insert(table: str, columns: Sequence[str], verb: str = "INSERT") -> str:
 
 
 INSERTS = {
-    "tick": insert("tick", ("id", "node_id", "ts", "interval_ms", *_names(HOST_STEPS))),
-    "gpu_sample": insert("gpu_sample", ("id", *_names(GPU_STEPS))),
-    "fabric_sample": insert("fabric_sample", ("id", "active", "state", *_names(FABRIC_STEPS))),
+    "tick": insert("tick", ("id", "node_id", "ts", "interval_ms", *dict(HOST_STEPS))),
+    "gpu_sample": insert("gpu_sample", ("id", *dict(GPU_STEPS))),
+    "fabric_sample": insert("fabric_sample", ("id", "active", "state", *dict(FABRIC_STEPS))),
 }
 
 

@@ -1,8 +1,7 @@
 """The database's file: what it is, how it is born, which are set aside, and its write-ahead log.
 
 A newer minor version only adds, so its files are used as they are; those of the minor version before are read as they
-are too, and the agent adds what they lack. Those of any other version are refused by readers, and set aside by the
-agent.
+are, and the agent adds what they lack. Readers refuse any other version, and the agent sets it aside.
 
 Committed pages wait in the log until a checkpoint copies them home: a job's, for its fsync would cost a tick. A reader
 that stays in one transaction keeps the log from beginning anew, so the writer stops at a limit.
@@ -17,14 +16,14 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal
 
 from ...rules.base.errors import StoreError
-from .disk_errors import MARK_SUFFIX, disk_error, is_damage, look_over, marked, said_by
+from .disk_errors import LOOKED_AT, MARK_SUFFIX, disk_error, is_damage, marked, said_by
 
 # "skuw": stands in the file's header (offset 68) and tells our databases from foreign ones.
 APPLICATION_ID = 0x736B7577
@@ -42,21 +41,17 @@ _MODE = 0o640
 LOG_KEPT_BYTES = 4_000_000
 # Pages of log after which a connection checkpoints by itself: the jobs at 1 MB; the writer only where no job did for
 # a long time.
-JOB_CHECKPOINT_PAGES = 256
-_WRITER_CHECKPOINT_PAGES = 4000
+_JOB_CHECKPOINT_PAGES, _WRITER_CHECKPOINT_PAGES = 256, 4000
 
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A database that was moved out of the way, kept whole at `kept_as`, and why.
-
-    `reason` is the code under which the event is recorded (an absence of the store).
-    """
+    """A database that was moved out of the way, kept whole at `kept_as`, and why: the absence that is recorded."""
 
     kept_as: Path
     why: str
-    reason: str = "newer-database-set-aside"
-    remedy: str = "Query the kept file with the version of skuwise that wrote it."
+    reason: str
+    remedy: str
 
 
 @cache
@@ -66,8 +61,7 @@ def schema_sql() -> str:
 
 
 def kind_of(path: Path) -> Kind:
-    """What a file is, by its first 100 bytes: ours, empty, another's SQLite database, or something else (a pipe, which
-    is not waited for, too). Raises OSError.
+    """What a file is, by its first 100 bytes; a pipe is not waited for. Raises OSError.
 
     Without SQLite, which would create side files or wait for locks. Not for a process that has the database open
     already: see `opened_beside`.
@@ -88,27 +82,22 @@ def version_error(path: Path, version: int) -> StoreError | None:
     """Why a file of this version cannot be used; None: it can."""
     if OLDEST_VERSION <= version < (SCHEMA_VERSION // 1000 + 1) * 1000:
         return None
-    newer = version > SCHEMA_VERSION
     told, known = (f"{one // 1000}.{one % 1000}" for one in (version, SCHEMA_VERSION))
     return StoreError(
-        f"{path} was written by {'a newer' if newer else 'another'} skuwise (schema {told}, this one knows {known}).",
-        "Update skuwise here." if newer else "Start its agent, which begins a new file.",
+        f"{path} was written by another skuwise (schema {told}, this one knows {known}).",
+        "Use the skuwise that wrote it; the agent of this one begins a new file.",
     )
 
 
-def foreign_error(path: Path, kind: Kind) -> StoreError:
+def foreign_error(path: Path) -> StoreError:
     """Why a file that is not ours is refused."""
-    what = "is an SQLite database, but not one of skuwise's" if kind == "sqlite" else "is not an SQLite database"
-    return StoreError(f"{path} {what}; it was left untouched.", "Name another file with --db.")
+    why = f"{path} is not an SQLite database of skuwise's; it was left untouched."
+    return StoreError(why, "Name another file with --db.")
 
 
 def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside:
-    """Rename a database and its side files to ``NAME.LABEL-<utc>``, so that nothing of it is lost.
-
-    `label` says what it was (``newer-2000``). The side files keep their suffixes, so the copy still opens.
-    """
-    stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).strftime("%Y%m%dT%H%M%SZ")
-    kept = path.with_name(f"{path.name}.{label}-{stamp}")
+    """Rename a database and its side files to ``NAME.LABEL-<utc>`` (``newer-2000``), so that nothing of it is lost."""
+    kept = path.with_name(f"{path.name}.{label}-{datetime.datetime.fromtimestamp(now, datetime.UTC):%Y%m%dT%H%M%SZ}")
     while kept.exists():
         kept = kept.with_name(f"{kept.name}-2")
     # The write-ahead log before the database: were we killed in between, it alone under its old name would lose it.
@@ -120,15 +109,19 @@ def set_database_aside(path: Path, why: str, label: str, now: float) -> SetAside
                 side.rename(kept.with_name(kept.name + suffix))
     except OSError as error:
         raise disk_error(path, error) from error
-    return SetAside(kept, why)
+    remedy = "Query the kept file with the version of skuwise that wrote it."
+    if label == "damaged":
+        remedy = "Save what is left of the kept file with: sqlite3 FILE .recover; check the disk."
+    return SetAside(kept, why, f"{label.partition('-')[0]}-database-set-aside", remedy)
 
 
 def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[sqlite3.Connection, SetAside | None]:
     """Open or create a database, and note who holds the right to write it: `token`.
 
     A missing or empty file becomes a new database. A foreign database or another kind of file is refused, untouched.
-    A database of a version that is not ours, or one that is damaged, is set aside and a new one begun. Returns the
-    connection (autocommit mode) and what was set aside. Raises StoreError, a PassingError where that may pass.
+    A database of a version that is not ours, or one that is damaged, is set aside and a new one begun; what an older
+    one lacks is added. Returns the connection (autocommit mode) and what was set aside. Raises StoreError, a
+    PassingError where that may pass.
     """
     try:
         aside = _set_aside_unusable(path, now)
@@ -137,7 +130,12 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
         connection = _connect(path, _BUSY_SECONDS, _WRITER_CHECKPOINT_PAGES)
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if schema_version(connection) < SCHEMA_VERSION:
-            _add_what_it_lacks(connection)
+            (view,) = re.findall(r"CREATE VIEW serving_samples AS [^;]*", schema_sql())
+            with transaction(connection):
+                connection.execute("ALTER TABLE serving_sample ADD COLUMN requests_per_second INTEGER")
+                connection.execute("DROP VIEW IF EXISTS serving_samples")
+                connection.execute(view)
+                connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('writer', ?)", (token,))
         return connection, aside
     except (OSError, sqlite3.Error) as error:
@@ -146,16 +144,14 @@ def open_for_writing(path: Path, token: str, now: Callable[[], float]) -> tuple[
 
 def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None:
     """Look over what is there. A database of ours that cannot be written is set aside; None: it can, or is yet to be.
-
-    Raises StoreError for what is not ours.
-    """
+    Raises StoreError for what is not ours."""
     if not path.exists() or (kind := kind_of(path)) == "empty":
         return None
     damage, version = marked(path), SCHEMA_VERSION
     if damage is None and kind != "ours":
         # A file without SQLite's header is a database that lost it where a log still lies beside it.
         if kind == "sqlite" or not log_path(path).exists():
-            raise foreign_error(path, kind)
+            raise foreign_error(path)
         damage = "its header is gone"
     if damage is None:
         os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))  # SQLite says "read-only" also to a user who may not write
@@ -163,39 +159,27 @@ def _set_aside_unusable(path: Path, now: Callable[[], float]) -> SetAside | None
             with closing(_connect(path, _BUSY_SECONDS, 0)) as connection:
                 version = schema_version(connection)
                 if version_error(path, version) is None:
-                    look_over(connection)
+                    for sql in LOOKED_AT:
+                        connection.execute(sql).fetchall()
                     return None
         except sqlite3.Error as error:
             if not is_damage(error):
                 raise
             damage = said_by(error)
     if damage is not None:
-        remedy = "Save what is left of the kept file with: sqlite3 FILE .recover; check the disk."
-        aside = set_database_aside(path, f"it is damaged ({damage})", "damaged", now())
-        return replace(aside, reason="damaged-database-set-aside", remedy=remedy)
-    which, told = "newer" if version > SCHEMA_VERSION else "older", f"{version // 1000}.{version % 1000}"
-    aside = set_database_aside(path, f"it has schema {told}", f"{which}-{version}", now())
-    return replace(aside, reason=f"{which}-database-set-aside")
+        return set_database_aside(path, f"it is damaged ({damage})", "damaged", now())
+    which = "newer" if version > SCHEMA_VERSION else "older"
+    why = f"it has schema {version // 1000}.{version % 1000}"
+    return set_database_aside(path, why, f"{which}-{version}", now())
 
 
 def _connect(path: Path, wait_seconds: float, checkpoint_pages: int) -> sqlite3.Connection:
     """A connection that writes to a file that is there. `checkpoint_pages`: when it checkpoints by itself; 0: never."""
     uri = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(uri, uri=True, timeout=wait_seconds, isolation_level=None)
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages:d}").fetchone()
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_KEPT_BYTES:d}").fetchone()
+    settings = {"synchronous": "NORMAL", "wal_autocheckpoint": checkpoint_pages, "journal_size_limit": LOG_KEPT_BYTES}
+    connection.executescript("".join(f"PRAGMA {name} = {value};" for name, value in settings.items()))
     return connection
-
-
-def _add_what_it_lacks(connection: sqlite3.Connection) -> None:
-    """Bring a database of `OLDEST_VERSION` to ours, whole or not at all."""
-    (view,) = re.findall(r"CREATE VIEW serving_samples AS [^;]*", schema_sql())
-    with transaction(connection):
-        connection.execute("ALTER TABLE serving_sample ADD COLUMN requests_per_second INTEGER")
-        connection.execute("DROP VIEW IF EXISTS serving_samples")
-        connection.execute(view)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _give_birth(path: Path) -> None:
@@ -204,10 +188,9 @@ def _give_birth(path: Path) -> None:
     """
     place = Path(os.path.realpath(path))
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        connection.execute("PRAGMA auto_vacuum = incremental")  # before the first table, or never
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.executescript(schema_sql())
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        ids = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+        # The first stands before the first table, or never.
+        connection.executescript(f"PRAGMA auto_vacuum = incremental; {ids} {schema_sql()}")
         image = connection.serialize()
     mode = stat.S_IMODE(place.stat().st_mode) if place.exists() else _MODE  # a file that is there keeps its own
     unborn = place.with_name(f".{place.name}.new-{os.getpid()}")
@@ -228,23 +211,21 @@ def _give_birth(path: Path) -> None:
 
 
 @contextmanager
-def opened_beside(path: Path, *, checkpoint_pages: int = 0, cache_kib: int = 2048) -> Iterator[sqlite3.Connection]:
-    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end.
-
-    Raises StoreError where it cannot be opened, and for what SQLite raises within.
+def opened_beside(path: Path) -> Iterator[sqlite3.Connection]:
+    """A second connection to a database of ours, for a job that writes beside its writer; closed at the end. Raises
+    StoreError, for what SQLite raises within too.
 
     Whose it is, is asked of SQLite and not of the file: closing a descriptor of one's own drops every lock that this
     process holds on the database (POSIX), the writer's among them, and the next to leave would delete the writer's log.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise foreign_error(path, "other")
-        with closing(_connect(path, _BESIDE_SECONDS, checkpoint_pages)) as connection:
+            raise foreign_error(path)
+        with closing(_connect(path, _BESIDE_SECONDS, _JOB_CHECKPOINT_PAGES)) as connection:
             if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
-                raise foreign_error(path, "sqlite")
+                raise foreign_error(path)
             if (refused := version_error(path, schema_version(connection))) is not None:
                 raise refused
-            connection.execute(f"PRAGMA cache_size = -{cache_kib:d}")
             yield connection
     except FileNotFoundError as error:
         raise StoreError(f"{path} does not exist.", "Name a database with --db; the agent makes it.") from error
@@ -281,10 +262,7 @@ def log_bytes(path: Path) -> int:
 
 def checkpoint(path: Path, kept_bytes: int = LOG_KEPT_BYTES) -> bool:
     """Copy home what can be, without making anyone wait; a log larger than `kept_bytes` is cut where no reader
-    holds it. Whether a reader kept some of it from being copied.
-
-    Raises sqlite3.Error where the database cannot be opened.
-    """
+    holds it. Whether a reader kept some of it from being copied. Raises sqlite3.Error."""
     with closing(_connect(path, 0.0, 0)) as connection:
         busy, in_log, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         held = bool(busy) or copied < in_log

@@ -42,7 +42,7 @@ _ROOM_BYTES = 64 << 10  # the log's index alone takes 32 KiB
 MARK_SUFFIX = "-damaged"
 _MOST_SAID = 200
 # What an opening looks at: tables that are small whatever the age of the file, and the newest rows of the others.
-_LOOKED_AT = (
+LOOKED_AT = (
     *(f"SELECT * FROM {table}" for table in ("meta", "node", "gpu", "port", "rollup_progress")),  # noqa: S608
     *(
         f"SELECT * FROM {table} ORDER BY id DESC LIMIT 100"  # noqa: S608
@@ -83,8 +83,11 @@ def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
     else:
         known = _RESULTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     # Where it is the log's index that finds no room, or the log cannot be made, SQLite does not say that it is full.
-    if known in (ERRS, UNREACHABLE) and _has_no_room(path):
-        known = FULL
+    with suppress(OSError):
+        disk = os.statvfs(path.absolute().parent)
+        has_no_room = disk.f_bavail * disk.f_frsize < _ROOM_BYTES and not disk.f_flag & os.ST_RDONLY
+        if known in (ERRS, UNREACHABLE) and has_no_room:
+            known = FULL
     if known is not None:
         return PassingError(path, known[0], why, known[1])
     if is_damage(error):
@@ -93,13 +96,6 @@ def disk_error(path: Path, error: OSError | sqlite3.Error) -> StoreError:
         f"{path} cannot be opened for writing: {why}.",
         "Check that its folder exists and that this user may write there, or name another file with --db.",
     )
-
-
-def _has_no_room(path: Path) -> bool:
-    with suppress(OSError):
-        disk = os.statvfs(path.absolute().parent)
-        return disk.f_bavail * disk.f_frsize < _ROOM_BYTES and not disk.f_flag & os.ST_RDONLY
-    return False
 
 
 def said_by(error: Exception) -> str:
@@ -123,12 +119,6 @@ def store_absence(reason: str, detail: str, remedy: str) -> Absence:
 def is_damage(error: Exception) -> bool:
     """Whether SQLite says that the file itself is broken."""
     return getattr(error, "sqlite_errorname", "").startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
-
-
-def look_over(connection: sqlite3.Connection) -> None:
-    """Read as much of an open database as a few milliseconds allow. Raises sqlite3.Error where that finds damage."""
-    for sql in _LOOKED_AT:
-        connection.execute(sql).fetchall()
 
 
 def mark_of(path: Path) -> Path:
@@ -165,24 +155,18 @@ def check_whole(path: Path) -> None:
         raise StoreError(f"{path} is damaged ({said}).", "It is set aside, its name kept, when the agent next starts.")
 
 
-def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that holds `path`, by the text of /proc/mounts; empty where it does not tell."""
-    real = path.resolve()
-    found, kind = "", ""
+def place_line(db: Path, procfs: Path) -> Capability:
+    """Doctor's line about where the database lies: on which file system, by the list of mounts, where it tells."""
+    mounts, real = "", db.resolve()
+    with suppress(OSError):
+        mounts = (procfs / "mounts").read_text(encoding="utf-8", errors="replace")
+    found, kind, objection = "", "", None
     for fields in (line.split(" ") for line in mounts.splitlines()):
         if len(fields) < 3 or not fields[1].startswith("/"):
             continue
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
         if real.is_relative_to(point) and len(point) >= len(found):  # a later mount of one place hides the earlier
             found, kind = point, fields[2]
-    return kind
-
-
-def place_line(db: Path, procfs: Path) -> Capability:
-    """Doctor's line about where the database lies."""
-    kind, objection = "", None
-    with suppress(OSError):
-        kind = file_system(db, (procfs / "mounts").read_text(encoding="utf-8", errors="replace"))
     for reason, (kinds, why, remedy) in _BAD_PLACES.items():
         if (kind if kind == "fuse.ntfs-3g" else kind.split(".")[0]) in kinds.split():
             objection = store_absence(reason, f"{db} lies on {kind}: {why}.", remedy)

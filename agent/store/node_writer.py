@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec
 
 from ..model import Absence, AgentStats, Event, FabricPort, Gpu, Node, ServingSample, Tick, Workload, WorkloadUse
@@ -37,10 +37,22 @@ _DEVICES_OF: Mapping[_DeviceTable, str] = {
     "port": "SELECT device || '/' || port, id, valid_from FROM port WHERE node_id = ?",
 }
 _P = ParamSpec("_P")
-_Method = Callable[Concatenate["NodeWriter", _P], None]
 
 
-def _waits(write: _Method[_P]) -> _Method[_P]:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Told:
+    """What a node was told; `write` puts it into the file, within a transaction. `size`: how many things of
+    `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it holds until it is said anew, so that the last word of
+    each is never let go."""
+
+    node: NodeWriter
+    write: Callable[[], None]
+    size: int = 0
+    tick: Tick | None = None
+    state: str = ""
+
+
+def _waits(write: Callable[Concatenate[NodeWriter, _P], None]) -> Callable[Concatenate[NodeWriter, _P], None]:
     """A method whose call waits in the writer. What a ``set_`` says holds until it is said anew."""
 
     @wraps(write)
@@ -48,7 +60,7 @@ def _waits(write: _Method[_P]) -> _Method[_P]:
         fixed = [tuple(one) if isinstance(one, Iterable) and not isinstance(one, str) else one for one in args]
         size = 1 + sum(len(one) for one in fixed if isinstance(one, tuple))
         state = write.__name__ if write.__name__.startswith("set_") else ""
-        self.writer.tell(self, partial(write, self, *fixed, **kwargs), size=size, state=state)
+        self.writer.tell(Told(self, partial(write, self, *fixed, **kwargs), size=size, state=state))
 
     return tell
 
@@ -70,7 +82,6 @@ class NodeWriter:
         self._id = 0
         self._ended: set[int] = set()  # rows of uses that do not go on, though they were seen a moment ago
         self._devices: dict[_DeviceTable, dict[str, int]] = {}
-        self._absences: dict[tuple[str, str, str, str], tuple[int, float]] | None = None
         self._hours: dict[tuple[int, int | None], tuple[int, float, float, dict[str, Counts]]] = {}
 
     @_waits
@@ -92,16 +103,15 @@ class NodeWriter:
     def set_absences(self, absences: Iterable[Absence], ts: float) -> None:
         """All that is missing at `ts`, and why: what is new opens, what is no longer named ends. Idempotent."""
         wanted = {(a.scope, a.subject, a.metric, a.reason): a for a in absences}
-        if self._absences is None:
-            sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
-            self._absences = {tuple(key): (number, since) for *key, number, since in self._run(sql, self._number)}
-        for key in self._absences.keys() - wanted.keys():
-            number, since = self._absences.pop(key)
+        sql = "SELECT scope, subject, metric, reason, id, since FROM absence WHERE node_id = ? AND until IS NULL"
+        known = {row[:4]: row[4:] for row in self._run(sql, self._number)}
+        for key in known.keys() - wanted.keys():
+            number, since = known[key]
             # A clock that was put back must not end it before it began.
             self._run("UPDATE absence SET until = ? WHERE id = ?", max(ts, since), number)
         for key, absence in wanted.items():
-            if key not in self._absences:
-                self._absences[key] = (self.put_absence(absence, ts, None), ts)
+            if key not in known:
+                self.put_absence(absence, ts, None)
 
     @_waits
     def note(self, absence: Absence, ts: float) -> None:
@@ -116,24 +126,23 @@ class NodeWriter:
         at `until`: what came and went between two calls has both. `mem_used_bytes` of a use is the most that was seen.
         A use of a workload that nobody named is not kept.
         """
+        timed = [(use, ts if use.until is None else min(use.until, ts)) for use in uses]
         spans: dict[str, tuple[float, float]] = {}
-        for use in uses:
-            end = ts if use.until is None else min(use.until, ts)
+        for use, end in timed:
             first, last = spans.get(use.workload_id, (ts, 0.0))
-            spans[use.workload_id] = (min(first, end if use.since is None else min(use.since, end)), max(last, end))
+            spans[use.workload_id] = (min(first, end, inf if use.since is None else use.since), max(last, end))
         refs = {one.workload_id: self._put_workload(one, *spans.get(one.workload_id, (ts, ts))) for one in workloads}
-        columns = "id, ts_start, mem_used_bytes, workload_ref, gpu_uuid, basis, shared"
         # A clock that was put back begins a new use, so that none ends before it began.
-        sql = f"SELECT {columns} FROM workload_use WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"  # noqa: S608
-        found = self._run(sql, self._number, ts - _SEEN_SECONDS, ts)
-        going_on = {(ref, uuid, basis, shared): row for *row, ref, uuid, basis, shared in found}
-        self._ended &= {number for number, *_ in found}
-        for use in uses:
+        sql = (
+            "SELECT workload_ref, gpu_uuid, basis, shared, id, ts_start, mem_used_bytes FROM workload_use"
+            " WHERE node_id = ? AND ts_end > ? AND ts_end <= ? ORDER BY ts_end"
+        )
+        going_on = {row[:4]: row[4:] for row in self._run(sql, self._number, ts - _SEEN_SECONDS, ts)}
+        for use, end in timed:
             if (ref := refs.get(use.workload_id) or self._workload(use.workload_id)[0]) is None:
                 continue
             key = (ref, use.gpu_uuid, use.basis, int(use.shared))
-            end = ts if use.until is None else min(use.until, ts)
-            number, start, memory = going_on.get(key, [0, end, None])
+            number, start, memory = going_on.get(key, (0, end, None))
             if not number or number in self._ended:
                 start = end
                 if use.since is not None:
@@ -146,10 +155,9 @@ class NodeWriter:
                     continue  # it is written already
                 number, memory = self._next_id("workload_use"), None
             most = max((size for size in (memory, use.mem_used_bytes) if size is not None), default=None)
-            end = max(end, start)
-            going_on[key] = [number, start, most]
-            about = (ref, self._number, use.gpu_uuid, start, end, use.basis, use.shared, most)
-            self._put("workload_use", (number, *about))
+            going_on[key] = (number, start, most)
+            about = (number, ref, self._number, use.gpu_uuid, start, max(end, start), use.basis, use.shared, most)
+            self._put("workload_use", about)
             if use.until is not None:
                 self._ended.add(number)
 
@@ -166,12 +174,13 @@ class NodeWriter:
     ) -> None:
         """One use that is already over, with the workload it belongs to."""
         ref = self._put_workload(workload, ts_start, ts_end)
-        about = (ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
-        self._put("workload_use", (self._next_id("workload_use"), *about))
+        number = self._next_id("workload_use")
+        about = (number, ref, self._number, gpu_uuid, ts_start, ts_end, basis, shared, mem_used_bytes)
+        self._put("workload_use", about)
 
     def add_tick(self, tick: Tick) -> None:
         """Keep one tick. It is written within a second, or with the next tick where those are slower."""
-        self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+        self.writer.tell(Told(self, partial(self._put_tick, tick), tick=tick))
         self.writer.flush(tick)
 
     @_waits
@@ -202,9 +211,11 @@ class NodeWriter:
     @_waits
     def add_burst(self, burst: Burst) -> None:
         """Keep what a burst told. That of a GPU nobody named is not kept."""
-        device = self._devices_here("gpu").get(burst.gpu_uuid)
-        if device is not None:
-            self._put("gpu_burst", codec.minute_row(burst, device))
+        if (device := self._devices_here("gpu").get(burst.gpu_uuid)) is not None:
+            # By the minute in which it ended; of several the last is kept.
+            number = codec.row_id("minute", ceil(burst.ts / 60) * 60, device)
+            values = codec.encode_values(partial(getattr, burst), codec.BURST_STEPS)
+            self._put("gpu_burst", (number, burst.n, *values))
 
     @_waits
     def add_serving(self, sample: ServingSample) -> None:
@@ -212,8 +223,7 @@ class NodeWriter:
         sql = "SELECT id FROM server WHERE node_id = ? AND engine = ? AND endpoint = ?"
         found = self._run(sql, self._number, sample.engine, sample.endpoint)
         server = found[0][0] if found else self._next_id("server")
-        if not found:
-            self._put("server", (server, self._number, sample.engine, sample.endpoint))
+        self._put("server", (server, self._number, sample.engine, sample.endpoint))
         ref = self._workload(sample.workload_id)[0]
         values = codec.encode_values(sample.values.get, codec.SERVING_STEPS)
         number = self._next_id("serving_sample")
@@ -239,22 +249,17 @@ class NodeWriter:
         source = iter(ticks)
         while batch := list(islice(source, _TICK_BATCH)):
             for tick in batch:
-                self.writer.tell(self, partial(self._put_tick, tick), tick=tick)
+                self.writer.tell(Told(self, partial(self._put_tick, tick), tick=tick))
             self.writer.put_now()
 
     def put_rollups(self, table: RollupTable, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Many rollup rows, as sequences in the order of `columns`: the view's column names, values in base units.
 
         Two columns name the row: ``ts`` (the period's end) and ``device`` (a gpu_uuid, or ``device/port``; left out
-        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin, or JSON.
+        for the host). None and NaN are missing; columns left out too. Bins are sequences of seconds per bin.
         A row of the same period and device is replaced.
         """
-        kind = codec.rollup_kind(table)
-        named = [name for name in columns if name not in ("ts", "device")]
-        if "observed_seconds" not in named:
-            raise ValueError(f"{table} needs observed_seconds")
-        places, ts_at = [columns.index(name) for name in named], columns.index("ts")
-        encoder = codec.row_encoder(table, named)
+        kind, encode_row = codec.rollup_kind(table), codec.row_encoder(table)
         self.writer.put_now()
         # Of each device ever named, from when which row held, in order.
         history: dict[str, list[tuple[float, int]]] = {"": [(0.0, self._number)]}
@@ -262,25 +267,23 @@ class NodeWriter:
             what = _DEVICES_OF["gpu" if kind == "gpu" else "port"]
             for key, number, valid_from in self._run(f"{what} ORDER BY valid_from, id", self._number):
                 history.setdefault(key, []).append((valid_from, number))
-        source = iter(rows)
+        source = (dict(zip(columns, values, strict=True)) for values in rows)
         while batch := list(islice(source, _ROLLUP_BATCH)):
             encoded: list[tuple[float, int, list[Cell]]] = []
             for row in batch:
-                ts, device = round(float(row[ts_at])), "" if kind == "host" else str(row[columns.index("device")])
+                ts, device = round(float(row["ts"])), str(row.get("device", ""))
                 if device not in history:
                     raise ValueError(f"{table}: unknown device {device!r}; name it with set_gpus or set_ports first")
                 number = next((one for since, one in reversed(history[device]) if since < ts), history[device][0][1])
-                encoded.append((ts, number, encoder([row[place] for place in places])))
+                encoded.append((ts, number, encode_row(row)))
             self.writer.put_now(partial(codec.write_rollups, self.writer.connection, table, encoded))
             self.writer.put_now(partial(self._see, max(ts for ts, _, _ in encoded)))
 
     # What is written, within a transaction.
 
-    def put_absence(self, absence: Absence, since: float, until: float | None) -> int:
-        """Write a row of an absence, and give its id; `until` None: it holds on."""
-        number = self._next_id("absence")
-        self._put("absence", (number, self._number, *codec.kept(absence), since, until))
-        return number
+    def put_absence(self, absence: Absence, since: float, until: float | None) -> None:
+        """Write a row of an absence; `until` None: it holds on."""
+        self._put("absence", (self._next_id("absence"), self._number, *codec.kept(absence), since, until))
 
     def _run(self, sql: str, *values: Cell) -> list[tuple[Any, ...]]:
         return self.writer.connection.execute(sql, codec.storable(values)).fetchall()
@@ -340,12 +343,8 @@ class NodeWriter:
     def _free_id(self, table: _DeviceTable) -> int | None:
         """The next id, or one that retention took out; None: ids of samples hold `DEVICES` of them."""
         used = {number for (number,) in self._run(f"SELECT id FROM {table}")}  # noqa: S608
-        number = max(used, default=0) + 1
-        return (
-            number
-            if number < codec.DEVICES
-            else next((one for one in range(1, codec.DEVICES) if one not in used), None)
-        )
+        numbers = (max(used, default=0) + 1, *range(1, codec.DEVICES))
+        return next((one for one in numbers if one < codec.DEVICES and one not in used), None)
 
     def _devices_here(self, table: _DeviceTable) -> dict[str, int]:
         """The ids of the devices that are here, by key."""

@@ -118,10 +118,9 @@ class Reader(sqlite3.Connection):
     """A read-only connection to one database (`open_reader`), as a context closed at the end. `execute` is without
     bounds; `fetch` and `parts` are bounded. An open cursor holds a transaction, and the writer's log."""
 
-    address = ""  # the URI by which it was opened
-    path = Path()
-    version = 0  # the schema's, major x 1000 + minor
-    meter = Meter(bounds_of(0))  # each has its own
+    path: Path
+    version: int  # the schema's, major x 1000 + minor
+    meter: Meter
 
     def __exit__(self, *_: object) -> Literal[False]:
         self.close()
@@ -168,8 +167,8 @@ def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
 def _put_views(reader: Reader) -> None:
     """Put our views over the file's tables where it has others. Raises StoreError for a table that is not as we ship
     it; a newer minor version may have added columns, and what an older one lacks is NULL."""
-    found = reader.meter.fetch(reader, "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL")
-    made = {str(name): str(sql) for name, sql in found}
+    sql = "SELECT name, sql FROM main.sqlite_master WHERE sql IS NOT NULL"
+    made = {str(name): str(sql) for name, sql in reader.meter.fetch(reader, sql)}
     tables, views = _shipped()
     if reader.version < SCHEMA_VERSION:
         tables = tables | {"serving_sample": tables["serving_sample"] - {"requests_per_second INTEGER"}}
@@ -193,7 +192,7 @@ def open_reader(path: Path) -> Reader:
     if kind == "empty":
         raise NothingToDo(f"{path} holds nothing yet.", "Let the agent run for a while, or name another database.")
     if kind != "ours":
-        raise foreign_error(path, kind)
+        raise foreign_error(path)
     for beside in (f"{os.path.realpath(path)}{suffix}" for suffix in ("-wal", "-shm", "-journal")):
         if os.path.lexists(beside) and not stat.S_ISREG(os.lstat(beside).st_mode):  # whoever opens it may wait forever
             raise StoreError(f"{path} cannot be read: {beside} is no ordinary file.", "Remove that.")
@@ -221,7 +220,7 @@ def _open(path: Path, address: str) -> Reader:
     reader = sqlite3.connect(address, uri=True, timeout=5.0, isolation_level=None, factory=Reader)
     try:
         bounds = bounds_of(disk_bytes(path))
-        reader.path, reader.address, reader.meter = path, address, Meter(bounds)
+        reader.path, reader.meter = path, Meter(bounds)
         reader.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, bounds.cell_bytes)
         reader.version = schema_version(reader)
         if (refused := version_error(path, reader.version)) is not None:

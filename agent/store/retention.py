@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
-from ..model import Period
 from .codec import DEVICES, row_id
-from .database import JOB_CHECKPOINT_PAGES, checkpoint, log_bytes, opened_beside, transaction
+from .database import checkpoint, log_bytes, opened_beside, transaction
 from .disk_errors import check_whole
 from .rollups import run_as_child
 
@@ -54,24 +54,31 @@ class RetentionJob:
     def run(self, now: float) -> Counter[str]:
         """Let go of what is due at `now` (Unix seconds). Raises StoreError.
 
-        Raw samples whose hour is not rolled up yet stay, up to twice their age; only the size limit takes them earlier.
-        Nothing is deleted while a reader holds a log that is already large: deleting makes it larger. Returns how many
-        rows of each table went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
+        Only the size limit takes raw samples whose hour is not rolled up yet before twice their age. Nothing is deleted
+        while a reader holds a log that is already large: deleting makes it larger. Returns how many rows of each table
+        went, and ``page``s and ``step``s; ``unfinished`` is 1 where its time ran out.
         """
         self._gone: Counter[str] = Counter()
         self._deadline = self.monotonic() + _BUDGET_SECONDS
         limits = self.limits
         try:
-            with opened_beside(self.path, checkpoint_pages=JOB_CHECKPOINT_PAGES) as self._connection:
+            with opened_beside(self.path) as self._connection:
                 steady = self._one(
                     "SELECT coalesce((SELECT ts + ?1 * 3600.0 FROM hour ORDER BY ts DESC LIMIT 1 OFFSET ?1),"
                     " (SELECT max(last_seen) FROM node))",
                     _STEADY_HOURS,
                 )
                 trusted = now if steady is None else min(now, steady)
-                self._drop_ticks(self._raw_cutoff(trusted))
-                self._drop_rollups("minute", trusted - limits.minutes_seconds)
-                self._drop_rollups("hour", trusted - limits.hours_seconds)
+                # By their age, but not before their hour is rolled up, and then at twice their age.
+                old = trusted - limits.raw_seconds
+                waiting = self._one(
+                    "SELECT min(t.ts) FROM tick t WHERE t.ts <= ? AND t.ts > coalesce((SELECT done_to FROM"
+                    " rollup_progress p WHERE p.node_id = t.node_id AND p.period = 'hour'), 0)",
+                    old,
+                )
+                self._drop_old("tick", old if waiting is None else max(waiting - 1e-6, old - limits.raw_seconds))
+                self._drop_old("minute", trusted - limits.minutes_seconds)
+                self._drop_old("hour", trusted - limits.hours_seconds)
                 self._drop_small(trusted)
                 self._hold_size()
                 self._give_back_pages(_SLACK_SHARE)
@@ -79,40 +86,23 @@ class RetentionJob:
             self._gone["unfinished"] = 1
         return self._gone
 
-    def _raw_cutoff(self, now: float) -> float:
-        """Up to when raw samples go: their age, but not before their hour is rolled up, and then at twice their age."""
-        raw = self.limits.raw_seconds
-        waiting = self._one(
-            "SELECT min(t.ts) FROM tick t WHERE t.ts <= ? AND t.ts > coalesce((SELECT done_to FROM rollup_progress p "
-            "WHERE p.node_id = t.node_id AND p.period = 'hour'), 0)",
-            now - raw,
-        )
-        return now - raw if waiting is None else max(waiting - 1e-6, now - 2 * raw)
-
-    def _drop_ticks(self, until: float) -> None:
-        samples = f"WHERE id BETWEEN ?1 * {DEVICES} AND ?1 * {DEVICES} + {DEVICES - 1}"
-        some = "SELECT id FROM tick WHERE ts <= ? ORDER BY ts LIMIT ?"
-        while part := self._connection.execute(some, (until, _TICKS_A_STEP)).fetchall():
-            self._step(
-                (f"DELETE FROM gpu_sample {samples}", part),  # noqa: S608 - a constant
-                (f"DELETE FROM fabric_sample {samples}", part),  # noqa: S608 - see above
-                ("DELETE FROM tick WHERE id = ?", part),
-            )
-            self._gone["tick"] += len(part)
-
     def _drop(self, table: str, where: str, *values: float) -> None:
-        """The rows of a table that a condition names."""
+        """The rows of a table that a condition names; with a tick its samples."""
         key = "ts" if table in ("minute", "hour", "agent_stat") else "id"
-        some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {_ROWS_A_STEP}"  # noqa: S608 - names of this file
+        most = _TICKS_A_STEP if table == "tick" else _ROWS_A_STEP
+        some = f"SELECT {key} FROM {table} WHERE {where} LIMIT {most}"  # noqa: S608 - names of this file
+        within = f"id BETWEEN ?1 * {DEVICES} AND ?1 * {DEVICES} + {DEVICES - 1}"
+        samples = [f"DELETE FROM {one} WHERE {within}" for one in ("gpu_sample", "fabric_sample") if table == "tick"]  # noqa: S608
         while part := self._connection.execute(some, values).fetchall():
-            self._step((f"DELETE FROM {table} WHERE {key} = ?", part))  # noqa: S608 - see above
+            self._step([*samples, f"DELETE FROM {table} WHERE {key} = ?"], part)  # noqa: S608 - see above
             self._gone[table] += len(part)
 
-    def _drop_rollups(self, period: Period, until: float) -> None:
-        bursts = "gpu_burst" if period == "minute" else "gpu_burst_hour"
-        for table in (f"gpu_{period}", f"fabric_{period}", f"host_{period}", bursts):
-            self._drop(table, "id < ?", row_id(period, until, 0) + DEVICES)
-        self._drop(period, "ts <= ?", until)
+    def _drop_old(self, what: Literal["tick", "minute", "hour"], until: float) -> None:
+        if what != "tick":
+            bursts = "gpu_burst" if what == "minute" else "gpu_burst_hour"
+            for table in (f"gpu_{what}", f"fabric_{what}", f"host_{what}", bursts):
+                self._drop(table, "id < ?", row_id(what, until, 0) + DEVICES)
+        self._drop(what, "ts <= ? ORDER BY ts", until)
 
     def _drop_small(self, now: float) -> None:
         """What grows with events: each by its age, and by its number where it has a limit."""
@@ -143,70 +133,58 @@ class RetentionJob:
     def _hold_size(self) -> None:
         """Drop the oldest raw samples down to a quarter of their age, then minutes, then more raw, then hours, until
         what is in use fits; and say so in the data."""
-        kinds: tuple[tuple[str, Period | None, float], ...] = (
-            ("raw samples", None, max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
-            ("minutes", "minute", _DAY),
-            ("raw samples", None, MIN_RAW_SECONDS),
-            ("hours", "hour", _DAY),
-        )
-        for name, period, spare in kinds:
-            first, last = (self._one(f"SELECT {one}(ts) FROM {period or 'tick'}") for one in ("min", "max"))  # noqa: S608
-            until = first or 0.0
-            while first and last and until < last - spare and self._excess() > 0:
-                # A hundredth of what there is, at a time: the file's size is only known after each step.
-                until = min(last - spare, until + max(60.0, (last - first) / 100))
-                if period is None:
-                    self._drop_ticks(until)
-                else:
-                    self._drop_rollups(period, until)
-            if first and until > first:
-                self._note(name, first, until)
-                self._give_back_pages(0)
-
-    def _excess(self) -> float:
-        """Bytes in use beyond the limit; free pages are not in use."""
-        pages = (self._one("PRAGMA page_count") or 0) - (self._one("PRAGMA freelist_count") or 0)
-        return pages * (self._one("PRAGMA page_size") or 0) - self.limits.file_bytes
-
-    def _note(self, name: str, since: float, until: float) -> None:
-        """One row a node and kind, widened each time. Its id is below zero: the writer counts upwards in memory."""
-        size = f"{self.limits.max_bytes / 1e6:.0f} MB"
-        detail = f"The oldest {name} were dropped before their age, to keep the database within {size}."
-        kind = {"raw samples": 1, "minutes": 2, "hours": 3}[name]
+        page_bytes, size = self._one("PRAGMA page_size"), f"{self.limits.max_bytes / 1e6:.0f} MB"
+        # One row a node and kind, widened each time. Its id is below zero: the writer counts upwards.
         sql = (
             "INSERT INTO absence (id, node_id, scope, subject, metric, reason, detail, remedy, since, until) "
             "SELECT -(id * 4 + ?), id, 'source', 'store', '*', 'size-limit', ?, ?, ?, ? FROM node WHERE true "
             "ON CONFLICT (id) DO UPDATE SET since = min(since, excluded.since), until = max(until, excluded.until), "
             "detail = excluded.detail"
         )
-        self._step((sql, [(kind, detail, "Raise max_size, or shorten keep_minutes.", since, until)]))
+        kinds: tuple[tuple[int, str, Literal["tick", "minute", "hour"], float], ...] = (
+            (1, "raw samples", "tick", max(MIN_RAW_SECONDS, self.limits.raw_seconds / 4)),
+            (2, "minutes", "minute", _DAY),
+            (1, "raw samples", "tick", MIN_RAW_SECONDS),
+            (3, "hours", "hour", _DAY),
+        )
+        for number, name, table, spare in kinds:
+            first, last = (self._one(f"SELECT coalesce({one}(ts), 0.0) FROM {table}") for one in ("min", "max"))  # noqa: S608
+            until = first
+            while until < last - spare:
+                used = self._one("PRAGMA page_count") - self._one("PRAGMA freelist_count")
+                if used * page_bytes <= self.limits.file_bytes:
+                    break
+                # A hundredth of what there is, at a time: the file's size is only known after each step.
+                until = min(last - spare, until + max(60.0, (last - first) / 100))
+                self._drop_old(table, until)
+            if until > first:
+                detail = f"The oldest {name} were dropped before their age, to keep the database within {size}."
+                self._step([sql], [(number, detail, "Raise max_size, or shorten keep_minutes.", first, until)])
+                self._give_back_pages(0)
 
     def _give_back_pages(self, share: float) -> None:
         """Make the file smaller until at most `share` of its pages are free."""
-        while (free := self._one("PRAGMA freelist_count") or 0) > share * (self._one("PRAGMA page_count") or 0):
+        given = 1
+        while given > 0 and (free := self._one("PRAGMA freelist_count")) > share * self._one("PRAGMA page_count"):
             # One page a call: it answers in rows without columns, of which Python's sqlite3 takes the first alone.
-            self._step(*[("PRAGMA incremental_vacuum(1)", None)] * _PAGES_A_STEP)
-            given = round(free - (self._one("PRAGMA freelist_count") or 0))
-            if given <= 0:
-                break
+            self._step(["PRAGMA incremental_vacuum(1)"] * _PAGES_A_STEP, [()])
+            given = free - self._one("PRAGMA freelist_count")
             self._gone["page"] += given
 
-    def _step(self, *statements: tuple[str, Sequence[Sequence[object]] | None]) -> None:
-        """One transaction of statements with their rows, then a rest in which others write."""
+    def _step(self, statements: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """One transaction of statements, each for all rows, then a rest in which others write."""
         began, most = self.monotonic(), self.limits.log_bytes // 2
         # A reader that holds the log lets it grow with each step.
         if began >= self._deadline or (log_bytes(self.path) > most and checkpoint(self.path, most)):
             raise OutOfTime
         with transaction(self._connection):
-            for sql, rows in statements:
-                if rows is None:
-                    self._connection.execute(sql).fetchall()
-                else:
-                    self._connection.executemany(sql, rows)
+            for sql in statements:
+                for row in rows:
+                    self._connection.execute(sql, row).fetchall()
         self._gone["step"] += 1
         self.sleep(max(_REST_SECONDS, self.monotonic() - began))
 
-    def _one(self, sql: str, *values: object) -> float | None:
+    def _one(self, sql: str, *values: object) -> Any:  # noqa: ANN401 - what the statement gives
         return self._connection.execute(sql, values).fetchone()[0]
 
 

@@ -24,8 +24,8 @@ from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, StoreError
 from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS
 from ..model import PERIOD_SECONDS, Period
 from ..statistics.rollup_stats import GpuLimits, Row, Samples, roll_fabric, roll_gpu, roll_host
-from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, rollup_columns, row_encoder, row_id, write_rollups
-from .database import JOB_CHECKPOINT_PAGES, opened_beside, transaction
+from .codec import BURST_COLUMNS, DEVICES, RollupTable, insert, row_encoder, row_id, write_rollups
+from .database import opened_beside, transaction
 
 # A period is complete so long after its end ...
 SETTLE_SECONDS = 5.0
@@ -51,6 +51,7 @@ _COMPUTE_SQL = (
 Rows = Mapping[RollupTable, Sequence[tuple[int, Row]]]
 
 
+@dataclass(frozen=True, slots=True)
 class RollupJob:
     """Rolls up what is complete and not yet rolled up in one database. Runs beside the writer.
 
@@ -59,8 +60,7 @@ class RollupJob:
     the period's length, because that time was lived twice.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def run(
         self, now: float, *, periods: Sequence[Period] = tuple(PERIOD_SECONDS), and_open: bool = False
@@ -70,8 +70,7 @@ class RollupJob:
         `and_open`: also write the periods that are not over yet, as they stand, so that a stopped agent leaves rollups
         of all it saw. They are not marked as done: the next run that finds more of the same period writes it again.
         """
-        # Each page is read once: a large cache is only memory.
-        with opened_beside(self.path, checkpoint_pages=JOB_CHECKPOINT_PAGES, cache_kib=512) as connection:
+        with opened_beside(self.path) as connection:
             nodes = [number for (number,) in connection.execute("SELECT id FROM node ORDER BY id").fetchall()]
             return {
                 period: sum(_NodeRollup(connection, number, period).run(now, and_open) for number in nodes)
@@ -87,10 +86,6 @@ class _NodeRollup:
     _node_id: int
     _period: Period
 
-    @property
-    def _length(self) -> int:
-        return PERIOD_SECONDS[self._period]
-
     def run(self, now: float, and_open: bool) -> int:
         """Write what is due. Returns how many periods."""
         key = f"rolled_tick.{self._node_id}.{self._period}"
@@ -105,8 +100,8 @@ class _NodeRollup:
             "SELECT ts FROM tick WHERE node_id = ? AND (ts > ? OR id > ?)",
             (self._node_id, mark, newest if seen is None else seen),
         )
-        rolled = 0
-        for end in sorted({ceil(ts / self._length) * self._length for (ts,) in ticks}):
+        rolled, length = 0, PERIOD_SECONDS[self._period]
+        for end in sorted({ceil(ts / length) * length for (ts,) in ticks}):
             is_late = end <= mark
             is_over = now >= end + (SETTLE_SECONDS if last > end else SILENCE_SECONDS)
             if not (is_late or is_over or and_open):
@@ -122,9 +117,8 @@ class _NodeRollup:
         tables = self._roll(end)
         with transaction(self._connection):
             for table, rows in tables.items():
-                columns = rollup_columns(table)
-                encode = row_encoder(table, columns)
-                encoded = [(end, device, encode([row.get(name) for name in columns])) for device, row in rows]
+                encode = row_encoder(table)
+                encoded = [(end, device, encode(row)) for device, row in rows]
                 if is_late:  # where samples were let go meanwhile, the row that covers more stays
                     first = row_id(self._period, end, 0)
                     sql = f"SELECT id - ?, unobserved_seconds FROM {table} WHERE id BETWEEN ? AND ?"  # noqa: S608
@@ -139,35 +133,36 @@ class _NodeRollup:
 
     def _roll(self, end: int) -> Rows:
         """What the samples of the period that ends at `end` say: (device id, row) by table."""
-        span = (self._node_id, end - self._length, end)
+        span = (self._node_id, end - PERIOD_SECONDS[self._period], end)
         compute: dict[int, float] = dict(self._connection.execute(_COMPUTE_SQL, span).fetchall())
+        about = "gpu_uuid, id, mem_total_bytes, power_limit_watts, nvlink_bytes_per_second FROM gpu"
         gpus: list[tuple[int, Row]] = []
-        limits = "mem_total_bytes, power_limit_watts, nvlink_bytes_per_second"
-        for ids, known in self._devices(f"gpu_uuid, id, {limits} FROM gpu", span):
-            ticks, number, samples = self._read("gpu_sample", ids, _GPU, span)
-            if ticks:
-                fabric = [compute.get(tick) for tick in ticks] if compute else None
-                gpus.append((number, roll_gpu(samples, GpuLimits(*known), self._period, fabric)))
-        ports: list[tuple[int, Row]] = []
-        for ids, (rate,) in self._devices("device || '/' || port, id, line_rate_bytes_per_second FROM port", span):
-            ticks, number, samples = self._read("fabric_sample", ids, _FABRIC, span)
-            if ticks:
-                ports.append((number, roll_fabric(samples, rate, self._period)))
+        for limits, ticks, number, samples in self._devices(about, "gpu_sample", _GPU, span):
+            fabric = [compute.get(tick) for tick in ticks] if compute else None
+            gpus.append((number, roll_gpu(samples, GpuLimits(*limits), self._period, fabric)))
+        about = "device || '/' || port, id, line_rate_bytes_per_second FROM port"
+        found = self._devices(about, "fabric_sample", _FABRIC, span)
+        ports = [(number, roll_fabric(samples, rate, self._period)) for (rate,), _, number, samples in found]
         ticks, _, samples = self._read("tick", [], _HOST, span)
         hosts = [(self._node_id, roll_host(samples, self._period))] if ticks else []
         if self._period == "minute":
             return {"gpu_minute": gpus, "fabric_minute": ports, "host_minute": hosts}
         return {"gpu_hour": gpus, "fabric_hour": ports, "host_hour": hosts}
 
-    def _devices(self, columns_from: str, span: tuple[int, int, int]) -> Iterable[tuple[list[int], list[float | None]]]:
-        """The devices that were still valid in the span: their ids (one that changed has several and is still one), and
-        what their ratios are measured against, by the last row's word."""
+    def _devices(
+        self, columns_from: str, table: str, values: Sequence[tuple[str, float]], span: tuple[int, int, int]
+    ) -> Iterable[tuple[list[float | None], Sequence[int], int, Samples]]:
+        """Of each device with samples in the span: what its ratios are measured against, by the last row's word, and
+        what `_read` gives. One that changed has several ids and is still one."""
         found: dict[str, tuple[list[int], list[float | None]]] = {}
         sql = f"SELECT {columns_from} WHERE node_id = ? AND (valid_to IS NULL OR valid_to >= ?) ORDER BY id"
         for name, number, *limits in self._connection.execute(sql, span[:2]):
             earlier = found[name][0] if name in found else []
             found[name] = ([*earlier, number], limits)
-        return found.values()
+        for ids, limits in found.values():
+            ticks, number, samples = self._read(table, ids, values, span)
+            if ticks:
+                yield limits, ticks, number, samples
 
     def _read(
         self, table: str, ids: Sequence[int], values: Sequence[tuple[str, float]], span: tuple[int, int, int]
@@ -192,9 +187,8 @@ class _NodeRollup:
     def _roll_bursts(self, end: int, devices: Iterable[int]) -> None:
         """The bursts of the hour that ends at `end`, for the GPUs that have a row in it. A GPU that changed within the
         hour has several ids; its bursts count under the one of its hour."""
-        uuids: dict[int, str] = dict(
-            self._connection.execute("SELECT id, gpu_uuid FROM gpu WHERE node_id = ?", (self._node_id,)).fetchall()
-        )
+        known = self._connection.execute("SELECT id, gpu_uuid FROM gpu WHERE node_id = ?", (self._node_id,))
+        uuids: dict[int, str] = dict(known.fetchall())
         hour_ids = {uuids[device]: row_id("hour", end, device) for device in devices}
         first, last = (row_id("minute", ts, DEVICES - 1) for ts in (end - PERIOD_SECONDS["hour"], end))
         found: dict[int, list[Sequence[int | None]]] = {}

@@ -1,4 +1,4 @@
-"""A consistent copy of a database, live or stopped: whole, or the rollups with all that they refer to.
+"""A consistent copy of a database, live or stopped: whole, or without its samples.
 
 It is written beside its target under another name, without a log, and renamed when it is complete: whoever looks sees
 the old copy or the new one. The reader's transaction lasts as long as the copying (some seconds for 500 MB).
@@ -17,10 +17,9 @@ from contextlib import closing
 from pathlib import Path
 
 from ...rules.base.errors import StoreError, UsageError
-from .codec import DEVICES
-from .database import APPLICATION_ID, kind_of
+from .database import kind_of
 from .disk_errors import damaged_error, is_damage
-from .reader import Reader, open_reader
+from .reader import open_reader
 from .rollups import RollupJob
 
 _MODE = 0o640
@@ -41,21 +40,18 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
             row = reader.execute("SELECT node FROM nodes ORDER BY last_seen DESC LIMIT 1").fetchone()
             name = re.sub(r"[^A-Za-z0-9._-]", "_", str(row[0]) if row else "")[:200].lstrip(".")
             target /= f"{name or 'node'}.db"
-        _check_target(db, target)
-        with _aside(target) as partial:
+        with _aside(db, target) as partial:
             try:
+                reader.execute("PRAGMA query_only = 0")
+                reader.execute("VACUUM INTO ?", (str(partial),))
                 if rollups_only:
-                    _copy_rollups(reader, partial)
                     RollupJob(partial).run(time.time() if now is None else now, and_open=True)
-                else:
-                    reader.execute("PRAGMA query_only = 0")
-                    reader.execute("VACUUM INTO ?", (str(partial),))
                 with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
-                    copy.execute("PRAGMA synchronous = OFF")
+                    copy.execute("PRAGMA synchronous = OFF")  # nobody sees it before it is complete and on the disk
+                    copy.execute("PRAGMA journal_mode = DELETE").fetchone()
                     for table in _RAW if rollups_only else ():
                         copy.execute(f"DELETE FROM {table}")  # noqa: S608 - names of this file
                     copy.executescript("PRAGMA incremental_vacuum")  # `execute` would stop after one page
-                    copy.execute("PRAGMA journal_mode = DELETE").fetchone()
             except sqlite3.Error as error:
                 if is_damage(error):
                     raise damaged_error(db, error) from error
@@ -65,26 +61,17 @@ def take_snapshot(db: Path, target: Path, *, rollups_only: bool = False, now: fl
     return target
 
 
-def _check_target(db: Path, target: Path) -> None:
-    if not target.parent.is_dir():
-        raise UsageError(f"The folder {target.parent} does not exist.", "Make it, or name another file.")
-    if not target.exists():
-        return
-    if target.samefile(db):
-        raise UsageError(f"{target} is the database itself.", "Name another file.")
-    try:
-        kind = kind_of(target)
-    except OSError as error:
-        raise StoreError(f"{target} cannot be replaced: {error.strerror}.", "Name another file.") from error
-    if kind not in ("empty", "ours"):
-        raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
-
-
 @contextlib.contextmanager
-def _aside(target: Path) -> Iterator[Path]:
+def _aside(db: Path, target: Path) -> Iterator[Path]:
     """An empty file beside `target`, which takes its place at the end, or is removed where anything fails."""
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
+        if not target.parent.is_dir():
+            raise UsageError(f"The folder {target.parent} does not exist.", "Make it, or name another file.")
+        if target.exists() and target.samefile(db):
+            raise UsageError(f"{target} is the database itself.", "Name another file.")
+        if target.exists() and kind_of(target) not in ("empty", "ours"):
+            raise UsageError(f"{target} is not a skuwise database; it was left untouched.", "Name another file.")
         for old in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
             if old == partial or old.stat().st_mtime < time.time() - _STALE_SECONDS:
                 old.unlink(missing_ok=True)
@@ -104,29 +91,3 @@ def _aside(target: Path) -> Iterator[Path]:
         raise StoreError(
             f"{target} cannot be written: {error.strerror}.", "Check the folder's permissions and its free space."
         ) from error
-
-
-def _copy_rollups(reader: Reader, partial: Path) -> None:
-    """All but the samples, and of those what is not rolled up yet, in one transaction of the reader's."""
-    with closing(sqlite3.connect(partial, uri=True, isolation_level=None)) as copy:
-        # Nobody sees the file before it is complete and on disk, so its own safety costs time for nothing.
-        for pragma in ("auto_vacuum = incremental", f"application_id = {APPLICATION_ID:d}", "synchronous = OFF"):
-            copy.execute(f"PRAGMA {pragma}")
-        copy.execute("ATTACH ? AS live", (reader.address,))
-        copy.execute("BEGIN")
-        schema = copy.execute(
-            "SELECT name, sql FROM live.sqlite_master WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite!_%' ESCAPE '!' "
-            "ORDER BY CASE type WHEN 'table' THEN 0 WHEN 'view' THEN 1 ELSE 2 END, rowid"
-        ).fetchall()
-        first = copy.execute(
-            "SELECT min(t.id) FROM live.tick t WHERE t.ts > coalesce((SELECT min(p.done_to) FROM live.rollup_progress p"
-            " WHERE p.node_id = t.node_id), 0)"
-        ).fetchone()[0]
-        for name, sql in schema:
-            copy.execute(sql)
-            if sql.startswith("CREATE TABLE"):
-                quoted = '"' + name.replace('"', '""') + '"'
-                since = f"WHERE id >= {first or 1 << 50} * {1 if name == 'tick' else DEVICES}" if name in _RAW else ""
-                copy.execute(f"INSERT INTO main.{quoted} SELECT * FROM live.{quoted} {since}")  # noqa: S608 - quoted
-        copy.execute(f"PRAGMA user_version = {reader.version:d}")
-        copy.execute("COMMIT")

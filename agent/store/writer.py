@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from ..base.retention_limits import Limits
 from ..model import Absence, Node, Tick
 from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
 from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
-from .node_writer import NodeWriter
+from .node_writer import NodeWriter, Told
 
 # How many ticks wait at most, and how many other things (a workload, a use, an absence, an event): some 6 MB.
 HOLD_TICKS = 600
@@ -33,18 +33,6 @@ _RETRY_SECONDS = 5.0
 _AT_ONCE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """What a node was told. `size`: how many things of `MOST_OTHERS` it holds; `tick`: it is one; `state`: what it
-    holds until it is said anew, so that the last word of each is never let go."""
-
-    node: NodeWriter
-    write: Callable[[], None]
-    size: int
-    tick: Tick | None
-    state: str
-
-
 class Writer:
     """Writes one database file, for one node or many: `for_node` gives the writer of a node. Not for several threads.
 
@@ -54,6 +42,8 @@ class Writer:
 
     Whoever opens last writes: an earlier writer of the same file is told so at its next commit and stops.
     """
+
+    connection: sqlite3.Connection  # once the file is open
 
     def __init__(
         self,
@@ -77,11 +67,9 @@ class Writer:
         self._before_opening, self._now = before_opening, now
         self._hold_ticks, self._max_log_bytes = hold_ticks, max_log_bytes
         self._token = secrets.token_hex(8)
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
         self._nodes: dict[str, NodeWriter] = {}
         self._when_open: list[Callable[[], object]] = []
-        self._waiting: list[_Told] = []
+        self._waiting: list[Told] = []
         # Of each node, when the first tick that was let go began, and when the last one ended.
         self._gaps: dict[NodeWriter, tuple[float, float]] = {}
         self._tried_at = -inf
@@ -102,13 +90,6 @@ class Writer:
     def waiting_ticks(self) -> int:
         return sum(told.tick is not None for told in self._waiting)
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The open connection. Raises StoreError before it is opened and after `close`."""
-        if self._connection is None:
-            raise StoreError(f"{self.path} is closed.")
-        return self._connection
-
     def when_open(self, call: Callable[[], object]) -> None:
         """Call once when the file is open; at once where it is."""
         if self.is_open:
@@ -121,15 +102,13 @@ class Writer:
         writer = self._nodes.get(node.node)
         if writer is None:
             writer = self._nodes[node.node] = NodeWriter(self, node, ts)
-            self._note_aside(writer)
+            self.when_open(partial(self._note_aside, writer))
         writer.set_node(node, ts)
         return writer
 
-    def tell(
-        self, node: NodeWriter, write: Callable[[], None], *, size: int = 0, tick: Tick | None = None, state: str = ""
-    ) -> None:
-        """Let what a node was told wait; `write` puts it into the file, within a transaction. See `_Told`."""
-        self._waiting.append(_Told(node, write, size, tick, state))
+    def tell(self, told: Told) -> None:
+        """Let what a node was told wait."""
+        self._waiting.append(told)
 
     def flush(self, tick: Tick) -> None:
         """Write what waits where that is due with this tick."""
@@ -143,10 +122,22 @@ class Writer:
 
         Raises StoreError where waiting does not help: the file is damaged, or another writer took it over.
         """
-        while self._write_some():
+        while True:
+            part = self._waiting[:_AT_ONCE]
+            try:
+                if not self.is_open:
+                    self._open()
+                self._transact(partial(self._write, part))
+            except PassingError as error:
+                for node in self._nodes.values():
+                    node.forget()
+                self._hold(error)
+                return False
+            self.fault = None
+            self._gaps.clear()
+            del self._waiting[: len(part)]
             if not self._waiting:
                 return True
-        return False
 
     def put_now(self, write: Callable[[], object] = lambda: None) -> None:
         """Commit what waits, then run `write` in a transaction of its own: for bulk work, where nobody waits for the
@@ -156,12 +147,10 @@ class Writer:
         self._transact(write)
 
     def put_truth(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """What a simulated workload really is: (workload_id, kind, bottleneck, waste), in the table ``truth``, which no
-        agent writes."""
+        """What a simulated workload really is: (workload_id, kind, bottleneck, waste). No agent writes this table."""
         columns = "workload_id TEXT PRIMARY KEY, kind TEXT NOT NULL, bottleneck TEXT NOT NULL, waste TEXT NOT NULL"
         self.put_now(lambda: self.connection.execute(f"CREATE TABLE IF NOT EXISTS truth ({columns})"))
-        insert = "INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)"
-        self.put_now(lambda: self.connection.executemany(insert, rows))
+        self.put_now(lambda: self.connection.executemany("INSERT OR REPLACE INTO truth VALUES (?, ?, ?, ?)", rows))
 
     def close(self) -> None:
         """Commit and let go of the file. Idempotent. Raises StoreError where something could not be written."""
@@ -171,9 +160,8 @@ class Writer:
         try:
             written = self.commit()
         finally:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+            if self.is_open:
+                self.connection.close()
         if not written and self.fault is not None:
             why = f"{self.path}: the last {self.waiting_ticks} ticks could not be written ({self.fault.reason})."
             raise StoreError(why, self.fault.remedy)
@@ -188,11 +176,9 @@ class Writer:
 
     def _open(self) -> None:
         self._before_opening()
-        self._connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
+        self.connection, self.set_aside = open_for_writing(self.path, self._token, self._now)
         self._file = self._identity()
         self.is_open = True
-        for node in self._nodes.values():
-            self._note_aside(node)
         for call in self._when_open:
             call()
 
@@ -201,24 +187,7 @@ class Writer:
             detail = f"The database was set aside as {aside.kept_as.name}: {aside.why}."
             node.note(store_absence(aside.reason, detail, aside.remedy), node.begun)
 
-    def _write_some(self) -> bool:
-        """Write the oldest of what waits, in one transaction."""
-        try:
-            if not self.is_open:
-                self._open()
-            part = self._waiting[:_AT_ONCE]
-            self._transact(lambda: self._write(part))
-        except PassingError as error:
-            for node in self._nodes.values():
-                node.forget()
-            self._hold(error)
-            return False
-        self.fault = None
-        self._gaps.clear()
-        del self._waiting[: len(part)]
-        return True
-
-    def _write(self, part: Iterable[_Told]) -> None:
+    def _write(self, part: Iterable[Told]) -> None:
         for node, (since, until) in self._gaps.items():
             why = self.fault.reason if self.fault else "not written"
             detail = f"The database could not be written ({why}) for longer than {self._hold_ticks} ticks."
@@ -262,19 +231,16 @@ class Writer:
         return None
 
     def _hold(self, error: PassingError) -> None:
-        """Say why nothing is written, and keep no more than may wait."""
+        """Say why nothing is written. Drop the oldest ticks, and of the rest the oldest that does not hold any more,
+        beyond what may wait."""
         if self.fault is None or self.fault.reason != error.reason:
             what = f"{error.path.name} cannot be written ({error.why})"
             detail = f"{what}; up to {self._hold_ticks} ticks are held in memory."
             self.fault = store_absence(error.reason, detail, error.remedy)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Drop the oldest ticks, and of the rest the oldest that does not hold any more, beyond what may wait."""
         ticks = self.waiting_ticks - self._hold_ticks
         others = sum(told.size for told in self._waiting) - MOST_OTHERS
         last_words = {(told.node, told.state): told for told in self._waiting if told.state}
-        kept: list[_Told] = []
+        kept: list[Told] = []
         for told in self._waiting:
             if told.tick is not None and ticks > 0:
                 ticks -= 1

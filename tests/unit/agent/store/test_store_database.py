@@ -39,27 +39,33 @@ def change(path: Path, script: str) -> None:
         connection.executescript(script)
 
 
-@pytest.mark.parametrize("empty_file", [True, False])
-def test_a_new_or_empty_file_becomes_a_database(path: Path, empty_file: bool) -> None:
-    if empty_file:
-        path.touch()
-    make(path)
-    assert [pragma(path, name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")] == [
-        APPLICATION_ID, SCHEMA_VERSION, "wal", 2
-    ]  # fmt: skip
-    assert kind_of(path) == "ours"
+def test_a_new_or_empty_file_becomes_a_database(path: Path) -> None:
+    path.with_name("empty.db").touch()
+    for file in (path, path.with_name("empty.db")):
+        make(file)
+        found = [pragma(file, name) for name in ("application_id", "user_version", "journal_mode", "auto_vacuum")]
+        assert (found, kind_of(file)) == ([APPLICATION_ID, SCHEMA_VERSION, "wal", 2], "ours")
 
 
-@pytest.mark.parametrize("kind", ["garbage", "short", "foreign"])
-def test_what_is_not_ours_is_refused_and_left_as_it_is(path: Path, kind: str) -> None:
-    if kind == "foreign":
-        change(path, "CREATE TABLE node (id INTEGER)")
-    else:
-        path.write_bytes(b"\x7fELF" * (1000 if kind == "garbage" else 1))
-    before = path.read_bytes()
-    with pytest.raises(StoreError, match="untouched") as caught:
-        Writer.open(path)
-    assert caught.value.remedy and path.read_bytes() == before
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda path: path.write_bytes(b"\x7fELF" * 1000),
+        lambda path: path.write_bytes(b"\x7fELF"),
+        lambda path: change(path, "CREATE TABLE node (id INTEGER)"),
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+    ],
+    ids=["garbage", "short", "foreign", "pipe", "device"],
+)
+def test_what_is_not_ours_is_refused_at_once_and_left_as_it_is(path: Path, create) -> None:
+    create(path)
+    before = path.read_bytes() if path.is_file() else b""
+    for attempt in (open_reader, Writer.open):
+        with pytest.raises(StoreError, match=r"not an SQLite database.*untouched") as caught:
+            attempt(path)
+        assert caught.value.remedy
+    assert not path.is_file() or path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
@@ -98,17 +104,11 @@ def test_damage_that_only_a_look_at_the_whole_file_finds_is_marked_and_then_set_
     assert not mark_of(path).exists()
 
 
-@pytest.mark.parametrize(
-    ("version", "which", "said"), [(2001, "newer", "a newer"), (1006, "older", "another"), (7, "older", "another")]
-)
-def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(
-    path: Path, version: int, which: str, said: str
-) -> None:
+@pytest.mark.parametrize(("version", "which"), [(2001, "newer"), (1006, "older"), (7, "older")])
+def test_another_version_is_refused_by_readers_and_set_aside_by_the_agent(path: Path, version: int, which: str) -> None:
     make(path, version)
     for refuse in (open_reader, known_jobs, lambda path: take_snapshot(path, path.with_name("copy.db"), now=NOW)):
-        with pytest.raises(
-            StoreError, match=rf"was written by {said} skuwise .schema {version // 1000}\.{version % 1000}"
-        ):
+        with pytest.raises(StoreError, match=rf"skuwise .schema {version // 1000}\.{version % 1000}"):
             refuse(path)
     with Writer.open(path, now=lambda: NOW) as writer:
         assert writer.set_aside is not None
@@ -224,14 +224,6 @@ def test_a_file_that_was_taken_away_is_said_not_written_on(path: Path, replaced:
     assert path.exists() is replaced and (not replaced or path.read_bytes() == b"somebody else's")
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "device"])
-def test_what_is_no_file_is_refused_at_once(path: Path, make) -> None:
-    make(path)
-    for attempt in (open_reader, Writer.open):
-        with pytest.raises(StoreError, match="not an SQLite database"):
-            attempt(path)
-
-
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT 'n' || x AS node FROM n"
 MANY = " CROSS JOIN ".join(f"tick AS t{i}" for i in range(9))
 
@@ -267,17 +259,17 @@ def test_a_reading_costs_no_more_than_the_file_is_worth(path: Path, sql: str, sa
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    "instead",
     [
-        ("DROP VIEW nodes; DROP TABLE node; CREATE VIEW node AS SELECT 1 AS id", "no table 'node'"),
-        ("DROP TABLE meta", "no table 'meta'"),
-        ("DROP TABLE meta; CREATE TABLE meta (key TEXT, value AS (hex(key)))", "no table 'meta'"),
-        ("DROP TABLE meta; CREATE VIRTUAL TABLE meta USING fts4(key, value)", "no table 'meta'"),
+        "CREATE VIEW meta AS SELECT 1 AS key",
+        "",
+        "CREATE TABLE meta (key TEXT, value AS (hex(key)))",
+        "CREATE VIRTUAL TABLE meta USING fts4(key, value)",
     ],
     ids=["view", "missing", "computed", "virtual"],
 )
-def test_tables_that_are_not_ours_are_not_read(path: Path, script: str, said: str) -> None:
+def test_tables_that_are_not_ours_are_not_read(path: Path, instead: str) -> None:
     make(path)
-    change(path, "PRAGMA legacy_alter_table = ON;" + script)
-    with pytest.raises(StoreError, match=said):
+    change(path, f"DROP TABLE meta; {instead}")
+    with pytest.raises(StoreError, match="no table 'meta'"):
         open_reader(path)

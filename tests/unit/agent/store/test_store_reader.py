@@ -49,7 +49,7 @@ def test_a_live_database_is_read_while_it_is_written(path: Path) -> None:
         reader.fetch("SELECT * FROM nodes")
 
 
-def test_a_stopped_and_a_copied_database_stay_as_they_are(path: Path) -> None:
+def test_a_reader_cannot_write_and_a_stopped_or_copied_database_stays_as_it_is(path: Path) -> None:
     begin(path).close()
     copy = path.with_name("copy.db")
     shutil.copyfile(path, copy)
@@ -57,17 +57,12 @@ def test_a_stopped_and_a_copied_database_stay_as_they_are(path: Path) -> None:
         before = (file.read_bytes(), file.stat().st_mtime_ns)
         with open_reader(file) as reader:
             assert reader.fetch("SELECT count(*) FROM gpu_samples") == [(1,)]
+            with pytest.raises(sqlite3.OperationalError):
+                reader.execute("DELETE FROM node")
+            for sql in ("DELETE FROM nodes", "PRAGMA query_only = 0", "ATTACH 'x.db' AS x", "SELECT 1; SELECT 2"):
+                with pytest.raises((StoreError, sqlite3.Error)):
+                    reader.fetch(sql)
         assert (file.read_bytes(), file.stat().st_mtime_ns) == before
-
-
-def test_a_reader_cannot_write(path: Path) -> None:
-    begin(path).close()
-    with open_reader(path) as reader:
-        with pytest.raises(sqlite3.OperationalError):
-            reader.execute("DELETE FROM node")
-        for sql in ("DELETE FROM nodes", "PRAGMA query_only = 0", "ATTACH 'x.db' AS x", "SELECT 1; SELECT 2"):
-            with pytest.raises((StoreError, sqlite3.Error)):
-                reader.fetch(sql)
 
 
 def test_what_is_no_database_is_said(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from skuwise.agent.model import FabricPort, Gpu, Node, Tick
 from skuwise.agent.statistics.rollup_stats import GpuLimits, Samples, roll_gpu
 from skuwise.agent.statistics.signal_stats import (
     autocorrelation_peak,
-    bin_index,
     bin_seconds,
     longest_run_seconds,
     nearest_rank,
@@ -82,34 +81,25 @@ def table(path: Path, sql: str, parameters: Sequence[object] = ()) -> list[sqlit
         return connection.execute(sql, parameters).fetchall()
 
 
-def recomputed(name: str, samples: Sequence[sqlite3.Row]) -> dict[str, float]:
-    """The statistics of one metric as a plain reading of the definition."""
-    known = [(row[name], row["interval_seconds"]) for row in samples if row[name] is not None]
-    ordered = sorted(value for value, _ in known)
-    return {
-        f"{name}_mean": sum(v * w for v, w in known) / sum(w for _, w in known),
-        f"{name}_max": ordered[-1],
-        f"{name}_p95": ordered[math.ceil(0.95 * len(ordered)) - 1],
-        f"{name}_n": len(ordered),
-    }
-
-
 def check(kind: str, row: sqlite3.Row, samples: Sequence[sqlite3.Row], metrics: Sequence[Metric]) -> int:
-    """Means to half of their step, p95 and max within a step of theirs, counts exactly."""
+    """A plain reading of the definition: means to half of their step, p95 and max within a step of theirs, counts
+    exactly."""
     checked = 0
     measures = {measure.name: measure for measure in MEASURES[kind]}
-    for metric in metrics:
-        if not metric.rolled_up:
+    for name in (metric.name for metric in metrics if metric.rolled_up):
+        known = [(sample[name], sample["interval_seconds"]) for sample in samples if sample[name] is not None]
+        assert row[f"{name}_n"] == len(known)
+        if not known:
+            assert row[f"{name}_mean"] is None
             continue
-        if all(sample[metric.name] is None for sample in samples):
-            assert row[f"{metric.name}_n"] == 0
-            assert row[f"{metric.name}_mean"] is None
-            continue
-        step, spread = 1 / measures[metric.name].steps, measures[metric.name].spread
-        for name, value in recomputed(metric.name, samples).items():
-            near = 0 if name.endswith("_n") else 0.51 if spread == 1 or name.endswith("_mean") else spread + 0.51
-            assert row[name] == pytest.approx(value, rel=0, abs=near * step), name
-            checked += 1
+        ordered = sorted(value for value, _ in known)
+        mean = sum(v * w for v, w in known) / sum(w for _, w in known)
+        step, spread = 1 / measures[name].steps, measures[name].spread
+        near = (0.51 if spread == 1 else spread + 0.51) * step
+        assert row[f"{name}_mean"] == pytest.approx(mean, rel=0, abs=0.51 * step), name
+        assert row[f"{name}_max"] == pytest.approx(ordered[-1], rel=0, abs=near), name
+        assert row[f"{name}_p95"] == pytest.approx(ordered[math.ceil(0.95 * len(ordered)) - 1], rel=0, abs=near), name
+        checked += 4
     return checked
 
 
@@ -142,16 +132,12 @@ def test_a_rollup_is_what_plain_python_makes_of_the_samples(path: Path, period: 
     assert storage["active_fraction"] == pytest.approx(0.5, abs=0.01)
     assert storage["idle_run_seconds"] == pytest.approx(seconds)
     if period == "hour":
-        for name, ratio in (
-            ("sm_active", lambda s: s["sm_active"]),
-            ("mem_used", lambda s: s["mem_used_bytes"] / s["mem_total_bytes"]),
-            ("power", lambda s: s["power_watts"] / 700),
-            ("nvlink", lambda s: s["nvlink_tx_bytes_per_second"] / 450e9),
-        ):
+        whole = {"sm_active": 1.0, "mem_used_bytes": 80 << 30, "power_watts": 700, "nvlink_tx_bytes_per_second": 450e9}
+        for name, bins in zip(whole, ("sm_active", "mem_used", "power", "nvlink"), strict=True):
             expected = [0] * len(BIN_EDGES)
             for sample in samples:
-                expected[max(i for i, edge in enumerate(BIN_EDGES) if edge <= ratio(sample))] += 1
-            assert json.loads(gpu[f"{name}_bins"]) == expected, name
+                expected[max(i for i, edge in enumerate(BIN_EDGES) if edge <= sample[name] / whole[name])] += 1
+            assert json.loads(gpu[f"{bins}_bins"]) == expected, name
         assert sum(json.loads(storage["util_bins"])) == 3600
 
 
@@ -241,19 +227,14 @@ def hour(**values: Sequence[float | None]) -> dict[str, object]:
 def test_an_hour_of_pages_covers_the_hour_and_an_idle_one_is_one_run() -> None:
     row = hour(sm_active=on_page(0.3), gpu_util=[0.3] * SECONDS)
     assert row["sm_active_n"] == 120 and row["sm_active_mean"] == pytest.approx(0.3)
-    assert sum(row["sm_active_bins"]) == sum(row["gpu_util_bins"]) == SECONDS  # type: ignore[arg-type]
-    assert row["observed_seconds"] == SECONDS
-    row = hour(sm_active=on_page(0.0))
-    assert (row["idle_run_seconds"], row["duty"]) == (SECONDS, 0.0)
+    assert sum(row["sm_active_bins"]) == sum(row["gpu_util_bins"]) == row["observed_seconds"] == SECONDS  # type: ignore[arg-type]
     broken = on_page(0.0)
     broken[30 * 60 - 1] = 0.9  # the sixtieth page: half an hour in
-    assert hour(sm_active=broken)["idle_run_seconds"] == 1800.0
-
-
-def test_a_page_that_did_not_come_is_spoken_for_by_nobody() -> None:
-    row = hour(sm_active=on_page(0.0, missed=frozenset({40, 41})))
-    assert sum(row["sm_active_bins"]) == 118 * 30  # type: ignore[arg-type]
-    assert row["idle_run_seconds"] == (120 - 41) * 30.0
+    missed = on_page(0.0, missed=frozenset({40, 41}))  # spoken for by nobody
+    for pages, idle, seen in ((on_page(0.0), SECONDS, 3600), (broken, 1800, 3600), (missed, 79 * 30, 118 * 30)):
+        row = hour(sm_active=pages)
+        assert (row["idle_run_seconds"], sum(row["sm_active_bins"])) == (idle, seen)  # type: ignore[arg-type]
+    assert row["duty"] == 0.0
 
 
 def test_means_over_half_a_minute_tell_nothing_of_seconds() -> None:
@@ -262,7 +243,7 @@ def test_means_over_half_a_minute_tell_nothing_of_seconds() -> None:
     power = [300 + 100 * value for value in wave]
     links = {"nvlink_tx_bytes_per_second": power, "nvlink_rx_bytes_per_second": power}
     row = hour(sm_active=by_page, tensor_active=by_page, power_watts=power, **links)
-    assert row["sm_active_cv"] is None and row["tensor_nvlink_correlation"] is None
+    assert "sm_active_cv" not in row and row["tensor_nvlink_correlation"] is None
     assert row["period_seconds"] == pytest.approx(10.0, abs=0.1)  # power is there each second
     whole = hour(sm_active=list(wave), tensor_active=list(wave), **links)
     assert whole["sm_active_cv"] is not None and whole["tensor_nvlink_correlation"] == pytest.approx(1.0)
@@ -274,7 +255,7 @@ RATIOS = st.lists(st.floats(0, 2), min_size=1, max_size=60)
 @given(RATIOS, RATIOS)
 def test_a_bin_holds_its_ratio_and_bins_merge_by_addition(first: list[float], second: list[float]) -> None:
     for ratio in first:
-        index = bin_index(ratio)
+        index = (bin_seconds([ratio], [1.0]) or []).index(1.0)
         assert BIN_EDGES[index] <= ratio and ratio < (*BIN_EDGES, math.inf)[index + 1]
     a, b = bin_seconds(first, [1.0] * len(first)), bin_seconds(second, [1.0] * len(second))
     assert a is not None and b is not None
