@@ -5,7 +5,8 @@ A source of metrics is a module with a `SourceSpec` and its name in `agent/sourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
@@ -60,49 +61,29 @@ class Fault:
         return Capability(source, "source", source, "*", origin, self.of("source", source))
 
 
-def table_of(*faults: Fault) -> dict[str, Fault]:
-    """Faults by their reason."""
-    return {fault.reason: fault for fault in faults}
-
-
 STAYS_MISSING = "Nothing to do: it stays missing."
 COMES_BACK = "Nothing to do: the next interval counts."
-# Why an interval has no rate, by `NoRate.reason`.
-GAPS: Mapping[str, Fault] = table_of(
-    Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK),
-    Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK),
-    Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK),
-)
-OUT_OF_RANGE = Fault("out-of-range", "The reading is impossible.", "If it stays so, update what reports it.")
+_UPDATE = "If it stays so, update what reports it."
+OUT_OF_RANGE = Fault("out-of-range", "The reading is impossible.", _UPDATE)
+NOT_A_NUMBER = Fault("not-a-number", "The reading is not a number.", _UPDATE)
+ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is above it by more
 
 
-class AbsenceSet:
-    """The absences of one source in one scope, collected tick by tick. While they do not change, `finish` returns the
-    very same frozenset, so that an unchanged set is cheap to tell."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope: Scope = scope
-        self._current: list[Absence] = []
-        self._last: list[Absence] = []
-        self._frozen: frozenset[Absence] = frozenset()
-
-    def add(self, subject: str, metric: str, fault: Fault) -> None:
-        """A metric of a subject is absent now (``*``: all of them)."""
-        self._current.append(fault.of(self._scope, subject, metric))
-
-    def extend(self, absences: Iterable[Absence]) -> None:
-        self._current.extend(absences)
-
-    def only(self, absence: Absence) -> frozenset[Absence]:
-        """Finish with this one alone: it explains all that was collected."""
-        self._current = [absence]
-        return self.finish()
-
-    def finish(self) -> frozenset[Absence]:
-        if self._current != self._last:
-            self._last, self._frozen = self._current, frozenset(self._current)
-        self._current = []
-        return self._frozen
+def sort_out(
+    scope: Scope, subject: str, told: Mapping[str, float | Fault], most: Mapping[str, float]
+) -> tuple[dict[str, float], list[Absence]]:
+    """What is told of a subject by metric, parted: the sound values, and the absences of all others. `most`: above it a
+    metric's value is impossible."""
+    values: dict[str, float] = {}
+    absences: list[Absence] = []
+    for metric, value in told.items():
+        limit = most.get(metric, math.inf)
+        if not isinstance(value, Fault) and 0.0 <= value <= (ROUNDED if limit == 1.0 else limit):
+            values[metric] = min(value, limit)
+        else:
+            fault = value if isinstance(value, Fault) else NOT_A_NUMBER if math.isnan(value) else OUT_OF_RANGE
+            absences.append(fault.of(scope, subject, metric))
+    return values, absences
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,23 @@
-"""Files of sysfs and procfs that are read at each tick, and rates of counters over measured time."""
+"""Files of sysfs that are read at each tick, and rates of counters over measured time."""
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
-_CHUNK = 16384
+from .base import COMES_BACK, Fault
 
-
-@dataclass(frozen=True, slots=True)
-class NoRate:
-    """No rate for this interval. `reason`: first-reading, counter-reset, long-gap or counter-wrap."""
-
-    reason: str
+# Why an interval has no rate.
+FIRST_READING = Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK)
+COUNTER_RESET = Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK)
+LONG_GAP = Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK)
 
 
 class CounterRate:
     """Remembers the last value of one counter and turns deltas into rates.
 
     A negative delta is a reset or a wrap: the two cannot be told apart, so it is a gap. A delta over more than
-    `max_gap_seconds` is a gap too, because a mean over it would hide what happened; so is one over a time in which the
-    counter can wrap, because a delta that looks sound may lack whole turns.
+    `max_gap_seconds` is a gap too, because a mean over it would hide what happened.
     """
 
     __slots__ = ("at", "last", "max_gap_seconds")
@@ -32,19 +27,15 @@ class CounterRate:
         self.last: float | None = None  # its value at the last reading; None: not known
         self.at = 0.0  # when that was, monotonic seconds
 
-    def rate(self, value: float, monotonic_seconds: float, wrap_seconds: float = math.inf) -> float | NoRate:
-        """Per-second rate since the last value, or a `NoRate`. `wrap_seconds`: the shortest time of one whole turn."""
+    def rate(self, value: float, monotonic_seconds: float) -> float | Fault:
+        """Per-second rate since the last value, or why there is none."""
         last, elapsed = self.last, monotonic_seconds - self.at
         self.last, self.at = value, monotonic_seconds
         if last is None:
-            return NoRate("first-reading")
+            return FIRST_READING
         if value < last:
-            return NoRate("counter-reset")
-        if elapsed <= 0 or elapsed > self.max_gap_seconds:
-            return NoRate("long-gap")
-        if elapsed >= wrap_seconds:
-            return NoRate("counter-wrap")
-        return (value - last) / elapsed
+            return COUNTER_RESET
+        return (value - last) / elapsed if 0 < elapsed <= self.max_gap_seconds else LONG_GAP
 
     def forget(self) -> None:
         """Drop what is known (the counter's device went away)."""
@@ -62,22 +53,15 @@ class SysfsFile:
         self.path = path
         self._fd: int | None = None  # None: it is opened when it is read
 
-    def read(self, size: int = 128) -> bytes:
-        """The first `size` bytes. Raises `OSError`; after one the path is opened anew, as its device may be back."""
+    def read(self) -> bytes:
+        """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened anew: its device may be back."""
         try:
             if self._fd is None:
                 self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            return os.pread(self._fd, size, 0)
+            return os.pread(self._fd, 128, 0)
         except OSError:
             self.close()
             raise
-
-    def read_all(self, limit: int = 1 << 20) -> bytes:
-        """The whole file, up to some `limit` bytes; procfs hands long ones out a page at a time. Raises `OSError`."""
-        text = self.read(_CHUNK)
-        while self._fd is not None and len(text) < limit and (more := os.pread(self._fd, _CHUNK, len(text))):
-            text += more
-        return text
 
     def close(self) -> None:
         """Let the descriptor go; the next read opens the path anew."""

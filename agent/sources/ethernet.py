@@ -20,7 +20,6 @@ from .ports import DEVICE_NAME, RX, TX, Port, PortCounter, PortSource, Roles, at
 
 _ETHERNET = "1"  # include/uapi/linux/if_arp.h: ARPHRD_ETHER
 _COUNTERS = {TX: "statistics/tx_bytes", RX: "statistics/rx_bytes"}
-_MAX_DEPTH = 4
 _LISTED_ONCE = "Nothing to do: one piece of hardware is listed once."
 
 
@@ -73,7 +72,7 @@ class EthernetSource(PortSource):
             if len(fields) >= 8 and fields[1] == fields[7] == "00000000" and DEVICE_NAME.fullmatch(fields[0]):
                 found.add(fields[0])
         edge = set(found)
-        for _ in range(_MAX_DEPTH):
+        while edge:
             beneath = {lower for name in edge for lower in _names(self._class / name) if lower.startswith("lower_")}
             edge = {lower.removeprefix("lower_") for lower in beneath} - found
             found |= edge

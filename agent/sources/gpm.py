@@ -11,7 +11,8 @@ import pynvml
 
 from ..model import Absence, Instant
 from . import nvml_errors as errors
-from .base import GAPS, Fault
+from .base import Fault
+from .counters import FIRST_READING, LONG_GAP
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 from .nvml_table import GPM_ROWS, UNITS, Row, function, with_room
 
@@ -52,15 +53,18 @@ class GpmSource(GpuReader):
 
     def each(
         self, now: Callable[[], Instant]
-    ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
+    ) -> Generator[tuple[str, Instant, Mapping[str, float]], None, frozenset[Absence]]:
         """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences; ends if GPUs change."""
         devices = self._session.current(now())
+        absences: list[Absence] = []
         for device in devices:
             if self._session.devices is not devices:
                 break
             instant = now()
-            yield device.uuid, instant, self._read_one(device, instant)
-        return self._absent.finish()
+            values, absent = self._read_one(device, instant)
+            absences += absent
+            yield device.uuid, instant, values
+        return frozenset(absences)
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
@@ -70,21 +74,18 @@ class GpmSource(GpuReader):
                 function("nvmlGpmSampleFree")(buffer)
         self._buffers.clear()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
-        if device.no_gpm is not None:
-            for row in UNITS:  # the links are then counted, or excused, by the source `nvlink`
-                self._miss(device, row.metric, device.no_gpm)
-            return {}
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
+        if device.no_gpm is not None:  # the links are then counted, or excused, by the source `nvlink`
+            return {row.metric: device.no_gpm for row in UNITS}
         pair = self._state(device)
         why = self._compare(device, pair, instant.monotonic_seconds)
         if isinstance(why, int) and why != 0:
             pair.taken_at = None  # of an instance made anew under the same id no older sample may be compared
             if why in _REFUSED:  # the counters take over what they can
                 device.no_gpm = errors.NO_GPM if why == errors.FUNCTION_NOT_FOUND else errors.fault_of(why)
-        for row in self._rows[len(pair.rows) :] if device.parent is None else ():
-            self._miss(device, row.metric, errors.NO_NVLINK)
         answers = [(why or answer.nvmlReturn, answer.value) for answer in self._answers[: len(pair.rows)]]
-        return self._values(device, pair.rows, answers)
+        not_asked = self._rows[len(pair.rows) :] if device.parent is None else ()
+        return {row.metric: errors.NO_NVLINK for row in not_asked} | self._told(device, pair.rows, answers)
 
     def _compare(self, device: NvmlDevice, pair: _Pair, monotonic: float) -> int | Fault:
         """Take a sample and compare it with the last one: 0 where `_answers` has the metrics, else why not."""
@@ -105,9 +106,9 @@ class GpmSource(GpuReader):
             return code
         pair.newest, pair.taken_at = newer, monotonic
         if elapsed is None:
-            return GAPS["first-reading"]
+            return FIRST_READING
         if not 0 < elapsed <= self._max_gap:
-            return GAPS["long-gap"]
+            return LONG_GAP
         request = self._request
         request.numMetrics, request.sample1, request.sample2 = len(pair.rows), pair.buffers[older], pair.buffers[newer]
         return function("nvmlGpmMetricsGet")(ctypes.byref(request))

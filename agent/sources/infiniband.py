@@ -36,7 +36,7 @@ class InfinibandSource(PortSource):
     name = "infiniband"
     no_ports = Fault(
         "no-fabric", "This node shows no InfiniBand, RoCE or EFA device.", "If it has one, load the NIC's driver."
-    ).of("source", name)
+    )
 
     def __init__(
         self, sysfs: Path, gpus: Callable[[], Sequence[Gpu]], max_gap_seconds: float, roles: Roles | None = None

@@ -12,10 +12,11 @@ from ..metrics import GPU_METRICS
 from ..model import Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from . import nvml_errors as errors
 from . import nvml_table as table
-from .base import GAPS, Fault, Source, UnreadGpu
-from .counters import CounterRate, NoRate
+from .base import OUT_OF_RANGE, Fault, Source, UnreadGpu
+from .counters import CounterRate
 from .gpm import GpmSource
 from .nvlink import NvlinkSource
+from .nvml_errors import fault_of
 from .nvml_events import EventSource
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
@@ -80,20 +81,16 @@ class _GpuState:
 
     def energy_and_power(self, device: NvmlDevice, now: float) -> table.Answers:
         """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
-        why: int | Fault
         ((why, millijoules),) = self.energy.read()
         last, elapsed = self.rate.last, now - self.rate.at
         if why == 0 and millijoules == last:
             why = errors.NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
-        elif why == 0:
-            milliwatts = self.rate.rate(millijoules, now)
-            if isinstance(milliwatts, NoRate):
-                why = GAPS[milliwatts.reason]
-            elif milliwatts * table.POWER.step > table.MOST[table.POWER.metric]:
-                why = errors.impossible(milliwatts * elapsed * table.ENERGY.step, f"J in {elapsed:.3g} s")
-            else:
-                return [(0, milliwatts * elapsed), (0, milliwatts)]
-        return [(why, 0.0), *self.power.answers(device.handle)]
+        milliwatts = why or self.rate.rate(millijoules, now)
+        if isinstance(milliwatts, float) and milliwatts * table.POWER.step > table.MOST[table.POWER.metric]:
+            milliwatts = OUT_OF_RANGE
+        if isinstance(milliwatts, float):
+            return [(0, milliwatts * elapsed), (0, milliwatts)]
+        return [(milliwatts, 0.0), *self.power.answers(device.handle)]
 
 
 class NvmlSource(GpuReader):
@@ -109,7 +106,7 @@ class NvmlSource(GpuReader):
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
         self._looked_at = -math.inf
         self._processes: list[GpuProcess] | None = None  # of this reading; None: it does not look
-        self._unlisted: dict[str, int | Fault] = {}  # by GPU why its processes were not listed at the last look, or 0
+        self._unlisted: dict[str, Fault] = {}  # by GPU why its processes were not listed at the last look
         self._probed: tuple[NvmlDevice, ...] = ()
 
     @property
@@ -134,39 +131,35 @@ class NvmlSource(GpuReader):
         if due:
             self._looked_at, self._unlisted = instant.monotonic_seconds, {}
             self._session.look_again()
-        self._absent.extend(self._session.unnamed)
         reading = super().read(instant)
         listed = None if self._processes is None or self._session.fault else tuple(self._processes)
-        return replace(reading, processes=listed)
+        return replace(reading, processes=listed, absences=reading.absences.union(self._session.unnamed))
 
     def close(self) -> None:
         """Let go of every GPU, for all sources of the session."""
         self._session.close()
         super().close()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
         state = self._state(device)
-        values = self._values(device, state.gauges.rows, state.gauges.answers(device.handle))
+        told = self._told(device, state.gauges.rows, state.gauges.answers(device.handle))
         if device.lost is not None or self._session.fault is not None:
             return {}
-        if device.parent is None:
+        if device.parent is not None:
+            told |= dict.fromkeys(_OF_WHOLE, errors.MIG)
+        else:
+            if device.in_mig_mode and told["gpu_util"] == fault_of(errors.NOT_SUPPORTED):
+                told["gpu_util"] = errors.MIG
             # Another thread may have kept this one between the tick's time and this reading.
             now = instant.monotonic_seconds if self._now is None else self._now()
-            values |= self._values(device, (table.ENERGY, table.POWER), state.energy_and_power(device, now))
-        else:
-            for metric in _OF_WHOLE:
-                self._miss(device, metric, errors.MIG)
+            told |= self._told(device, (table.ENERGY, table.POWER), state.energy_and_power(device, now))
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
-            self._unlisted[device.uuid], found = table.processes_of(device.handle)
+            code, found = table.processes_of(device.handle)
+            if code != 0:
+                self._unlisted[device.uuid] = self._fault(device, code)
             self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
-        if why := self._unlisted.get(device.uuid):
-            self._miss(device, "processes", why)
-        return values
-
-    def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
-        in_mig_mode = metric == "gpu_util" and why == errors.NOT_SUPPORTED and device.in_mig_mode
-        return super()._miss(device, metric, errors.MIG if in_mig_mode else why)
+        return told | ({"processes": self._unlisted[device.uuid]} if device.uuid in self._unlisted else {})
 
     def _describe(self, device: NvmlDevice) -> Gpu:
         if device.lost is not None and device.uuid in self._gpus:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..model import Instant
 from . import nvml_errors as errors
-from .base import GAPS, Fault
-from .counters import CounterRate, NoRate
+from .base import Fault
+from .counters import CounterRate
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 from .nvml_table import COUNTERS, EACH_LINK, Answers, FieldBlock, Row
 
@@ -45,18 +45,17 @@ class _Counters:
             total, why, may_wrap = 0.0, None, row.metric.startswith("pcie")
             for place, counter in parts:
                 code, number = numbers[place]
+                rate = code or counter.rate(number, monotonic)
                 if code != 0:
                     counter.forget()
-                    why = why or code
-                    continue
-                self._wide = self._wide or (may_wrap and number >= _32_BITS)
-                rate = counter.rate(number, monotonic)
-                if isinstance(rate, NoRate):
-                    why = why or GAPS[rate.reason]
-                elif may_wrap and not self._wide:
-                    why = errors.COUNTER_WRAP
-                else:
+                elif may_wrap and number >= _32_BITS:
+                    self._wide = True
+                if isinstance(rate, float):
                     total += rate
+                else:
+                    why = why or rate
+            if may_wrap and not self._wide:
+                why = why or errors.COUNTER_WRAP
             rates.append((why or 0, total))
         return rates
 
@@ -69,11 +68,10 @@ class NvlinkSource(GpuReader):
     def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
         super().__init__(session, lambda device: _Counters(device, max_gap_seconds))
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
         if device.no_gpm is None or device.parent is not None:
             return {}
         counters = self._state(device)
-        for metric in {row.metric for row in COUNTERS} - {row.metric for row in counters.rows}:
-            no_links = metric.startswith("nvlink") and device.nvlink_links == 0
-            self._miss(device, metric, errors.NO_NVLINK if no_links else errors.NO_COUNTER)
-        return self._values(device, counters.rows, counters.read(instant.monotonic_seconds))
+        of_links = errors.NO_NVLINK if device.nvlink_links == 0 else errors.NO_COUNTER
+        without = {row.metric: of_links if row.scope != 0 else errors.NO_COUNTER for row in COUNTERS}
+        return without | self._told(device, counters.rows, counters.read(instant.monotonic_seconds))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pynvml
 
 from .base import COMES_BACK, STAYS_MISSING, Fault
@@ -67,10 +65,3 @@ def fault_of(code: int) -> Fault:
 def code_of(error: pynvml.NVMLError) -> int:
     """NVML's number of what pynvml raises."""
     return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
-
-
-def impossible(number: float, unit: str) -> Fault:
-    """A reading that cannot be, as the driver returned it."""
-    if math.isnan(number):
-        return Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
-    return Fault("out-of-range", f"The driver returned an impossible value: {number:.6g} {unit}.", _REPORT)
