@@ -6,13 +6,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from ..model import Absence, Capability
+from ..model import Capability
 
 # linux/capability.h. Profiling needs CAP_SYS_ADMIN, or CAP_PERFMON from driver R565 on.
 _PROFILING_CAPABILITIES = 1 << 21 | 1 << 38
 _PROFILERS = ("gpm", "burst")  # the sources that read GPM
-_ADMIN_ONLY = re.compile(r"^RmProfilingAdminOnly:\s*(\d+)\s*$", re.MULTILINE)
-_EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-fA-F]{1,16})\s*$", re.MULTILINE)
 _FOR_ADMINS = "Profiling is for administrators (RmProfilingAdminOnly: 1 in /proc/driver/nvidia/params), and "
 _PERFMON_DROP_IN = (
     "in a drop-in of skuwise-agent.service, AmbientCapabilities=CAP_PERFMON and CapabilityBoundingSet=CAP_PERFMON "
@@ -29,18 +27,14 @@ def explain(line: Capability, procfs: Path) -> Capability:
     absence = line.absence
     if absence is None or line.source not in _PROFILERS or absence.reason != "no-permission":
         return line
-    return replace(line, absence=_explained(absence, procfs))
-
-
-def _explained(absence: Absence, procfs: Path) -> Absence:
-    restricted = _ADMIN_ONLY.search(_text(procfs / "driver/nvidia/params"))
-    held = _EFFECTIVE.search(_text(procfs / "self/status"))
+    restricted = _number(procfs / "driver/nvidia/params", "RmProfilingAdminOnly")
+    held = _number(procfs / "self/status", "CapEff")
     if restricted is None:  # this driver does not say
-        return absence
-    if restricted[1] == "0":
+        return line
+    if restricted == 0:
         detail = "The driver refuses profiling although RmProfilingAdminOnly is 0 in /proc/driver/nvidia/params."
         remedy = "See whether a virtual machine's host or a container keeps performance counters to itself."
-    elif held is not None and int(held[1], 16) & _PROFILING_CAPABILITIES:
+    elif held is not None and held & _PROFILING_CAPABILITIES:
         detail = f"{_FOR_ADMINS}the driver does not take this process's capability for enough."
         remedy = (
             f"Before R565 only CAP_SYS_ADMIN counts, and in a container it has to be the host's. Or: {_OPEN_TO_ALL}."
@@ -48,12 +42,13 @@ def _explained(absence: Absence, procfs: Path) -> Absence:
     else:
         detail = f"{_FOR_ADMINS}this process has neither CAP_PERFMON nor CAP_SYS_ADMIN."
         remedy = f"Either {_OPEN_TO_ALL}. Or {_PERFMON_DROP_IN}."
-    return replace(absence, detail=detail, remedy=remedy)
+    return replace(line, absence=replace(absence, detail=detail, remedy=remedy))
 
 
-def _text(path: Path) -> str:
+def _number(path: Path, name: str) -> int | None:
+    """The hexadecimal number of `name` in a file of procfs; None where there is none."""
     try:
-        with path.open("rb") as file:
-            return file.read(65536).decode("utf-8", "replace")
+        found = re.search(rf"^{name}:\s*([0-9a-fA-F]{{1,16}})\s*$", path.read_text(errors="replace"), re.MULTILINE)
     except OSError:
-        return ""
+        return None
+    return int(found[1], 16) if found else None

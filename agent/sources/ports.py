@@ -99,7 +99,7 @@ class Port:
 
 
 class PortSource:
-    """Every port under one class directory of sysfs. `no_ports`: why nothing is read where there are none; None: no word."""
+    """Every port under one class directory of sysfs. `no_ports`: the fault where there are none; None: it is none."""
 
     name: str
     no_ports: Fault | None = None

@@ -17,7 +17,7 @@ from ..config import AgentConfig
 from ..metrics import SERVING_METRICS
 from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
 from ..statistics.latency_bins import MAX_BUCKETS, MEASURES, step_counts
-from .base import NOTHING_READ, OUT_OF_RANGE, Fault, SourceContext, SourceSpec
+from .base import Fault, SourceContext, SourceSpec, sort_out
 from .pages import FetchedPage, Locate, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
@@ -155,7 +155,6 @@ class ServingSource:
         self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in urls]
         self._told: dict[str, _Told] = {}
         self._absent: dict[str, list[Absence]] = {}  # by address
-        self._absences: frozenset[Absence] = frozenset()
 
     def probe(self) -> Probe:
         """What each page tells."""
@@ -184,12 +183,10 @@ class ServingSource:
             if page is None or (before is not None and before.page is page):
                 continue
             now = self._told[target.url] = _read(page)
-            found, impossible = _sample(before, now) if before is not None else ([], set[str]())
-            samples += found
-            absent = [OUT_OF_RANGE.of("source", clean_text(target.url), metric) for metric in impossible]
+            sample, absent = _sample(before, now) if before is not None else (None, [])
+            samples += [sample] if sample else []
             self._absent[target.url] = self._fault(now) + absent
-            self._absences = frozenset(chain.from_iterable(self._absent.values()))
-        return Reading(serving=tuple(samples), absences=self._absences) if self._targets else NOTHING_READ
+        return Reading(serving=tuple(samples), absences=frozenset(chain.from_iterable(self._absent.values())))
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
@@ -203,7 +200,7 @@ class ServingSource:
         if page.fault is None:
             return [_NOT_A_SERVER.of("source", subject)]
         said = f"{subject}: {clean_text(page.fault.message)}"
-        return [Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)]
+        return [Fault(page.fault.reason, said, page.fault.remedy).of("source", subject)]
 
 
 def _read(page: FetchedPage) -> _Told:
@@ -222,8 +219,7 @@ def _read(page: FetchedPage) -> _Told:
             used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
             values = [used / most] if most else []
         if values and metric == "kv_cache_usage":
-            usage = sum(values) / len(values)
-            amounts[metric] = 1.0 if 1.0 < usage <= 1.001 else usage
+            amounts[metric] = sum(values) / len(values)
         elif values:
             # Triton's gauges count a request of an ensemble once for each model that it waits for.
             amounts[metric] = max(values) if engine.name == "triton" and metric in engine.gauges else sum(values)
@@ -268,27 +264,26 @@ def edge_of(text: str) -> float | None:
     return edge if 0 < edge <= inf else None
 
 
-def _sample(before: _Told, now: _Told) -> tuple[list[ServingSample], set[str]]:
-    """What two pages of one engine tell together (empty: nothing, or they are too far apart), and the metrics that
-    cannot be as they are told. What went back since the first page, which is a restart, has no rate."""
+def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, list[Absence]]:
+    """What two pages of one engine tell together (None: nothing, or they are too far apart), and what cannot be as it
+    is told. What went back since the first page, which is a restart, has no rate."""
     page, elapsed = now.page, now.page.instant.monotonic_seconds - before.page.instant.monotonic_seconds
     if now.engine is None or now.engine is not before.engine or not 0 < elapsed <= _MAX_GAP_SECONDS:
-        return [], set()
+        return None, []
     old = before.amounts
     steps = {key: value - old[key] for key, value in now.amounts.items() if 0.0 <= old.get(key, -1.0) <= value}
-    values = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
-    values |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
+    told = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
+    told |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
     for metric in _MEANS:
         count, total = steps.get(f"{metric}_count"), steps.get(f"{metric}_sum")
         if count and total is not None:
-            values[metric] = total / count
-    impossible = {metric for metric, value in values.items() if not 0.0 <= value <= _MOST[metric]}
-    told = {metric: value for metric, value in values.items() if metric not in impossible}
+            told[metric] = total / count
+    values, absences = sort_out("source", clean_text(page.url), told, _MOST)
     counts = {of: step_counts(before.histograms[of], buckets) for of, buckets in now.histograms.items()}
     latency = {of: bins for of, bins in counts.items() if bins is not None}
     ts = page.instant.wall_seconds
-    sample = ServingSample(ts, elapsed, page.url, now.engine.name, told, page.pids, latency=latency)
-    return [sample] if told else [], impossible
+    sample = ServingSample(ts, elapsed, page.url, now.engine.name, values, page.pids, latency=latency)
+    return sample if values else None, absences
 
 
 def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
