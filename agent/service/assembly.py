@@ -23,10 +23,10 @@ from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Instant, Node
 from ..sampler import Sampler, Survey
-from ..sources.base import Source, SourceContext
+from ..sources.base import Source
 from ..sources.infiniband import InfinibandSource
 from ..sources.nvidia_driver import NvidiaDriver
-from ..sources.registry import SOURCES
+from ..sources.registry import build_sources
 from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from .bursts import Bursts, capabilities
 from .driver_thread import DriverThread
@@ -64,16 +64,12 @@ def assemble(
     else:
         driver.open(now())
     listeners = Listeners(config.procfs)
-    context = SourceContext(
-        config,
-        gpus=lambda: driver.gpus,
-        unread_gpus=nvidia.unread_gpus,
-        listeners=lambda port: listeners.pids(port, time.monotonic()),
-    )
     sources: tuple[Source, ...] = (
         driver,
         *nvidia.beside,  # they wait on threads of their own, and tell while the driver hangs
-        *(source for spec in SOURCES if (source := spec.build(context)) is not None),
+        *build_sources(
+            config, lambda: driver.gpus, nvidia.unread_gpus, lambda port: listeners.pids(port, time.monotonic())
+        ),
     )
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
     catalog = load_catalog()
@@ -101,7 +97,7 @@ def assemble(
     assert node is not None
     bursts = Bursts(
         driver,
-        InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles),
+        InfinibandSource(config.sysfs, lambda: driver.gpus, BURST_GAP_SECONDS, config.fabric_roles),
         now,
         node=node.node,
         every_seconds=config.burst_every_seconds,

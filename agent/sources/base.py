@@ -1,19 +1,16 @@
 """What every source is, and what sources share.
 
-A source of metrics is a module with a `SourceSpec` and its name in `agent/sources/registry.py`.
+A source of metrics is a module with a class, which `agent/sources/registry.py` builds.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-from ..config import AgentConfig
-from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, Scope
-from .pages import PageReader
+from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 
 
 class Source(Protocol):
@@ -94,31 +91,3 @@ class UnreadGpu:
     uuid: str
     page_uuid: str
     instance_id: str = ""
-
-
-@dataclass(frozen=True)
-class SourceContext:
-    """What a source may be built from. `gpus`: those that the drivers know now; `unread_gpus`: those of them whose
-    activity is for others to tell; `listeners`: the PIDs that listen on a port (slow)."""
-
-    config: AgentConfig
-    gpus: Callable[[], Sequence[Gpu]] = tuple
-    unread_gpus: Callable[[], Sequence[UnreadGpu]] = tuple
-    listeners: Callable[[int], frozenset[int]] = lambda _port: frozenset()
-
-    @cached_property
-    def pages(self) -> PageReader:
-        """The one reader of metrics pages, for all sources."""
-        return PageReader(remote=self.config.scrape_remote)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
-    """How a source is built. `build` gives None where the settings switch it off; `unasked` then says what is missed
-    by that, from the GPUs and doctor's lines. `every_seconds`: how often it has news, on its own time; None: each tick.
-    """
-
-    name: str
-    build: Callable[[SourceContext], Source | None]
-    every_seconds: float | None = None
-    unasked: Callable[[AgentConfig, Sequence[Gpu], Sequence[Capability]], Fault | None] = lambda *_: None

@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
-from ..config import AgentConfig
 from ..metrics import GPU_METRICS
-from ..model import Absence, Capability, Gpu, Instant, Probe, Reading
-from .base import NOT_A_NUMBER, NOTHING_READ, STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu, sort_out
+from ..model import Absence, Capability, Instant, Probe, Reading
+from .base import NOT_A_NUMBER, NOTHING_READ, STAYS_MISSING, Fault, UnreadGpu, sort_out
 from .pages import FetchedPage, PageReader, Series, Target
 
 _STALE_PAGES = 3.0  # a page older than this many intervals tells nothing more
@@ -198,20 +197,3 @@ def _not_read(page: FetchedPage | None) -> Fault:
         return Fault("not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
     remedy = _RUN_EXPORTER if fault.reason in ("unreachable", "bad-url") else fault.remedy or _RUN_EXPORTER
     return Fault(fault.reason, f"dcgm-exporter: {clean_text(fault.message)}", remedy)
-
-
-def _build(context: SourceContext) -> DcgmSource | None:
-    config = context.config
-    if not config.dcgm_url:
-        return None
-    return DcgmSource(context.unread_gpus, context.pages, config.dcgm_url, config.dcgm_interval_seconds)
-
-
-def _unasked(config: AgentConfig, _gpus: Sequence[Gpu], lines: Sequence[Capability]) -> Fault | None:
-    if config.dcgm_url or not any(line.absence is not None and line.absence.reason == "no-gpm" for line in lines):
-        return None
-    detail = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
-    return Fault("not-configured", detail, "Set dcgm_url to the page's address.")
-
-
-DCGM = SourceSpec(DcgmSource.name, _build, 30.0, _unasked)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ..base.safe_text import clean_text
 from ..model import Absence, Capability
-from .base import SourceSpec
 from .counters import CounterRate, SysfsFile
 from .pci_topology import configured_role
 from .ports import DEVICE_NAME, RX, TX, Port, PortCounter, PortSource, Roles, attribute_text
@@ -93,11 +92,3 @@ def _names(folder: Path) -> list[str]:
         return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that counts
     except OSError:
         return []
-
-
-ETHERNET = SourceSpec(
-    EthernetSource.name,
-    lambda context: EthernetSource(
-        context.config.sysfs, context.config.procfs, context.config.max_gap_seconds, context.config.fabric_roles
-    ),
-)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..metrics import HOST_METRICS
 from ..model import Capability, Instant, Probe, Reading
-from .base import Fault, SourceSpec, sort_out
+from .base import Fault, sort_out
 from .counters import FIRST_READING, CounterRate
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
@@ -121,9 +121,3 @@ class HostSource:
             return (self._sysfs / "block" / entry / "device").exists()
         except OSError:  # no such name can be
             return False
-
-
-HOST = SourceSpec(
-    HostSource.name,
-    lambda context: HostSource(context.config.procfs, context.config.sysfs, context.config.max_gap_seconds),
-)

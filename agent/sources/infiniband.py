@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..model import Gpu, LinkLayer
-from .base import Fault, SourceSpec
+from .base import Fault
 from .counters import CounterRate, SysfsFile
 from .pci_topology import Nic, configured_role, pci_path, place_nics, sysfs_bus_id
 from .ports import RX, TX, WAIT, Port, PortCounter, PortSource, Roles, attribute_text
@@ -91,11 +91,3 @@ class InfinibandSource(PortSource):
                     PortCounter([SysfsFile(folder / name) for name in names], factor, CounterRate(self._max_gap))
                     for names in there
                 ]
-
-
-INFINIBAND = SourceSpec(
-    InfinibandSource.name,
-    lambda context: InfinibandSource(
-        context.config.sysfs, context.gpus, context.config.max_gap_seconds, context.config.fabric_roles
-    ),
-)

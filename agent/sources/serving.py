@@ -13,11 +13,10 @@ from math import inf
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
-from ..config import AgentConfig
 from ..metrics import SERVING_METRICS
-from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
+from ..model import Absence, Capability, Instant, Probe, Reading, ServingSample
 from ..statistics.latency_bins import MAX_BUCKETS, MEASURES, step_counts
-from .base import Fault, SourceContext, SourceSpec, sort_out
+from .base import Fault, sort_out
 from .pages import FetchedPage, Locate, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
@@ -284,18 +283,3 @@ def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, list[Absen
     ts = page.instant.wall_seconds
     sample = ServingSample(ts, elapsed, page.url, now.engine.name, values, page.pids, latency=latency)
     return sample if values else None, absences
-
-
-def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
-    if not gpus or config.serving_endpoints:
-        return None
-    detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
-    return Fault("not-configured", detail, "Name its page in serving_endpoints, or set serving_discover.")
-
-
-def _build(context: SourceContext) -> ServingSource:
-    config = context.config
-    return ServingSource(context.pages, config.serving_endpoints, config.serving_discover, context.listeners)
-
-
-SERVING = SourceSpec(ServingSource.name, _build, EVERY_SECONDS, _unasked)

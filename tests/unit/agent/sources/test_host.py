@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Reading
-from skuwise.agent.sources.base import Fault, SourceContext
+from skuwise.agent.sources.base import Fault
 from skuwise.agent.sources.counters import CounterRate
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.sources.registry import SOURCES
+from skuwise.agent.sources.registry import build_sources
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
 
@@ -66,10 +66,10 @@ def test_counters_that_go_back_and_long_gaps(trees: tuple[Procfs, Sysfs, HostSou
 
 
 def test_every_source_bears_its_name_and_reads_a_node_without_anything(tmp_path: Path) -> None:
-    context = SourceContext(AgentConfig(sysfs=tmp_path, procfs=tmp_path))
-    for spec in SOURCES:
-        source = spec.build(context)
-        assert source is not None and source.name == spec.name
+    config = AgentConfig(sysfs=tmp_path, procfs=tmp_path)
+    sources = build_sources(config, list, list, lambda _: frozenset())
+    assert [source.name for source in sources] == ["infiniband", "ethernet", "host", "serving", "dcgm"]
+    for source in sources:
         source.probe()
         reading = source.read(at(0))
         assert (reading.fabric, reading.host, reading.gpus) == ({}, {}, {})
