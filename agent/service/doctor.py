@@ -17,7 +17,7 @@ from ..config import AgentConfig
 from ..model import Capability, WorkloadUse
 from ..sampler import Sampled, Survey
 from ..sources.base import Fault
-from ..sources.nvml_privileges import explain
+from ..sources.nvml_errors import explain
 from ..sources.registry import not_asked
 from ..store.disk_errors import place_line
 from .assembly import Agent, assemble

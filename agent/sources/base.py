@@ -6,8 +6,10 @@ A source of metrics is a module with a class, which `agent/sources/registry.py` 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..model import Absence, Capability, Instant, Probe, Reading, Scope
@@ -63,6 +65,10 @@ COMES_BACK = "Nothing to do: the next interval counts."
 _UPDATE = "If it stays so, update what reports it."
 OUT_OF_RANGE = Fault("out-of-range", "The reading is impossible.", _UPDATE)
 NOT_A_NUMBER = Fault("not-a-number", "The reading is not a number.", _UPDATE)
+# Why an interval has no rate.
+FIRST_READING = Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK)
+COUNTER_RESET = Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK)
+LONG_GAP = Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK)
 ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is above it by more
 
 
@@ -81,6 +87,51 @@ def sort_out(
             fault = value if isinstance(value, Fault) else NOT_A_NUMBER if math.isnan(value) else OUT_OF_RANGE
             absences.append(fault.of(scope, subject, metric))
     return values, absences
+
+
+class CounterRate:
+    """Remembers the last value of one counter and turns deltas into rates.
+
+    A negative delta is a reset or a wrap: the two cannot be told apart, so it is a gap. A delta over more than
+    `max_gap_seconds` is a gap too, because a mean over it would hide what happened.
+    """
+
+    __slots__ = ("at", "last", "max_gap_seconds")
+
+    def __init__(self, max_gap_seconds: float) -> None:
+        self.max_gap_seconds = max_gap_seconds
+        self.last: float | None = None  # its value at the last reading; None: not known
+        self.at = 0.0  # when that was, monotonic seconds
+
+    def rate(self, value: float, monotonic_seconds: float) -> float | Fault:
+        """Per-second rate since the last value, or why there is none."""
+        last, elapsed = self.last, monotonic_seconds - self.at
+        self.last, self.at = value, monotonic_seconds
+        if last is None:
+            return FIRST_READING
+        if value < last:
+            return COUNTER_RESET
+        return (value - last) / elapsed if 0 < elapsed <= self.max_gap_seconds else LONG_GAP
+
+    def forget(self) -> None:
+        """Drop what is known (the counter's device went away)."""
+        self.last = None
+
+
+def read_file(path: Path) -> bytes | None:
+    """A file of procfs or sysfs; None if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """What is in a folder of sysfs, sorted; nothing if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that counts
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)

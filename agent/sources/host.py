@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..metrics import HOST_METRICS
 from ..model import Capability, Instant, Probe, Reading
-from .base import Fault, sort_out
-from .counters import FIRST_READING, CounterRate
+from .base import FIRST_READING, CounterRate, Fault, read_file, sort_out
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
@@ -68,15 +67,9 @@ class HostSource:
     def close(self) -> None:
         """Nothing is held between two readings."""
 
-    def _text(self, name: str) -> bytes | None:
-        try:
-            return (self._procfs / name).read_bytes()
-        except OSError:
-            return None
-
     def _read_cpu(self, now: float) -> _Told:
         """The values by metric, or why they are missing; guest time is inside user and nice already."""
-        found = _CPU.match(self._text("stat") or b"")
+        found = _CPU.match(read_file(self._procfs / "stat") or b"")
         if found is None:
             return dict.fromkeys(_CPU_METRICS, _NOT_READABLE)
         user, nice, system, idle, iowait, irq, softirq, steal = map(int, found.groups())
@@ -91,14 +84,14 @@ class HostSource:
         return {"cpu_util": busy / total, "io_wait": waiting if isinstance(waiting, Fault) else waiting / total}
 
     def _read_memory(self) -> _Told:
-        found = _MEMORY.search(self._text("meminfo") or b"")
+        found = _MEMORY.search(read_file(self._procfs / "meminfo") or b"")
         if found is None:
             return {"mem_used_bytes": _NOT_READABLE}
         total, available = int(found[1]), int(found[2])
         return {"mem_total_bytes": total * 1024.0, "mem_used_bytes": (total - available) * 1024.0}
 
     def _read_disks(self, now: float) -> _Told:
-        text = self._text("diskstats")
+        text = read_file(self._procfs / "diskstats")
         if text is None:
             return dict.fromkeys(_DISK_METRICS, _NOT_READABLE)
         lines = _DISK.findall(text)

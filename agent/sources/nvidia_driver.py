@@ -12,10 +12,8 @@ from ..metrics import GPU_METRICS
 from ..model import Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from . import nvml_errors as errors
 from . import nvml_table as table
-from .base import OUT_OF_RANGE, Fault, Source, UnreadGpu
-from .counters import CounterRate
-from .gpm import GpmSource
-from .nvlink import NvlinkSource
+from .base import OUT_OF_RANGE, CounterRate, Fault, Source, UnreadGpu
+from .gpm import GpmSource, NvlinkSource
 from .nvml_errors import fault_of
 from .nvml_events import EventSource
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession

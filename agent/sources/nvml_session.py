@@ -172,8 +172,9 @@ class NvmlSession:
         self._doubt_after(code)
         support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, handle, version=1)
         gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
-        facts = [(table.address_of(one.handle), one.nvlink_links, one.no_gpm) for one in (before, gpu)]
-        if before.lost or facts[0] != facts[1]:
+        names = ("lost", "no_gpm", "nvlink_places", "nvlink_links", "nvlink_bytes_per_second")
+        changed = any(getattr(before, name) != getattr(gpu, name) for name in names)
+        if changed or table.address_of(before.handle) != table.address_of(handle):
             self._gpus[place] = gpu
         return True
 

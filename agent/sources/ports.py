@@ -18,11 +18,12 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..metrics import FABRIC_METRICS
 from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
-from .base import NOT_A_NUMBER, STAYS_MISSING, Fault, sort_out
-from .counters import FIRST_READING, CounterRate, SysfsFile
+from .base import FIRST_READING, NOT_A_NUMBER, STAYS_MISSING, CounterRate, Fault, names_in, read_file, sort_out
 
 ACTIVE = "ACTIVE"
 Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
+# By metric: counters of which each tells it, as names to add up.
+Families = Mapping[str, Sequence[Sequence[str]]]
 TX, RX, WAIT = METRICS = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
 # Names are the kernel's; anything else under the class directory is not ours to open.
 DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
@@ -60,6 +61,34 @@ _ERRORS = {
 }
 
 
+class SysfsFile:
+    """A small file that is read from its beginning again and again, for the kernel makes its text anew at each read.
+    The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
+    file (a fixture) must be rewritten in place."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None  # None: it is opened when it is read
+
+    def read(self) -> bytes:
+        """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened anew: its device may be back."""
+        try:
+            if self._fd is None:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            return os.pread(self._fd, 128, 0)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the descriptor go; the next read opens the path anew."""
+        fd, self._fd = self._fd, None  # first: a close that fails has let go all the same
+        if fd is not None:
+            os.close(fd)
+
+
 @dataclass(frozen=True, slots=True)
 class PortCounter:
     """Counters that together tell one metric: the sum of `files` times `factor`, as a `rate`."""
@@ -75,7 +104,6 @@ class Port:
     doctor says of them; `basis`: what tells the role. `line_rate` in bytes per second, one way; None: not told, as of a
     port that was `down` when it was found."""
 
-    key: str  # device/number
     device: str
     number: int
     link_layer: LinkLayer
@@ -86,8 +114,24 @@ class Port:
     role: Role = "unknown"
     basis: str = "its role is unknown"
     line_rate: float | None = None
-    most: Mapping[str, float] = field(default_factory=lambda: _MOST)  # by metric: above it a rate is impossible
     down: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.device}/{self.number}"
+
+    def add_counters(self, folder: Path, families: Families, max_gap_seconds: float, word_bytes: int = 1) -> None:
+        """Count by those of `families` that are in `folder`, in words but for `WAIT`."""
+        for metric, family in families.items():
+            factor = 1 if metric == WAIT else word_bytes
+            there = [names for names in ([n for n in names if (folder / n).exists()] for names in family) if names]
+            if there:
+                sums = " or ".join(" + ".join(names) for names in there)
+                self.origins[metric] = f"{folder.name}/{sums}" + (f" x {factor}" if factor > 1 else "")
+                self.counters[metric] = [
+                    PortCounter([SysfsFile(folder / name) for name in names], factor, CounterRate(max_gap_seconds))
+                    for names in there
+                ]
 
     def close(self) -> None:
         """Let go of every file, and of what the counters stood at. Idempotent."""
@@ -112,11 +156,10 @@ class PortSource:
         self._listing: frozenset[str] = frozenset()
         self._looked_at: float | None = None
         self._refused: set[Path] = set()
-        self._left_out: list[Capability] = []  # lines of devices that another source reads
         self.wants_probe = False
 
-    def _find_ports(self) -> list[Port]:
-        """The ports of the devices in `_listing`, with their roles."""
+    def _find_ports(self) -> tuple[list[Port], list[Capability]]:
+        """The ports of the devices in `_listing`, with their roles; and lines of devices that another source reads."""
         raise NotImplementedError
 
     def _is_port(self, device: str) -> bool:  # noqa: ARG002
@@ -126,17 +169,13 @@ class PortSource:
     def probe(self) -> Probe:
         self.close()
         self._listing = self._names()
-        self._left_out = []
-        self._ports = self._find_ports()
-        lines = self._left_out
+        self._ports, lines = self._find_ports()
         for port in self._ports:
             missing = {one.metric: one for one in self._read_port(port, 0.0)[2]}
             port.close()  # what was counted for this look is not kept
             port.down = "*" in missing and missing["*"].reason != _UNKNOWN_COUNTERS.reason
             # A port that is down reports the rate it would train to at worst, not its line rate.
             port.line_rate = None if port.down else parse_line_rate(attribute_text(port.rate))
-            if port.line_rate is not None:
-                port.most = _MOST | dict.fromkeys((TX, RX), min(_MOST[TX], _MOST_LINE_RATES * port.line_rate))
             for metric, absence in missing.items():
                 why = None if absence.reason == FIRST_READING.reason else absence
                 origin = f"{port.origins.get(metric, 'no counter')}; role {port.role}: {port.basis}"
@@ -185,10 +224,7 @@ class PortSource:
 
     def _names(self) -> frozenset[str]:
         """The devices under the class directory; empty where there is none."""
-        try:
-            return frozenset(filter(DEVICE_NAME.fullmatch, os.listdir(self._class)))  # noqa: PTH208 - names alone count
-        except OSError:
-            return frozenset()
+        return frozenset(filter(DEVICE_NAME.fullmatch, names_in(self._class)))
 
     def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], list[Absence]]:
         """Its state, its rates by metric, and why others are missing (``*``: all of them)."""
@@ -216,7 +252,8 @@ class PortSource:
             rates = [self._rate(counter, now) for counter in port.counters.get(metric, ())]
             best = max((rate for rate in rates if isinstance(rate, float)), default=None)
             told[metric] = best if best is not None else rates[0] if rates else _NOT_SUPPORTED
-        return sort_out("fabric", port.key, told, port.most)
+        most = _MOST[TX] if port.line_rate is None else min(_MOST[TX], _MOST_LINE_RATES * port.line_rate)
+        return sort_out("fabric", port.key, told, {TX: most, RX: most})
 
     def _rate(self, counter: PortCounter, now: float) -> float | Fault:
         """The rate in its unit, or why there is none."""
@@ -247,10 +284,7 @@ class PortSource:
 
 def attribute_text(path: Path) -> str:
     """One short attribute, cleaned; empty if it cannot be read."""
-    try:
-        return clean_text(path.read_bytes())
-    except OSError:
-        return ""
+    return clean_text(read_file(path) or b"")
 
 
 def parse_port_state(raw: bytes) -> str:

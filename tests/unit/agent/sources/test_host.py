@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Reading
-from skuwise.agent.sources.base import Fault
-from skuwise.agent.sources.counters import CounterRate
+from skuwise.agent.sources.base import CounterRate, Fault
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.sources.registry import build_sources
 from skuwise.tests.support.hanging_driver import at
