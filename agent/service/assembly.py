@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.catalog.loader import Catalog, load_catalog
-from ..base.clock import boot_seconds
 from ..config import AgentConfig
 from ..jobs.allocation import Allocations
 from ..jobs.attribution import NodeAttribution
@@ -57,7 +56,7 @@ def assemble(
 
     With `pause_seconds` the driver is left alone for that long. `stopped`: see `DriverThread`.
     """
-    nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds, now=boot_seconds)
+    nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds)
     driver = DriverThread(nvidia, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs, stopped=stopped)
     if pause_seconds > 0:
         driver.pause(now(), pause_seconds)

@@ -17,10 +17,8 @@ from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 
 class Source(Protocol):
     """One thing read on this node: probed once (again after a change of hardware), read each tick, closed at the end.
-    A source never raises for what can be expected of hardware (no driver, a lost GPU, a restricted counter): it leaves
-    an `Absence`. What it does raise is recorded as ``source-failed`` and does not touch the other sources. Rates cover
-    the time since the previous reading. A source that found other devices than it named sets `wants_probe`.
-    """
+    For what can be expected of hardware it never raises, but leaves an `Absence`; what it does raise is recorded as
+    ``source-failed``. Rates cover the time since the last reading. One that found other devices sets `wants_probe`."""
 
     name: str
 
@@ -90,11 +88,8 @@ def sort_out(
 
 
 class CounterRate:
-    """Remembers the last value of one counter and turns deltas into rates.
-
-    A negative delta is a reset or a wrap: the two cannot be told apart, so it is a gap. A delta over more than
-    `max_gap_seconds` is a gap too, because a mean over it would hide what happened.
-    """
+    """Remembers the last value of one counter and turns deltas into rates. A negative delta is a reset or a wrap, which
+    cannot be told apart; over more than `max_gap_seconds` a mean would hide what happened."""
 
     __slots__ = ("at", "last", "max_gap_seconds")
 

@@ -8,6 +8,7 @@ Whatever the driver itself tells wins over the page.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
@@ -64,21 +65,17 @@ _BLANK = Fault("dcgm-blank", "The exporter has no value of this GPU for it yet."
 # followed by "not found", "not supported" and "not permissioned".
 _MEANINGS = (
     _BLANK,
-    Fault("dcgm-blank", "DCGM did not find the field on this GPU.", _LOG),
+    _BLANK,
     Fault("not-supported", "DCGM reports that this GPU does not support it.", STAYS_MISSING),
     Fault("no-permission", "DCGM may not read it.", "Run dcgm-exporter as root, with CAP_SYS_ADMIN."),
 )
-_BLANKS: dict[float, Fault] = {
-    blank + place: fault for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for place, fault in enumerate(_MEANINGS)
-}
+_BLANKS = {blank + n: why for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for n, why in enumerate(_MEANINGS)}
 _AMBIGUOUS = Fault("ambiguous", "The page gives several different values for this GPU.", "Run one exporter per node.")
 _ELSEWHERE = Fault(
     "gpu-not-on-page", "The exporter's page does not name this GPU.", "See that it watches all GPUs and MIG instances."
 )
 _STUCK = Fault(
-    "profiling-stuck",
-    "All profiling values are 0 while kernels run (NVIDIA/DCGM#303).",
-    "Restart DCGM; look for an XID.",
+    "profiling-stuck", "All profiling values are 0 while kernels run (NVIDIA/DCGM#303).", "Restart DCGM; see its XIDs."
 )
 
 
@@ -129,16 +126,15 @@ class DcgmSource:
                 self._between = Reading(absences=self._between.absences)
             return self._between
         self._seen = page
-        gpus: dict[str, Mapping[str, float]] = {}
-        absences = {_not_read(page).of("source", self.name)} if page.fault is not None else set[Absence]()
-        for uuid, (values, absent) in _read_all(devices, page.series).items() if page.fault is None else ():
-            if values:
-                gpus[uuid] = values
-            # Traffic is counted, or said to be missing, by the source `nvlink`: that the page lacks it too is no news.
-            absences.update(one for one in absent if one.metric in _RATIOS)
-        provides = frozenset((uuid, metric) for uuid, values in gpus.items() for metric in values)
-        self._between = Reading(absences=frozenset(absences), provides=provides)
-        return Reading(gpus, absences=self._between.absences, provides=provides)
+        if page.fault is not None:
+            self._between = Reading(absences=frozenset({_not_read(page).of("source", self.name)}))
+            return self._between
+        found = _read_all(devices, page.series)
+        # Traffic is counted, or said to be missing, by the driver's counters: that the page lacks it too is no news.
+        absences = frozenset(one for _, absent in found.values() for one in absent if one.metric in _RATIOS)
+        provides = frozenset((uuid, metric) for uuid, (values, _) in found.items() for metric in values)
+        self._between = Reading(absences=absences, provides=provides)
+        return replace(self._between, gpus={uuid: values for uuid, (values, _) in found.items() if values})
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""

@@ -1,7 +1,8 @@
 """InfiniBand, RoCE, Omni-Path and EFA traffic: the ports under ``/sys/class/infiniband``.
 
 The unit of a counter is its driver's. ``counters/port_xmit_data`` and ``port_rcv_data`` are words of 4 bytes, also on
-RoCE (there RDMA only), but flits of 8 bytes of the driver hfi1 (Omni-Path, hfi1/mad.c). ``port_xmit_wait`` are ticks. ``hw_counters`` of the driver efa are bytes. What else a driver has is unknown, and is said to be.
+RoCE (there RDMA only), but flits of 8 bytes of the driver hfi1 (Omni-Path, hfi1/mad.c). ``port_xmit_wait`` are ticks,
+``hw_counters`` of the driver efa bytes. What else a driver has is unknown, and is said to be.
 """
 
 from __future__ import annotations

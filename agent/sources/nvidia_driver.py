@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pynvml
 
+from ..base.clock import boot_seconds
 from ..metrics import GPU_METRICS
 from ..model import Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from . import nvml_errors as errors
@@ -20,19 +21,20 @@ from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
-_Now = Callable[[], float] | None
 # All else NVML tells of the whole GPU only.
 _OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}]
 
 
 class NvidiaDriver:
-    """The driver, open or not, read each `interval_seconds`. `now`: the monotonic time; None: a reading takes no time.
+    """The driver, open or not, read each `interval_seconds`. `now`: the monotonic time.
 
     No counter is compared over more than `max_gap_seconds`. `sources` may hang with the driver; the first names the
     GPUs, and closing all lets go of it. Those `beside` wait on threads of their own and never hang their reader.
     """
 
-    def __init__(self, interval_seconds: float, max_gap_seconds: float, now: _Now = None) -> None:
+    def __init__(
+        self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] = boot_seconds
+    ) -> None:
         self._session = session = NvmlSession()
         self.sources: tuple[Source, ...] = (
             NvmlSource(session, interval_seconds, max_gap_seconds, now),
@@ -96,7 +98,9 @@ class NvmlSource(GpuReader):
 
     name, origin = "nvml", "libnvidia-ml.so.1"
 
-    def __init__(self, session: NvmlSession, interval_seconds: float, max_gap_seconds: float, now: _Now) -> None:
+    def __init__(
+        self, session: NvmlSession, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float]
+    ) -> None:
         super().__init__(session, lambda device: _GpuState(device, max_gap_seconds))
         self._now = now
         self._every = PROCESSES_EVERY_SECONDS - interval_seconds / 2  # the nearest tick
@@ -138,7 +142,7 @@ class NvmlSource(GpuReader):
         self._session.close()
         super().close()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:  # noqa: ARG002
         state = self._state(device)
         told = self._told(device, state.gauges.rows, state.gauges.answers(device.handle))
         if device.lost is not None or self._session.fault is not None:
@@ -149,8 +153,8 @@ class NvmlSource(GpuReader):
             if device.in_mig_mode and told["gpu_util"] == fault_of(errors.NOT_SUPPORTED):
                 told["gpu_util"] = errors.MIG
             # Another thread may have kept this one between the tick's time and this reading.
-            now = instant.monotonic_seconds if self._now is None else self._now()
-            told |= self._told(device, (table.ENERGY, table.POWER), state.energy_and_power(device, now))
+            answers = state.energy_and_power(device, self._now())
+            told |= self._told(device, (table.ENERGY, table.POWER), answers)
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
             code, found = table.processes_of(device.handle)

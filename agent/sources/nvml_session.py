@@ -65,7 +65,6 @@ class NvmlSession:
         """Load the driver's library and find the GPUs; where that fails, `fault` says why. Does nothing when open."""
         if self.fault is None:
             return
-        self._shut()
         try:
             pynvml.nvmlInit()
             self._initialised = True

@@ -1,12 +1,6 @@
-"""Which NIC serves which GPU, from where they hang in the PCI tree; nearest first.
-
-* They share a PCIe switch or a root port (a component of their paths in sysfs below the root complex): ``compute``.
-* They share the root complex (``pciDDDD:BB``) alone: as near as it gets without switches. It counts where no NIC is
-  nearer and where GPUs and NICs are spread over several root complexes.
-* They share nothing (Azure gives each passed-through device a root of its own). Then EFA, ports named ``..._ib0`` and
-  InfiniBand NICs that are as many as the GPUs (two at least) are ``compute``; Azure's ``..._an0`` is ``management``.
-
-What is configured wins over all of it. ``storage`` is never guessed: nothing in sysfs tells it.
+"""Which NIC serves which GPU, from where they hang in the PCI tree: who shares a switch or a root port with one, or
+where no NIC is nearer, a root complex. Where they share nothing (Azure gives each passed-through device a root of its
+own), kind, name and number tell. What is configured wins. ``storage`` is never guessed: nothing in sysfs tells it.
 """
 
 from __future__ import annotations
@@ -58,8 +52,7 @@ def place_nics(
     nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int, configured: Mapping[str, Role]
 ) -> dict[str, tuple[Role, str]]:
     """The role of every NIC by its device, and what tells it. `gpus`: where they hang, as far as sysfs shows it;
-    `gpu_count`: how many are known. `configured` maps a device name, or a pattern such as ``mlx5_bond_*``, to its role;
-    an exact name wins."""
+    `gpu_count`: how many are known; `configured`: roles by a device name or a pattern such as ``mlx5_bond_*``."""
     # How many components are shared with the nearest GPU (1: the root complex alone).
     nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}
     switch_level = any(depth >= 2 for depth in nearest.values())
