@@ -44,13 +44,10 @@ class Field(NamedTuple):
     csv: str
 
 
-def _field(line: str) -> Field:
-    metric, texts, what = line.split(":")
-    names = tuple(f"DCGM_FI_PROF_{name}" for name in texts.split())
-    return Field(metric, names, f"{names[0]}, gauge,{what}")
-
-
-FIELDS = tuple(map(_field, _TABLE.strip().splitlines()))
+FIELDS: list[Field] = []
+for _metric, _names, _meaning in (line.split(":") for line in _TABLE.strip().splitlines()):
+    _exported = tuple(f"DCGM_FI_PROF_{name}" for name in _names.split())
+    FIELDS.append(Field(_metric, _exported, f"{_exported[0]}, gauge,{_meaning}"))
 _MOST = {metric.name: metric.most for metric in GPU_METRICS}
 _RATIOS = frozenset(field.metric for field in FIELDS if _MOST[field.metric] == 1.0)
 # Not metrics of ours, only witnesses: see _runs_kernels.
@@ -69,7 +66,9 @@ _MEANINGS = (
     Fault("not-supported", "DCGM reports that this GPU does not support it.", STAYS_MISSING),
     Fault("no-permission", "DCGM may not read it.", "Run dcgm-exporter as root, with CAP_SYS_ADMIN."),
 )
-_BLANKS = {blank + n: why for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for n, why in enumerate(_MEANINGS)}
+_BLANKS: dict[float, Fault] = {
+    blank + n: why for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for n, why in enumerate(_MEANINGS)
+}
 _AMBIGUOUS = Fault("ambiguous", "The page gives several different values for this GPU.", "Run one exporter per node.")
 _ELSEWHERE = Fault(
     "gpu-not-on-page", "The exporter's page does not name this GPU.", "See that it watches all GPUs and MIG instances."

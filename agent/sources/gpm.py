@@ -34,11 +34,8 @@ class _Pair:
 
 
 class GpmSource(GpuReader):
-    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic; absent, with the reason, where there is no GPM.
-
-    `metrics`: the only ones asked for (None: all). Each source has sample buffers of its own, so that two of them may
-    read the same GPUs at different paces; all of them on one thread.
-    """
+    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has sample
+    buffers of its own, so that two of them may read the same GPUs at different paces, on one thread."""
 
     name, origin = "gpm", "GPM"
 
@@ -127,21 +124,18 @@ class _Counters:
     """The counters of one GPU, in one block, for the life of its handle. Each of `rows` is the sum of some."""
 
     def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
-        self.rows: list[Row] = []
-        self._parts: list[list[tuple[int, CounterRate]]] = []  # of each row: places in the block, and their rates
+        self.rows: dict[Row, list[tuple[int, CounterRate]]] = {}  # with their places in the block, and their rates
         self._wide = False  # whether a PCIe counter has shown more than 32 bits
         asked: list[tuple[int, int]] = []
         for row in COUNTERS:
-            scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
             if row.metric in [one.metric for one in self.rows] or (row.scope != 0 and device.nvlink_links == 0):
                 continue
+            scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
             fields = [(row.number, scope) for scope in scopes]
             # A link that is not there is left out for good; with any other error the tick will say so.
             answers = zip(fields, FieldBlock(device.handle, fields).read(), strict=True)
-            taken = [one for one, (code, _) in answers if code not in _UNKNOWN]
-            if taken:
-                self.rows.append(row)
-                self._parts.append([(len(asked) + n, CounterRate(max_gap_seconds)) for n in range(len(taken))])
+            if taken := [one for one, (code, _) in answers if code not in _UNKNOWN]:
+                self.rows[row] = [(len(asked) + n, CounterRate(max_gap_seconds)) for n in range(len(taken))]
                 asked += taken
         self._block = FieldBlock(device.handle, asked)
 
@@ -149,7 +143,7 @@ class _Counters:
         """For each of `rows` 0 and the rate, or why there is none: a sum that lacks one of its links is too low."""
         numbers = self._block.read()
         rates: list[tuple[int | Fault, float]] = []
-        for row, parts in zip(self.rows, self._parts, strict=True):
+        for row, parts in self.rows.items():
             total, why, may_wrap = 0.0, None, row.metric.startswith("pcie")
             for place, counter in parts:
                 code, number = numbers[place]

@@ -64,8 +64,7 @@ class HostSource:
         host, absences = sort_out("host", "", told, _MOST)
         return Reading(host=host, absences=frozenset(absences))
 
-    def close(self) -> None:
-        """Nothing is held between two readings."""
+    def close(self) -> None: ...
 
     def _read_cpu(self, now: float) -> _Told:
         """The values by metric, or why they are missing; guest time is inside user and nice already."""

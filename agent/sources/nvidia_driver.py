@@ -26,11 +26,9 @@ _OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for 
 
 
 class NvidiaDriver:
-    """The driver, open or not, read each `interval_seconds`. `now`: the monotonic time.
-
-    No counter is compared over more than `max_gap_seconds`. `sources` may hang with the driver; the first names the
-    GPUs, and closing all lets go of it. Those `beside` wait on threads of their own and never hang their reader.
-    """
+    """The driver, open or not, read each `interval_seconds`. No counter is compared over more than `max_gap_seconds`.
+    `sources` may hang with the driver; the first names the GPUs, and closing all lets go of it. Those `beside` wait on
+    threads of their own and never hang their reader. `now`: the monotonic time."""
 
     def __init__(
         self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] = boot_seconds

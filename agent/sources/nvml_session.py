@@ -40,9 +40,9 @@ class NvmlDevice:
 class NvmlSession:
     """NVML opened once for all sources that read it.
 
-    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything and
-    `open` takes it up again. `devices` is another tuple whenever there are other devices, or more is known of them:
-    probe the sources anew then. What fails for no lasting reason is asked again after `RETRY_SECONDS`.
+    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything.
+    `devices` is another tuple whenever there are others, or more is known of them: probe the sources anew then. What
+    fails for no lasting reason is asked again after `RETRY_SECONDS`.
     """
 
     def __init__(self) -> None:
@@ -179,11 +179,8 @@ class NvmlSession:
 
 
 def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
-    """The MIG devices of a GPU by UUID, in the driver's order; none where MIG mode is off or unknown to it.
-
-    A GPU instance without a compute instance is not listed: nothing can run on it. Raises NVMLError where the driver
-    cannot say.
-    """
+    """The MIG devices of a GPU by UUID, in the driver's order; none where MIG mode is off or unknown to it. A GPU
+    instance without a compute instance is none: nothing can run on it. Raises NVMLError where the driver cannot say."""
     try:
         gpu.in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
     except pynvml.NVMLError as error:

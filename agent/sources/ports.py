@@ -1,8 +1,7 @@
 """What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
 
-A port that is not active is absent, not silent. A counter that cannot be a rate is a gap with its reason, and so is a
-rate that the port cannot carry. A file that a restricted function refuses is not read again: each try would put a line
-into the kernel's log. What a new device or a port that came up is, only `probe` finds out: see `wants_probe`.
+A port that is not active is absent, not silent. A file that a restricted function refuses is not read again: each try
+would put a line into the kernel's log. What a new device or a port that came up is, only `probe` finds out.
 """
 
 from __future__ import annotations
@@ -100,9 +99,8 @@ class PortCounter:
 
 @dataclass(slots=True)
 class Port:
-    """A port as it was found. `counters`: per metric those that can tell it (the greatest rate counts); `origins`: what
-    doctor says of them; `basis`: what tells the role. `line_rate` in bytes per second, one way; None: not told, as of a
-    port that was `down` when it was found."""
+    """A port as it was found. `counters`: per metric those that can tell it (the greatest rate counts); `line_rate` in
+    bytes per second, one way; None: not told, as of a port that was `down` when it was found."""
 
     device: str
     number: int
@@ -110,9 +108,9 @@ class Port:
     state: SysfsFile
     rate: Path
     counters: dict[str, list[PortCounter]] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)  # of each metric, for doctor
     role: Role = "unknown"
-    basis: str = "its role is unknown"
+    basis: str = "its role is unknown"  # what tells the role
     line_rate: float | None = None
     down: bool = False
 
@@ -149,8 +147,7 @@ class PortSource:
     no_ports: Fault | None = None
 
     def __init__(self, class_dir: Path, max_gap_seconds: float, roles: Roles | None) -> None:
-        self._class = class_dir
-        self._max_gap = max_gap_seconds
+        self._class, self._max_gap = class_dir, max_gap_seconds
         self._configured: Roles = roles or {}
         self._ports: list[Port] = []
         self._listing: frozenset[str] = frozenset()
@@ -233,7 +230,10 @@ class PortSource:
         if values.get(TX) or values.get(RX):
             return ACTIVE, values, absences
         text = self._text(port.state)
-        state = parse_port_state(text) if isinstance(text, bytes) else ""
+        # ``4: ACTIVE``, or an interface's ``up`` or ``unknown``, which drivers say that do not keep the state
+        # (Documentation/networking/operstates).
+        word = clean_text(text, 32).rpartition(":")[2].strip().upper() if isinstance(text, bytes) else ""
+        state = ACTIVE if word in ("UP", "UNKNOWN") else word
         if state != ACTIVE:
             port.close()
             fault = text if isinstance(text, Fault) else _NOT_ACTIVE
@@ -285,13 +285,6 @@ class PortSource:
 def attribute_text(path: Path) -> str:
     """One short attribute, cleaned; empty if it cannot be read."""
     return clean_text(read_file(path) or b"")
-
-
-def parse_port_state(raw: bytes) -> str:
-    """``4: ACTIVE`` as ``ACTIVE``; so are an interface's ``up`` and ``unknown``, which drivers say that do not keep the
-    state (Documentation/networking/operstates). Empty: it says nothing."""
-    word = clean_text(raw, 32).rpartition(":")[2].strip().upper()
-    return ACTIVE if word in ("UP", "UNKNOWN") else word
 
 
 def parse_line_rate(text: str) -> float | None:

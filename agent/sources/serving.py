@@ -99,19 +99,14 @@ class Engine(NamedTuple):
     histograms: dict[str, list[str]]
 
 
-def _engines(table: str) -> list[Engine]:
-    engines: list[Engine] = []
-    for word, *rest in (line.split() for line in table.splitlines() if line and not line.startswith("#")):
-        if word == "engine":
-            engines.append(Engine(rest[0], rest[1], {}, {}, {}))
-            continue
-        _, prefix, gauges, rates, histograms = engines[-1]
-        told = histograms if word in MEASURES else rates if word.endswith("_per_second") else gauges
-        told[word] = [prefix + name for name in rest]
-    return engines
-
-
-ENGINES = _engines(_TABLE)
+ENGINES: list[Engine] = []
+for _word, *_rest in (line.split() for line in _TABLE.splitlines() if line and not line.startswith("#")):
+    if _word == "engine":
+        ENGINES.append(Engine(_rest[0], _rest[1], {}, {}, {}))
+    else:
+        _, _prefix, _gauges, _rates, _histograms = ENGINES[-1]
+        _into = _histograms if _word in MEASURES else _rates if _word.endswith("_per_second") else _gauges
+        _into[_word] = [_prefix + name for name in _rest]
 WANTED = frozenset(
     name.split("/")[0] + part
     for one in ENGINES
@@ -128,7 +123,7 @@ _Buckets = dict[float, float]  # upper edge in seconds (``inf``: the whole) -> r
 
 
 class _Told(NamedTuple):
-    """What a page tells: gauges, counters, sums and counts of histograms; and the histograms' buckets by measure."""
+    """What a page tells: gauges, counters, sums and counts of histograms; and the buckets of these by measure."""
 
     page: FetchedPage
     engine: Engine | None  # None: it is no engine's page
