@@ -1,4 +1,4 @@
-"""NVIDIA's driver as the agent knows it: one NVML session and all that reads it."""
+"""NVIDIA's driver as the agent knows it: its devices, and all that reads them."""
 
 from __future__ import annotations
 
@@ -25,45 +25,31 @@ _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_byt
 _OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}]
 
 
-class NvidiaDriver:
-    """The driver, open or not, read each `interval_seconds`. No counter is compared over more than `max_gap_seconds`.
-    `sources` may hang with the driver; the first names the GPUs, and closing all lets go of it. Those `beside` wait on
-    threads of their own and never hang their reader. `now`: the monotonic time."""
+class NvidiaDriver(NvmlSession):
+    """The session and all that reads it, each `interval_seconds`. No counter is compared over more than
+    `max_gap_seconds`. `sources` may hang with the driver; the first names the GPUs, and closing all lets go of it.
+    Those `beside` wait on threads of their own and never hang their reader. `now`: the monotonic time."""
 
     def __init__(
         self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] = boot_seconds
     ) -> None:
-        self._session = session = NvmlSession()
+        super().__init__()
         self.sources: tuple[Source, ...] = (
-            NvmlSource(session, interval_seconds, max_gap_seconds, now),
-            GpmSource(session, max_gap_seconds),
-            NvlinkSource(session, max_gap_seconds),
+            NvmlSource(self, interval_seconds, max_gap_seconds, now),
+            GpmSource(self, max_gap_seconds),
+            NvlinkSource(self, max_gap_seconds),
         )
-        self.beside: tuple[Source, ...] = (EventSource(session),)
-
-    @property
-    def fault(self) -> Fault | None:
-        """Why nothing can be read; None: it is open."""
-        return self._session.fault
-
-    @property
-    def version(self) -> str | None:
-        """The driver's version as it was when opened; None: not known."""
-        return self._session.driver_version
-
-    def open(self, instant: Instant) -> None:
-        """Take the GPUs up, or find out why not (`fault`). Does nothing when open."""
-        self._session.open(instant)
+        self.beside: tuple[Source, ...] = (EventSource(self),)
 
     def burst_reader(self, max_gap_seconds: float, metrics: Collection[str]) -> GpmSource:
         """A reader of these metrics with samples of its own (`GpmSource.each`)."""
-        return GpmSource(self._session, max_gap_seconds, metrics)
+        return GpmSource(self, max_gap_seconds, metrics)
 
     def unread_gpus(self) -> list[UnreadGpu]:
         """GPUs without GPM. What several instances share is no better on a page: it has the same counters."""
         return [
             UnreadGpu(one.uuid, one.parent.uuid, str(one.made[0])) if one.parent else UnreadGpu(one.uuid, one.uuid)
-            for one in self._session.devices
+            for one in self.devices
             if one.no_gpm not in (None, errors.MIG_SHARED) and one.lost is None
         ]
 
@@ -184,7 +170,7 @@ class NvmlSource(GpuReader):
             power_limit_watts=limit / 1e3 if limit else None,
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
-            driver_version=self._session.driver_version,
+            driver_version=self._session.version,
             minor=None if parent else ask(table.get_number, "nvmlDeviceGetMinorNumber", handle),
             gpu_instance=device.made[0] if parent else None,
         )

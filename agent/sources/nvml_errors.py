@@ -76,13 +76,10 @@ def code_of(error: pynvml.NVMLError) -> int:
 _PROFILING_CAPABILITIES = 1 << 21 | 1 << 38
 _PROFILERS = ("gpm", "burst")  # the sources that read GPM
 _FOR_ADMINS = "Profiling is for administrators (RmProfilingAdminOnly: 1 in /proc/driver/nvidia/params), and "
-_PERFMON_DROP_IN = (
-    "in a drop-in of skuwise-agent.service, AmbientCapabilities=CAP_PERFMON and CapabilityBoundingSet=CAP_PERFMON "
-    "(driver R565 and newer; CAP_SYS_ADMIN before)"
-)
-_OPEN_TO_ALL = (
-    "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reload the driver; every user of "
-    "the node may then profile"
+_ADMIT = (
+    "Either options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reload the driver; every user "
+    "of the node may then profile. Or, in a drop-in of skuwise-agent.service, AmbientCapabilities=CAP_PERFMON and "
+    "CapabilityBoundingSet=CAP_PERFMON. Before R565 only CAP_SYS_ADMIN counts, and in a container it is the host's."
 )
 
 
@@ -95,17 +92,14 @@ def explain(line: Capability, procfs: Path) -> Capability:
     held = _number(procfs / "self/status", "CapEff")
     if restricted is None:  # this driver does not say
         return line
+    remedy = _ADMIT
     if restricted == 0:
         detail = "The driver refuses profiling although RmProfilingAdminOnly is 0 in /proc/driver/nvidia/params."
         remedy = "See whether a virtual machine's host or a container keeps performance counters to itself."
     elif held is not None and held & _PROFILING_CAPABILITIES:
         detail = f"{_FOR_ADMINS}the driver does not take this process's capability for enough."
-        remedy = (
-            f"Before R565 only CAP_SYS_ADMIN counts, and in a container it has to be the host's. Or: {_OPEN_TO_ALL}."
-        )
     else:
         detail = f"{_FOR_ADMINS}this process has neither CAP_PERFMON nor CAP_SYS_ADMIN."
-        remedy = f"Either {_OPEN_TO_ALL}. Or {_PERFMON_DROP_IN}."
     return replace(line, absence=replace(absence, detail=detail, remedy=remedy))
 
 

@@ -48,7 +48,7 @@ class NvmlSession:
     def __init__(self) -> None:
         self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open
         self.devices: tuple[NvmlDevice, ...] = ()  # GPUs, each with its MIG instances behind it
-        self.driver_version: str | None = None
+        self.version: str | None = None  # the driver's, as it was when opened
         self.after_open: list[Callable[[], None]] = []  # called whenever the session was opened
         self.before_close: list[Callable[[], None]] = []  # called while NVML still answers
         self._gpus: list[NvmlDevice] = []  # all that NVML counts, by index
@@ -68,7 +68,7 @@ class NvmlSession:
         try:
             pynvml.nvmlInit()
             self._initialised = True
-            self.driver_version = pynvml.nvmlSystemGetDriverVersion()
+            self.version = pynvml.nvmlSystemGetDriverVersion()
             self._gpus = [NvmlDevice("", index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._shut()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..model import LinkLayer, Role
 
-_ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_FROM_ROOT_COMPLEX = re.compile(r"(?<=/)pci[0-9a-f]{4,8}:[0-9a-f]{2}(?:/.*)?$")
 _BUS_ID = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NAMED_COMPUTE = re.compile(r"_ib\d+$")
 _NAMED_MANAGEMENT = re.compile(r"_an\d+$")
@@ -41,11 +41,8 @@ def sysfs_bus_id(bus_id: str) -> str | None:
 
 def pci_path(device: Path) -> PciPath:
     """The components of a device's real path from its PCI root complex on; empty if it has none."""
-    parts = Path(os.path.realpath(device)).parts
-    for index, part in enumerate(parts):
-        if _ROOT_COMPLEX.fullmatch(part):
-            return parts[index:]
-    return ()
+    found = _FROM_ROOT_COMPLEX.search(os.path.realpath(device))
+    return tuple(found[0].split("/")) if found else ()
 
 
 def place_nics(

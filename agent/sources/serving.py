@@ -129,6 +129,7 @@ class _Told(NamedTuple):
     engine: Engine | None  # None: it is no engine's page
     amounts: dict[str, float]
     histograms: dict[str, _Buckets]
+    absences: Sequence[Absence] = ()  # what it should tell and does not
 
 
 class ServingSource:
@@ -148,7 +149,6 @@ class ServingSource:
         urls = dict.fromkeys((*endpoints, *(WELL_KNOWN if discover else ())))
         self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in urls]
         self._told: dict[str, _Told] = {}
-        self._absent: dict[str, list[Absence]] = {}  # by address
 
     def probe(self) -> Probe:
         """What each page tells."""
@@ -176,11 +176,12 @@ class ServingSource:
             page, before = self._reader.latest(target.url), self._told.get(target.url)
             if page is None or (before is not None and before.page is page):
                 continue
-            now = self._told[target.url] = _read(page)
-            sample, absent = _sample(before, now) if before is not None else (None, [])
+            now = _read(page)
+            sample, absences = _sample(before, now) if before is not None else (None, [])
             samples += [sample] if sample else []
-            self._absent[target.url] = self._fault(now) + absent
-        return Reading(serving=tuple(samples), absences=frozenset(chain.from_iterable(self._absent.values())))
+            self._told[target.url] = now._replace(absences=self._fault(now) + absences)
+        absences = frozenset(one for told in self._told.values() for one in told.absences)
+        return Reading(serving=tuple(samples), absences=absences)
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
