@@ -1,8 +1,7 @@
 """The page of this node's dcgm-exporter, for GPUs on which the driver's own GPM does not tell it.
 
 The exporter's values are means over its own interval (30 s by default), so each is given on the one tick on which its
-page arrived: never repeated as if it were new. Between two pages it is not absent, only not new (`Reading.provides`).
-Whatever the driver itself tells wins over the page.
+page arrived. Until the next it is not absent, only not new (`Reading.provides`). What the driver tells itself wins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
 
 Waiting for events blocks, so a thread of its own does, a second at a time: whoever wants the GPUs let go waits no
-longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else.
+longer. A wait that never returns costs that thread and nothing else.
 """
 
 from __future__ import annotations

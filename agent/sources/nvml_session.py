@@ -222,9 +222,7 @@ class GpuReader:
         """What can be read of each GPU. Those whose handle is the same as at the last probe are not asked again."""
         if self._session.fault is not None:
             return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
-        known, self._lines = self._lines, {}
-        for device in self._session.devices:
-            self._lines[device] = known.get(device) or self._look(device)
+        self._lines = {one: self._lines.get(one) or self._look(one) for one in self._session.devices}
         self._states = {device: state for device, state in self._states.items() if device in self._lines}
         return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
 
@@ -233,8 +231,7 @@ class GpuReader:
         values, absences = self._read_one(device, Instant(0.0, 0.0))
         self._states.pop(device, None)
         # That there was no earlier reading says nothing about a counter.
-        absent = {one.metric: one if one.reason != "first-reading" else None for one in absences}
-        told = {**dict.fromkeys(values), **absent}
+        told = dict.fromkeys(values) | {one.metric: one if one.reason != "first-reading" else None for one in absences}
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in told.items()]
 
     def read(self, instant: Instant) -> Reading:

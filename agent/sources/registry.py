@@ -46,7 +46,5 @@ def not_asked(config: AgentConfig, gpus: Sequence[Gpu], lines: Sequence[Capabili
         missed["dcgm"] = Fault("not-configured", detail, "Set dcgm_url to the page's address.")
     if gpus and not config.serving_endpoints:
         detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
-        missed["serving"] = Fault(
-            "not-configured", detail, "Name its page in serving_endpoints, or set serving_discover."
-        )
+        missed["serving"] = Fault("not-configured", detail, "Name it in serving_endpoints, or set serving_discover.")
     return missed

@@ -161,11 +161,10 @@ class ServingSource:
                 continue
             name = told.engine.name
             for metric in _MOST:
-                detail = f"This {name} does not report {metric}."
-                absence = Absence("source", subject, metric, "not-exported", detail, "A newer release of it may.")
+                lacks = Fault("not-exported", f"This {name} does not report {metric}.", "A newer release of it may.")
                 there = metric in told.amounts or f"{metric}_sum" in told.amounts
-                origin = f"{name} at {subject}"
-                lines.append(Capability(self.name, "source", subject, metric, origin, None if there else absence))
+                why = None if there else lacks.of("source", subject, metric)
+                lines.append(Capability(self.name, "source", subject, metric, f"{name} at {subject}", why))
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - samples carry the time of their page
@@ -220,11 +219,11 @@ def _read(page: FetchedPage) -> _Told:
             amounts[metric] = max(values) if engine.name == "triton" and metric in engine.gauges else sum(values)
     histograms: dict[str, _Buckets] = {}
     for metric, measure in _MEANS.items():
-        found = {
-            part: _first(named, engine.histograms.get(measure, ()), part) for part in ("_sum", "_count", "_bucket")
-        }
-        amounts |= {metric + part: sum(_whole(found[part])) for part in ("_sum", "_count") if found[part]}
-        buckets = [one for one in found["_bucket"] if len(one) <= MAX_BUCKETS]
+        names = engine.histograms.get(measure, ())
+        for part in ("_sum", "_count"):
+            if found := _first(named, names, part):
+                amounts[metric + part] = sum(_whole(found))
+        buckets = [one for one in _first(named, names, "_bucket") if len(one) <= MAX_BUCKETS]
         # An edge that not every part has is left out: the counts up to the others hold all the same.
         common = set[float].intersection(*(set(one) for one in buckets)) if buckets else ()
         histograms[measure] = {edge: sum(one[edge] for one in buckets) for edge in common}
