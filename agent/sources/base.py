@@ -87,16 +87,14 @@ def sort_out(
     return values, absences
 
 
+@dataclass(slots=True)
 class CounterRate:
     """Remembers the last value of one counter and turns deltas into rates. A negative delta is a reset or a wrap, which
     cannot be told apart; over more than `max_gap_seconds` a mean would hide what happened."""
 
-    __slots__ = ("at", "last", "max_gap_seconds")
-
-    def __init__(self, max_gap_seconds: float) -> None:
-        self.max_gap_seconds = max_gap_seconds
-        self.last: float | None = None  # its value at the last reading; None: not known
-        self.at = 0.0  # when that was, monotonic seconds
+    max_gap_seconds: float
+    last: float | None = None  # its value at the last reading; None: not known
+    at: float = 0.0  # when that was, monotonic seconds
 
     def rate(self, value: float, monotonic_seconds: float) -> float | Fault:
         """Per-second rate since the last value, or why there is none."""

@@ -107,13 +107,12 @@ class EventSource:
         self._stop.set()
 
     def _end(self) -> None:
-        self.close()
+        self._stop.set()
         if self._thread is not None:
             self._thread.join(_LEAVE_SECONDS)
         self._thread = None  # one that hangs is left alone, and lets its event set alone
 
     def _begin(self) -> None:
-        self._end()
         self._lines, self._stop = [_STARTING.line(self.name, _ORIGIN)], threading.Event()
         self._looked.clear()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), name="skuwise-events", daemon=True)

@@ -60,16 +60,14 @@ _ERRORS = {
 }
 
 
+@dataclass(slots=True)
 class SysfsFile:
     """A small file that is read from its beginning again and again, for the kernel makes its text anew at each read.
     The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
     file (a fixture) must be rewritten in place."""
 
-    __slots__ = ("_fd", "path")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fd: int | None = None  # None: it is opened when it is read
+    path: Path
+    _fd: int | None = None  # None: it is opened when it is read
 
     def read(self) -> bytes:
         """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened anew: its device may be back."""
