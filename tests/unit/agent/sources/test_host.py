@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Reading
-from skuwise.agent.sources.base import CounterRate, Fault
 from skuwise.agent.sources.host import HostSource
 from skuwise.agent.sources.registry import build_sources
 from skuwise.tests.support.hanging_driver import at
@@ -92,20 +91,3 @@ def test_a_reading_that_cannot_be_is_missing(
     reading = source.read(at(1))
     assert reasons(reading) == reasons_
     assert not set(reasons_) & set(reading.host)
-
-
-@pytest.mark.parametrize(
-    "steps",  # value, moment, and the rate or the reason of none
-    [
-        [(1000.0, 100.0, "first-reading"), (1600.0, 100.5, 1200.0), (1600.0, 102.5, 0.0)],
-        [(1000.0, 0.0, "first-reading"), (10.0, 1.0, "counter-reset"), (30.0, 2.0, 20.0)],
-        [(0.0, 0.0, "first-reading"), (100.0, 8.0, 12.5), (200.0, 18.001, "long-gap"), (300.0, 19.001, 100.0)],
-    ],
-)
-def test_a_rate_is_the_delta_over_the_measured_time_or_a_gap(steps: list[tuple[float, float, float | str]]) -> None:
-    counter = CounterRate(10.0)
-    for value, now, expected in steps:
-        rate = counter.rate(value, now)
-        assert (rate.reason if isinstance(rate, Fault) else rate) == expected
-    counter.forget()
-    assert isinstance(counter.rate(1e9, 200.0), Fault)
