@@ -13,7 +13,6 @@ from pathlib import Path
 from ..base.safe_text import clean_text
 from ..model import Capability
 from .base import Fault, names_in, read_file
-from .pci_topology import configured_role
 from .ports import DEVICE_NAME, RX, TX, Families, Port, PortSource, Roles, SysfsFile, attribute_text
 
 _ETHERNET = "1"  # include/uapi/linux/if_arp.h: ARPHRD_ETHER
@@ -43,10 +42,7 @@ class EthernetSource(PortSource):
                 left_out.append(Capability(self.name, "fabric", port.key, "*", str(home), absence))
                 continue
             port.add_counters(home / "statistics", _COUNTERS, self._max_gap)
-            configured = configured_role(port.key, self._configured) or configured_role(name, self._configured)
-            if configured is not None:
-                port.role, port.basis = configured, "configured"
-            elif name in managed:
+            if name in managed:
                 port.role, port.basis = "management", "carries the default route"
             ports.append(port)
         return ports, left_out

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..model import Capability, Gpu, LinkLayer
 from .base import Fault, names_in
-from .pci_topology import Nic, configured_role, pci_path, place_nics, sysfs_bus_id
+from .pci_topology import Nic, pci_path, place_nics, sysfs_bus_id
 from .ports import RX, TX, WAIT, Families, Port, PortSource, Roles, SysfsFile, attribute_text
 
 _IB: Families = {TX: [["port_xmit_data"]], RX: [["port_rcv_data"]], WAIT: [["port_xmit_wait"]]}
@@ -46,10 +46,9 @@ class InfinibandSource(PortSource):
         nics = [Nic(device, pci_path(self._class / device / "device"), layer) for device, layer in layers.items()]
         gpus = {sysfs_bus_id(gpu.pci_bus_id) or gpu.pci_bus_id for gpu in self._gpus() if gpu.pci_bus_id}
         paths = [path for gpu in gpus if (path := pci_path(self._sysfs / "bus/pci/devices" / gpu))]
-        placed = place_nics(nics, paths, len(gpus), self._configured)
+        placed = place_nics(nics, paths, len(gpus))
         for port in ports:
-            role, port.basis = placed[port.device]
-            port.role = configured_role(port.key, self._configured) or role
+            port.role, port.basis = placed[port.device]
         return ports, []
 
     def _ports_of(self, home: Path) -> list[Port]:

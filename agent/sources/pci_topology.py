@@ -1,6 +1,6 @@
 """Which NIC serves which GPU, from where they hang in the PCI tree: who shares a switch or a root port with one, or
 where no NIC is nearer, a root complex. Where they share nothing (Azure gives each passed-through device a root of its
-own), kind, name and number tell. What is configured wins. ``storage`` is never guessed: nothing in sysfs tells it.
+own), kind, name and number tell. ``storage`` is never guessed: nothing in sysfs tells it.
 """
 
 from __future__ import annotations
@@ -45,11 +45,9 @@ def pci_path(device: Path) -> PciPath:
     return tuple(found[0].split("/")) if found else ()
 
 
-def place_nics(
-    nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int, configured: Mapping[str, Role]
-) -> dict[str, tuple[Role, str]]:
+def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -> dict[str, tuple[Role, str]]:
     """The role of every NIC by its device, and what tells it. `gpus`: where they hang, as far as sysfs shows it;
-    `gpu_count`: how many are known; `configured`: roles by a device name or a pattern such as ``mlx5_bond_*``."""
+    `gpu_count`: how many are known."""
     # How many components are shared with the nearest GPU (1: the root complex alone).
     nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}
     switch_level = any(depth >= 2 for depth in nearest.values())
@@ -60,8 +58,6 @@ def place_nics(
     one_each = not placed and infiniband == gpu_count >= 2
 
     def place(nic: Nic) -> tuple[Role, str]:
-        if (role := configured_role(nic.device, configured)) is not None:
-            return role, "configured"
         if nearest[nic.device] >= 2:
             return "compute", "shares a PCIe switch or root port with a GPU"
         if nearest[nic.device] == 1 and bridge_tells:

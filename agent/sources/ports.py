@@ -18,6 +18,7 @@ from ..base.safe_text import clean_text
 from ..metrics import FABRIC_METRICS
 from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
 from .base import FIRST_READING, NOT_A_NUMBER, STAYS_MISSING, CounterRate, Fault, names_in, read_file, sort_out
+from .pci_topology import configured_role
 
 ACTIVE = "ACTIVE"
 Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
@@ -154,7 +155,7 @@ class PortSource:
         self.wants_probe = False
 
     def _find_ports(self) -> tuple[list[Port], list[Capability]]:
-        """The ports of the devices in `_listing`, with their roles; and lines of devices that another source reads."""
+        """The ports of the devices in `_listing`; and lines of devices that another source reads."""
         raise NotImplementedError
 
     def _is_port(self, device: str) -> bool:  # noqa: ARG002
@@ -166,6 +167,9 @@ class PortSource:
         self._listing = self._names()
         self._ports, lines = self._find_ports()
         for port in self._ports:
+            configured = configured_role(port.key, self._configured) or configured_role(port.device, self._configured)
+            if configured is not None:
+                port.role, port.basis = configured, "configured"
             missing = {one.metric: one for one in self._read_port(port, 0.0)[2]}
             port.close()  # what was counted for this look is not kept
             port.down = "*" in missing and missing["*"].reason != _UNKNOWN_COUNTERS.reason

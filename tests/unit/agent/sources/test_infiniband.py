@@ -277,9 +277,8 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
     ],
 )  # fmt: skip
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
-    found = place_nics(nics, gpus, len(gpus), {})
+    found = place_nics(nics, gpus, len(gpus))
     assert [found[one.device][0] for one in nics] == roles
-    assert place_nics(nics, gpus, len(gpus), {"*": "storage"})[nics[0].device] == ("storage", "configured")
 
 
 def test_names_as_sysfs_and_settings_write_them() -> None:
