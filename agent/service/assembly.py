@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...rules.catalog.loader import load_catalog
-from ..base.clock import boot_seconds
 from ..config import AgentConfig
 from ..jobs.allocation import Allocations
 from ..jobs.attribution import NodeAttribution
@@ -23,10 +22,10 @@ from ..jobs.slurm import SlurmAllocations
 from ..jobs.slurm_conf import SlurmConfReader
 from ..model import Instant, Node
 from ..sampler import Sampler, Survey
-from ..sources.base import Source, SourceContext
+from ..sources.base import Source
 from ..sources.infiniband import InfinibandSource
 from ..sources.nvidia_driver import NvidiaDriver
-from ..sources.registry import SOURCES
+from ..sources.registry import build_sources
 from .bursts import MAX_GAP_SECONDS as BURST_GAP_SECONDS
 from .bursts import Bursts, capabilities
 from .driver_thread import DriverThread
@@ -57,20 +56,16 @@ def assemble(
 
     With `pause_seconds` the driver is left alone for that long. `stopped`: see `DriverThread`.
     """
-    nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds, now=boot_seconds)
+    nvidia = NvidiaDriver(config.interval_seconds, config.max_gap_seconds)
     driver = DriverThread(nvidia, config.interval_seconds, config.max_gap_seconds, sysfs=config.sysfs, stopped=stopped)
     if pause_seconds > 0:
         driver.pause(now(), pause_seconds)
     else:
         driver.open(now())
     listeners = Listeners(config.procfs)
-    context = SourceContext(
-        config,
-        gpus=lambda: driver.gpus,
-        unread_gpus=nvidia.unread_gpus,
-        listeners=lambda port: listeners.pids(port, time.monotonic()),
+    others = build_sources(
+        config, lambda: driver.gpus, nvidia.unread_gpus, lambda port: listeners.pids(port, time.monotonic())
     )
-    others = (source for spec in SOURCES if (source := spec.build(context)) is not None)
     # Those beside the driver wait on threads of their own, and tell while it hangs.
     sources: tuple[Source, ...] = (driver, *nvidia.beside, *others)
     sampler = Sampler(sources, config.interval_seconds, config.max_gap_seconds)
@@ -90,7 +85,7 @@ def assemble(
     survey = look()
     node = survey.node
     assert node is not None
-    fabric = InfinibandSource(config.sysfs, context.gpus, BURST_GAP_SECONDS, config.fabric_roles)
+    fabric = InfinibandSource(config.sysfs, lambda: driver.gpus, BURST_GAP_SECONDS, config.fabric_roles)
     bursts = Bursts(driver, fabric, now, config.burst_seconds)
     cgroups, trusted = config.sysfs / "fs/cgroup", frozenset({0, os.getuid()})
     settings = SlurmConfReader(config.slurm_conf)

@@ -19,8 +19,8 @@ from ..metrics import FABRIC_METRICS, GPU_METRICS, HOST_METRICS, Metric
 from ..model import Capability, Node, WorkloadUse
 from ..sampler import Sampled, Survey
 from ..sources.base import Fault
-from ..sources.nvml_privileges import explain
-from ..sources.registry import SOURCES
+from ..sources.nvml_errors import explain
+from ..sources.registry import not_asked
 from ..store.disk_errors import place_line
 from .assembly import Agent, assemble
 from .slurm_checks import look_at_slurm
@@ -93,8 +93,8 @@ def source_lines(survey: Survey, sampled: Sampled, procfs: Path) -> tuple[Capabi
 def not_configured(config: AgentConfig, survey: Survey) -> tuple[Capability, ...]:
     """What is not read because the settings do not ask for it, where it would tell something."""
     asked = {line.source for line in survey.capabilities}
-    faults = ((spec.name, spec.unasked(config, survey.gpus, survey.capabilities)) for spec in SOURCES)
-    return tuple(fault.line(name, "") for name, fault in faults if fault is not None and name not in asked)
+    missed = not_asked(config, survey.gpus, survey.capabilities)
+    return tuple(fault.line(name, "") for name, fault in missed.items() if name not in asked)
 
 
 def service_lines(root: Path, user: str = "skuwise") -> tuple[Capability, ...]:

@@ -1,26 +1,24 @@
 """What every source is, and what sources share.
 
-A source of metrics is a module with a `SourceSpec` and its name in `agent/sources/registry.py`.
+A source of metrics is a module with a class, which `agent/sources/registry.py` builds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from ..config import AgentConfig
-from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, Scope
-from .pages import PageReader
+from ..model import Absence, Capability, Instant, Probe, Reading, Scope
 
 
 class Source(Protocol):
     """One thing read on this node: probed once (again after a change of hardware), read each tick, closed at the end.
-    A source never raises for what can be expected of hardware (no driver, a lost GPU, a restricted counter): it leaves
-    an `Absence`. What it does raise is recorded as ``source-failed`` and does not touch the other sources. Rates cover
-    the time since the previous reading. A source that found other devices than it named sets `wants_probe`.
-    """
+    For what can be expected of hardware it never raises, but leaves an `Absence`; what it does raise is recorded as
+    ``source-failed``. Rates cover the time since the last reading. One that found other devices sets `wants_probe`."""
 
     name: str
 
@@ -60,49 +58,73 @@ class Fault:
         return Capability(source, "source", source, "*", origin, self.of("source", source))
 
 
-def table_of(*faults: Fault) -> dict[str, Fault]:
-    """Faults by their reason."""
-    return {fault.reason: fault for fault in faults}
-
-
 STAYS_MISSING = "Nothing to do: it stays missing."
 COMES_BACK = "Nothing to do: the next interval counts."
-# Why an interval has no rate, by `NoRate.reason`.
-GAPS: Mapping[str, Fault] = table_of(
-    Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK),
-    Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK),
-    Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK),
-)
-OUT_OF_RANGE = Fault("out-of-range", "The reading is impossible.", "If it stays so, update what reports it.")
+_UPDATE = "If it stays so, update what reports it."
+OUT_OF_RANGE = Fault("out-of-range", "The reading is impossible.", _UPDATE)
+NOT_A_NUMBER = Fault("not-a-number", "The reading is not a number.", _UPDATE)
+# Why an interval has no rate.
+FIRST_READING = Fault("first-reading", "A rate needs two readings; this was the first.", COMES_BACK)
+COUNTER_RESET = Fault("counter-reset", "The counter went back (a reset or a wrap), so there is no rate.", COMES_BACK)
+LONG_GAP = Fault("long-gap", "The gap between two readings is too long for a meaningful mean.", COMES_BACK)
+ROUNDED = 1.001  # a ratio may pass 1 by rounding; NVIDIA/DCGM#152 shows what is above it by more
 
 
-class AbsenceSet:
-    """The absences of one source in one scope, collected tick by tick. While they do not change, `finish` returns the
-    very same frozenset, so that an unchanged set is cheap to tell."""
+def sort_out(
+    scope: Scope, subject: str, told: Mapping[str, float | Fault], most: Mapping[str, float]
+) -> tuple[dict[str, float], list[Absence]]:
+    """What is told of a subject by metric, parted: the sound values, and the absences of all others. `most`: above it a
+    metric's value is impossible."""
+    values: dict[str, float] = {}
+    absences: list[Absence] = []
+    for metric, value in told.items():
+        limit = most.get(metric, math.inf)
+        if not isinstance(value, Fault) and 0.0 <= value <= (ROUNDED if limit == 1.0 else limit):
+            values[metric] = min(value, limit)
+        else:
+            fault = value if isinstance(value, Fault) else NOT_A_NUMBER if math.isnan(value) else OUT_OF_RANGE
+            absences.append(fault.of(scope, subject, metric))
+    return values, absences
 
-    def __init__(self, scope: Scope) -> None:
-        self._scope: Scope = scope
-        self._current: list[Absence] = []
-        self._last: list[Absence] = []
-        self._frozen: frozenset[Absence] = frozenset()
 
-    def add(self, subject: str, metric: str, fault: Fault) -> None:
-        """A metric of a subject is absent now (``*``: all of them)."""
-        self._current.append(fault.of(self._scope, subject, metric))
+@dataclass(slots=True)
+class CounterRate:
+    """Remembers the last value of one counter and turns deltas into rates. A negative delta is a reset or a wrap, which
+    cannot be told apart; over more than `max_gap_seconds` a mean would hide what happened."""
 
-    def extend(self, absences: Iterable[Absence]) -> None:
-        self._current.extend(absences)
+    max_gap_seconds: float
+    last: float | None = None  # its value at the last reading; None: not known
+    at: float = 0.0  # when that was, monotonic seconds
 
-    def only(self, absence: Absence) -> frozenset[Absence]:
-        """Finish with this one alone: it explains all that was collected."""
-        self._current = [absence]
-        return self.finish()
+    def rate(self, value: float, monotonic_seconds: float) -> float | Fault:
+        """Per-second rate since the last value, or why there is none."""
+        last, elapsed = self.last, monotonic_seconds - self.at
+        self.last, self.at = value, monotonic_seconds
+        if last is None:
+            return FIRST_READING
+        if value < last:
+            return COUNTER_RESET
+        return (value - last) / elapsed if 0 < elapsed <= self.max_gap_seconds else LONG_GAP
 
-    def finish(self) -> frozenset[Absence]:
-        if self._current != self._last:
-            self._last, self._frozen = self._current, frozenset(self._current)
-        self._current = []
-        return self._frozen
+    def forget(self) -> None:
+        """Drop what is known (the counter's device went away)."""
+        self.last = None
+
+
+def read_file(path: Path) -> bytes | None:
+    """A file of procfs or sysfs; None if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def names_in(folder: Path) -> list[str]:
+    """What is in a folder of sysfs, sorted; nothing if it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that counts
+    except OSError:
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +135,3 @@ class UnreadGpu:
     uuid: str
     page_uuid: str
     instance_id: str = ""
-
-
-@dataclass(frozen=True)
-class SourceContext:
-    """What a source may be built from. `gpus`: those that the drivers know now; `unread_gpus`: those of them whose
-    activity is for others to tell; `listeners`: the PIDs that listen on a port (slow)."""
-
-    config: AgentConfig
-    gpus: Callable[[], Sequence[Gpu]] = tuple
-    unread_gpus: Callable[[], Sequence[UnreadGpu]] = tuple
-    listeners: Callable[[int], frozenset[int]] = lambda _port: frozenset()
-
-    @cached_property
-    def pages(self) -> PageReader:
-        """The one reader of metrics pages, for all sources."""
-        return PageReader(remote=self.config.scrape_remote)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceSpec:
-    """How a source is built. `build` gives None where the settings switch it off; `unasked` then says what is missed
-    by that, from the GPUs and doctor's lines. `every_seconds`: how often it has news, on its own time; None: each tick.
-    """
-
-    name: str
-    build: Callable[[SourceContext], Source | None]
-    every_seconds: float | None = None
-    unasked: Callable[[AgentConfig, Sequence[Gpu], Sequence[Capability]], Fault | None] = lambda *_: None

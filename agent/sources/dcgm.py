@@ -1,20 +1,19 @@
 """The page of this node's dcgm-exporter, for GPUs on which the driver's own GPM does not tell it.
 
 The exporter's values are means over its own interval (30 s by default), so each is given on the one tick on which its
-page arrived: never repeated as if it were new. Between two pages it is not absent, only not new (`Reading.provides`).
-Whatever the driver itself tells wins over the page.
+page arrived. Until the next it is not absent, only not new (`Reading.provides`). What the driver tells itself wins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
-from ..config import AgentConfig
 from ..metrics import GPU_METRICS
-from ..model import Absence, Capability, Gpu, Instant, Probe, Reading
-from .base import NOTHING_READ, STAYS_MISSING, Fault, SourceContext, SourceSpec, UnreadGpu
+from ..model import Absence, Capability, Instant, Probe, Reading
+from .base import NOT_A_NUMBER, NOTHING_READ, STAYS_MISSING, Fault, UnreadGpu, sort_out
 from .pages import FetchedPage, PageReader, Series, Target
 
 _STALE_PAGES = 3.0  # a page older than this many intervals tells nothing more
@@ -37,28 +36,20 @@ nvlink_rx_bytes_per_second: NVLINK_RX_BYTES: Bytes received over NVLink a second
 
 
 class Field(NamedTuple):
-    """A metric and the names under which exporters know it, best first. `most`: above, it is no reading; `csv`: the
-    line that switches it on."""
+    """A metric, the names under which exporters know it, best first, and the line of CSV that switches it on."""
 
     metric: str
     names: tuple[str, ...]
-    most: float
     csv: str
 
 
-def _fields(table: str) -> tuple[Field, ...]:
-    # Ratios may pass 1 by rounding; SM_ACTIVE was seen far above it on MIG (NVIDIA/DCGM#152), which is no reading.
-    most = {metric.name: 1.001 if metric.most == 1.0 else metric.most for metric in GPU_METRICS}
-    fields: list[Field] = []
-    for metric, texts, what in (line.split(":") for line in table.strip().splitlines()):
-        names = tuple(f"DCGM_FI_PROF_{name}" for name in texts.split())
-        fields.append(Field(metric, names, most[metric], f"{names[0]}, gauge,{what}"))
-    return tuple(fields)
-
-
-FIELDS = _fields(_TABLE)
-_RATIOS = frozenset(field.metric for field in FIELDS if field.most < 2)
-# Not metrics of ours, only witnesses: see _is_stuck.
+FIELDS: list[Field] = []
+for _metric, _names, _meaning in (line.split(":") for line in _TABLE.strip().splitlines()):
+    _exported = tuple(f"DCGM_FI_PROF_{name}" for name in _names.split())
+    FIELDS.append(Field(_metric, _exported, f"{_exported[0]}, gauge,{_meaning}"))
+MOST = {metric.name: metric.most for metric in GPU_METRICS}
+_RATIOS = frozenset(field.metric for field in FIELDS if MOST[field.metric] == 1.0)
+# Not metrics of ours, only witnesses: see _runs_kernels.
 _KERNELS = {"DCGM_FI_DEV_GPU_UTIL": 100.0, "DCGM_FI_DEV_GPU_UTIL_RATIO": 1.0}  # each with its whole
 _GRAPHICS = ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO", "DCGM_FI_PROF_GR_UTIL_RATIO")
 WANTED = frozenset(name for field in FIELDS for name in field.names) | {*_KERNELS, *_GRAPHICS}
@@ -70,25 +61,20 @@ _BLANK = Fault("dcgm-blank", "The exporter has no value of this GPU for it yet."
 # followed by "not found", "not supported" and "not permissioned".
 _MEANINGS = (
     _BLANK,
-    Fault("dcgm-blank", "DCGM did not find the field on this GPU.", _LOG),
+    _BLANK,
     Fault("not-supported", "DCGM reports that this GPU does not support it.", STAYS_MISSING),
     Fault("no-permission", "DCGM may not read it.", "Run dcgm-exporter as root, with CAP_SYS_ADMIN."),
 )
 _BLANKS: dict[float, Fault] = {
-    blank + place: fault for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for place, fault in enumerate(_MEANINGS)
+    blank + n: why for blank in (0x7FFFFFF0, 2**47, 0x7FFFFFFFFFFFFFF0) for n, why in enumerate(_MEANINGS)
 }
-_NOT_A_NUMBER = Fault("not-a-number", "The exporter's value is not a number.", _LOG)
-_OUT_OF_RANGE = Fault("out-of-range", "The exporter's value is impossible.", "On MIG, update DCGM (NVIDIA/DCGM#152).")
 _AMBIGUOUS = Fault("ambiguous", "The page gives several different values for this GPU.", "Run one exporter per node.")
 _ELSEWHERE = Fault(
     "gpu-not-on-page", "The exporter's page does not name this GPU.", "See that it watches all GPUs and MIG instances."
 )
 _STUCK = Fault(
-    "profiling-stuck",
-    "All profiling values are 0 while kernels run (NVIDIA/DCGM#303).",
-    "Restart DCGM; look for an XID.",
+    "profiling-stuck", "All profiling values are 0 while kernels run (NVIDIA/DCGM#303).", "Restart DCGM; see its XIDs."
 )
-_Values = dict[str, float | Fault]
 
 
 class DcgmSource:
@@ -114,14 +100,13 @@ class DcgmSource:
         self._reader.start((self._target,), wait=True)
         page = self._reader.latest(url)
         if page is None or page.fault is not None:
-            return Probe(capabilities=(Capability(self.name, "source", self.name, "*", url, _not_read(page)),))
+            return Probe(capabilities=(_not_read(page).line(self.name, url),))
         lines: list[Capability] = []
-        for uuid, values in _read_all(devices, page.series).items():
-            for field in FIELDS:
-                value = values[field.metric]
-                origin = f"dcgm-exporter {field.names[0]}, every {self._target.every_seconds:g} s"
-                absence = value.of("gpu", uuid, field.metric) if isinstance(value, Fault) else None
-                lines.append(Capability(self.name, "gpu", uuid, field.metric, origin, absence))
+        for uuid, (_, absences) in _read_all(devices, page.series).items():
+            missing = {one.metric: one for one in absences}
+            for metric, names, _ in FIELDS:
+                origin = f"dcgm-exporter {names[0]}, every {self._target.every_seconds:g} s"
+                lines.append(Capability(self.name, "gpu", uuid, metric, origin, missing.get(metric)))
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:
@@ -139,91 +124,70 @@ class DcgmSource:
                 self._between = Reading(absences=self._between.absences)
             return self._between
         self._seen = page
-        gpus: dict[str, Mapping[str, float]] = {}
-        absences = {_not_read(page)} if page.fault is not None else set[Absence]()
-        for uuid, values in _read_all(devices, page.series).items() if page.fault is None else ():
-            if told := {metric: value for metric, value in values.items() if not isinstance(value, Fault)}:
-                gpus[uuid] = told
-            # Traffic is counted, or said to be missing, by the source `nvlink`: that the page lacks it too is no news.
-            absences |= {why.of("gpu", uuid, one) for one in _RATIOS if isinstance(why := values[one], Fault)}
-        provides = frozenset((uuid, metric) for uuid, told in gpus.items() for metric in told)
-        self._between = Reading(absences=frozenset(absences), provides=provides)
-        return Reading(gpus, absences=self._between.absences, provides=provides)
+        if page.fault is not None:
+            self._between = Reading(absences=frozenset({_not_read(page).of("source", self.name)}))
+            return self._between
+        found = _read_all(devices, page.series)
+        # Traffic is counted, or said to be missing, by the driver's counters: that the page lacks it too is no news.
+        absences = frozenset(one for _, absent in found.values() for one in absent if one.metric in _RATIOS)
+        provides = frozenset((uuid, metric) for uuid, (values, _) in found.items() for metric in values)
+        self._between = Reading(absences=absences, provides=provides)
+        return replace(self._between, gpus={uuid: values for uuid, (values, _) in found.items() if values})
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
         self._reader.close()
 
 
-def _read_all(devices: Sequence[UnreadGpu], series: Sequence[Series]) -> dict[str, _Values]:
-    """Per GPU, by uuid: the value of each field, or why it is missing."""
+def _read_all(
+    devices: Sequence[UnreadGpu], series: Sequence[Series]
+) -> dict[str, tuple[dict[str, float], list[Absence]]]:
+    """Per GPU, by uuid: the values by metric, and why others are missing."""
     by_gpu: dict[tuple[str, str], dict[str, list[Series]]] = {}
     for one in series:
         # A MIG instance's values carry its parent's UUID: they are not the parent's.
         key = (one.labels.get("UUID", ""), one.labels.get("GPU_I_ID", ""))
         by_gpu.setdefault(key, {}).setdefault(one.name, []).append(one)
     exported = {one.name for one in series}
-    found: dict[str, _Values] = {}
+    found: dict[str, tuple[dict[str, float], list[Absence]]] = {}
     for device in devices:
         gpu = by_gpu.get((device.page_uuid, device.instance_id))
-        values = found[device.uuid] = {}
-        for field in FIELDS:
-            if not exported.intersection(field.names):
-                detail = f"dcgm-exporter does not export {field.names[0]}."
-                remedy = f"Add to its counters' CSV file (-f) and restart it: {field.csv}"
-                values[field.metric] = Fault("not-exported", detail, remedy)
-            elif gpu is None:
-                values[field.metric] = _ELSEWHERE
+        told: dict[str, float | Fault] = {}
+        for metric, names, csv in FIELDS:
+            if not exported.intersection(names):
+                remedy = f"Add to its counters' CSV file (-f) and restart it: {csv}"
+                told[metric] = Fault("not-exported", f"dcgm-exporter does not export {names[0]}.", remedy)
             else:
-                values[field.metric] = _value([one for name in field.names for one in gpu.get(name, ())], field.most)
-        if gpu is not None and _is_stuck(gpu, values):
-            values |= {metric: _STUCK for metric in _RATIOS if not isinstance(values[metric], Fault)}
+                told[metric] = _ELSEWHERE if gpu is None else _value([one for n in names for one in gpu.get(n, ())])
+        values, absences = sort_out("gpu", device.uuid, told, MOST)
+        ratios = values.keys() & _RATIOS
+        if gpu is not None and ratios and not any(values[metric] for metric in ratios) and _runs_kernels(gpu):
+            absences += [_STUCK.of("gpu", device.uuid, metric) for metric in ratios]
+            values = {metric: value for metric, value in values.items() if metric not in ratios}
+        found[device.uuid] = values, absences
     return found
 
 
-def _value(series: Sequence[Series], most: float) -> float | Fault:
+def _value(series: Sequence[Series]) -> float | Fault:
     """The one value of a metric. The exporter repeats it for every pod that shares the GPU; old and new names too."""
     if len({one.number for one in series}) != 1:
         return _AMBIGUOUS if series else _BLANK
     number, value = series[0].number, series[0].value
     if value is None:
-        return _NOT_A_NUMBER
-    if blank := _BLANKS.get(int(number) if number.isdecimal() and len(number) < 20 else value):
-        return blank
-    if not 0.0 <= value <= most:
-        return _OUT_OF_RANGE
-    return min(value, 1.0) if most < 2 else value
+        return NOT_A_NUMBER
+    return _BLANKS.get(int(number) if number.isdecimal() and len(number) < 20 else value, value)
 
 
-def _is_stuck(gpu: Mapping[str, Sequence[Series]], values: _Values) -> bool:
-    """Whether profiling stopped counting: each ratio exactly 0 while at least half the time a kernel ran."""
-    ratios = [value for metric, value in values.items() if metric in _RATIOS and not isinstance(value, Fault)]
-    if not ratios or any(ratios) or any(one.value for name in _GRAPHICS for one in gpu.get(name, ())):
-        return False
+def _runs_kernels(gpu: Mapping[str, Sequence[Series]]) -> bool:
+    """Whether a kernel ran for at least half the time, while the graphics engine's ratio, where told, is 0."""
     shares = [(one.value or 0.0) / whole for name, whole in _KERNELS.items() for one in gpu.get(name, ())]
-    return any(0.5 <= share <= 1.0 for share in shares)
+    counted = any(one.value for name in _GRAPHICS for one in gpu.get(name, ()))
+    return not counted and any(0.5 <= share <= 1.0 for share in shares)
 
 
-def _not_read(page: FetchedPage | None) -> Absence:
+def _not_read(page: FetchedPage | None) -> Fault:
     fault = page.fault if page is not None else None
     if fault is None:
-        return Absence("source", "dcgm", "*", "not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
+        return Fault("not-read-yet", "The exporter's page has not arrived yet.", "Look again.")
     remedy = _RUN_EXPORTER if fault.reason in ("unreachable", "bad-url") else fault.remedy or _RUN_EXPORTER
-    return Absence("source", "dcgm", "*", fault.reason, f"dcgm-exporter: {clean_text(fault.message)}", remedy)
-
-
-def _build(context: SourceContext) -> DcgmSource | None:
-    config = context.config
-    if not config.dcgm_url:
-        return None
-    return DcgmSource(context.unread_gpus, context.pages, config.dcgm_url, config.dcgm_interval_seconds)
-
-
-def _unasked(config: AgentConfig, _gpus: Sequence[Gpu], lines: Sequence[Capability]) -> Fault | None:
-    if config.dcgm_url or not any(line.absence is not None and line.absence.reason == "no-gpm" for line in lines):
-        return None
-    detail = "dcgm_url is empty, so dcgm-exporter's page is not read, which may report what GPM does not."
-    return Fault("not-configured", detail, "Set dcgm_url to the page's address.")
-
-
-DCGM = SourceSpec(DcgmSource.name, _build, 30.0, _unasked)
+    return Fault(fault.reason, f"dcgm-exporter: {clean_text(fault.message)}", remedy)

@@ -8,19 +8,15 @@ route is `management`, the others are `unknown`.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 from ..base.safe_text import clean_text
-from ..model import Absence, Capability
-from .base import SourceSpec
-from .counters import CounterRate, SysfsFile
-from .pci_topology import configured_role
-from .ports import DEVICE_NAME, RX, TX, Port, PortCounter, PortSource, Roles, attribute_text
+from ..model import Capability
+from .base import Fault, names_in, read_file
+from .ports import DEVICE_NAME, RX, TX, Families, Port, PortSource, Roles, SysfsFile, attribute_text
 
 _ETHERNET = "1"  # include/uapi/linux/if_arp.h: ARPHRD_ETHER
-_COUNTERS = {TX: "statistics/tx_bytes", RX: "statistics/rx_bytes"}
-_MAX_DEPTH = 4
+_COUNTERS: Families = {TX: [["tx_bytes"]], RX: [["rx_bytes"]]}
 _LISTED_ONCE = "Nothing to do: one piece of hardware is listed once."
 
 
@@ -33,28 +29,23 @@ class EthernetSource(PortSource):
         super().__init__(sysfs / "class/net", max_gap_seconds, roles)
         self._procfs = procfs
 
-    def _find_ports(self) -> list[Port]:
+    def _find_ports(self) -> tuple[list[Port], list[Capability]]:
         managed = self._default_route()
         ports: list[Port] = []
+        left_out: list[Capability] = []
         for name in sorted(filter(self._is_port, self._listing)):
             home = self._class / name
-            port = Port(
-                f"{name}/1", name, 1, "Ethernet", SysfsFile(home / "operstate"), home / "speed", origins=_COUNTERS
-            )
-            if rdma := _names(home / "device/infiniband"):
+            port = Port(name, 1, "Ethernet", SysfsFile(home / "operstate"), home / "speed")
+            if rdma := names_in(home / "device/infiniband"):
                 detail = f"{name} is the RDMA device {clean_text(rdma[0], 64)}; its TCP traffic is not counted."
-                absence = Absence("fabric", port.key, "*", "counted-as-rdma", detail, _LISTED_ONCE)
-                self._left_out.append(Capability(self.name, "fabric", port.key, "*", str(home), absence))
+                absence = Fault("counted-as-rdma", detail, _LISTED_ONCE).of("fabric", port.key)
+                left_out.append(Capability(self.name, "fabric", port.key, "*", str(home), absence))
                 continue
-            for metric, file in _COUNTERS.items():
-                port.counters[metric] = [PortCounter([SysfsFile(home / file)], 1, CounterRate(self._max_gap))]
-            configured = configured_role(port.key, self._configured) or configured_role(name, self._configured)
-            if configured is not None:
-                port.role, port.basis = configured, "configured"
-            elif name in managed:
+            port.add_counters(home / "statistics", _COUNTERS, self._max_gap)
+            if name in managed:
                 port.role, port.basis = "management", "carries the default route"
             ports.append(port)
-        return ports
+        return ports, left_out
 
     def _is_port(self, device: str) -> bool:
         home = self._class / device
@@ -67,38 +58,15 @@ class EthernetSource(PortSource):
 
     def _default_route(self) -> frozenset[str]:
         """The interface of the default route, and all that lies beneath it (a bond's or a VLAN's ports)."""
+        # Of process 1 first: in a pod, /proc/net shows the pod's own network.
+        routes = read_file(self._procfs / "1/net/route") or read_file(self._procfs / "net/route") or b""
         found: set[str] = set()
-        for line in self._routes():
-            fields = line.split()
+        for fields in map(str.split, routes.decode("ascii", "replace").splitlines()[1:]):
             if len(fields) >= 8 and fields[1] == fields[7] == "00000000" and DEVICE_NAME.fullmatch(fields[0]):
                 found.add(fields[0])
         edge = set(found)
-        for _ in range(_MAX_DEPTH):
-            beneath = {lower for name in edge for lower in _names(self._class / name) if lower.startswith("lower_")}
+        while edge:
+            beneath = {lower for name in edge for lower in names_in(self._class / name) if lower.startswith("lower_")}
             edge = {lower.removeprefix("lower_") for lower in beneath} - found
             found |= edge
         return frozenset(found)
-
-    def _routes(self) -> list[str]:
-        """The node's IPv4 routes, those of process 1: in a pod, /proc/net shows the pod's own network."""
-        for table in ("1/net/route", "net/route"):
-            try:
-                return (self._procfs / table).read_bytes().decode("ascii", "replace").splitlines()[1:]
-            except OSError:
-                continue
-        return []
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - names are all that counts
-    except OSError:
-        return []
-
-
-ETHERNET = SourceSpec(
-    EthernetSource.name,
-    lambda context: EthernetSource(
-        context.config.sysfs, context.config.procfs, context.config.max_gap_seconds, context.config.fabric_roles
-    ),
-)

@@ -1,4 +1,4 @@
-"""GPM (Hopper and newer): how busy the GPU's units and links were between two samples."""
+"""How busy a GPU's units and links were between two readings: by GPM (Hopper and newer), else its links by counters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import pynvml
 
 from ..model import Absence, Instant
 from . import nvml_errors as errors
-from .base import GAPS, Fault
+from .base import FIRST_READING, LONG_GAP, CounterRate, Fault
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
-from .nvml_table import GPM_ROWS, UNITS, Row, function, with_room
+from .nvml_table import COUNTERS, EACH_LINK, GPM_ROWS, UNITS, Answers, FieldBlock, Row, function, with_room
 
 _MIN_SECONDS = 0.1 - 1e-6  # between two samples, from nvml.h
 _REFUSED = frozenset({errors.NO_PERMISSION, errors.NOT_SUPPORTED, errors.FUNCTION_NOT_FOUND})
+_UNKNOWN = frozenset({errors.NOT_SUPPORTED, errors.INVALID_ARGUMENT})  # there is no such counter or no such link
+# PCIe moves 2^32 bytes in less than the shortest interval (0.07 s at Gen5 x16): a counter that may have no more bits
+# tells nothing before it has shown that it has.
+_32_BITS = 1 << 32
 
 
 @dataclass(slots=True)
@@ -30,11 +34,8 @@ class _Pair:
 
 
 class GpmSource(GpuReader):
-    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic; absent, with the reason, where there is no GPM.
-
-    `metrics`: the only ones asked for (None: all). Each source has sample buffers of its own, so that two of them may
-    read the same GPUs at different paces; all of them on one thread.
-    """
+    """SM, tensor, DRAM and FP activity, PCIe and NVLink traffic, or only `metrics` of these. Each source has sample
+    buffers of its own, so that two of them may read the same GPUs at different paces, on one thread."""
 
     name, origin = "gpm", "GPM"
 
@@ -52,15 +53,18 @@ class GpmSource(GpuReader):
 
     def each(
         self, now: Callable[[], Instant]
-    ) -> Generator[tuple[str, Instant, Mapping[str, float] | None], None, frozenset[Absence]]:
+    ) -> Generator[tuple[str, Instant, Mapping[str, float]], None, frozenset[Absence]]:
         """One reading for bursts, a GPU a step: (uuid, instant, values). Returns the absences; ends if GPUs change."""
         devices = self._session.current(now())
+        absences: list[Absence] = []
         for device in devices:
             if self._session.devices is not devices:
                 break
             instant = now()
-            yield device.uuid, instant, self._read_one(device, instant)
-        return self._absent.finish()
+            values, absent = self._read_one(device, instant)
+            absences += absent
+            yield device.uuid, instant, values
+        return frozenset(absences)
 
     def close(self) -> None:
         """Give the sample buffers back to the driver's library."""
@@ -70,21 +74,18 @@ class GpmSource(GpuReader):
                 function("nvmlGpmSampleFree")(buffer)
         self._buffers.clear()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
-        if device.no_gpm is not None:
-            for row in UNITS:  # the links are then counted, or excused, by the source `nvlink`
-                self._miss(device, row.metric, device.no_gpm)
-            return {}
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
+        if device.no_gpm is not None:  # the links are then counted, or excused, by the source `nvlink`
+            return {row.metric: device.no_gpm for row in UNITS}
         pair = self._state(device)
         why = self._compare(device, pair, instant.monotonic_seconds)
         if isinstance(why, int) and why != 0:
             pair.taken_at = None  # of an instance made anew under the same id no older sample may be compared
             if why in _REFUSED:  # the counters take over what they can
                 device.no_gpm = errors.NO_GPM if why == errors.FUNCTION_NOT_FOUND else errors.fault_of(why)
-        for row in self._rows[len(pair.rows) :] if device.parent is None else ():
-            self._miss(device, row.metric, errors.NO_NVLINK)
         answers = [(why or answer.nvmlReturn, answer.value) for answer in self._answers[: len(pair.rows)]]
-        return self._values(device, pair.rows, answers)
+        not_asked = self._rows[len(pair.rows) :] if device.parent is None else ()
+        return {row.metric: errors.NO_NVLINK for row in not_asked} | self._told(device, pair.rows, answers)
 
     def _compare(self, device: NvmlDevice, pair: _Pair, monotonic: float) -> int | Fault:
         """Take a sample and compare it with the last one: 0 where `_answers` has the metrics, else why not."""
@@ -105,9 +106,9 @@ class GpmSource(GpuReader):
             return code
         pair.newest, pair.taken_at = newer, monotonic
         if elapsed is None:
-            return GAPS["first-reading"]
+            return FIRST_READING
         if not 0 < elapsed <= self._max_gap:
-            return GAPS["long-gap"]
+            return LONG_GAP
         request = self._request
         request.numMetrics, request.sample1, request.sample2 = len(pair.rows), pair.buffers[older], pair.buffers[newer]
         return function("nvmlGpmMetricsGet")(ctypes.byref(request))
@@ -117,3 +118,62 @@ class GpmSource(GpuReader):
         without = ("nvlink", "pcie") if device.parent else ("nvlink",) if device.nvlink_links == 0 else ()
         rows = [row for row in self._rows if not row.metric.startswith(without)]
         return _Pair(self._buffers.setdefault(device.uuid, []), tuple(rows))
+
+
+class _Counters:
+    """The counters of one GPU, in one block, for the life of its handle. Each of `rows` is the sum of some."""
+
+    def __init__(self, device: NvmlDevice, max_gap_seconds: float) -> None:
+        self.rows: dict[Row, list[tuple[int, CounterRate]]] = {}  # with their places in the block, and their rates
+        self._wide = False  # whether a PCIe counter has shown more than 32 bits
+        asked: list[tuple[int, int]] = []
+        for row in COUNTERS:
+            if row.metric in [one.metric for one in self.rows] or (row.scope != 0 and device.nvlink_links == 0):
+                continue
+            scopes = range(device.nvlink_places) if row.scope == EACH_LINK else (row.scope,)
+            fields = [(row.number, scope) for scope in scopes]
+            # A link that is not there is left out for good; with any other error the tick will say so.
+            answers = zip(fields, FieldBlock(device.handle, fields).read(), strict=True)
+            if taken := [one for one, (code, _) in answers if code not in _UNKNOWN]:
+                self.rows[row] = [(len(asked) + n, CounterRate(max_gap_seconds)) for n in range(len(taken))]
+                asked += taken
+        self._block = FieldBlock(device.handle, asked)
+
+    def read(self, monotonic: float) -> Answers:
+        """For each of `rows` 0 and the rate, or why there is none: a sum that lacks one of its links is too low."""
+        numbers = self._block.read()
+        rates: list[tuple[int | Fault, float]] = []
+        for row, parts in self.rows.items():
+            total, why, may_wrap = 0.0, None, row.metric.startswith("pcie")
+            for place, counter in parts:
+                code, number = numbers[place]
+                rate = code or counter.rate(number, monotonic)
+                if code != 0:
+                    counter.forget()
+                elif may_wrap and number >= _32_BITS:
+                    self._wide = True
+                if isinstance(rate, float):
+                    total += rate
+                else:
+                    why = why or rate
+            if may_wrap and not self._wide:
+                why = why or errors.COUNTER_WRAP
+            rates.append((why or 0, total))
+        return rates
+
+
+class NvlinkSource(GpuReader):
+    """Rates of the link counters, where GPM is missing. On GPUs with GPM it says nothing at all."""
+
+    name, origin = "nvlink", "NVML fields"
+
+    def __init__(self, session: NvmlSession, max_gap_seconds: float) -> None:
+        super().__init__(session, lambda device: _Counters(device, max_gap_seconds))
+
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
+        if device.no_gpm is None or device.parent is not None:
+            return {}
+        counters = self._state(device)
+        of_links = errors.NO_NVLINK if device.nvlink_links == 0 else errors.NO_COUNTER
+        without = {row.metric: of_links if row.scope != 0 else errors.NO_COUNTER for row in COUNTERS}
+        return without | self._told(device, counters.rows, counters.read(instant.monotonic_seconds))

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..metrics import HOST_METRICS
 from ..model import Capability, Instant, Probe, Reading
-from .base import GAPS, OUT_OF_RANGE, AbsenceSet, Fault, SourceSpec, table_of
-from .counters import CounterRate, NoRate, SysfsFile
+from .base import FIRST_READING, CounterRate, Fault, read_file, sort_out
 
 # /proc/diskstats counts sectors of 512 bytes whatever the disk's own are (kernel, Documentation/admin-guide/iostats).
 _SECTOR_BYTES = 512
@@ -30,13 +29,12 @@ _ORIGINS: Mapping[str, str] = {
     **dict.fromkeys(_DISK_METRICS, "/proc/diskstats"),
 }
 _MOST = {metric.name: metric.most for metric in HOST_METRICS}
+_MOST["mem_total_bytes"] = _MOST["mem_used_bytes"]
 _PROCFS = "Give the agent the host's procfs (--path.procfs)."
-_FAULTS: Mapping[str, Fault] = table_of(
-    *GAPS.values(),
-    Fault("not-readable", "The file cannot be read or lacks the value.", _PROCFS),
-    Fault("no-disk", "No physical disk was found here.", "Nothing to do on a diskless node; else check --path.sysfs."),
-    Fault("no-time-passed", "No CPU time passed between two readings.", "Sample less often."),
-)
+_NOT_READABLE = Fault("not-readable", "The file cannot be read or lacks the value.", _PROCFS)
+_NO_DISK = Fault("no-disk", "No physical disk was found here.", "Nothing to do if diskless; else check --path.sysfs.")
+_NO_TIME = Fault("no-time-passed", "No CPU time passed between two readings.", "Sample less often.")
+_Told = dict[str, float | Fault]
 
 
 class HostSource:
@@ -46,84 +44,67 @@ class HostSource:
 
     def __init__(self, procfs: Path, sysfs: Path, max_gap_seconds: float) -> None:
         self._procfs, self._sysfs, self._max_gap = procfs, sysfs, max_gap_seconds
-        self._stat, self._meminfo = SysfsFile(procfs / "stat"), SysfsFile(procfs / "meminfo")
-        self._diskstats = SysfsFile(procfs / "diskstats")
         # In clock ticks: busy, idle, waiting for IO.
         self._cpu = [CounterRate(max_gap_seconds) for _ in range(3)]
-        # By the disk's name: sectors read and written; None: not a physical one.
-        self._disks: dict[bytes, list[CounterRate] | None] = {}
-        self._absent = AbsenceSet("host")
+        # By the disk's name: sectors read and written; empty: not a physical one.
+        self._disks: dict[bytes, list[CounterRate]] = {}
 
     def probe(self) -> Probe:
         """What can be read here; also looks anew which disks are physical."""
         self._disks = {name: rates for name, rates in self._disks.items() if rates and self._is_physical(name)}
-        beside = HostSource(self._procfs, self._sysfs, self._max_gap)  # this one's counters are left as they are
-        absences = {one.metric: one for one in beside.read(Instant(0.0, 0.0)).absences if one.reason not in GAPS}
-        beside.close()
+        # Another source is read, so that this one's counters are left as they are.
+        reading = HostSource(self._procfs, self._sysfs, self._max_gap).read(Instant(0.0, 0.0))
+        absences = {one.metric: one for one in reading.absences if one.reason != FIRST_READING.reason}
         lines = [Capability(self.name, "host", "", one, origin, absences.get(one)) for one, origin in _ORIGINS.items()]
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:
         now = instant.monotonic_seconds
-        host: dict[str, float] = {}
-        for metric, value in {**self._read_cpu(now), **self._read_memory(), **self._read_disks(now)}.items():
-            if isinstance(value, str):
-                self._absent.add("", metric, _FAULTS[value])
-            elif 0.0 <= value <= _MOST.get(metric, _MOST["mem_used_bytes"]):
-                host[metric] = value
-            else:
-                self._absent.add("", metric, OUT_OF_RANGE)
-        return Reading(host=host, absences=self._absent.finish())
+        told = self._read_cpu(now) | self._read_memory() | self._read_disks(now)
+        host, absences = sort_out("host", "", told, _MOST)
+        return Reading(host=host, absences=frozenset(absences))
 
-    def close(self) -> None:
-        for file in (self._stat, self._meminfo, self._diskstats):
-            file.close()
+    def close(self) -> None: ...
 
-    def _read_cpu(self, now: float) -> dict[str, float | str]:
-        """The values by metric, or the reasons why they are missing; guest time is inside user and nice already."""
-        try:
-            found = _CPU.match(self._stat.read(256))
-        except OSError:
-            found = None
+    def _read_cpu(self, now: float) -> _Told:
+        """The values by metric, or why they are missing; guest time is inside user and nice already."""
+        found = _CPU.match(read_file(self._procfs / "stat") or b"")
         if found is None:
-            return dict.fromkeys(_CPU_METRICS, "not-readable")
+            return dict.fromkeys(_CPU_METRICS, _NOT_READABLE)
         user, nice, system, idle, iowait, irq, softirq, steal = map(int, found.groups())
         times = (user + nice + system + irq + softirq + steal, idle, iowait)
         busy, idling, waiting = (rate.rate(time, now) for rate, time in zip(self._cpu, times, strict=True))
         # The kernel lets idle and iowait step back a little at times (proc(5)); busy going back is a reset.
-        if isinstance(busy, NoRate):
-            return dict.fromkeys(_CPU_METRICS, busy.reason)
-        total = busy + sum(rate for rate in (idling, waiting) if not isinstance(rate, NoRate))
+        if isinstance(busy, Fault):
+            return dict.fromkeys(_CPU_METRICS, busy)
+        total = busy + sum(rate for rate in (idling, waiting) if not isinstance(rate, Fault))
         if total <= 0:
-            return dict.fromkeys(_CPU_METRICS, "no-time-passed")
-        return {"cpu_util": busy / total, "io_wait": waiting.reason if isinstance(waiting, NoRate) else waiting / total}
+            return dict.fromkeys(_CPU_METRICS, _NO_TIME)
+        return {"cpu_util": busy / total, "io_wait": waiting if isinstance(waiting, Fault) else waiting / total}
 
-    def _read_memory(self) -> dict[str, float | str]:
-        try:
-            found = _MEMORY.search(self._meminfo.read(512))
-        except OSError:
-            found = None
+    def _read_memory(self) -> _Told:
+        found = _MEMORY.search(read_file(self._procfs / "meminfo") or b"")
         if found is None:
-            return {"mem_used_bytes": "not-readable"}
+            return {"mem_used_bytes": _NOT_READABLE}
         total, available = int(found[1]), int(found[2])
         return {"mem_total_bytes": total * 1024.0, "mem_used_bytes": (total - available) * 1024.0}
 
-    def _read_disks(self, now: float) -> dict[str, float | str]:
-        try:
-            lines = _DISK.findall(self._diskstats.read_all())
-        except OSError:
-            return dict.fromkeys(_DISK_METRICS, "not-readable")
+    def _read_disks(self, now: float) -> _Told:
+        text = read_file(self._procfs / "diskstats")
+        if text is None:
+            return dict.fromkeys(_DISK_METRICS, _NOT_READABLE)
+        lines = _DISK.findall(text)
         for name, _, _ in lines:
             if name not in self._disks:
                 physical = self._is_physical(name)
-                self._disks[name] = [CounterRate(self._max_gap) for _ in _DISK_METRICS] if physical else None
-        values: dict[str, float | str] = {}
+                self._disks[name] = [CounterRate(self._max_gap) for _ in _DISK_METRICS] if physical else []
+        told: _Told = {}
         for column, metric in enumerate(_DISK_METRICS):
             rates = [rate[column].rate(int(sectors[column]), now) for n, *sectors in lines if (rate := self._disks[n])]
             # A disk without a rate leaves the sum unknown, not smaller.
-            gap = next((rate.reason for rate in rates if isinstance(rate, NoRate)), "" if rates else "no-disk")
-            values[metric] = gap or sum(rate for rate in rates if not isinstance(rate, NoRate)) * float(_SECTOR_BYTES)
-        return values
+            gap = next((rate for rate in rates if isinstance(rate, Fault)), None if rates else _NO_DISK)
+            told[metric] = gap or sum(rate for rate in rates if not isinstance(rate, Fault)) * float(_SECTOR_BYTES)
+        return told
 
     def _is_physical(self, name: bytes) -> bool:
         # sysfs writes the slash of names such as cciss/c0d0 as an exclamation mark.
@@ -132,9 +113,3 @@ class HostSource:
             return (self._sysfs / "block" / entry / "device").exists()
         except OSError:  # no such name can be
             return False
-
-
-HOST = SourceSpec(
-    HostSource.name,
-    lambda context: HostSource(context.config.procfs, context.config.sysfs, context.config.max_gap_seconds),
-)

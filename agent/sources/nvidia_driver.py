@@ -1,4 +1,4 @@
-"""NVIDIA's driver as the agent knows it: one NVML session and all that reads it."""
+"""NVIDIA's driver as the agent knows it: its devices, and all that reads them."""
 
 from __future__ import annotations
 
@@ -8,63 +8,48 @@ from dataclasses import replace
 
 import pynvml
 
+from ..base.clock import boot_seconds
 from ..metrics import GPU_METRICS
 from ..model import Capability, Gpu, GpuProcess, Instant, Probe, Reading
 from . import nvml_errors as errors
 from . import nvml_table as table
-from .base import GAPS, Fault, Source, UnreadGpu
-from .counters import CounterRate, NoRate
-from .gpm import GpmSource
-from .nvlink import NvlinkSource
+from .base import OUT_OF_RANGE, CounterRate, Fault, Source, UnreadGpu
+from .gpm import GpmSource, NvlinkSource
+from .nvml_errors import fault_of
 from .nvml_events import EventSource
 from .nvml_session import GpuReader, NvmlDevice, NvmlSession
 
 PROCESSES_EVERY_SECONDS = 10.0  # a process list costs more than all gauges; work that matters lives longer
 _OF_INSTANCES = tuple(row for row in table.GAUGES if row.metric == "mem_used_bytes")
-_Now = Callable[[], float] | None
 # All else NVML tells of the whole GPU only.
 _OF_WHOLE = [one.name for one in GPU_METRICS if one.name not in {row.metric for row in (*_OF_INSTANCES, *table.UNITS)}]
 
 
-class NvidiaDriver:
-    """The driver, open or not, read each `interval_seconds`. `now`: the monotonic time; None: a reading takes no time.
+class NvidiaDriver(NvmlSession):
+    """The session and all that reads it, each `interval_seconds`. No counter is compared over more than
+    `max_gap_seconds`. `sources` may hang with the driver; the first names the GPUs, and closing all lets go of it.
+    Those `beside` wait on threads of their own and never hang their reader. `now`: the monotonic time."""
 
-    No counter is compared over more than `max_gap_seconds`. `sources` may hang with the driver; the first names the
-    GPUs, and closing all lets go of it. Those `beside` wait on threads of their own and never hang their reader.
-    """
-
-    def __init__(self, interval_seconds: float, max_gap_seconds: float, now: _Now = None) -> None:
-        self._session = session = NvmlSession()
+    def __init__(
+        self, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float] = boot_seconds
+    ) -> None:
+        super().__init__()
         self.sources: tuple[Source, ...] = (
-            NvmlSource(session, interval_seconds, max_gap_seconds, now),
-            GpmSource(session, max_gap_seconds),
-            NvlinkSource(session, max_gap_seconds),
+            NvmlSource(self, interval_seconds, max_gap_seconds, now),
+            GpmSource(self, max_gap_seconds),
+            NvlinkSource(self, max_gap_seconds),
         )
-        self.beside: tuple[Source, ...] = (EventSource(session),)
-
-    @property
-    def fault(self) -> Fault | None:
-        """Why nothing can be read; None: it is open."""
-        return self._session.fault
-
-    @property
-    def version(self) -> str | None:
-        """The driver's version as it was when opened; None: not known."""
-        return self._session.driver_version
-
-    def open(self, instant: Instant) -> None:
-        """Take the GPUs up, or find out why not (`fault`). Does nothing when open."""
-        self._session.open(instant)
+        self.beside: tuple[Source, ...] = (EventSource(self),)
 
     def burst_reader(self, max_gap_seconds: float, metrics: Collection[str]) -> GpmSource:
         """A reader of these metrics with samples of its own (`GpmSource.each`)."""
-        return GpmSource(self._session, max_gap_seconds, metrics)
+        return GpmSource(self, max_gap_seconds, metrics)
 
     def unread_gpus(self) -> list[UnreadGpu]:
         """GPUs without GPM. What several instances share is no better on a page: it has the same counters."""
         return [
             UnreadGpu(one.uuid, one.parent.uuid, str(one.made[0])) if one.parent else UnreadGpu(one.uuid, one.uuid)
-            for one in self._session.devices
+            for one in self.devices
             if one.no_gpm not in (None, errors.MIG_SHARED) and one.lost is None
         ]
 
@@ -80,20 +65,16 @@ class _GpuState:
 
     def energy_and_power(self, device: NvmlDevice, now: float) -> table.Answers:
         """0 and the millijoules since the last reading, or why not; the same of the mean milliwatts."""
-        why: int | Fault
         ((why, millijoules),) = self.energy.read()
         last, elapsed = self.rate.last, now - self.rate.at
         if why == 0 and millijoules == last:
             why = errors.NOT_UPDATED  # no GPU draws nothing: its next step covers this time too
-        elif why == 0:
-            milliwatts = self.rate.rate(millijoules, now)
-            if isinstance(milliwatts, NoRate):
-                why = GAPS[milliwatts.reason]
-            elif milliwatts * table.POWER.step > table.MOST[table.POWER.metric]:
-                why = errors.impossible(milliwatts * elapsed * table.ENERGY.step, f"J in {elapsed:.3g} s")
-            else:
-                return [(0, milliwatts * elapsed), (0, milliwatts)]
-        return [(why, 0.0), *self.power.answers(device.handle)]
+        milliwatts = why or self.rate.rate(millijoules, now)
+        if isinstance(milliwatts, float) and milliwatts * table.POWER.step > table.MOST[table.POWER.metric]:
+            milliwatts = OUT_OF_RANGE
+        if isinstance(milliwatts, float):
+            return [(0, milliwatts * elapsed), (0, milliwatts)]
+        return [(milliwatts, 0.0), *self.power.answers(device.handle)]
 
 
 class NvmlSource(GpuReader):
@@ -101,7 +82,9 @@ class NvmlSource(GpuReader):
 
     name, origin = "nvml", "libnvidia-ml.so.1"
 
-    def __init__(self, session: NvmlSession, interval_seconds: float, max_gap_seconds: float, now: _Now) -> None:
+    def __init__(
+        self, session: NvmlSession, interval_seconds: float, max_gap_seconds: float, now: Callable[[], float]
+    ) -> None:
         super().__init__(session, lambda device: _GpuState(device, max_gap_seconds))
         self._now = now
         self._every = PROCESSES_EVERY_SECONDS - interval_seconds / 2  # the nearest tick
@@ -109,7 +92,7 @@ class NvmlSource(GpuReader):
         self._primed = False  # the loop throws the first reading away: a process list would be lost with it
         self._looked_at = -math.inf
         self._processes: list[GpuProcess] | None = None  # of this reading; None: it does not look
-        self._unlisted: dict[str, int | Fault] = {}  # by GPU why its processes were not listed at the last look, or 0
+        self._unlisted: dict[str, Fault] = {}  # by GPU why its processes were not listed at the last look
         self._probed: tuple[NvmlDevice, ...] = ()
 
     @property
@@ -134,39 +117,35 @@ class NvmlSource(GpuReader):
         if due:
             self._looked_at, self._unlisted = instant.monotonic_seconds, {}
             self._session.look_again()
-        self._absent.extend(self._session.unnamed)
         reading = super().read(instant)
         listed = None if self._processes is None or self._session.fault else tuple(self._processes)
-        return replace(reading, processes=listed)
+        return replace(reading, processes=listed, absences=reading.absences.union(self._session.unnamed))
 
     def close(self) -> None:
         """Let go of every GPU, for all sources of the session."""
         self._session.close()
         super().close()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:  # noqa: ARG002
         state = self._state(device)
-        values = self._values(device, state.gauges.rows, state.gauges.answers(device.handle))
+        told = self._told(device, state.gauges.rows, state.gauges.answers(device.handle))
         if device.lost is not None or self._session.fault is not None:
             return {}
-        if device.parent is None:
-            # Another thread may have kept this one between the tick's time and this reading.
-            now = instant.monotonic_seconds if self._now is None else self._now()
-            values |= self._values(device, (table.ENERGY, table.POWER), state.energy_and_power(device, now))
+        if device.parent is not None:
+            told |= dict.fromkeys(_OF_WHOLE, errors.MIG)
         else:
-            for metric in _OF_WHOLE:
-                self._miss(device, metric, errors.MIG)
+            if device.in_mig_mode and told["gpu_util"] == fault_of(errors.NOT_SUPPORTED):
+                told["gpu_util"] = errors.MIG
+            # Another thread may have kept this one between the tick's time and this reading.
+            answers = state.energy_and_power(device, self._now())
+            told |= self._told(device, (table.ENERGY, table.POWER), answers)
         # In MIG mode work runs on instances, which list their own.
         if self._processes is not None and not device.in_mig_mode:
-            self._unlisted[device.uuid], found = table.processes_of(device.handle)
+            code, found = table.processes_of(device.handle)
+            if code != 0:
+                self._unlisted[device.uuid] = self._fault(device, code)
             self._processes += [GpuProcess(device.uuid, pid, memory) for pid, memory in found]
-        if why := self._unlisted.get(device.uuid):
-            self._miss(device, "processes", why)
-        return values
-
-    def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
-        in_mig_mode = metric == "gpu_util" and why == errors.NOT_SUPPORTED and device.in_mig_mode
-        return super()._miss(device, metric, errors.MIG if in_mig_mode else why)
+        return told | ({"processes": self._unlisted[device.uuid]} if device.uuid in self._unlisted else {})
 
     def _describe(self, device: NvmlDevice) -> Gpu:
         if device.lost is not None and device.uuid in self._gpus:
@@ -191,7 +170,7 @@ class NvmlSource(GpuReader):
             power_limit_watts=limit / 1e3 if limit else None,
             nvlink_links=device.nvlink_links,
             nvlink_bytes_per_second=device.nvlink_bytes_per_second,
-            driver_version=self._session.driver_version,
+            driver_version=self._session.version,
             minor=None if parent else ask(table.get_number, "nvmlDeviceGetMinorNumber", handle),
             gpu_instance=device.made[0] if parent else None,
         )

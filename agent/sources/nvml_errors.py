@@ -1,12 +1,15 @@
-"""NVML's error codes as the absences they become."""
+"""NVML's error codes as the absences they become, and why the driver refuses profiling (GPM)."""
 
 from __future__ import annotations
 
-import math
+import re
+from dataclasses import replace
+from pathlib import Path
 
 import pynvml
 
-from .base import COMES_BACK, STAYS_MISSING, Fault
+from ..model import Capability
+from .base import COMES_BACK, STAYS_MISSING, Fault, read_file
 
 NO_DRIVER = "no-driver"  # reason: the node has no working driver
 DRIVER_MISMATCH = "driver-mismatch"  # reason: only a new process can read the driver that is now loaded
@@ -69,8 +72,39 @@ def code_of(error: pynvml.NVMLError) -> int:
     return int(getattr(error, "value", pynvml.NVML_ERROR_UNKNOWN))
 
 
-def impossible(number: float, unit: str) -> Fault:
-    """A reading that cannot be, as the driver returned it."""
-    if math.isnan(number):
-        return Fault("not-a-number", "The driver returned a value that is not a number.", _REPORT)
-    return Fault("out-of-range", f"The driver returned an impossible value: {number:.6g} {unit}.", _REPORT)
+# linux/capability.h. Profiling needs CAP_SYS_ADMIN, or CAP_PERFMON from driver R565 on.
+_PROFILING_CAPABILITIES = 1 << 21 | 1 << 38
+_PROFILERS = ("gpm", "burst")  # the sources that read GPM
+_FOR_ADMINS = "Profiling is for administrators (RmProfilingAdminOnly: 1 in /proc/driver/nvidia/params), and "
+_ADMIT = (
+    "Either options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d, and reload the driver; every user "
+    "of the node may then profile. Or, in a drop-in of skuwise-agent.service, AmbientCapabilities=CAP_PERFMON and "
+    "CapabilityBoundingSet=CAP_PERFMON. Before R565 only CAP_SYS_ADMIN counts, and in a container it is the host's."
+)
+
+
+def explain(line: Capability, procfs: Path) -> Capability:
+    """One of doctor's lines with the exact cause, where the driver refused GPM; any other as it is."""
+    absence = line.absence
+    if absence is None or line.source not in _PROFILERS or absence.reason != "no-permission":
+        return line
+    restricted = _number(procfs / "driver/nvidia/params", "RmProfilingAdminOnly")
+    held = _number(procfs / "self/status", "CapEff")
+    if restricted is None:  # this driver does not say
+        return line
+    remedy = _ADMIT
+    if restricted == 0:
+        detail = "The driver refuses profiling although RmProfilingAdminOnly is 0 in /proc/driver/nvidia/params."
+        remedy = "See whether a virtual machine's host or a container keeps performance counters to itself."
+    elif held is not None and held & _PROFILING_CAPABILITIES:
+        detail = f"{_FOR_ADMINS}the driver does not take this process's capability for enough."
+    else:
+        detail = f"{_FOR_ADMINS}this process has neither CAP_PERFMON nor CAP_SYS_ADMIN."
+    return replace(line, absence=replace(absence, detail=detail, remedy=remedy))
+
+
+def _number(path: Path, name: str) -> int | None:
+    """The hexadecimal number of `name` in a file of procfs; None where there is none."""
+    text = (read_file(path) or b"").decode("utf-8", "replace")
+    found = re.search(rf"^{name}:\s*([0-9a-fA-F]{{1,16}})\s*$", text, re.MULTILINE)
+    return int(found[1], 16) if found else None

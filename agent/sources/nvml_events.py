@@ -1,7 +1,7 @@
 """What the driver tells of its own accord: XID errors, ECC errors, changes of MIG.
 
 Waiting for events blocks, so a thread of its own does, a second at a time: whoever wants the GPUs let go waits no
-longer. The loop only takes what has arrived. A wait that never returns costs that thread and nothing else.
+longer. A wait that never returns costs that thread and nothing else.
 """
 
 from __future__ import annotations
@@ -82,8 +82,7 @@ class EventSource:
         self._lock = threading.Lock()  # of what has arrived
         self._thread: threading.Thread | None = None
         self._stop, self._looked = threading.Event(), threading.Event()  # a new one to stop each thread
-        self._fault: Fault | None = _STARTING
-        self._refused: Mapping[str, Fault | None] = {}  # by GPU why it tells of no events; None: it does
+        self._lines = [_STARTING.line(self.name, _ORIGIN)]  # which events each GPU tells of, or why none does
         session.after_open.append(self._begin)
         session.before_close.append(self._end)
 
@@ -91,34 +90,30 @@ class EventSource:
         """Which events each GPU tells of."""
         if self._thread is not None:
             self._looked.wait(_FIRST_LOOK_SECONDS)
-        if (fault := self._session.fault or self._fault) is not None:
-            return Probe(capabilities=(fault.line(self.name, _ORIGIN),))
-        told = [(uuid, why and why.of("gpu", uuid, "events")) for uuid, why in self._refused.items()]
-        return Probe(
-            capabilities=tuple(Capability("events", "gpu", uuid, "events", _ORIGIN, why) for uuid, why in told)
-        )
+        return Probe(capabilities=tuple(self._now()))
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - events have a time of their own
         """What arrived since the last reading."""
         with self._lock:
             events, self._arrived = tuple(self._arrived.values()), {}
-        fault = self._session.fault or self._fault
-        absences = [why.of("gpu", uuid, "events") for uuid, why in self._refused.items() if why is not None]
-        return Reading(events=events, absences=frozenset([fault.of("source", self.name)] if fault else absences))
+        absences = frozenset(line.absence for line in self._now() if line.absence is not None)
+        return Reading(events=events, absences=absences)
+
+    def _now(self) -> list[Capability]:
+        return [self._session.fault.line(self.name, _ORIGIN)] if self._session.fault else self._lines
 
     def close(self) -> None:
         """Let the thread end. Only a session that lets go waits for it: where the driver hangs nobody does."""
         self._stop.set()
 
     def _end(self) -> None:
-        self.close()
+        self._stop.set()
         if self._thread is not None:
             self._thread.join(_LEAVE_SECONDS)
         self._thread = None  # one that hangs is left alone, and lets its event set alone
 
     def _begin(self) -> None:
-        self._end()
-        self._fault, self._stop = _STARTING, threading.Event()
+        self._lines, self._stop = [_STARTING.line(self.name, _ORIGIN)], threading.Event()
         self._looked.clear()
         self._thread = threading.Thread(target=self._run, args=(self._stop,), name="skuwise-events", daemon=True)
         self._thread.start()
@@ -128,7 +123,7 @@ class EventSource:
             try:
                 self._listen(stop, self._session.devices)
             except pynvml.NVMLError as error:
-                self._fault = fault_of(code_of(error))
+                self._lines = [fault_of(code_of(error)).line(self.name, _ORIGIN)]
                 self._looked.set()
                 stop.wait(_RETRY_SECONDS)
 
@@ -137,14 +132,18 @@ class EventSource:
         events, data = pynvml.nvmlEventSetCreate(), with_room(pynvml.c_nvmlEventData_t)
         try:
             whole = [device for device in devices if device.parent is None]  # instances tell through their GPU
-            self._refused = {gpu.uuid: gpu.lost or _register(gpu, events) for gpu in whole}
+            refused = {gpu.uuid: gpu.lost or _register(gpu, events) for gpu in whole}
+            absences = {uuid: why and why.of("gpu", uuid, "events") for uuid, why in refused.items()}
             uuids = {address_of(gpu.handle): gpu.uuid for gpu in whole}
             patience = 0  # the first wait only shows that it works
             while not stop.is_set() and self._session.devices is devices:
                 code = function("nvmlEventSetWait_v2")(events, ctypes.byref(data), patience)
                 if code not in (0, errors.TIMEOUT):
                     raise pynvml.NVMLError(code)
-                self._fault, patience = None, _WAIT_MILLISECONDS
+                self._lines = [
+                    Capability("events", "gpu", uuid, "events", _ORIGIN, why) for uuid, why in absences.items()
+                ]
+                patience = _WAIT_MILLISECONDS
                 self._looked.set()
                 if code == 0:
                     self._keep(data, uuids.get(address_of(data.device)))
@@ -171,8 +170,8 @@ def _register(device: NvmlDevice, events: object) -> Fault | None:
     """Ask for the events of a GPU, or why there are none."""
     try:
         types = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _WANTED
-        return (
-            pynvml.nvmlDeviceRegisterEvents(device.handle, types, events) if types else fault_of(errors.NOT_SUPPORTED)
-        )
+        if types:
+            pynvml.nvmlDeviceRegisterEvents(device.handle, types, events)
     except pynvml.NVMLError as error:
         return fault_of(code_of(error))
+    return None if types else fault_of(errors.NOT_SUPPORTED)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pynvml
 from ..model import Absence, Capability, Instant, Probe, Reading
 from . import nvml_errors as errors
 from . import nvml_table as table
-from .base import AbsenceSet, Fault
+from .base import Fault, sort_out
 from .nvml_errors import code_of, fault_of
 
 RETRY_SECONDS = 30.0
@@ -22,12 +21,11 @@ _MOST_INSTANCES = 16  # no GPU has more than seven
 
 @dataclass(slots=True, eq=False)
 class NvmlDevice:
-    """One GPU or MIG instance. `epoch` changes with its handle: what was built on the old one is to be built anew."""
+    """One GPU or MIG instance. With another handle it is another object: what was built on the old is built anew."""
 
     uuid: str  # empty: not known yet
     index: int
     handle: object = None
-    epoch: int = 0
     lost: Fault | None = None  # set: ask it nothing
     no_gpm: Fault | None = None  # set: GPM cannot be read here
     nvlink_places: int = 0  # links the GPU has, active or not
@@ -42,20 +40,19 @@ class NvmlDevice:
 class NvmlSession:
     """NVML opened once for all sources that read it.
 
-    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything and
-    `open` takes it up again. `devices` is another tuple whenever there are other devices, or more is known of them:
-    probe the sources anew then. What fails for no lasting reason is asked again after `RETRY_SECONDS`.
+    Any NVML client keeps the driver from GPU resets, MIG changes and unbinding, so `close` lets go of everything.
+    `devices` is another tuple whenever there are others, or more is known of them: probe the sources anew then. What
+    fails for no lasting reason is asked again after `RETRY_SECONDS`.
     """
 
     def __init__(self) -> None:
         self.fault: Fault | None = errors.NOT_OPEN  # why nothing can be read; None: open
         self.devices: tuple[NvmlDevice, ...] = ()  # GPUs, each with its MIG instances behind it
-        self.driver_version: str | None = None
+        self.version: str | None = None  # the driver's, as it was when opened
         self.after_open: list[Callable[[], None]] = []  # called whenever the session was opened
         self.before_close: list[Callable[[], None]] = []  # called while NVML still answers
         self._gpus: list[NvmlDevice] = []  # all that NVML counts, by index
         self._initialised = False
-        self._epochs = itertools.count(1)
         self._now, self._again_at = 0.0, math.inf  # monotonic seconds: of the last reading, and when to ask again
         self._doubt = False  # something was not told that may be told later
 
@@ -68,17 +65,16 @@ class NvmlSession:
         """Load the driver's library and find the GPUs; where that fails, `fault` says why. Does nothing when open."""
         if self.fault is None:
             return
-        self._shut()
         try:
             pynvml.nvmlInit()
             self._initialised = True
-            self.driver_version = pynvml.nvmlSystemGetDriverVersion()
+            self.version = pynvml.nvmlSystemGetDriverVersion()
             self._gpus = [NvmlDevice("", index) for index in range(pynvml.nvmlDeviceGetCount())]
         except pynvml.NVMLError as error:
             self._shut()
             self.fault = fault_of(code_of(error))
             return
-        self.fault, self._again_at = None, instant.monotonic_seconds
+        self.fault, self._again_at, self._doubt = None, instant.monotonic_seconds, True
         self.current(instant)
         for hook in self.after_open:
             hook()
@@ -119,25 +115,21 @@ class NvmlSession:
     def look_again(self) -> None:
         """Take up MIG instances that are others than before and, where its time has come, what failed."""
         due = self._now >= self._again_at
-        asked = [gpu for gpu in self._gpus if due and (self._doubt or gpu.lost or gpu.handle is None)]
+        asked = [place for place, gpu in enumerate(self._gpus) if due and (self._doubt or gpu.lost)]
         if due:
             self._again_at, self._doubt = math.inf, False
-        news = [self._take_up(gpu) for gpu in asked]
+        answered = [self._take_up(place) for place in asked]
         devices: list[NvmlDevice] = []
         for gpu in [one for one in self._gpus if one.uuid]:
-            before = {device.uuid: device for device in self.devices if device.parent is gpu}
-            found = list(before.values())  # that the driver does not say is not the same as none
+            known = {device.uuid: device for device in self.devices if device.parent is gpu}
+            found = known  # that the driver does not say is not the same as none
             try:
-                found = found if gpu.lost else _instances_of(gpu)
+                found = known if gpu.lost else _instances_of(gpu)
             except pynvml.NVMLError as error:
                 self.failed(gpu, code_of(error))
-            devices.append(gpu)
-            for one in found:
-                known = before.get(one.uuid)
-                if known is None or known.made != one.made or (known.lost and not gpu.lost):
-                    one.epoch, known = next(self._epochs), one
-                devices.append(known)
-        if self.fault is None and (any(news) or devices != list(self.devices)):
+            same = {uuid: known[uuid] for uuid in found if uuid in known and known[uuid].made == found[uuid].made}
+            devices += [gpu, *(found | same).values()]
+        if self.fault is None and (any(answered) or devices != list(self.devices)):
             self.devices = tuple(devices)
 
     def _shut(self) -> None:
@@ -156,18 +148,20 @@ class NvmlSession:
     def _ask_later(self) -> None:
         self._again_at = min(self._again_at, self._now + RETRY_SECONDS)
 
-    def _take_up(self, gpu: NvmlDevice) -> bool:
+    def _take_up(self, place: int) -> bool:
         """Get a GPU's handle, links and whether it has GPM. False where it does not answer: it is asked again."""
+        before = self._gpus[place]
         try:
-            uuid, index = gpu.uuid, gpu.index
-            handle = pynvml.nvmlDeviceGetHandleByUUID(uuid) if uuid else pynvml.nvmlDeviceGetHandleByIndex(index)
-            gpu.uuid = uuid or pynvml.nvmlDeviceGetUUID(handle)
+            if uuid := before.uuid:
+                handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+            else:
+                handle = pynvml.nvmlDeviceGetHandleByIndex(place)
+                uuid = pynvml.nvmlDeviceGetUUID(handle)
         except pynvml.NVMLError as error:
-            gpu.lost = gpu.lost or fault_of(code_of(error))
+            before.lost = before.lost or fault_of(code_of(error))
             self._ask_later()
             return False
-        known = gpu.lost or (table.address_of(gpu.handle), gpu.nvlink_links, gpu.no_gpm)
-        gpu.handle, gpu.lost = handle, None
+        gpu = NvmlDevice(uuid, place, handle)
         block = table.FieldBlock(handle, ((table.LINK_COUNT, 0), (table.LINK_MB_PER_SECOND, 0)))
         (code, count), (speed_code, mb_per_second) = block.read()
         gpu.nvlink_places = places = int(count) if code == 0 else 0
@@ -177,26 +171,24 @@ class NvmlSession:
         self._doubt_after(code)
         support = self.ask(table.get, "nvmlGpmQueryDeviceSupport", pynvml.c_nvmlGpmSupport_t, handle, version=1)
         gpu.no_gpm = None if support is not None and support.isSupportedDevice else errors.NO_GPM
-        if known != (table.address_of(handle), gpu.nvlink_links, gpu.no_gpm):
-            gpu.epoch = next(self._epochs)
+        names = ("lost", "no_gpm", "nvlink_places", "nvlink_links", "nvlink_bytes_per_second")
+        changed = any(getattr(before, name) != getattr(gpu, name) for name in names)
+        if changed or table.address_of(before.handle) != table.address_of(handle):
+            self._gpus[place] = gpu
         return True
 
 
-def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
-    """The MIG devices of a GPU, in the driver's order; none where MIG mode is off or unknown to it.
-
-    A GPU instance without a compute instance is not listed: nothing can run on it. Raises NVMLError where the driver
-    cannot say.
-    """
+def _instances_of(gpu: NvmlDevice) -> dict[str, NvmlDevice]:
+    """The MIG devices of a GPU by UUID, in the driver's order; none where MIG mode is off or unknown to it. A GPU
+    instance without a compute instance is none: nothing can run on it. Raises NVMLError where the driver cannot say."""
     try:
-        in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
+        gpu.in_mig_mode = bool(pynvml.nvmlDeviceGetMigMode(gpu.handle)[0])
     except pynvml.NVMLError as error:
         if code_of(error) not in errors.LASTING:
             raise
-        in_mig_mode = False
-    gpu.in_mig_mode = in_mig_mode
+        gpu.in_mig_mode = False
     found: dict[str, NvmlDevice] = {}
-    for place in range(_MOST_INSTANCES if in_mig_mode else 0):
+    for place in range(_MOST_INSTANCES if gpu.in_mig_mode else 0):
         try:
             handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, place)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
@@ -212,7 +204,7 @@ def _instances_of(gpu: NvmlDevice) -> list[NvmlDevice]:
         one.made = (*one.made, held.count(one.made[0]))
         if one.no_gpm is None and one.made[-1] > 1:
             one.no_gpm = errors.MIG_SHARED
-    return list(found.values())
+    return found
 
 
 class GpuReader:
@@ -223,79 +215,64 @@ class GpuReader:
 
     def __init__(self, session: NvmlSession, prepare: Callable[[NvmlDevice], Any]) -> None:
         self._session, self._prepare = session, prepare
-        self._absent = AbsenceSet("gpu")
-        self._states: dict[tuple[str, int], Any] = {}
-        self._lines: dict[tuple[str, int], list[Capability]] = {}
+        self._states: dict[NvmlDevice, Any] = {}
+        self._lines: dict[NvmlDevice, list[Capability]] = {}
 
     def probe(self) -> Probe:
         """What can be read of each GPU. Those whose handle is the same as at the last probe are not asked again."""
         if self._session.fault is not None:
             return Probe(capabilities=(self._session.fault.line(self.name, self.origin),))
-        known, self._lines = self._lines, {}
-        for device in self._session.devices:
-            key = device.uuid, device.epoch
-            self._lines[key] = known.get(key) or self._look(device)
-        self._states = {key: state for key, state in self._states.items() if key in self._lines}
+        self._lines = {one: self._lines.get(one) or self._look(one) for one in self._session.devices}
+        self._states = {device: state for device, state in self._states.items() if device in self._lines}
         return Probe(capabilities=tuple(line for lines in self._lines.values() for line in lines))
 
     def _look(self, device: NvmlDevice) -> list[Capability]:
         """What a first reading of a GPU tells. It is thrown away: the next one is the first again."""
-        values = self._read_one(device, Instant(0.0, 0.0)) or {}
+        values, absences = self._read_one(device, Instant(0.0, 0.0))
+        self._states.pop(device, None)
         # That there was no earlier reading says nothing about a counter.
-        absent = {one.metric: one if one.reason != "first-reading" else None for one in self._absent.finish()}
-        self._states.pop((device.uuid, device.epoch), None)
-        told = {**dict.fromkeys(values), **absent}
+        told = dict.fromkeys(values) | {one.metric: one if one.reason != "first-reading" else None for one in absences}
         return [Capability(self.name, "gpu", device.uuid, metric, self.origin, why) for metric, why in told.items()]
 
     def read(self, instant: Instant) -> Reading:
         """What each GPU tells, over the time since the last reading."""
         gpus: dict[str, dict[str, float]] = {}
+        absences: list[Absence] = []
         for device in self._session.current(instant):
-            if self._session.fault is None and (values := self._read_one(device, instant)):
-                gpus[device.uuid] = values
+            if self._session.fault is None:
+                gpus[device.uuid], absent = self._read_one(device, instant)
+                absences += absent
         if self._session.fault is not None:
-            return Reading(absences=self._absent.only(self._session.fault.of("source", self.name)))
-        return Reading(gpus=gpus, absences=self._absent.finish())
+            return Reading(absences=frozenset({self._session.fault.of("source", self.name)}))
+        return Reading({uuid: values for uuid, values in gpus.items() if values}, absences=frozenset(absences))
 
     def close(self) -> None:
         """Forget the GPUs; their handles are the session's."""
         self._states.clear()
 
-    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float]:
-        """The values of a GPU that is not lost. What is missing goes through `_miss`."""
+    def _read_device(self, device: NvmlDevice, instant: Instant) -> dict[str, float | Fault]:
+        """What a GPU tells that is not lost when it is asked: by metric the value, or why there is none."""
         raise NotImplementedError
 
     def _state(self, device: NvmlDevice) -> Any:  # noqa: ANN401 - what `prepare` made
-        key = device.uuid, device.epoch
-        if key not in self._states:
-            self._states[key] = self._prepare(device)
-        return self._states[key]
+        if device not in self._states:
+            self._states[device] = self._prepare(device)
+        return self._states[device]
 
-    def _read_one(self, device: NvmlDevice, instant: Instant) -> dict[str, float] | None:
-        values = None if device.lost else self._read_device(device, instant)
-        if device.lost is None:
-            return values
-        self._absent.add(device.uuid, "*", device.lost)
-        return None
+    def _read_one(self, device: NvmlDevice, instant: Instant) -> tuple[dict[str, float], list[Absence]]:
+        told = self._read_device(device, instant) if device.lost is None else {}
+        if device.lost is not None:
+            return {}, [device.lost.of("gpu", device.uuid)]
+        return sort_out("gpu", device.uuid, told, table.MOST)
 
-    def _values(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float]:
-        """The sound ones of `answers` to `rows`."""
-        values: dict[str, float] = {}
-        for (metric, _, _, unit, step, _), (why, number) in zip(rows, answers, strict=True):
-            value, most = number * step, table.MOST[metric]
-            if why == 0 and 0.0 <= value <= most * table.ROUNDING:
-                values[metric] = value if value <= most else most
-            elif self._miss(device, metric, why or errors.impossible(number, unit)):
+    def _told(self, device: NvmlDevice, rows: Iterable[table.Row], answers: table.Answers) -> dict[str, float | Fault]:
+        """What `answers` to `rows` tell, as far as the GPU is not lost meanwhile."""
+        told: dict[str, float | Fault] = {}
+        for row, (why, number) in zip(rows, answers, strict=True):
+            told[row.metric] = number * row.step if why == 0 else self._fault(device, why)
+            if device.lost is not None or self._session.fault is not None:
                 break
-        return values
+        return told
 
-    def _miss(self, device: NvmlDevice, metric: str, why: int | Fault) -> bool:
-        """Note that a metric is absent. Whether nothing more can be asked of the GPU."""
-        fault = why if isinstance(why, Fault) else self._session.failed(device, why)
-        if device.lost is not None or self._session.fault is not None:
-            return True
-        if fault.reason != "out-of-range":
-            self._absent.add(device.uuid, metric, fault)
-        else:  # another value each time: not to be kept
-            self._absent.extend((fault.of("gpu", device.uuid, metric),))
-        return False
+    def _fault(self, device: NvmlDevice, why: int | Fault) -> Fault:
+        return why if isinstance(why, Fault) else self._session.failed(device, why)

@@ -76,9 +76,7 @@ GAUGES = tuple(row for row in TABLE if row.ask not in (GPM, FIELD) and row is no
 GPM_ROWS = tuple(row for row in TABLE if row.ask == GPM)
 COUNTERS = tuple(row for row in TABLE if row.ask == FIELD and row is not ENERGY)
 UNITS = tuple(row for row in GPM_ROWS if row.unit == "%")  # activity of the GPU's units: all that an instance has
-# What is above is impossible, but for a rounding of 0.1 % (NVIDIA/DCGM#152 shows what is above 100 % by more).
 MOST = {metric.name: metric.most for metric in GPU_METRICS}
-ROUNDING = 1.001
 
 _SENSOR = {"version": pynvml.nvmlTemperature_v1, "sensorType": _CORE}
 # What functions leave, if it is more than a number: the type, the member that counts, and what to preset.

@@ -1,9 +1,8 @@
 """Metrics pages of exporters and inference servers, read over HTTP in one thread, so that no tick waits for a server.
 
-A server need not be well-meaning: a page is given 3 s in all (not for each read) and 8 MiB, and only loopback addresses
-are read unless the settings say otherwise. The text format (Prometheus 0.0.4, OpenMetrics) is read here and not by
-`prometheus_client.parser`, which takes 24 ms for a page of vLLM with 1,300 lines where this takes less than 1: only the
-series that are wanted are taken apart.
+A server need not be well-meaning: a page is given 3 s in all and 8 MiB, and only loopback addresses are read unless the
+settings say otherwise. The text format (Prometheus 0.0.4, OpenMetrics) is read here and not by
+`prometheus_client.parser`, which takes 24 ms for a page of vLLM with 1,300 lines where this takes less than 1.
 """
 
 from __future__ import annotations
@@ -105,13 +104,13 @@ def fetch_page(url: str, *, remote: bool = False, total_seconds: float = TOTAL_S
             connection.request("GET", path, headers=headers)
             answer = connection.getresponse()
             page = answer.read(MAX_PAGE_BYTES + 1) if answer.status == HTTPStatus.OK else b""
-        except (OSError, HTTPException) as error:
-            if deadline.over or isinstance(error, TimeoutError):
-                raise slow from None
-            if isinstance(error, HTTPException):
-                raise PageError("not-http", "The server there does not speak HTTP.", "Fix its address.") from None
+        except HTTPException:
+            fault = PageError("not-http", "The server there does not speak HTTP.", "Fix its address.")
+            raise (slow if deadline.over else fault) from None
+        except OSError as error:
             what = error.strerror or type(error).__name__
-            raise PageError("unreachable", f"The page cannot be read ({what}).", "Start its server.") from None
+            fault = PageError("unreachable", f"The page cannot be read ({what}).", "Start its server.")
+            raise (slow if deadline.over or isinstance(error, TimeoutError) else fault) from None
         finally:
             connection.close()
     if deadline.over:  # an answer without a length looks whole wherever it is cut
@@ -161,8 +160,7 @@ class PageReader:
         fresh = {target.url: target for target in targets if target.url not in self._targets}
         if not fresh or self._closed.is_set():
             return
-        begun = bool(self._targets)
-        self._targets = self._targets | fresh
+        begun, self._targets = bool(self._targets), self._targets | fresh
         if not begun:
             threading.Thread(target=self._run, name="skuwise-pages", daemon=True).start()
         until = time.monotonic() + _FIRST_PAGES_SECONDS

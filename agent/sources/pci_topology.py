@@ -1,12 +1,6 @@
-"""Which NIC serves which GPU, from where they hang in the PCI tree; nearest first.
-
-* They share a PCIe switch or a root port (a component of their paths in sysfs below the root complex): ``compute``.
-* They share the root complex (``pciDDDD:BB``) alone: as near as it gets without switches. It counts where no NIC is
-  nearer and where GPUs and NICs are spread over several root complexes.
-* They share nothing (Azure gives each passed-through device a root of its own). Then EFA, ports named ``..._ib0`` and
-  InfiniBand NICs that are as many as the GPUs (two at least) are ``compute``; Azure's ``..._an0`` is ``management``.
-
-What is configured wins over all of it. ``storage`` is never guessed: nothing in sysfs tells it.
+"""Which NIC serves which GPU, from where they hang in the PCI tree: who shares a switch or a root port with one, or
+where no NIC is nearer, a root complex. Where they share nothing (Azure gives each passed-through device a root of its
+own), kind, name and number tell. ``storage`` is never guessed: nothing in sysfs tells it.
 """
 
 from __future__ import annotations
@@ -20,7 +14,7 @@ from typing import NamedTuple
 
 from ..model import LinkLayer, Role
 
-_ROOT_COMPLEX = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}")
+_FROM_ROOT_COMPLEX = re.compile(r"(?<=/)pci[0-9a-f]{4,8}:[0-9a-f]{2}(?:/.*)?$")
 _BUS_ID = re.compile(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 _NAMED_COMPUTE = re.compile(r"_ib\d+$")
 _NAMED_MANAGEMENT = re.compile(r"_an\d+$")
@@ -47,19 +41,13 @@ def sysfs_bus_id(bus_id: str) -> str | None:
 
 def pci_path(device: Path) -> PciPath:
     """The components of a device's real path from its PCI root complex on; empty if it has none."""
-    parts = Path(os.path.realpath(device)).parts
-    for index, part in enumerate(parts):
-        if _ROOT_COMPLEX.fullmatch(part):
-            return parts[index:]
-    return ()
+    found = _FROM_ROOT_COMPLEX.search(os.path.realpath(device))
+    return tuple(found[0].split("/")) if found else ()
 
 
-def place_nics(
-    nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int, configured: Mapping[str, Role]
-) -> dict[str, tuple[Role, str]]:
+def place_nics(nics: Sequence[Nic], gpus: Collection[PciPath], gpu_count: int) -> dict[str, tuple[Role, str]]:
     """The role of every NIC by its device, and what tells it. `gpus`: where they hang, as far as sysfs shows it;
-    `gpu_count`: how many are known. `configured` maps a device name, or a pattern such as ``mlx5_bond_*``, to its role;
-    an exact name wins."""
+    `gpu_count`: how many are known."""
     # How many components are shared with the nearest GPU (1: the root complex alone).
     nearest = {nic.device: max((_shared(nic.pci_path, path) for path in gpus), default=0) for nic in nics}
     switch_level = any(depth >= 2 for depth in nearest.values())
@@ -70,8 +58,6 @@ def place_nics(
     one_each = not placed and infiniband == gpu_count >= 2
 
     def place(nic: Nic) -> tuple[Role, str]:
-        if (role := configured_role(nic.device, configured)) is not None:
-            return role, "configured"
         if nearest[nic.device] >= 2:
             return "compute", "shares a PCIe switch or root port with a GPU"
         if nearest[nic.device] == 1 and bridge_tells:

@@ -1,8 +1,7 @@
 """What all sources of ports do alike: find them, read their files each tick, say which are absent and why.
 
-A port that is not active is absent, not silent. A counter that cannot be a rate is a gap with its reason, and so is a
-rate that the port cannot carry. A file that a restricted function refuses is not read again: each try would put a line
-into the kernel's log. What a new device or a port that came up is, only `probe` finds out: see `wants_probe`.
+A port that is not active is absent, not silent. A file that a restricted function refuses is not read again: each try
+would put a line into the kernel's log. What a new device or a port that came up is, only `probe` finds out.
 """
 
 from __future__ import annotations
@@ -11,18 +10,20 @@ import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from ..base.safe_text import clean_text
 from ..metrics import FABRIC_METRICS
 from ..model import Absence, Capability, FabricPort, Instant, LinkLayer, Probe, Reading, Role
-from .base import GAPS, NOTHING_READ, OUT_OF_RANGE, STAYS_MISSING, AbsenceSet, Fault, table_of
-from .counters import CounterRate, NoRate, SysfsFile
+from .base import FIRST_READING, NOT_A_NUMBER, STAYS_MISSING, CounterRate, Fault, names_in, read_file, sort_out
+from .pci_topology import configured_role
 
 ACTIVE = "ACTIVE"
 Roles = Mapping[str, Role]  # by a device, ``device/port`` or a pattern
+# By metric: counters of which each tells it, as names to add up.
+Families = Mapping[str, Sequence[Sequence[str]]]
 TX, RX, WAIT = METRICS = ("tx_bytes_per_second", "rx_bytes_per_second", "xmit_wait_per_second")
 # Names are the kernel's; anything else under the class directory is not ours to open.
 DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
@@ -30,35 +31,60 @@ DEVICE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,63}")
 # A node of many containers has hundreds of interfaces that come and go: they are not listed at every tick.
 _LOOK_SECONDS = 10.0
 # 32-bit PMA counters may stop at their end instead of wrapping (InfiniBand specification, PortCounters).
-_SATURATED = 0xFFFFFFFF
-# "restricted": errors by which firmware or driver refuse a counter for good.
-_ERRORS = {
-    **dict.fromkeys((errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP), "restricted"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "no-permission"),
-    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.ENXIO), "vanished"),
-}
+_LAST_OF_32_BITS = 0xFFFFFFFF
 _MOST = {metric.name: metric.most for metric in FABRIC_METRICS}
 # A port carries no more than a few times its line rate: a bond tells one port's rate and counts two.
 _MOST_LINE_RATES = 4.0
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT]?)b/sec|$)", re.IGNORECASE)
 _SCALE = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
 _AT_FUNCTION = "Sample where the physical function is, or ask its owner to lift the restriction (mlxprivhost)."
 _BACK = "It is picked up again when it is back."
-_FAULTS = table_of(
-    *GAPS.values(),
-    OUT_OF_RANGE,
-    Fault("port-not-active", "The port is not up, so no traffic is expected on it.", "Check its cable and its switch."),
-    Fault("device-gone", "The device went away.", _BACK),
-    Fault("vanished", "The counter went away.", _BACK),
-    Fault("no-permission", "The counter may not be read by this user.", "Let the agent's user read sysfs."),
-    Fault("read-failed", "Reading the counter failed; it is tried again at the next tick.", "See the kernel's log."),
-    Fault("not-a-number", "The counter holds no number.", "Report the driver and the text."),
-    Fault("not-supported", "This kind of port has no such counter.", STAYS_MISSING),
-    Fault("no-pma", "The port has no performance management agent, so it counts nothing.", _AT_FUNCTION),
-    Fault("restricted", "Firmware or driver refuse this counter here, so it is not read again.", _AT_FUNCTION),
-    Fault("unknown-counters", "The port has no byte counters of a known family.", "Report its driver and counters."),
-    Fault("counter-saturated", "The 32-bit counter has reached its maximum.", "Reset it (perfquery -R)."),
+_NOT_ACTIVE = Fault(
+    "port-not-active", "The port is not up, so no traffic is expected on it.", "Check its cable and its switch."
 )
+_DEVICE_GONE = Fault("device-gone", "The device went away.", _BACK)
+_VANISHED = Fault("vanished", "The counter went away.", _BACK)
+_FORBIDDEN = Fault("no-permission", "The counter may not be read by this user.", "Let the agent's user read sysfs.")
+_FAILED = Fault("read-failed", "Reading the counter failed; the next tick tries again.", "See the kernel's log.")
+_NOT_SUPPORTED = Fault("not-supported", "This kind of port has no such counter.", STAYS_MISSING)
+_NO_PMA = Fault("no-pma", "The port has no performance management agent, so it counts nothing.", _AT_FUNCTION)
+_RESTRICTED = Fault("restricted", "Firmware or driver refuse this counter here, so it is not read again.", _AT_FUNCTION)
+_UNKNOWN_COUNTERS = Fault(
+    "unknown-counters", "The port has no byte counters of a known family.", "Report its driver and counters."
+)
+_SATURATED = Fault("counter-saturated", "The 32-bit counter has reached its maximum.", "Reset it (perfquery -R).")
+_ERRORS = {
+    **dict.fromkeys((errno.EINVAL, errno.EISDIR, errno.EOPNOTSUPP), _RESTRICTED),  # refused for good
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _FORBIDDEN),
+    **dict.fromkeys((errno.ENOENT, errno.ENODEV, errno.ENXIO), _VANISHED),
+}
+
+
+@dataclass(slots=True)
+class SysfsFile:
+    """A small file that is read from its beginning again and again, for the kernel makes its text anew at each read.
+    The descriptor stays open: a read takes 1 us, opening the path 8, which is 0.25 ms a tick for 10 ports. An ordinary
+    file (a fixture) must be rewritten in place."""
+
+    path: Path
+    _fd: int | None = None  # None: it is opened when it is read
+
+    def read(self) -> bytes:
+        """Its text, 128 bytes at most. Raises `OSError`; after one the path is opened anew: its device may be back."""
+        try:
+            if self._fd is None:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            return os.pread(self._fd, 128, 0)
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let the descriptor go; the next read opens the path anew."""
+        fd, self._fd = self._fd, None  # first: a close that fails has let go all the same
+        if fd is not None:
+            os.close(fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +98,37 @@ class PortCounter:
 
 @dataclass(slots=True)
 class Port:
-    """A port as it was found. `counters`: per metric those that can tell it (the greatest rate counts); `origins`: what
-    doctor says of them; `basis`: what tells the role. `line_rate` in bytes per second, one way; None: not told, as of a
-    port that was `down` when it was found."""
+    """A port as it was found. `counters`: per metric those that can tell it (the greatest rate counts); `line_rate` in
+    bytes per second, one way; None: not told, as of a port that was `down` when it was found."""
 
-    key: str  # device/number
     device: str
     number: int
     link_layer: LinkLayer
     state: SysfsFile
     rate: Path
     counters: dict[str, list[PortCounter]] = field(default_factory=dict)
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)  # of each metric, for doctor
     role: Role = "unknown"
-    basis: str = "its role is unknown"
+    basis: str = "its role is unknown"  # what tells the role
     line_rate: float | None = None
     down: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.device}/{self.number}"
+
+    def add_counters(self, folder: Path, families: Families, max_gap_seconds: float, word_bytes: int = 1) -> None:
+        """Count by those of `families` that are in `folder`, in words but for `WAIT`."""
+        for metric, family in families.items():
+            factor = 1 if metric == WAIT else word_bytes
+            there = [names for names in ([n for n in names if (folder / n).exists()] for names in family) if names]
+            if there:
+                sums = " or ".join(" + ".join(names) for names in there)
+                self.origins[metric] = f"{folder.name}/{sums}" + (f" x {factor}" if factor > 1 else "")
+                self.counters[metric] = [
+                    PortCounter([SysfsFile(folder / name) for name in names], factor, CounterRate(max_gap_seconds))
+                    for names in there
+                ]
 
     def close(self) -> None:
         """Let go of every file, and of what the counters stood at. Idempotent."""
@@ -99,25 +140,22 @@ class Port:
 
 
 class PortSource:
-    """Every port under one class directory of sysfs. `no_ports`: the absence where there are none; None: no word."""
+    """Every port under one class directory of sysfs. `no_ports`: the fault where there are none; None: it is none."""
 
     name: str
-    no_ports: Absence | None = None
+    no_ports: Fault | None = None
 
     def __init__(self, class_dir: Path, max_gap_seconds: float, roles: Roles | None) -> None:
-        self._class = class_dir
-        self._max_gap = max_gap_seconds
+        self._class, self._max_gap = class_dir, max_gap_seconds
         self._configured: Roles = roles or {}
         self._ports: list[Port] = []
         self._listing: frozenset[str] = frozenset()
         self._looked_at: float | None = None
         self._refused: set[Path] = set()
-        self._absent = AbsenceSet("fabric")
-        self._left_out: list[Capability] = []  # lines of devices that another source reads
         self.wants_probe = False
 
-    def _find_ports(self) -> list[Port]:
-        """The ports of the devices in `_listing`, with their roles."""
+    def _find_ports(self) -> tuple[list[Port], list[Capability]]:
+        """The ports of the devices in `_listing`; and lines of devices that another source reads."""
         raise NotImplementedError
 
     def _is_port(self, device: str) -> bool:  # noqa: ARG002
@@ -127,22 +165,22 @@ class PortSource:
     def probe(self) -> Probe:
         self.close()
         self._listing = self._names()
-        self._left_out = []
-        self._ports = self._find_ports()
-        lines = self._left_out
+        self._ports, lines = self._find_ports()
         for port in self._ports:
-            missing = self._read_port(port, 0.0)[2]
+            configured = configured_role(port.key, self._configured) or configured_role(port.device, self._configured)
+            if configured is not None:
+                port.role, port.basis = configured, "configured"
+            missing = {one.metric: one for one in self._read_port(port, 0.0)[2]}
             port.close()  # what was counted for this look is not kept
-            port.down = missing.get("*", "unknown-counters") != "unknown-counters"
+            port.down = "*" in missing and missing["*"].reason != _UNKNOWN_COUNTERS.reason
             # A port that is down reports the rate it would train to at worst, not its line rate.
             port.line_rate = None if port.down else parse_line_rate(attribute_text(port.rate))
-            for metric in ("*",) if "*" in missing else METRICS:
-                fault = _FAULTS[missing.get(metric, "first-reading")]
-                absence = None if fault.reason in GAPS else fault.of("fabric", port.key, metric)
+            for metric, absence in missing.items():
+                why = None if absence.reason == FIRST_READING.reason else absence
                 origin = f"{port.origins.get(metric, 'no counter')}; role {port.role}: {port.basis}"
-                lines.append(Capability(self.name, "fabric", port.key, metric, origin, absence))
+                lines.append(Capability(self.name, "fabric", port.key, metric, origin, why))
         if not self._ports and self.no_ports is not None:
-            lines = [Capability(self.name, "source", self.name, "*", str(self._class), self.no_ports)]
+            lines = [self.no_ports.line(self.name, str(self._class))]
         self.wants_probe = False
         found = [FabricPort(one.device, one.number, one.role, one.link_layer, one.line_rate) for one in self._ports]
         return Probe(ports=tuple(found), capabilities=tuple(lines))
@@ -162,21 +200,21 @@ class PortSource:
             fresh = listing - self._listing - {port.device for port in self._ports}
             self.wants_probe = self.wants_probe or any(self._is_port(name) for name in fresh)
             self._listing = listing
-        if not self._ports:
-            return Reading(absences=self._absent.only(self.no_ports)) if self.no_ports is not None else NOTHING_READ
+        if not self._ports and self.no_ports is not None:
+            return Reading(absences=frozenset({self.no_ports.of("source", self.name)}))
         fabric: dict[str, Mapping[str, float]] = {}
         states: dict[str, str] = {}
+        absences: list[Absence] = []
         for port in self._ports:
-            state, values, missing = self._read_port(port, now)
+            state, values, absent = self._read_port(port, now)
             if state:
                 states[port.key] = state
             if values:
                 fabric[port.key] = values
-            elif len(missing) == len(METRICS) and len(reasons := set(missing.values())) == 1:
-                missing = {"*": reasons.pop()}
-            for metric, reason in missing.items():
-                self._absent.add(port.key, metric, _FAULTS[reason])
-        return Reading(fabric=fabric, port_states=states, absences=self._absent.finish())
+            elif len({one.reason for one in absent}) == 1:
+                absent = [replace(absent[0], metric="*")]
+            absences += absent
+        return Reading(fabric=fabric, port_states=states, absences=frozenset(absences))
 
     def close(self) -> None:
         """Let go of every file. Idempotent."""
@@ -185,88 +223,70 @@ class PortSource:
 
     def _names(self) -> frozenset[str]:
         """The devices under the class directory; empty where there is none."""
-        try:
-            return frozenset(filter(DEVICE_NAME.fullmatch, os.listdir(self._class)))  # noqa: PTH208 - names alone count
-        except OSError:
-            return frozenset()
+        return frozenset(filter(DEVICE_NAME.fullmatch, names_in(self._class)))
 
-    def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], dict[str, str]]:
+    def _read_port(self, port: Port, now: float) -> tuple[str, dict[str, float], list[Absence]]:
         """Its state, its rates by metric, and why others are missing (``*``: all of them)."""
-        values, missing = ({}, {}) if port.down else self._rates(port, now)
+        values, absences = ({}, []) if port.down else self._rates(port, now)
         # What moved something was active: the state, for which some drivers ask the firmware, is then not read.
         if values.get(TX) or values.get(RX):
-            return ACTIVE, values, missing
+            return ACTIVE, values, absences
         text = self._text(port.state)
-        state = parse_port_state(text) if isinstance(text, bytes) else ""
+        # ``4: ACTIVE``, or an interface's ``up`` or ``unknown``, which drivers say that do not keep the state
+        # (Documentation/networking/operstates).
+        word = clean_text(text, 32).rpartition(":")[2].strip().upper() if isinstance(text, bytes) else ""
+        state = ACTIVE if word in ("UP", "UNKNOWN") else word
         if state != ACTIVE:
             port.close()
-            reason = text if isinstance(text, str) else "port-not-active"
-            return state, {}, {"*": "device-gone" if reason == "vanished" else reason}
+            fault = text if isinstance(text, Fault) else _NOT_ACTIVE
+            return state, {}, [(_DEVICE_GONE if fault == _VANISHED else fault).of("fabric", port.key)]
         if not (port.counters.get(TX) and port.counters.get(RX)):
-            return state, {}, {"*": "unknown-counters"}
+            return state, {}, [_UNKNOWN_COUNTERS.of("fabric", port.key)]
         if port.down:
             self.wants_probe = True
-            values, missing = self._rates(port, now)
-        return state, values, missing
+            values, absences = self._rates(port, now)
+        return state, values, absences
 
-    def _rates(self, port: Port, now: float) -> tuple[dict[str, float], dict[str, str]]:
+    def _rates(self, port: Port, now: float) -> tuple[dict[str, float], list[Absence]]:
         """The rates by metric, and why others are missing."""
-        values: dict[str, float] = {}
-        missing: dict[str, str] = {}
+        told: dict[str, float | Fault] = {}
         for metric in METRICS:
-            most = _MOST[metric]
-            if metric != WAIT and port.line_rate is not None:
-                most = min(most, _MOST_LINE_RATES * port.line_rate)
             rates = [self._rate(counter, now) for counter in port.counters.get(metric, ())]
-            best = max((rate for rate in rates if not isinstance(rate, str)), default=None)
-            if best is None:
-                missing[metric] = str(rates[0]) if rates else "not-supported"
-            elif best > most:
-                missing[metric] = "out-of-range"
-            else:
-                values[metric] = best
-        return values, missing
+            best = max((rate for rate in rates if isinstance(rate, float)), default=None)
+            told[metric] = best if best is not None else rates[0] if rates else _NOT_SUPPORTED
+        most = _MOST[TX] if port.line_rate is None else min(_MOST[TX], _MOST_LINE_RATES * port.line_rate)
+        return sort_out("fabric", port.key, told, {TX: most, RX: most})
 
-    def _rate(self, counter: PortCounter, now: float) -> float | str:
-        """The rate in its unit, or the reason why there is none."""
+    def _rate(self, counter: PortCounter, now: float) -> float | Fault:
+        """The rate in its unit, or why there is none."""
         total = 0
         for text in map(self._text, counter.files):
-            if isinstance(text, bytes) and text.isdigit() and int(text) != _SATURATED:
+            if isinstance(text, bytes) and text.isdigit() and int(text) != _LAST_OF_32_BITS:
                 total += int(text)
                 continue
             counter.rate.forget()
-            if isinstance(text, str):
+            if isinstance(text, Fault):
                 return text
-            return "counter-saturated" if text.isdigit() else "no-pma" if b"no PMA" in text else "not-a-number"
+            return _SATURATED if text.isdigit() else _NO_PMA if b"no PMA" in text else NOT_A_NUMBER
         rate = counter.rate.rate(total, now)
-        return rate.reason if isinstance(rate, NoRate) else rate * counter.factor
+        return rate if isinstance(rate, Fault) else rate * counter.factor
 
-    def _text(self, file: SysfsFile) -> bytes | str:
-        """What a file says, or the reason why it cannot be read."""
-        if self._refused and file.path in self._refused:
-            return "restricted"
+    def _text(self, file: SysfsFile) -> bytes | Fault:
+        """What a file says, or why it cannot be read."""
+        if file.path in self._refused:
+            return _RESTRICTED
         try:
             return file.read().strip()
         except OSError as error:
-            reason = _ERRORS.get(error.errno or 0, "read-failed")
-            if reason == "restricted":
+            fault = _ERRORS.get(error.errno or 0, _FAILED)
+            if fault == _RESTRICTED:
                 self._refused.add(file.path)
-            return reason
+            return fault
 
 
 def attribute_text(path: Path) -> str:
     """One short attribute, cleaned; empty if it cannot be read."""
-    try:
-        return clean_text(path.read_bytes())
-    except OSError:
-        return ""
-
-
-def parse_port_state(raw: bytes) -> str:
-    """``4: ACTIVE`` as ``ACTIVE``; so are an interface's ``up`` and ``unknown``, which drivers say that do not keep the
-    state (Documentation/networking/operstates). Empty: it says nothing."""
-    word = clean_text(raw, 32).rpartition(":")[2].strip().upper()
-    return ACTIVE if word in ("UP", "UNKNOWN") else word
+    return clean_text(read_file(path) or b"")
 
 
 def parse_line_rate(text: str) -> float | None:

@@ -13,11 +13,10 @@ from math import inf
 from typing import NamedTuple
 
 from ..base.safe_text import clean_text
-from ..config import AgentConfig
 from ..metrics import SERVING_METRICS
-from ..model import Absence, Capability, Gpu, Instant, Probe, Reading, ServingSample
+from ..model import Absence, Capability, Instant, Probe, Reading, ServingSample
 from ..statistics.latency_bins import MAX_BUCKETS, MEASURES, step_counts
-from .base import NOTHING_READ, OUT_OF_RANGE, Fault, SourceContext, SourceSpec
+from .base import Fault, sort_out
 from .pages import FetchedPage, Locate, PageReader, Series, Target
 
 EVERY_SECONDS = 10.0
@@ -100,19 +99,14 @@ class Engine(NamedTuple):
     histograms: dict[str, list[str]]
 
 
-def _engines(table: str) -> list[Engine]:
-    engines: list[Engine] = []
-    for word, *rest in (line.split() for line in table.splitlines() if line and not line.startswith("#")):
-        if word == "engine":
-            engines.append(Engine(rest[0], rest[1], {}, {}, {}))
-            continue
-        _, prefix, gauges, rates, histograms = engines[-1]
-        told = histograms if word in MEASURES else rates if word.endswith("_per_second") else gauges
-        told[word] = [prefix + name for name in rest]
-    return engines
-
-
-ENGINES = _engines(_TABLE)
+ENGINES: list[Engine] = []
+for _word, *_rest in (line.split() for line in _TABLE.splitlines() if line and not line.startswith("#")):
+    if _word == "engine":
+        ENGINES.append(Engine(_rest[0], _rest[1], {}, {}, {}))
+    else:
+        _, _prefix, _gauges, _rates, _histograms = ENGINES[-1]
+        _into = _histograms if _word in MEASURES else _rates if _word.endswith("_per_second") else _gauges
+        _into[_word] = [_prefix + name for name in _rest]
 WANTED = frozenset(
     name.split("/")[0] + part
     for one in ENGINES
@@ -129,12 +123,13 @@ _Buckets = dict[float, float]  # upper edge in seconds (``inf``: the whole) -> r
 
 
 class _Told(NamedTuple):
-    """What a page tells: gauges, counters, sums and counts of histograms; and the histograms' buckets by measure."""
+    """What a page tells: gauges, counters, sums and counts of histograms; and the buckets of these by measure."""
 
     page: FetchedPage
     engine: Engine | None  # None: it is no engine's page
     amounts: dict[str, float]
     histograms: dict[str, _Buckets]
+    absences: Sequence[Absence] = ()  # what it should tell and does not
 
 
 class ServingSource:
@@ -154,8 +149,6 @@ class ServingSource:
         urls = dict.fromkeys((*endpoints, *(WELL_KNOWN if discover else ())))
         self._targets = [Target(url, WANTED, EVERY_SECONDS, locate) for url in urls]
         self._told: dict[str, _Told] = {}
-        self._absent: dict[str, list[Absence]] = {}  # by address
-        self._absences: frozenset[Absence] = frozenset()
 
     def probe(self) -> Probe:
         """What each page tells."""
@@ -168,11 +161,10 @@ class ServingSource:
                 continue
             name = told.engine.name
             for metric in _MOST:
-                detail = f"This {name} does not report {metric}."
-                absence = Absence("source", subject, metric, "not-exported", detail, "A newer release of it may.")
+                lacks = Fault("not-exported", f"This {name} does not report {metric}.", "A newer release of it may.")
                 there = metric in told.amounts or f"{metric}_sum" in told.amounts
-                origin = f"{name} at {subject}"
-                lines.append(Capability(self.name, "source", subject, metric, origin, None if there else absence))
+                why = None if there else lacks.of("source", subject, metric)
+                lines.append(Capability(self.name, "source", subject, metric, f"{name} at {subject}", why))
         return Probe(capabilities=tuple(lines))
 
     def read(self, instant: Instant) -> Reading:  # noqa: ARG002 - samples carry the time of their page
@@ -183,13 +175,12 @@ class ServingSource:
             page, before = self._reader.latest(target.url), self._told.get(target.url)
             if page is None or (before is not None and before.page is page):
                 continue
-            now = self._told[target.url] = _read(page)
-            found, impossible = _sample(before, now) if before is not None else ([], set[str]())
-            samples += found
-            absent = [OUT_OF_RANGE.of("source", clean_text(target.url), metric) for metric in impossible]
-            self._absent[target.url] = self._fault(now) + absent
-            self._absences = frozenset(chain.from_iterable(self._absent.values()))
-        return Reading(serving=tuple(samples), absences=self._absences) if self._targets else NOTHING_READ
+            now = _read(page)
+            sample, absences = _sample(before, now) if before is not None else (None, [])
+            samples += [sample] if sample else []
+            self._told[target.url] = now._replace(absences=self._fault(now) + absences)
+        absences = frozenset(one for told in self._told.values() for one in told.absences)
+        return Reading(serving=tuple(samples), absences=absences)
 
     def close(self) -> None:
         """End the reader's thread, for all that read pages with it."""
@@ -203,7 +194,7 @@ class ServingSource:
         if page.fault is None:
             return [_NOT_A_SERVER.of("source", subject)]
         said = f"{subject}: {clean_text(page.fault.message)}"
-        return [Absence("source", subject, "*", page.fault.reason, said, page.fault.remedy)]
+        return [Fault(page.fault.reason, said, page.fault.remedy).of("source", subject)]
 
 
 def _read(page: FetchedPage) -> _Told:
@@ -222,18 +213,17 @@ def _read(page: FetchedPage) -> _Told:
             used, most = (sum(_whole(_first(named, [_TRITON_BLOCKS + of]))) for of in ("used", "max"))
             values = [used / most] if most else []
         if values and metric == "kv_cache_usage":
-            usage = sum(values) / len(values)
-            amounts[metric] = 1.0 if 1.0 < usage <= 1.001 else usage
+            amounts[metric] = sum(values) / len(values)
         elif values:
             # Triton's gauges count a request of an ensemble once for each model that it waits for.
             amounts[metric] = max(values) if engine.name == "triton" and metric in engine.gauges else sum(values)
     histograms: dict[str, _Buckets] = {}
     for metric, measure in _MEANS.items():
-        found = {
-            part: _first(named, engine.histograms.get(measure, ()), part) for part in ("_sum", "_count", "_bucket")
-        }
-        amounts |= {metric + part: sum(_whole(found[part])) for part in ("_sum", "_count") if found[part]}
-        buckets = [one for one in found["_bucket"] if len(one) <= MAX_BUCKETS]
+        names = engine.histograms.get(measure, ())
+        for part in ("_sum", "_count"):
+            if found := _first(named, names, part):
+                amounts[metric + part] = sum(_whole(found))
+        buckets = [one for one in _first(named, names, "_bucket") if len(one) <= MAX_BUCKETS]
         # An edge that not every part has is left out: the counts up to the others hold all the same.
         common = set[float].intersection(*(set(one) for one in buckets)) if buckets else ()
         histograms[measure] = {edge: sum(one[edge] for one in buckets) for edge in common}
@@ -268,39 +258,23 @@ def edge_of(text: str) -> float | None:
     return edge if 0 < edge <= inf else None
 
 
-def _sample(before: _Told, now: _Told) -> tuple[list[ServingSample], set[str]]:
-    """What two pages of one engine tell together (empty: nothing, or they are too far apart), and the metrics that
-    cannot be as they are told. What went back since the first page, which is a restart, has no rate."""
+def _sample(before: _Told, now: _Told) -> tuple[ServingSample | None, list[Absence]]:
+    """What two pages of one engine tell together (None: nothing, or they are too far apart), and what cannot be as it
+    is told. What went back since the first page, which is a restart, has no rate."""
     page, elapsed = now.page, now.page.instant.monotonic_seconds - before.page.instant.monotonic_seconds
     if now.engine is None or now.engine is not before.engine or not 0 < elapsed <= _MAX_GAP_SECONDS:
-        return [], set()
+        return None, []
     old = before.amounts
     steps = {key: value - old[key] for key, value in now.amounts.items() if 0.0 <= old.get(key, -1.0) <= value}
-    values = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
-    values |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
+    told = {metric: now.amounts[metric] for metric in now.engine.gauges if metric in now.amounts}
+    told |= {metric: steps[metric] / elapsed for metric in now.engine.rates if metric in steps}
     for metric in _MEANS:
         count, total = steps.get(f"{metric}_count"), steps.get(f"{metric}_sum")
         if count and total is not None:
-            values[metric] = total / count
-    impossible = {metric for metric, value in values.items() if not 0.0 <= value <= _MOST[metric]}
-    told = {metric: value for metric, value in values.items() if metric not in impossible}
+            told[metric] = total / count
+    values, absences = sort_out("source", clean_text(page.url), told, _MOST)
     counts = {of: step_counts(before.histograms[of], buckets) for of, buckets in now.histograms.items()}
     latency = {of: bins for of, bins in counts.items() if bins is not None}
     ts = page.instant.wall_seconds
-    sample = ServingSample(ts, elapsed, page.url, now.engine.name, told, page.pids, latency=latency)
-    return [sample] if told else [], impossible
-
-
-def _unasked(config: AgentConfig, gpus: Sequence[Gpu], _lines: Sequence[Capability]) -> Fault | None:
-    if not gpus or config.serving_endpoints:
-        return None
-    detail = "No inference server's metrics page was found, so the use of KV caches, queues and tokens is unknown."
-    return Fault("not-configured", detail, "Name its page in serving_endpoints, or set serving_discover.")
-
-
-def _build(context: SourceContext) -> ServingSource:
-    config = context.config
-    return ServingSource(context.pages, config.serving_endpoints, config.serving_discover, context.listeners)
-
-
-SERVING = SourceSpec(ServingSource.name, _build, EVERY_SECONDS, _unasked)
+    sample = ServingSample(ts, elapsed, page.url, now.engine.name, values, page.pids, latency=latency)
+    return sample if values else None, absences

@@ -9,31 +9,31 @@ import pytest
 ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
-    "rules": 5305,
-    "agent": 23045,
-    "agent/jobs": 4960,
-    "agent/service": 4915,
-    "agent/sources": 4875,
-    "agent/store": 3875,
-    "advisor": 53845,
-    "advisor/cli": 4055,
-    "advisor/core": 3675,
-    "advisor/demo": 1490,
-    "advisor/doctor": 1110,
-    "advisor/ledger": 1900,
-    "advisor/mail": 1760,
+    "rules": 5300,
+    "agent": 13450,
+    "agent/jobs": 2730,
+    "agent/service": 2635,
+    "agent/sources": 2625,
+    "agent/store": 2220,
+    "advisor": 52820,
+    "advisor/cli": 4050,
+    "advisor/core": 3665,
+    "advisor/demo": 1485,
+    "advisor/doctor": 1100,
+    "advisor/ledger": 1895,
+    "advisor/mail": 1745,
     "advisor/recommend": 8196,
-    "advisor/patches": 1000,
-    "advisor/plan": 2865,
+    "advisor/patches": 985,
+    "advisor/plan": 2770,
     "advisor/telemetry": 5960,
     "advisor/classify": 6840,
     "advisor/views": 5300,
-    "tui": 7745,
-    "tests": 41710,
+    "tui": 7740,
+    "tests": 38840,
     "benchmarks": 10770,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 89_930, 661
+PRODUCT_LINES, PRODUCT_FILES = 79_310, 557
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 

@@ -25,6 +25,14 @@ def test_what_can_never_be_listened_on_is_wrong_usage(address: str) -> None:
         parse_listen(address)
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("9500", "127.0.0.1:9500"), ("0.0.0.0:9500",) * 2, ("node-1:0",) * 2, ("[::1]:9500",) * 2],
+)
+def test_what_can_be_listened_on_is_an_address(text: str, address: str) -> None:
+    assert str(parse_listen(text)) == str(parse_listen(address)) == address
+
+
 def boom() -> None:
     boom()
 

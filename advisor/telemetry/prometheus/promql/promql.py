@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .....agent.sources.dcgm import FIELDS
+from .....agent.sources.dcgm import FIELDS, MOST
 from ..client.range_planner import Ask
 from ..client.response import Labels
 
@@ -124,7 +124,9 @@ DCGM_GAUGES: tuple[DcgmGauge, ...] = (
     DcgmGauge("sm_clock_hertz", ("DCGM_FI_DEV_SM_CLOCK",), 1e6, 1e10, ("mean",)),
     DcgmGauge("mem_clock_hertz", ("DCGM_FI_DEV_MEM_CLOCK",), 1e6, 1e11, ("mean",)),
     *(
-        DcgmGauge(one.metric, one.names, 1.0, one.most, ("mean",) if one.metric in _MEAN_ALONE else ("mean", "p95"))
+        DcgmGauge(
+            one.metric, one.names, 1.0, max(1.001, MOST[one.metric]), _EACH[: 1 if one.metric in _MEAN_ALONE else 2]
+        )
         for one in FIELDS
         if one.metric != "fp16_active"
     ),

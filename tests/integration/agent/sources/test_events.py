@@ -78,27 +78,25 @@ event = 0.2 0x10 5
     assert answer["lines"] == [[A, origin, None], [B, origin, None]]
 
 
-def test_a_gpu_that_tells_of_nothing_and_one_that_refuses_are_absent_and_the_other_is_heard(tmp_path):
-    scenario = "[gpu 0]\nevent_types = 0x4\n[gpu 1]\nfault.nvmlDeviceRegisterEvents = !4\n[gpu 2]\nevent = 0.1 0x8 63\n"
-    answer = told(tmp_path, scenario, 1)
-    assert answer["absences"] == [["gpu", A, "not-supported"], ["gpu", B, "no-permission"]]
-    assert [one["code"] for one in answer["events"]] == [63]
-
-
 @pytest.mark.parametrize(
-    ("scenario", "missing", "reason"),
+    ("scenario", "missing", "absences", "codes"),
     [
-        ("[system]\nfault.nvmlEventSetCreate = !999\n[gpu 0]", (), "nvml-error"),
-        ("[system]\nfault.nvmlEventSetWait_v2 = !15\n[gpu 0]", (), "gpu-lost"),
-        ("[gpu 0]", ("nvmlEventSet*",), "not-supported"),
-        ("[gpu 0]", ("nvmlEventSetWait_v2",), "not-supported"),
-        ("[system]\nfault.nvmlInitWithFlags = !9\n[gpu 0]", (), "no-driver"),
+        (
+            "[gpu 0]\nevent_types = 0x4\n[gpu 1]\nfault.nvmlDeviceRegisterEvents = !4\n[gpu 2]\nevent = 0.1 0x8 63\n",
+            (), [["gpu", A, "not-supported"], ["gpu", B, "no-permission"]], [63],
+        ),
+        ("[system]\nfault.nvmlEventSetCreate = !999\n[gpu 0]", (), [["source", "events", "nvml-error"]], []),
+        ("[system]\nfault.nvmlEventSetWait_v2 = !15\n[gpu 0]", (), [["source", "events", "gpu-lost"]], []),
+        ("[gpu 0]", ("nvmlEventSet*",), [["source", "events", "not-supported"]], []),
+        ("[gpu 0]", ("nvmlEventSetWait_v2",), [["source", "events", "not-supported"]], []),
+        ("[system]\nfault.nvmlInitWithFlags = !9\n[gpu 0]", (), [["source", "events", "no-driver"]], []),
     ],
-)
-def test_without_events_the_reason_is_said(tmp_path, scenario, missing, reason):
-    answer = told(tmp_path, scenario, missing=missing)
-    assert [line[2] for line in answer["lines"]] == [reason]
-    assert answer["absences"] == [["source", "events", reason]]
+)  # fmt: skip
+def test_without_events_the_reason_is_said_and_other_gpus_are_heard(tmp_path, scenario, missing, absences, codes):
+    answer = told(tmp_path, scenario, len(codes), missing=missing)
+    assert answer["absences"] == absences
+    assert [line[2] for line in answer["lines"] if line[2]] == [reason for *_, reason in absences]
+    assert [one["code"] for one in answer["events"]] == codes
 
 
 # A training step of 0.8 s: it computes for 0.5 s and sends over NVLink for 0.3 s. Means over a second hide it.
@@ -154,14 +152,11 @@ def test_a_burst_finds_the_step_while_ticks_go_on_and_a_pause_ends_it(tmp_path: 
     assert calls["gpm.smallest_gap_seconds"] >= 0.1
 
 
-def test_a_hung_driver_ends_a_burst_and_is_not_asked_again(tmp_path: Path) -> None:
-    (step,), ticks = taken(tmp_path, STEPS + "delay_ms.nvmlGpmMetricsGet = 0 0.6:2500\n", ["burst", 3.0])
-    assert step["bursts"] == [] and step["again"] == 0
+def test_a_hung_driver_ends_a_burst_and_without_gpm_there_is_none(tmp_path: Path) -> None:
+    (step,), ticks = taken(tmp_path / "hung", STEPS + "delay_ms.nvmlGpmMetricsGet = 0 0.6:2500\n", ["burst", 3.0])
+    assert step["bursts"] == [] and step["again"] == 0  # it is not asked again
     assert step["seconds"] < 3
     assert ["driver-hung"] in [reasons for _, _, reasons in ticks]
-
-
-def test_without_gpm_there_is_no_burst_and_a_reason(tmp_path: Path) -> None:
-    (step,), _ = taken(tmp_path, STEPS + "gpm = no\n", ["burst", 0.3])
+    (step,), _ = taken(tmp_path / "none", STEPS + "gpm = no\n", ["burst", 0.3])
     assert step["bursts"] == []
     assert step["absences"] == [[uuid, "burst", "no-gpm"] for uuid in [A, B]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from skuwise.tests.integration.agent.sources.test_nvml_truth import UNITS, A, B, _absent
+from skuwise.tests.integration.agent.sources.test_nvml_truth import UNITS, A, B, _absent, read_at
 from skuwise.tests.nvmlstub import drive, read_calls
 
 SOURCES = ("nvml", "gpm", "nvlink")
@@ -24,7 +24,7 @@ def test_without_a_working_driver_every_source_says_so_and_none_raises(tmp_path,
 def test_a_driver_without_gpm_or_newer_functions_is_read_all_the_same(tmp_path):
     missing = ["nvmlGpm*", "*EventReasons", "nvmlDeviceGetTemperature", "*Processes_v3"]
     scenario = "[gpu 0]\nnvlink_links = 4\nnvlink_tx_bytes_per_second = 5e9\nthrottle_reasons = 4\nprocess = 7 8\n"
-    *_, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]], missing=missing)
+    read = read_at(tmp_path, scenario, 1, 2, missing=missing)[-1]
     assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, "no-gpm")
     assert read["nvlink"]["gpus"][A]["nvlink_tx_bytes_per_second"] == pytest.approx(5e9, rel=1e-6)
     assert {"throttle_reasons": 4.0, "temperature_celsius": 40.0}.items() <= read["nvml"]["gpus"][A].items()
@@ -66,7 +66,7 @@ pcie_tx_bytes_per_second = nan
 gpu_util = !3
 temperature_celsius = !999
 """
-    read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]])[-1]
+    read = read_at(tmp_path, scenario, 1, 2)[-1]
     absent = _absent(read["gpm"], A)
     assert absent["tensor_active"] == absent["pcie_tx_bytes_per_second"] == "not-a-number"
     assert absent["dram_active"] == "nvml-error"
@@ -90,9 +90,7 @@ energy_reset_at = 2.5
 nvlink_reset_at = 2.5
 pcie_reset_at = 2.5
 """
-    *_, back, after = drive(
-        tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2], ["read", 3], ["read", 4]]
-    )
+    *_, back, after = read_at(tmp_path, scenario, 1, 2, 3, 4)
     assert _absent(back["nvml"], A) == {"energy_joules": "counter-reset"}
     assert back["nvml"]["gpus"][A]["power_watts"] == 100.0
     assert _absent(back["nvlink"], A)["nvlink_tx_bytes_per_second"] == "counter-reset"
@@ -103,11 +101,9 @@ pcie_reset_at = 2.5
 
 def test_a_pcie_counter_tells_nothing_before_it_has_shown_more_than_32_bits(tmp_path):
     scenario = "[gpu 0]\ngpm = no\npcie_tx_bytes_per_second = 1e9\n"
-    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3, 4))])[2:]
-    metric = "pcie_tx_bytes_per_second"
-    assert [_absent(one["nvlink"], A).get(metric) for one in reads] == [
-        "first-reading", "counter-wrap", "counter-wrap", None,
-    ]  # fmt: skip
+    reads, metric = read_at(tmp_path, scenario, 1, 2, 3, 4)[1:], "pcie_tx_bytes_per_second"
+    told = [_absent(read["nvlink"], A).get(metric) for read in reads]
+    assert told == ["first-reading", "counter-wrap", "counter-wrap", None]
     assert reads[3]["nvlink"]["gpus"][A][metric] == pytest.approx(1e9)
 
 
@@ -154,7 +150,7 @@ def test_the_gpus_can_be_let_go_and_taken_up_again(tmp_path):
 def test_every_process_is_listed_whatever_the_size_of_the_drivers_entries(tmp_path, entry_bytes, count):
     processes = "".join(f"process = {100 + n} {n}000000\n" for n in range(count - 1)) + "process = 99 -\n"
     scenario = f"[system]\nprocess_bytes = {entry_bytes}\n[gpu 0]\n{processes}"
-    *_, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 1], ["read", 2]])
+    read = read_at(tmp_path, scenario, 1, 2)[-1]
     listed = [[A, 100 + n, n * 1000000] for n in range(count - 1)] + [[A, 99, None]]
     assert read["nvml"]["processes"] == listed
     assert _absent(read["nvml"], A) == {}
@@ -162,7 +158,7 @@ def test_every_process_is_listed_whatever_the_size_of_the_drivers_entries(tmp_pa
 
 def test_a_list_of_processes_that_cannot_be_understood_is_refused(tmp_path):
     scenario = "[system]\nprocess_bytes = 48\n[gpu 0]\nprocess = 1 5\nprocess = 2 5\nprocess = 3 5\n"
-    *_, read, after = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3))])
+    *_, read, after = read_at(tmp_path, scenario, 1, 2, 3)
     assert read["nvml"]["processes"] == []
     assert _absent(read["nvml"], A) == _absent(after["nvml"], A) == {"processes": "unknown-layout"}
 
@@ -175,8 +171,7 @@ temperature_celsius = 50 2:82505 3:644245923 4:51
 power_watts = 300 2:4290000 3:300
 mem_used_bytes = 0 3:1e14 4:5
 """
-    steps = [["open", 0], ["probe"], *(["read", t] for t in (1, 2, 3, 4, 5))]
-    one, _, three, four, five = drive(tmp_path, scenario, steps)[2:]
+    _, one, _, three, four, five = read_at(tmp_path, scenario, 1, 2, 3, 4, 5)
     assert _absent(one["nvml"], A) == {"energy_joules": "first-reading"}
     absent = dict.fromkeys(("gpu_util", "temperature_celsius", "mem_used_bytes", "energy_joules"), "out-of-range")
     assert _absent(three["nvml"], A) == absent

@@ -52,8 +52,13 @@ def _absent(reading, uuid):
     return {metric: reason for _, subject, metric, reason in reading["absences"] if subject == uuid}
 
 
+def read_at(folder, scenario, *times, **options):
+    """What probing tells, and each reading."""
+    return drive(folder, scenario, [["open", 0], ["probe"], *(["read", t] for t in times)], **options)[1:]
+
+
 def test_a_gpu_with_gpm_gives_every_metric_in_base_units(tmp_path):
-    read = drive(tmp_path, f"[gpu 0]{BUSY}", [["open", 0], ["probe"], ["read", 10], ["read", 11]])[-1]
+    read = read_at(tmp_path, f"[gpu 0]{BUSY}", 10, 11)[-1]
     assert read["nvml"]["gpus"][A] == pytest.approx(TRUTH_AT_11, rel=1e-6)
     assert read["gpm"]["gpus"][A] == pytest.approx({**UNITS_AT_11, **LINKS_AT_11}, rel=1e-6)
     assert read["nvlink"] == {"gpus": {}, "processes": None, "absences": []}
@@ -61,21 +66,18 @@ def test_a_gpu_with_gpm_gives_every_metric_in_base_units(tmp_path):
     assert read["nvml"]["absences"] == read["gpm"]["absences"] == []
 
 
-def test_a_gpu_without_gpm_gives_the_links_from_counters_and_no_proxy_for_its_units(tmp_path):
-    read = drive(tmp_path, f"[gpu 0]{BUSY}gpm = no", [["open", 0], ["probe"], ["read", 10], ["read", 11]])[-1]
+@pytest.mark.parametrize(
+    ("counters", "links"),
+    [("gpm = no", 18), ("gpm = no\nnvlink_counters = bytes\nnvlink_links_active = 12\n", 12)],  # the second: NVLink5
+)
+def test_a_gpu_without_gpm_gives_the_links_from_counters_and_no_proxy_for_its_units(tmp_path, counters, links):
+    probe, _, read = read_at(tmp_path, f"[gpu 0]{BUSY}{counters}", 10, 11)
+    assert probe["nvml"]["gpus"][0]["nvlink_links"] == links
     assert read["nvml"]["gpus"][A] == pytest.approx(TRUTH_AT_11, rel=1e-6)
     assert read["gpm"]["gpus"] == {}
     assert _absent(read["gpm"], A) == dict.fromkeys(UNITS, "no-gpm")
     assert read["nvlink"]["gpus"][A] == pytest.approx(LINKS_AT_11, rel=1e-6)
     assert read["nvlink"]["absences"] == []
-
-
-def test_nvlink5_counts_bytes_of_each_active_link(tmp_path):
-    scenario = f"[gpu 0]{BUSY}gpm = no\nnvlink_counters = bytes\nnvlink_links_active = 12\n"
-    opened, probe, _, read = drive(tmp_path, scenario, [["open", 0], ["probe"], ["read", 10], ["read", 11]])
-    assert opened is None
-    assert read["nvlink"]["gpus"][A] == pytest.approx(LINKS_AT_11, rel=1e-6)
-    assert probe["nvml"]["gpus"][0]["nvlink_links"] == 12
 
 
 def test_the_driver_is_asked_once_who_the_gpus_are(tmp_path):
@@ -95,7 +97,7 @@ name = NVIDIA L40S
 gpm = no
 nvlink_links = 0
 """
-    _, probe = drive(tmp_path, scenario, [["open", 0], ["probe"]])
+    (probe,) = read_at(tmp_path, scenario)
     h200, l40s = probe["nvml"]["gpus"]
     assert (h200["uuid"], h200["name"], h200["pci_bus_id"]) == ("GPU-aaaa", "NVIDIA H200", "00000001:9B:00.0")
     assert (h200["mem_total_bytes"], h200["power_limit_watts"]) == (150754820096, 700.0)
@@ -112,13 +114,9 @@ nvlink_links = 0
 
 def test_processes_are_listed_on_the_second_reading_and_every_ten_seconds(tmp_path):
     scenario = "[gpu 0]\nprocess = 4242 1073741824 0 12\nprocess = 77 -\n[gpu 1]\nprocess = 9 5"
-    reads = drive(tmp_path, scenario, [["open", 0], ["probe"], *(["read", t] for t in range(1, 15))])[2:]
-    looked = {
-        t: one["nvml"]["processes"] for t, one in enumerate(reads, start=1) if one["nvml"]["processes"] is not None
-    }
-    assert sorted(looked) == [2, 12]
-    assert looked[2] == [[A, 4242, 1073741824], [A, 77, None], [B, 9, 5]]
-    assert looked[12] == [[A, 77, None], [B, 9, 5]]
+    reads = read_at(tmp_path, scenario, *range(1, 15))
+    looked = {t: read["nvml"]["processes"] for t, read in enumerate(reads) if read["nvml"].get("processes")}
+    assert looked == {2: [[A, 4242, 1073741824], [A, 77, None], [B, 9, 5]], 12: [[A, 77, None], [B, 9, 5]]}
 
 
 PARENT = A
@@ -144,12 +142,8 @@ sm_active = 0.1
 """
 
 
-def _read(folder, scenario, *times, **options):
-    return drive(folder, scenario, [["open", 0], ["probe"], *(["read", t] for t in times)], **options)[1:]
-
-
-def test_instances_are_devices_under_their_parent(tmp_path):
-    (probe,) = _read(tmp_path, SLICED)
+def test_instances_are_devices_with_units_and_memory_and_the_rest_is_their_parents(tmp_path):
+    probe, _, last = read_at(tmp_path, SLICED, 1, 2)
     parent, one, two = probe["nvml"]["gpus"]
     assert (parent["uuid"], parent["kind"]) == (PARENT, "gpu")
     for instance, uuid in ((one, ONE), (two, TWO)):
@@ -158,20 +152,11 @@ def test_instances_are_devices_under_their_parent(tmp_path):
     assert (one["slices"], one["mig_profile"], one["mem_total_bytes"]) == (3, "3g.40gb", 42_000_000_000)
     assert (two["slices"], two["mig_profile"], two["gpu_instance"]) == (1, "1g.10gb", 2)
     assert one["power_limit_watts"] is one["pci_bus_id"] is one["nvlink_links"] is None
-
-
-def test_an_instance_has_its_units_and_memory_and_the_rest_is_its_parents(tmp_path):
-    probe, _, last = _read(tmp_path, SLICED, 1, 2)
     assert last["gpm"]["gpus"][ONE] == pytest.approx(dict.fromkeys(UNITS, 0.0) | {"sm_active": 0.8, "dram_active": 0.4})
-    assert last["gpm"]["gpus"][TWO]["sm_active"] == pytest.approx(0.1)
-    assert last["gpm"]["gpus"][PARENT]["sm_active"] == pytest.approx(0.5)
+    assert [last["gpm"]["gpus"][uuid]["sm_active"] for uuid in (TWO, PARENT)] == pytest.approx([0.1, 0.5])
     assert last["nvml"]["gpus"][ONE] == {"mem_used_bytes": 20e9}
-    absent = _absent(last["nvml"], ONE)
-    assert set(absent.values()) == {"mig"}
-    assert {"gpu_util", "power_watts", "energy_joules", "temperature_celsius", "nvlink_tx_bytes_per_second"} <= set(
-        absent
-    )
-    assert not absent.keys() & {*UNITS, "mem_used_bytes"}
+    of_parent = {metric.name for metric in GPU_METRICS} - {*UNITS, "mem_used_bytes"}
+    assert _absent(last["nvml"], ONE) == dict.fromkeys(of_parent, "mig")
     assert _absent(last["nvml"], PARENT)["gpu_util"] == "mig"
     assert last["nvml"]["gpus"][PARENT]["power_watts"] == pytest.approx(300)
     assert last["nvlink"] == {"gpus": {}, "processes": None, "absences": []}
@@ -181,7 +166,7 @@ def test_an_instance_has_its_units_and_memory_and_the_rest_is_its_parents(tmp_pa
 
 def test_compute_instances_that_share_a_gpu_instance_are_not_told_apart(tmp_path):
     scenario = SLICED + "gpu_instance = 1\ncompute_instance = 1\n"
-    last = _read(tmp_path, scenario, 1, 2)[-1]
+    last = read_at(tmp_path, scenario, 1, 2)[-1]
     for uuid in (ONE, TWO):
         assert _absent(last["gpm"], uuid) == dict.fromkeys(UNITS, "mig-shared")
         assert uuid in last["nvml"]["gpus"]
@@ -212,9 +197,9 @@ def test_instances_that_go_and_are_made_anew_are_taken_up_within_ten_seconds(tmp
         "[mig 0/0]\nsm_active = nan\nname = \x1b[31m MIG \n",
     ],
 )  # fmt: skip
-def test_whatever_the_driver_says_of_instances_the_gpu_is_read(tmp_path, garbage):
+def test_whatever_the_driver_says_of_instances_the_gpu_isread_at(tmp_path, garbage):
     target = "" if garbage.startswith("[") else "[gpu 0]\n"
-    probe, *_, last = _read(tmp_path, f"{SLICED}{target}{garbage}\n", 1, 2, 3)
+    probe, *_, last = read_at(tmp_path, f"{SLICED}{target}{garbage}\n", 1, 2, 3)
     assert probe["nvml"]["gpus"][0]["uuid"] == PARENT
     assert last["gpm"]["gpus"][PARENT]["sm_active"] == pytest.approx(0.5)
     uuids = [gpu["uuid"] for gpu in probe["nvml"]["gpus"]]

@@ -19,8 +19,7 @@ from skuwise.agent.service.doctor import not_configured, service_lines, source_l
 from skuwise.agent.service.instance_lock import InstanceLock, is_wedged
 from skuwise.agent.service.slurm_checks import config_lines, devices_lines, folder_line, look_at_slurm, read_config
 from skuwise.agent.service.supervisor import Notifier
-from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, fault_of
-from skuwise.agent.sources.nvml_privileges import explain
+from skuwise.agent.sources.nvml_errors import NO_GPM, NO_PERMISSION, explain, fault_of
 from skuwise.agent.store.writer import Writer
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.sysfs_trees import put

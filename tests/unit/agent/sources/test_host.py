@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from skuwise.agent.config import AgentConfig
 from skuwise.agent.model import Reading
-from skuwise.agent.sources.base import SourceContext
-from skuwise.agent.sources.counters import CounterRate, NoRate
 from skuwise.agent.sources.host import HostSource
-from skuwise.agent.sources.registry import SOURCES
+from skuwise.agent.sources.registry import build_sources
 from skuwise.tests.support.hanging_driver import at
 from skuwise.tests.support.sysfs_trees import Procfs, Sysfs
 
@@ -65,23 +63,17 @@ def test_counters_that_go_back_and_long_gaps(trees: tuple[Procfs, Sysfs, HostSou
     assert set(reasons(source.read(at(100))).values()) == {"long-gap"}
 
 
-def test_every_source_bears_its_name_and_reads_a_node_without_anything(tmp_path: Path) -> None:
-    context = SourceContext(AgentConfig(sysfs=tmp_path, procfs=tmp_path))
-    for spec in SOURCES:
-        source = spec.build(context)
-        assert source is not None and source.name == spec.name
-        source.probe()
-        reading = source.read(at(0))
-        assert (reading.fabric, reading.host, reading.gpus) == ({}, {}, {})
+def test_a_node_without_anything_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
+    config = AgentConfig(sysfs=tmp_path / "none", procfs=tmp_path / "none")
+    sources = {source.name: source for source in build_sources(config, list, list, lambda _: frozenset())}
+    assert list(sources) == ["infiniband", "ethernet", "host", "serving", "dcgm"]
+    lines = {name: source.probe().capabilities for name, source in sources.items()}
+    readings = {name: source.read(at(0)) for name, source in sources.items()}
+    assert all((one.fabric, one.host, one.gpus) == ({}, {}, {}) for one in readings.values())
+    assert len(lines["host"]) == 5 and {line.absence for line in lines["host"]} == readings["host"].absences
+    assert all(one.reason == "not-readable" and one.remedy for one in readings["host"].absences)
+    for source in sources.values():
         source.close()
-
-
-def test_a_procfs_that_is_hidden_is_all_absent_with_a_remedy(tmp_path: Path) -> None:
-    source = HostSource(tmp_path / "none", tmp_path / "none", 10)
-    lines, reading = source.probe().capabilities, source.read(at(0))
-    assert reading.host == {} and len(lines) == 5
-    assert {line.absence for line in lines} == reading.absences
-    assert all(one.reason == "not-readable" and one.remedy for one in reading.absences)
 
 
 @pytest.mark.parametrize(
@@ -99,21 +91,3 @@ def test_a_reading_that_cannot_be_is_missing(
     reading = source.read(at(1))
     assert reasons(reading) == reasons_
     assert not set(reasons_) & set(reading.host)
-
-
-@pytest.mark.parametrize(
-    "steps",  # value, moment, and the rate or the reason of none, of a counter that may wrap in 9 s
-    [
-        [(1000.0, 100.0, "first-reading"), (1600.0, 100.5, 1200.0), (1600.0, 102.5, 0.0)],
-        [(1000.0, 0.0, "first-reading"), (10.0, 1.0, "counter-reset"), (30.0, 2.0, 20.0)],
-        [(0.0, 0.0, "first-reading"), (100.0, 8.0, 12.5), (200.0, 18.001, "long-gap"), (300.0, 19.001, 100.0)],
-        [(0.0, 0.0, "first-reading"), (100.0, 9.5, "counter-wrap")],
-    ],
-)
-def test_a_rate_is_the_delta_over_the_measured_time_or_a_gap(steps: list[tuple[float, float, float | str]]) -> None:
-    counter = CounterRate(10.0)
-    for value, now, expected in steps:
-        rate = counter.rate(value, now, 9.0)
-        assert rate == (NoRate(expected) if isinstance(expected, str) else pytest.approx(expected))
-    counter.forget()
-    assert counter.rate(1e9, 200.0) == NoRate("first-reading")

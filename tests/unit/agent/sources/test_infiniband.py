@@ -165,9 +165,7 @@ def test_a_node_without_ports_is_one_absence_of_infiniband_and_no_fault_of_ether
     (line,) = source.probe().capabilities
     (absence,) = source.read(at(0)).absences
     assert line.absence == absence
-    assert (absence.scope, absence.subject, absence.metric, absence.reason) == (
-        "source", "infiniband", "*", "no-fabric",
-    )  # fmt: skip
+    assert (absence.scope, absence.subject, absence.reason) == ("source", "infiniband", "no-fabric")
     assert source_on(tmp_path).probe().ports == ()
     assert source_on(tmp_path).read(at(0)) == Reading()
 
@@ -213,7 +211,7 @@ def test_ethernet_counts_bytes_over_measured_time_of_a_port_that_is_up(tmp_path:
     assert not source.wants_probe
 
 
-def test_only_physical_ethernet_ports_count(tmp_path: Path) -> None:
+def test_only_physical_ethernet_ports_count_and_a_roce_device_is_listed_once(tmp_path: Path) -> None:
     netdev(tmp_path, "eth0")
     for name in ("lo", "docker0", "veth12ab", "bond0", "eth0.100", "cali0"):
         netdev(tmp_path, name, physical=False)
@@ -224,17 +222,12 @@ def test_only_physical_ethernet_ports_count(tmp_path: Path) -> None:
     (lower / "master").symlink_to(netdev(tmp_path, "eth1"))
     slave = netdev(tmp_path, "eth2")  # a bond's port is a port
     (slave / "master").symlink_to(tmp_path / "class/net/bond0")
-    assert [port.device for port in source_on(tmp_path).probe().ports] == ["eth0", "eth1", "eth2"]
-
-
-def test_a_roce_device_is_listed_once(tmp_path: Path) -> None:
     _, rdma = one_nic(tmp_path, Port("Ethernet"))
-    home = netdev(tmp_path, "eth4")
-    (home / "device").unlink()
-    (home / "device").symlink_to(tmp_path / "devices/pci0000:10/0000:11:00.0")
+    roce = netdev(tmp_path, "eth4", physical=False)
+    (roce / "device").symlink_to(tmp_path / "devices/pci0000:10/0000:11:00.0")
     probe = source_on(tmp_path).probe()
-    assert probe.ports == ()
-    assert [c.absence.reason for c in probe.capabilities if c.absence] == ["counted-as-rdma"]
+    assert [port.device for port in probe.ports] == ["eth0", "eth1", "eth2"]
+    assert [c.subject for c in probe.capabilities if c.absence and c.absence.reason == "counted-as-rdma"] == ["eth4/1"]
     assert [port.key for port in rdma.probe().ports] == ["x_0/1"]
 
 
@@ -257,12 +250,6 @@ def nic(device: str, *path: str, layer: LinkLayer = "InfiniBand") -> Nic:
 
 
 SWITCH = ("pci0000:10", "0000:10:01.0", "0000:11:00.0")
-
-
-def test_bus_ids_as_sysfs_writes_them() -> None:
-    sound = {"00000000:1B:00.0": "0000:1b:00.0", "1B:00.0": "0000:1b:00.0", "00010000:E1:00.0": "10000:e1:00.0"}
-    told = sound | dict.fromkeys(("", "../../etc", "00000000:1B:00.9"))
-    assert {nvml: sysfs_bus_id(nvml) for nvml in told} == told
 
 
 ON_SWITCH = [(*SWITCH, "0000:12:00.0", "a"), (*SWITCH, "0000:12:01.0", "b"), ("pci0000:20", "p", "c")]
@@ -290,12 +277,13 @@ FLAT_NICS = [nic(f"n{i}", f"pci010{i}:00", f"n{i}") for i in range(2)]
     ],
 )  # fmt: skip
 def test_roles_by_the_places_of_nics_and_gpus(nics: list[Nic], gpus: list[tuple[str, ...]], roles: list[str]) -> None:
-    found = place_nics(nics, gpus, len(gpus), {})
+    found = place_nics(nics, gpus, len(gpus))
     assert [found[one.device][0] for one in nics] == roles
-    assert place_nics(nics, gpus, len(gpus), {"*": "storage"})[nics[0].device] == ("storage", "configured")
 
 
-def test_an_exact_name_beats_a_pattern() -> None:
-    configured = {"mlx5_*": "compute", "mlx5_1": "storage"}
-    roles = [configured_role(name, configured) for name in ("mlx5_1", "mlx5_2", "irdma0")]  # type: ignore[arg-type]
-    assert roles == ["storage", "compute", None]
+def test_names_as_sysfs_and_settings_write_them() -> None:
+    sound = {"00000000:1B:00.0": "0000:1b:00.0", "1B:00.0": "0000:1b:00.0", "00010000:E1:00.0": "10000:e1:00.0"}
+    told = sound | dict.fromkeys(("", "../../etc", "00000000:1B:00.9"))
+    assert {nvml: sysfs_bus_id(nvml) for nvml in told} == told
+    roles = {"mlx5_*": "compute", "mlx5_1": "storage"}  # an exact name beats a pattern
+    assert [configured_role(n, roles) for n in ("mlx5_1", "mlx5_2", "irdma0")] == ["storage", "compute", None]  # type: ignore[arg-type]

@@ -164,25 +164,14 @@ def test_an_endpoint_that_fails_or_is_no_server_is_absent_until_it_is_back() -> 
 
 
 def test_well_known_ports_are_looked_at_only_where_asked_and_silence_there_is_no_fault() -> None:
-    pages = PagesAtHand()
     for urls in ((), WELL_KNOWN):
+        pages = PagesAtHand()
         source = ServingSource(pages, (), discover=bool(urls))
         source.read(NOW)
-        assert set(pages.targets) == set(urls)
+        assert tuple(pages.targets) == urls
         for url in urls:
             pages.fail(url, "unreachable", 1)
-        assert source.read(NOW) == Reading()
-        assert source.probe().capabilities == ()
-
-
-def test_doctor_is_told_what_an_engine_tells_and_what_not() -> None:
-    source, pages = begun()
-    pages.put(URL, counted(TGI, 0), 0)
-    source.read(NOW)
-    lines = {c.metric: c.absence.reason if c.absence else None for c in source.probe().capabilities}
-    told = ("requests_running", "requests_waiting", "prompt_tokens_per_second", "generation_tokens_per_second")
-    assert {metric for metric, reason in lines.items() if reason is None} == set(told)
-    assert len(lines) == 9 and set(lines.values()) == {None, "not-exported"}
+        assert (source.read(NOW), source.probe().capabilities) == (Reading(), ())
 
 
 def latency(name: str, n: int) -> str:
