@@ -70,15 +70,12 @@ def start_jobs(config: AgentConfig, node: str, bursts: Bursts, say: Callable[[st
 
     roll_hours = partial(child, "rollups are late", "rollups", str(db))
     retain = partial(child, "retention is late", "retention", *arguments_for(db, config.limits))
-    look_over = partial(child, "the database was looked over", "retention", str(db), "--check")
     # A period's last samples are committed some seconds after its end, so the minute's job waits for them; the hour's
-    # runs between two of the minute's, and so does retention. The whole file is looked over once a day: damage is
-    # marked, and the writer stops at its next commit.
+    # runs between two of the minute's, and so does retention.
     store_jobs: list[Job] = [
         (roll_minutes, every(60, 17)),
         (roll_hours, every(3600, 47)),
         (retain, every(600, 7 * 60 + 32)),
-        (look_over, every(86400, 3 * 3600 + 33 * 60 + 32)),
     ]
     tables = [store_jobs]
     if burst_every > 0:  # a burst takes seconds and must be on time: it does not wait for the rollups

@@ -3,8 +3,8 @@
 What may pass (a full or read-only disk, a disk that errs, a lock that another holds) is waited for with the samples in
 memory. The rest (no folder, no permission, a stranger's file) is said at once.
 
-A look at the whole file takes seconds, so an opening reads only the newest of it; the daily look runs in a process of
-its own and leaves a mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
+A look at the whole file takes seconds, so an opening reads only the newest of it; damage that is met later leaves a
+mark beside the file. Whoever opens a marked or damaged file for writing sets it aside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import errno
 import os
 import re
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ...rules.base.errors import StoreError
@@ -137,22 +137,6 @@ def marked(path: Path) -> str | None:
     with suppress(OSError):
         return clean(mark_of(path).read_text(encoding="utf-8", errors="replace"))[:_MOST_SAID] or "damage was found"
     return None
-
-
-def check_whole(path: Path) -> None:
-    """Let SQLite read every page. Raises StoreError, and leaves the mark, where something is wrong."""
-    try:
-        with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as connection:
-            connection.execute("PRAGMA query_only = 1")
-            found = "; ".join(str(text) for (text,) in connection.execute("PRAGMA quick_check(5)"))
-    except sqlite3.Error as error:
-        if not is_damage(error):
-            raise StoreError(f"{path} cannot be checked: {error}.", "It is checked again tomorrow.") from error
-        found = str(error)
-    if found != "ok":
-        said = clean(found)[:_MOST_SAID]
-        mark_damaged(path, said)
-        raise StoreError(f"{path} is damaged ({said}).", "It is set aside, its name kept, when the agent next starts.")
 
 
 def place_line(db: Path, procfs: Path) -> Capability:

@@ -3,8 +3,8 @@
 Everything is one small transaction after another with a rest between them, so that it may be killed at any time and the
 writer beside it never waits long. Where the size counts, raw samples go first, then minutes, then hours.
 
-``python -m skuwise.agent.store.retention DB [RAW MINUTES HOURS MAX_BYTES | --check]`` is one run in a process of its
-own, at low priority; with ``--check`` SQLite looks the whole file over instead.
+``python -m skuwise.agent.store.retention DB RAW MINUTES HOURS MAX_BYTES`` is one run in a process of its own, at low
+priority.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Any, Literal
 from ..base.retention_limits import MIN_RAW_SECONDS, Limits
 from .codec import DEVICES, row_id
 from .database import checkpoint, log_bytes, opened_beside, transaction
-from .disk_errors import check_whole
 from .rollups import run_as_child
 
 # Ages are judged by a clock that has stood for so many hours of data: one that is far ahead for a while (a node that
@@ -195,10 +194,8 @@ def arguments_for(db: Path, limits: Limits) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prune once, or check once. The exit status is 0, or 1 with a sentence on stderr."""
+    """Prune once. The exit status is 0, or 1 with a sentence on stderr."""
     db, options = Path(arguments[0]), arguments[1:]
-    if "--check" in options:
-        return run_as_child(lambda: check_whole(db))
     limits = Limits(*map(float, options[:3]), *map(int, options[3:]))  # type: ignore[arg-type]
     return run_as_child(lambda: RetentionJob(db, limits).run(time.time()))
 

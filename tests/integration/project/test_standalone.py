@@ -119,7 +119,6 @@ def test_it_samples_and_its_children_roll_up_and_ask_the_kubelet(program: Path, 
     assert rows(database, "SELECT DISTINCT round(sm_active_mean, 2) FROM gpu_minutes") == [(0.25,)]
     assert rows(database, "SELECT count(DISTINCT gpu_uuid) FROM gpu_hours") == [(2,)]
     run(program, "-m", "skuwise.agent.store.retention", str(database))
-    run(program, "-m", "skuwise.agent.store.retention", str(database), "--check")
 
 
 def test_only_its_own_modules_are_run(program: Path) -> None:

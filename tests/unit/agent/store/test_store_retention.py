@@ -209,7 +209,6 @@ def test_the_child_process_prunes_and_says_what_is_wrong(path: Path, capsys: pyt
     node.put_ticks(tick(T0 + i, seconds=1.0) for i in range(1, 100))
     writer.close()
     assert prune(arguments_for(path, Limits())) == 0
-    assert prune([str(path), "--check"]) == 0
     foreign = path.with_name("foreign.db")
     foreign.write_text("mine")
     assert prune([str(foreign)]) == 1
