@@ -132,12 +132,12 @@ def _dispatch(name: str, arguments: list[str], commands: Mapping[str, Command]) 
     from .rules.base.command_registry import command_parser  # noqa: PLC0415 - what lists the commands needs no parser
     from .rules.base.heap import no_garbage_collection, use_one_arena  # noqa: PLC0415
 
-    use_one_arena()
     command = commands[name]
     try:
+        if command.is_click:
+            return _run_click(name, command, arguments)
+        use_one_arena()
         with nullcontext() if command.runs_long else no_garbage_collection():
-            if command.is_click:
-                return _run_click(name, command, arguments)
             options = command_parser(f"skuwise {name}", command).parse_args(arguments)
             options.typed = [name, *arguments]
             return int(options.run(options))

@@ -27,7 +27,7 @@ SERVING = (*ON_DEMAND_KINDS, "batch-inference")
 # Recommendations about which GPUs, and how many: what a lever stands beside.
 BESIDE: tuple[Action, ...] = ("move-sku", "reduce-gpus", "mig-slice", "consolidate")
 
-# The agent leaves this where a model's name may not be kept (agent/inventory/processes/command_line.py).
+# The agent leaves this where a model's name may not be kept (agent/jobs/command_line.py).
 _MASKED = "***"
 _MODEL_FLAGS = ("model", "model-path", "model-id", "model-name-or-path")
 _COPY_FLAGS = (("tensor-parallel-size", "tp", "tp-size", "num-shard"), ("pipeline-parallel-size", "pp", "pp-size"))

@@ -26,9 +26,9 @@ from .device_series import (
     with_newer,
 )
 
-# The agent writes ten seconds at once (`Writer.open`). What is shown is so much older than now that the next seconds
-# are there when their turn comes, and a live view moves evenly.
-BEHIND_SECONDS = 11.0
+# The agent writes once a second (`Writer`). What is shown is so much older than now that the next seconds are there
+# when their turn comes, and a live view moves evenly.
+BEHIND_SECONDS = 3.0
 # A node that was heard less long ago than this is live: several writings must have failed before.
 LIVE_SECONDS = 60.0
 _HELD_SECONDS = 60.0

@@ -41,8 +41,8 @@ class NodePage(Page):
     ABOUT: ClassVar[str] = (
         "One node: GPUs, HCAs and the host with their newest values, and the history of the selected line. Press m "
         "to select the metric whose history the table of GPUs shows. With a node's own database, the values update "
-        "every second, some seconds late, because the agent writes every ten seconds. Other sources show the "
-        "newest rows and their age. Enter on a GPU opens its workload."
+        "every second, three seconds late. Other sources show the newest rows and their age. Enter on a GPU opens its "
+        "workload."
     )
     BINDINGS: ClassVar[list[BindingType]] = [Binding("m", "measure", "Metric")]
 

@@ -48,7 +48,7 @@ SUMS = ["gpu_hours", "measured_hours", "joules", "counted_joules"]
 TOKENS = ("workload_id", "node", "day", "generated_tokens", "gpu_hours")
 BOTH_MIN = 0.9
 _WORK = ["workload_id", "hour"]
-# The frameworks that generate by tokens (agent/inventory/processes/frameworks.py).
+# The frameworks that generate by tokens (agent/jobs/command_line.py).
 GENERATES = frozenset({"vllm", "sglang", "tensorrt-llm", "text-generation-inference"})
 _HALVES: dict[str, EnergyPhase] = {"compute": "prefill", "hbm-bandwidth": "decode"}
 _PHASES: dict[str, EnergyPhase] = {
