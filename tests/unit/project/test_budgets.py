@@ -10,11 +10,11 @@ ROOT = Path(__file__).parents[3]
 # Lines as ruff formats them, in the files of the folder and below it. Later work lowers them.
 BUDGETS = {
     "rules": 5300,
-    "agent": 13450,
+    "agent": 13440,
     "agent/jobs": 2730,
     "agent/service": 2635,
     "agent/sources": 2625,
-    "agent/store": 2220,
+    "agent/store": 2210,
     "advisor": 52820,
     "advisor/cli": 4050,
     "advisor/core": 3665,
@@ -29,11 +29,11 @@ BUDGETS = {
     "advisor/classify": 6840,
     "advisor/views": 5300,
     "tui": 7740,
-    "tests": 38840,
+    "tests": 38835,
     "benchmarks": 10770,
 }
 PRODUCT = ("rules", "agent", "advisor", "tui")
-PRODUCT_LINES, PRODUCT_FILES = 79_310, 557
+PRODUCT_LINES, PRODUCT_FILES = 79_300, 557
 DOCS_PAGES, DOCS_BYTES = 18, 200_000
 
 
