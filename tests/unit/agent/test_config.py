@@ -43,6 +43,7 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
         ("node = 3", {}, {}, "expected text"),
         ("", {}, {"listen": ":9500"}, "not an address to listen on"),
         ("[fabric_roles]\nmlx5_0 = 'fast'", {}, {}, "unknown value 'fast'"),
+        (f"[fabric_roles]\nmlx5_0 = '{'fast' * 999}'", {}, {}, "unknown value 'fast.{150,190}$|fast Correct it"),
         ('serving_endpoints = ["https://127.0.0.1/"]', {}, {}, "wrong address"),
         ("serving_endpoints = []", {}, {}, "must be addresses"),
         (f"serving_endpoints = {['http://127.0.0.1/m'] * 17}", {}, {}, "more than 16"),
