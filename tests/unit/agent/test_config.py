@@ -43,7 +43,6 @@ def test_each_layer_lies_over_the_one_before(tmp_path: Path) -> None:
         ("node = 3", {}, {}, "expected text"),
         ("", {}, {"listen": ":9500"}, "not an address to listen on"),
         ("[fabric_roles]\nmlx5_0 = 'fast'", {}, {}, "unknown value 'fast'"),
-        (f"[fabric_roles]\nmlx5_0 = '{'fast' * 999}'", {}, {}, "unknown value 'fast.{150,190}$|fast Correct it"),
         ('serving_endpoints = ["https://127.0.0.1/"]', {}, {}, "wrong address"),
         ("serving_endpoints = []", {}, {}, "must be addresses"),
         (f"serving_endpoints = {['http://127.0.0.1/m'] * 17}", {}, {}, "more than 16"),
@@ -95,6 +94,12 @@ PAGES = "http://127.0.0.1:8000/metrics", "http://[::1]:8002/metrics"
 def test_what_is_set_is_taken(tmp_path: Path, system: str, environ: dict[str, str], found: dict[str, object]) -> None:
     config = load(tmp_path, system=system, environ=environ)
     assert {name: getattr(config, name) for name in found} == found
+
+
+def test_a_wrong_value_is_not_repeated_at_length(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        load(tmp_path, system=f"[fabric_roles]\nmlx5_0 = '{'fast' * 999}'")
+    assert len(str(error.value)) < 500
 
 
 def test_a_variable_of_the_agent_is_none_of_a_section_that_begins_alike(tmp_path: Path) -> None:
