@@ -26,7 +26,7 @@ from .durations import parse_bytes, parse_duration
 
 Layer = tuple[str, Mapping[str, Any]]  # where it stands, as errors name it; values by setting
 _T = TypeVar("_T")
-_MOST_SAID = 200
+_MOST_SAID = 90
 _NOUNS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list",
           "object": "a table", "null": "nothing"}  # fmt: skip
 

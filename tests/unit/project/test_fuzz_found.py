@@ -57,6 +57,7 @@ def _thresholds(file: Path) -> object:
         ("x.yaml", lambda file: parse_table(file.read_bytes(), "x.yaml"), f"{WORD}: 1\n{WORD}: 2\n"),
         *(("a.toml", _config, f"{key} = {HUGE}") for key in ("interval", "max_size", "listen", "scrape_remote")),
         ("a.toml", _config, f'interval = "{LONG}"'), ("a.toml", _config, f"{LONG} = 1"),
+        ("a.toml", _config, f"[fabric_roles]\nx = '{LONG}'"),
         ("a.toml", _config, "duration = nan"), ("a.toml", _config, 'db = "a\\u0000b"'),
         ("a.toml", _config, 'listen = "127.0.0.1:0655350"'),
         *(("a.toml", _serve, f"[serve]\nreport_hour = {value}") for value in (HUGE, f'"{LONG}"', "inf")),
