@@ -18,7 +18,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from ...rules.base.errors import UsageError
-from ...rules.base.sanitize import clean, quoted
+from ...rules.base.sanitize import QUOTED_MAX, clean, quoted
 from ...rules.base.suggestions import suggest
 from ...rules.base.toml import line_of
 from .address import Address, parse_listen
@@ -26,7 +26,6 @@ from .durations import parse_bytes, parse_duration
 
 Layer = tuple[str, Mapping[str, Any]]  # where it stands, as errors name it; values by setting
 _T = TypeVar("_T")
-_MOST_SAID = 90
 _NOUNS = {"float": "a number", "int": "a whole number", "str": "text", "bool": "true or false", "array": "a list",
           "object": "a table", "null": "nothing"}  # fmt: skip
 
@@ -98,7 +97,7 @@ def _decode(kind: type, value: object) -> object:
 
 def _plain(text: str, unit: str) -> str:
     """msgspec's sentence in words: ``Expected `float` >= 0.1`` is "expected a number of seconds >= 0.1"."""
-    text = clean(re.sub(r" - at `.*`$", "", text))[:_MOST_SAID]  # it repeats the value
+    text = clean(re.sub(r" - at `.*`$", "", text))[:QUOTED_MAX]  # it repeats the value
     text = re.sub(r"`([a-z]+)(?: \| null)?`", lambda m: _NOUNS.get(m[1], m[1]), text)
     text = text.replace("Invalid enum value", "unknown value").replace("a number", f"a number{unit}", 1)
     return text[:1].lower() + text[1:]

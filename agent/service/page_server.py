@@ -100,8 +100,6 @@ class PageServer:
     def stop(self) -> None:
         """Serve no longer. Idempotent."""
         self._stopped.set()
-        if self._server is not None:
-            self._server.shutdown()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -134,14 +132,16 @@ class PageServer:
             if self._stopped.wait(BIND_AGAIN_SECONDS):
                 return
             self._bind()
-        with self._server:
-            if not self._stopped.is_set():
-                self._server.serve_forever(poll_interval=1.0)
+        with self._server as server:
+            while not self._stopped.is_set():
+                server.handle_request()
+                server.make_room()
 
 
 class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
     request_queue_size = 32
+    timeout = 0.5  # of a wait for a request, after which a stop is seen
 
     def __init__(self, page: PageServer) -> None:
         self.page = page
@@ -163,8 +163,8 @@ class _Server(socketserver.ThreadingTCPServer):
         self._open.pop(request, None)
         super().shutdown_request(request)
 
-    def service_actions(self) -> None:
-        """Once a second: who dawdles makes room."""
+    def make_room(self) -> None:
+        """Who dawdles is cut off."""
         now = time.monotonic()
         for request in [one for one, until in list(self._open.items()) if until <= now]:
             self.page.ended["timed_out"] += 1

@@ -127,12 +127,15 @@ class Supervisor:
             f"nothing is written ({store.reason}): {store.detail} {store.remedy}" if store else "",
         )
         wells = ("the GPUs are read again", "ticks are written again")
-        news = [new or well for new, told, well in zip(texts, self._told, wells, strict=True) if new != told]
+        reasons = ("" if driver is None else driver.reason, "" if store is None else store.reason)
+        # By the codes: what a text tells of sizes changes at every attempt to write.
+        changed = [new != told for new, told in zip(reasons, self._told, strict=True)]
+        news = [text or well for text, well, is_new in zip(texts, wells, changed, strict=True) if is_new]
         for text in news:
             self.say(text)
         if news:
             self.notifier.tell(status="; ".join([text for text in texts if text] or news))
-        self._told = texts
+        self._told = reasons
 
     def _look_at_driver(self, wall: float) -> None:
         """End by ourselves where only a new process can read the GPUs: as a last resort, and once an hour at most."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -62,9 +62,7 @@ def short_name(node: str) -> str:
     return node.split(".", 1)[0].lower()
 
 
-def write_jobs(
-    path: Path, jobs: Iterable[SlurmJob], now: float, sleep: Callable[[float], None] = time.sleep
-) -> tuple[int, int]:
+def write_jobs(path: Path, jobs: Iterable[SlurmJob], now: float) -> tuple[int, int]:
     """Write runs beside the agent. Gives how many were new, and how many changed. Raises StoreError."""
     count = "SELECT count(*) FROM slurm_job"
     new = changed = 0
@@ -77,5 +75,5 @@ def write_jobs(
                 (after,) = connection.execute(count).fetchone()
             new += after - before
             changed += connection.total_changes - changes - (after - before)
-            sleep(_REST_SECONDS)  # the agent's commit may have waited
+            time.sleep(_REST_SECONDS)  # the agent's commit may have waited
     return new, changed

@@ -20,7 +20,7 @@ from ...rules.base.errors import StoreError
 from ..base.retention_limits import Limits
 from ..model import Absence, Node, Tick
 from .database import LOG_KEPT_BYTES, SetAside, checkpoint, log_bytes, open_for_writing, transaction
-from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, marked, store_absence
+from .disk_errors import PassingError, disk_error, is_damage, mark_damaged, store_absence
 from .node_writer import NodeWriter, Told
 
 # How many ticks wait at most, and how many other things (a workload, a use, an absence, an event): some 6 MB.
@@ -197,9 +197,6 @@ class Writer:
 
     def _transact(self, write: Callable[[], object]) -> None:
         """Raises StoreError, a PassingError where that may pass."""
-        if (said := marked(self.path)) is not None:
-            remedy = "Start the agent again: it sets the file aside and begins a new one."
-            raise StoreError(f"{self.path} is damaged ({said}).", remedy)
         try:
             if self._identity() != self._file:
                 # Written on, an unlinked file would take every sample and show none.

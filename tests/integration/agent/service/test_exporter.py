@@ -104,7 +104,7 @@ def test_who_dawdles_makes_room_and_who_is_too_many_is_refused(monkeypatch: pyte
         for one in dawdling:
             one.sendall(b"GET /met")
         wait_for(lambda: ask_or_nothing(exporter) == 200)
-        assert exporter.ended["timed_out"] == MAX_CONNECTIONS and exporter.ended["scraped"] == 1
+        wait_for(lambda: (exporter.ended["timed_out"], exporter.ended["scraped"]) == (MAX_CONNECTIONS, 1))
         assert {one.recv(10) for one in dawdling} == {b""}
 
 
@@ -130,6 +130,12 @@ def test_a_page_is_made_once_a_tick_however_often_it_is_asked_for() -> None:
     version[0] += 1
     server.answer(compressed=False)
     assert len(made) == 2
+
+
+def test_a_server_that_is_stopped_at_once_ends() -> None:
+    for _ in range(20):
+        with serving() as exporter:
+            assert exporter.fault is None
 
 
 def test_a_page_that_cannot_be_made_is_an_error_and_the_server_goes_on() -> None:
