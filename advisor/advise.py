@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from ..rules.catalog.hour_prices import StatedPrices
     from .core.advice_types import Advice
     from .core.frame import Frame
-    from .ledger.sync import LedgerSync
     from .pipeline import Reasoned
     from .rulebook import Rulebook
+    from .state.ledger import LedgerSync
 
 # One seed for all runs: the same data give the same intervals.
 SEED = 20

@@ -114,15 +114,15 @@ def has_colours(term: str) -> bool:
 
 
 def _ledger_home(options: argparse.Namespace) -> Path | None:
-    from ..advisor.ledger.file.paths import default_ledgers  # noqa: PLC0415
+    from ..advisor.state.paths import default_ledgers  # noqa: PLC0415
 
     return None if options.no_ledger or options.ledger is not None else default_ledgers(os.environ)
 
 
 def _incidents(options: argparse.Namespace) -> Path | None:
     """The file of the watch; None: there is no home for one."""
-    from ..advisor.incidents.settings import load_watch_settings  # noqa: PLC0415
-    from ..advisor.incidents.store import default_incidents  # noqa: PLC0415
+    from ..advisor.state.incidents import default_incidents  # noqa: PLC0415
+    from ..advisor.watch.settings import load_watch_settings  # noqa: PLC0415
 
     asked = options.incidents or load_watch_settings(os.environ).state
     try:

@@ -19,9 +19,9 @@ from ...agent.config import load_section
 from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.quantities import YEAR_10000
 from ..core.card_types import Card
-from ..ledger import guard
-from ..ledger.file.files import begin_file, check_place
-from ..ledger.guard import MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, sqlite_text
+from ..state import guard
+from ..state.files import begin_file, check_place
+from ..state.guard import MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, sqlite_text
 from .card_json import FORM, packed, unpacked
 from .runs import Run, named_run
 

@@ -19,14 +19,14 @@ from ..core.advice_types import Advice
 from ..core.ids import short_id
 from ..core.worth import selected
 from ..demo import simulate
-from ..ledger.sync import LedgerSync
-from ..mail.routes import Routes
-from ..mail.settings import ReportSettings
+from ..notify.report import ReportJob, write_previews
+from ..notify.routes import Routes
+from ..notify.settings import ReportSettings
+from ..notify.weeks import reported_week
 from ..render import render
 from ..render.text import document_text
-from ..report.run import ReportJob, write_previews
-from ..report.weeks import reported_week
 from ..rulebook import Rulebook
+from ..state.ledger import LedgerSync
 from ..telemetry.source import Databases
 from ..views.document.advice_page import advice_page
 from ..views.document.page_options import Again, PageOptions, Rows

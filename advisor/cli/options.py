@@ -16,7 +16,7 @@ from .price_options import add_prices
 from .source_options import add_source_choice
 
 if TYPE_CHECKING:
-    from ..ledger.sync import LedgerSync
+    from ..state.ledger import LedgerSync
 import shlex
 
 from ...rules.base.typed_again import program
@@ -61,8 +61,8 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
 
 def ledger_beside(options: argparse.Namespace) -> LedgerSync:
     """The ledger that `add_ledger`'s options name."""
-    from ..ledger.file.paths import default_ledgers  # noqa: PLC0415
-    from ..ledger.sync import LedgerSync  # noqa: PLC0415
+    from ..state.ledger import LedgerSync  # noqa: PLC0415
+    from ..state.paths import default_ledgers  # noqa: PLC0415
 
     named = None if options.no_ledger else options.ledger
     home = None if options.no_ledger or named is not None else default_ledgers(os.environ)

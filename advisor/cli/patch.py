@@ -16,7 +16,7 @@ from ...rules.base.typed_again import program, typed_with
 from .ledger.entries import add_id, find_entry, open_ledgers
 
 if TYPE_CHECKING:
-    from ..ledger.entries import LedgerEntry
+    from ..state.entries import LedgerEntry
 
 _FILE_BYTES_MAX = 4 << 20
 # Values of a change that may be typed: options of the same name.

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...rules.base.own_command import own_command
-from ..mail.settings import ReportSettings
+from ..notify.settings import ReportSettings
 from ..views.document.reader_commands import ReaderCommands
 
 

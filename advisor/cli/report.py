@@ -17,11 +17,11 @@ from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
 from ...rules.base.suggestions import suggest
 from ..core.timestamps import minute, parse_moment
-from ..mail.outbox import Outbox, default_outbox
-from ..mail.routes import Routes, load_routes
-from ..mail.settings import ReportSettings, load_mail_settings
-from ..report.run import Clocks, ReportJob, send, write_previews
-from ..report.weeks import NotOverError, Week, reported_week
+from ..notify.report import Clocks, ReportJob, send, write_previews
+from ..notify.routes import Routes, load_routes
+from ..notify.settings import ReportSettings, load_mail_settings
+from ..notify.weeks import NotOverError, Week, reported_week
+from ..state.outbox import Outbox, default_outbox
 from ..telemetry.source import Source
 from .options import add_ledger, ledger_beside
 from .output import cores

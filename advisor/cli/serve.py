@@ -36,10 +36,10 @@ from ...agent.model import Instant
 from ...agent.slurm_jobs.settings import SlurmImportSettings, load_slurm_settings
 from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, UsageError
 from ...rules.base.output import say
-from ..incidents.settings import WatchSettings, load_watch_settings
-from ..incidents.store import default_incidents
-from ..mail.settings import ReportSettings, load_mail_settings
 from ..metrics_page import PageLimits
+from ..notify.settings import ReportSettings, load_mail_settings
+from ..state.incidents import default_incidents
+from ..watch.settings import WatchSettings, load_watch_settings
 from .serve_page import ServedPage, WatchLog
 
 SECTION = "serve"

@@ -16,8 +16,8 @@ from ...agent.base.address import Address
 from ...agent.service.page_server import Page, PageServer
 from ...rules.base.errors import EXIT_DONE, SkuwiseError
 from ..core.advice_json import read_advice
-from ..incidents.store import IncidentStore
 from ..metrics_page import PageLimits, SiteState, WatchStanding, make_page
+from ..state.incidents import IncidentStore
 
 _PATIENCE_SECONDS = 5.0  # of an advice file that is a pipe, which it should not be
 

@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _whose(options: argparse.Namespace) -> Whose:
     """The team of a workload: by the teams file that is named or set, else its team label."""
-    from ..mail.routes import load_routes  # noqa: PLC0415
-    from ..mail.settings import load_mail_settings  # noqa: PLC0415
+    from ..notify.routes import load_routes  # noqa: PLC0415
+    from ..notify.settings import load_mail_settings  # noqa: PLC0415
 
     file = options.teams or load_mail_settings(os.environ).teams
     if file is None:

@@ -20,17 +20,16 @@ from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.timestamps import minute, rfc3339
-from ..mail.settings import load_mail_settings
+from ..notify.settings import load_mail_settings
 from .price_options import rulebook_of
 from .reader_commands import reader_commands
 from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
 if TYPE_CHECKING:
-    from ..core.incident_types import Incident, WatchPass
-    from ..incidents.settings import WatchSettings
-    from ..incidents.store import IncidentStore
-    from ..incidents.transitions import Advance
+    from ..core.incident_types import Advance, Incident, WatchPass
+    from ..state.incidents import IncidentStore
     from ..telemetry.source import Source
+    from ..watch.settings import WatchSettings
 
 SCHEMA = "skuwise.watch/1"
 
@@ -71,8 +70,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Watch until SIGTERM or SIGINT, or once."""
-    from ..incidents.settings import load_watch_settings  # noqa: PLC0415
-    from ..incidents.store import IncidentStore, default_incidents  # noqa: PLC0415
+    from ..state.incidents import IncidentStore, default_incidents  # noqa: PLC0415
+    from ..watch.settings import load_watch_settings  # noqa: PLC0415
 
     settings = load_watch_settings(os.environ)
     if options.every is not None:
@@ -130,10 +129,10 @@ class _Watcher:
 
     def _look(self) -> tuple[WatchPass, Advance]:
         from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
-        from ..incidents.transitions import advance  # noqa: PLC0415
         from ..watch.evaluate import evaluate  # noqa: PLC0415
         from ..watch.reading import read_recent  # noqa: PLC0415
         from ..watch.scene import Criteria  # noqa: PLC0415
+        from ..watch.transitions import advance  # noqa: PLC0415
 
         options, now = self._options, time.time()
         # Rules and prices are read anew each time, so that a changed file counts at the next look.
@@ -153,7 +152,7 @@ class _Watcher:
 
     def _notify(self) -> bool:
         """Tell people what is new; whether something failed, which was said."""
-        from ..mail.delivery import Clocks  # noqa: PLC0415
+        from ..notify.delivery import Clocks  # noqa: PLC0415
         from ..notify.desk import desk_of  # noqa: PLC0415
         from ..notify.dispatch import dispatch  # noqa: PLC0415
 
@@ -173,7 +172,7 @@ class _Watcher:
 
 def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:
     """What one look shows: how much was evaluated, and what is open."""
-    from ..incidents.formatting import as_dict, as_table, by_urgency  # noqa: PLC0415
+    from ..views.document.incident_table import as_dict, as_table, by_urgency  # noqa: PLC0415
 
     shown = by_urgency(incidents)
     if form == "json":

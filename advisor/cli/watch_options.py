@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...rules.base.errors import UsageError
 from ...rules.base.output import say
-from ..mail.settings import load_mail_settings
+from ..notify.settings import load_mail_settings
 from ..telemetry.source import Source
 from .options import SINCE, moment
 from .output import cores

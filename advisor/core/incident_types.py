@@ -133,3 +133,12 @@ class IncidentEvent:
     kind: EventKind
     number: int
     at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """What a pass changed. `incidents`: all that changed or are new; `events`: what people are to be told, in the
+    order in which it happened."""
+
+    incidents: tuple[Incident, ...] = ()
+    events: tuple[IncidentEvent, ...] = ()

@@ -17,7 +17,7 @@ from ..core.incident_types import Incident
 from ..core.timestamps import minute, rfc3339
 from ..views.document.incident_mail import summary_words
 from ..views.document.incident_words import Item, line_words, where_words
-from .letters import Writing
+from .incident_letters import Writing
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
 PASSES = 3

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Protocol
 
 from ..core.incident_types import Incident, IncidentEvent
-from ..incidents.settings import WatchSettings
-from ..mail.alertmanager import check_alertmanager
-from ..mail.carriers import WEBHOOK
-from ..mail.delivery import Clocks
-from ..mail.outbox import Outbox, default_outbox
-from ..mail.parcel import Channel
-from ..mail.routes import Routes, TeamRoute, load_routes
-from ..mail.settings import ReportSettings, load_mail_settings
+from ..state.outbox import Outbox, default_outbox
+from ..state.parcel import Channel
 from ..views.document.dashboard import Dashboard
 from ..views.document.reader_commands import NO_COMMANDS, IncidentCommands, ReaderCommands
-from .letters import Writing
+from ..watch.settings import WatchSettings
+from .alertmanager import check_alertmanager
+from .carriers import WEBHOOK
+from .delivery import Clocks
+from .incident_letters import Writing
+from .routes import Routes, TeamRoute, load_routes
+from .settings import ReportSettings, load_mail_settings
 
 _FLEET = TeamRoute("", ())
 # What the administrators learn of whatever team's it is: nobody but them can do anything about it.

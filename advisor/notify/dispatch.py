@@ -26,18 +26,18 @@ from ...rules.base.errors import SkuwiseError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.incident_types import Incident, IncidentEvent
-from ..incidents.settings import WatchSettings
-from ..mail.alertmanager import Alertmanager
-from ..mail.carriers import available_carriers
-from ..mail.delivery import Tally, send_waiting
-from ..mail.letter import Letter
-from ..mail.mime import NOBODY, Envelope, compose, message_id
-from ..mail.outbox import Queued
-from ..mail.parcel import WATCH, Channel, Parcel
+from ..state.outbox import Queued
+from ..state.parcel import WATCH, Channel, Parcel
 from ..views.document.incident_words import Item, ItemKind
+from ..watch.settings import WatchSettings
+from .alertmanager import Alertmanager
 from .alerts import alerts_of
+from .carriers import available_carriers
+from .delivery import Tally, send_waiting
 from .desk import Desk, Incidents, Recipient, recipients_of
-from .letters import letter_of, webhook_json
+from .incident_letters import letter_of, webhook_json
+from .letter import Letter
+from .mime import NOBODY, Envelope, compose, message_id
 
 Untold = Sequence[tuple[IncidentEvent, Incident]]
 

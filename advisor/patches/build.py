@@ -12,7 +12,7 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.loader import Catalog
 from ..core import formatting as words
 from ..core.timestamps import minute
-from ..ledger.entries import LedgerEntry
+from ..state.entries import LedgerEntry
 from .change import Change, Patch, PatchFile, Target, change_of
 from .kubernetes import kubernetes_patch, kueue_patch
 from .slurm import slurm_patch

@@ -13,8 +13,8 @@ import yaml
 from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ...rules.catalog.loader import Catalog
-from ..ledger.entries import LedgerEntry
 from ..recommend.progress import PredictionSnapshot, WorkloadAddress
+from ..state.entries import LedgerEntry
 
 Target = Literal["kubernetes", "kueue", "slurm"]
 INSTANCE_TYPE, GPU_PRODUCT = "node.kubernetes.io/instance-type", "nvidia.com/gpu.product"

@@ -10,10 +10,10 @@ from PIL import Image
 from skuwise.advisor.advise import load_rulebook, read_and_advise
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.mail.letter import Letter
-from skuwise.advisor.mail.mime import inlined
-from skuwise.advisor.report.by_team import split_by_team
-from skuwise.advisor.report.letters import letter_of
+from skuwise.advisor.notify.by_team import split_by_team
+from skuwise.advisor.notify.letter import Letter
+from skuwise.advisor.notify.mime import inlined
+from skuwise.advisor.notify.report_letters import letter_of
 from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
 from skuwise.advisor.views.document.report_content import story_of

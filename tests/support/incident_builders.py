@@ -7,6 +7,7 @@ from typing import Any
 from skuwise.advisor.core.advice_types import Evidence, Severity
 from skuwise.advisor.core.coded_text import coded
 from skuwise.advisor.core.incident_types import (
+    Advance,
     EventKind,
     Incident,
     IncidentEvent,
@@ -16,9 +17,9 @@ from skuwise.advisor.core.incident_types import (
     WatchPass,
 )
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.store import IncidentStore
-from skuwise.advisor.incidents.transitions import Advance, advance
+from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.watch.settings import WatchSettings
+from skuwise.advisor.watch.transitions import advance
 
 NOW = 1_794_787_200.0  # 2026-11-16T00:00:00Z
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

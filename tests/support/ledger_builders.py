@@ -9,10 +9,10 @@ import numpy as np
 from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, NodeStanding, SavingsBaseline
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
-from skuwise.advisor.ledger.entries import Proposal
-from skuwise.advisor.ledger.sync import LedgerSync
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
+from skuwise.advisor.state.entries import Proposal
+from skuwise.advisor.state.ledger import LedgerSync
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook
 

@@ -9,13 +9,13 @@ from email.policy import default as default_policy
 from pathlib import Path
 from typing import Any
 
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.mail.delivery import CarrierDownError, Clocks
-from skuwise.advisor.mail.outbox import Outbox
-from skuwise.advisor.mail.parcel import Parcel, Reply
-from skuwise.advisor.mail.routes import Routes, TeamRoute
-from skuwise.advisor.mail.settings import ReportSettings
+from skuwise.advisor.notify.delivery import CarrierDownError, Clocks
 from skuwise.advisor.notify.desk import Desk
+from skuwise.advisor.notify.routes import Routes, TeamRoute
+from skuwise.advisor.notify.settings import ReportSettings
+from skuwise.advisor.state.outbox import Outbox
+from skuwise.advisor.state.parcel import Parcel, Reply
+from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.agent.model import Instant
 
 from .incident_builders import MORNING

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from skuwise.advisor.mail.delivery import Carrier, Tally, send_waiting
-from skuwise.advisor.mail.outbox import Outbox
-from skuwise.advisor.mail.parcel import Parcel
+from skuwise.advisor.notify.delivery import Carrier, Tally, send_waiting
+from skuwise.advisor.state.outbox import Outbox
+from skuwise.advisor.state.parcel import Parcel
 from skuwise.agent.model import Instant
 
 from .notify_desk import FakeCarrier

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
-from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.change import GivenFile, Patch, Target
 from skuwise.advisor.recommend.progress import Measure, WorkloadAddress
+from skuwise.advisor.state.entries import LedgerEntry, LedgerEvent
+from skuwise.advisor.state.ledger_file import Ledger
 from skuwise.tests.support.ledger_builders import ground, proposal
 from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
 

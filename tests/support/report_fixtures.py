@@ -17,7 +17,7 @@ from skuwise.advisor.core.advice_types import (
 )
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.verdict_types import BottleneckVerdict, Coverage, KindVerdict, Owner, WorkloadVerdict
-from skuwise.advisor.ledger.outcomes import MoveOutcome
+from skuwise.advisor.state.outcomes import MoveOutcome
 from skuwise.rules.catalog.types import Price
 
 WEEK = 7 * 86400.0

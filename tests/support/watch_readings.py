@@ -7,9 +7,9 @@ import numpy as np
 from skuwise.advisor.core.incident_types import WatchPass
 from skuwise.advisor.core.recent import Detail, Hold, Recent, RecentGpu, RecentNode, Rows
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.incidents.settings import WatchSettings
 from skuwise.advisor.watch.evaluate import evaluate
 from skuwise.advisor.watch.scene import Criteria
+from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.policy.watch import load_watch_rules
 from skuwise.tests.support.rulebooks import rulebook
 

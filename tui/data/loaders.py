@@ -17,12 +17,12 @@ from .preferences import source_key
 
 if TYPE_CHECKING:
     from ...advisor.core.frame import Frame
-    from ...advisor.ledger.entries import Act
-    from ...advisor.ledger.sync import LedgerSync
     from ...advisor.pipeline import Reasoned
     from ...advisor.plan.problem import FleetChange, PlanRequest
     from ...advisor.plan.result import Plan
     from ...advisor.rulebook import Rulebook
+    from ...advisor.state.entries import Act
+    from ...advisor.state.ledger import LedgerSync
     from ...advisor.telemetry.source import Source
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.hour_prices import StatedPrices
@@ -166,8 +166,8 @@ class SourceLoader:
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
         from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
-        from ...advisor.ledger.entries import decision_from  # noqa: PLC0415
-        from ...advisor.ledger.sync import proposals  # noqa: PLC0415
+        from ...advisor.state.entries import decision_from  # noqa: PLC0415
+        from ...advisor.state.ledger import proposals  # noqa: PLC0415
 
         beside = self._beside().of(advice.fleet)
         if beside.path is None:
@@ -215,7 +215,7 @@ class SourceLoader:
         return Planner(found, frame, None, time.monotonic)
 
     def _beside(self) -> LedgerSync:
-        from ...advisor.ledger.sync import LedgerSync  # noqa: PLC0415
+        from ...advisor.state.ledger import LedgerSync  # noqa: PLC0415
 
         return LedgerSync(self._ledger, self._named, lambda _: None, self._home)
 

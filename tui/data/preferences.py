@@ -48,7 +48,7 @@ def source_key(names: Sequence[str]) -> str:
 
 def preferences_path(environment: Mapping[str, str]) -> Path | None:
     """``$XDG_STATE_HOME/skuwise/tui.json``, beside the ledger; None: there is no home."""
-    from ...advisor.ledger.file.paths import default_ledgers  # noqa: PLC0415
+    from ...advisor.state.paths import default_ledgers  # noqa: PLC0415
 
     beside = default_ledgers(environment)
     return None if beside is None else beside.with_name("tui.json")

@@ -94,7 +94,7 @@ class Incidents(Page):
         notify."""
 
         def work(loader: Loader, tell: Tell) -> Callable[[], None]:  # noqa: ARG001 - it is soon done
-            from ...advisor.incidents.store import IncidentStore  # noqa: PLC0415 - not needed at the start
+            from ...advisor.state.incidents import IncidentStore  # noqa: PLC0415 - not needed at the start
 
             path = loader.incidents
             if path is None or not path.exists():
@@ -116,7 +116,7 @@ class Incidents(Page):
         self, incidents: Sequence[Incident], problem: tuple[str, ...] = (), said: str | None = None
     ) -> None:
         """Show what was read. `problem`: why there is nothing, in lines; `said`: what was decided."""
-        from ...advisor.incidents.formatting import by_urgency  # noqa: PLC0415
+        from ...advisor.views.document.incident_table import by_urgency  # noqa: PLC0415
 
         if not self.is_mounted:
             return
@@ -146,14 +146,14 @@ class Incidents(Page):
         self._tell()
 
     def on_item_table_opened(self, event: ItemTable.Opened) -> None:
-        from ...advisor.incidents.formatting import as_text  # noqa: PLC0415
+        from ...advisor.views.document.incident_table import as_text  # noqa: PLC0415
 
         self.post_message(ReadingWanted("Incident", as_text(event.item.incident, self._now, _WIDTH)))
 
     def _tell(self) -> None:
         one, told = self._chosen, self.query_one("#told", Static)
         if one is not None:
-            from ...advisor.incidents.formatting import details  # noqa: PLC0415
+            from ...advisor.views.document.incident_table import details  # noqa: PLC0415
 
             told.update(lines(*(_detail(label, text) for label, text in details(one, self._now))))
         else:
@@ -182,7 +182,7 @@ class Incidents(Page):
         one = self._chosen
         if one is None:
             return
-        from ...advisor.incidents.snooze_end import HINT, parse_until  # noqa: PLC0415
+        from ...advisor.cli.incidents.snooze_end import HINT, parse_until  # noqa: PLC0415
 
         now = self._now
 
@@ -203,27 +203,27 @@ class Row:
     """An incident in the list, as of `now` (Unix seconds)."""
 
     def __init__(self, incident: Incident, now: float) -> None:
-        from ...advisor.incidents.formatting import owner_words, state_word, title  # noqa: PLC0415
+        from ...advisor.views.document.incident_table import owner_words, state_word, title  # noqa: PLC0415
 
         self.id, self.incident = incident.id, incident
         self.title, self.state, self.owner = title(incident), state_word(incident, now), owner_words(incident)
 
 
 def _title(one: Incident) -> str:
-    from ...advisor.incidents.formatting import title  # noqa: PLC0415
+    from ...advisor.views.document.incident_table import title  # noqa: PLC0415
 
     return title(one)
 
 
 def _acknowledged(path: Path, one: Incident, by: str, now: float) -> str:
-    from ...advisor.incidents.store import IncidentStore  # noqa: PLC0415
+    from ...advisor.state.incidents import IncidentStore  # noqa: PLC0415
 
     IncidentStore(path).acknowledge(one.id, by, now)
     return f"{one.id} is acknowledged."
 
 
 def _snoozed(path: Path, one: Incident, until: float, now: float) -> str:
-    from ...advisor.incidents.store import IncidentStore  # noqa: PLC0415
+    from ...advisor.state.incidents import IncidentStore  # noqa: PLC0415
 
     IncidentStore(path).snooze(one.id, until, now)
     return f"{one.id} is snoozed until {minute(until)}."

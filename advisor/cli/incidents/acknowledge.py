@@ -8,7 +8,7 @@ import time
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
-from ...incidents.formatting import title
+from ...views.document.incident_table import title
 from ..ledger.decisions import deciding_user
 from .state_file import add_id, asked_incident, open_state
 

@@ -7,7 +7,7 @@ import time
 
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_json, write_stdout
-from ...incidents.formatting import as_dict, as_table, by_urgency
+from ...views.document.incident_table import as_dict, as_table, by_urgency
 from .state_file import add_state, open_state
 
 SCHEMA = "skuwise.incidents/1"

@@ -7,7 +7,7 @@ import time
 
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_json, write_stdout
-from ...incidents.formatting import as_dict, as_text
+from ...views.document.incident_table import as_dict, as_text
 from ..output import terminal_width
 from .state_file import add_id, asked_incident, open_state
 

@@ -9,8 +9,8 @@ from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ...core.timestamps import minute
-from ...incidents.formatting import title
-from ...incidents.snooze_end import HINT, parse_until
+from ...views.document.incident_table import title
+from .snooze_end import HINT, parse_until
 from .state_file import add_id, asked_incident, open_state
 
 EXAMPLES = ("skuwise incidents snooze i-5603c79e --until 8h", "skuwise incidents snooze i-5603c79e --until 2027-01-15")

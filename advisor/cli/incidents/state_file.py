@@ -10,9 +10,9 @@ from ....rules.base.errors import NothingToDo
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_again import typed_with
 from ...core.incident_types import Incident
-from ...incidents.lookup import find_incident
-from ...incidents.settings import load_watch_settings
-from ...incidents.store import IncidentStore, default_incidents
+from ...state.incident_lookup import find_incident
+from ...state.incidents import IncidentStore, default_incidents
+from ...watch.settings import load_watch_settings
 
 
 def add_state(parser: argparse.ArgumentParser) -> None:

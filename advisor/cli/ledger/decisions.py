@@ -12,7 +12,7 @@ from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_again import program, typed_with
 from ...core.timestamps import minute
-from ...ledger.entries import Act, LedgerEvent
+from ...state.entries import Act, LedgerEvent
 from .entries import add_id, find_entry, open_ledgers, place_arguments
 
 _TYPED_MAX = 2000

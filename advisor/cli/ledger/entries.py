@@ -17,10 +17,10 @@ from ....rules.base.typed_again import program
 from ...core.formatting import usd
 from ...core.naming import AmbiguousError, Named, matching, unknown
 from ...core.timestamps import day
-from ...ledger.entries import LedgerEntry
-from ...ledger.file.paths import default_ledgers, every_ledger, ledger_of
-from ...ledger.file.store import Ledger
-from ...ledger.identity import names_of
+from ...state.entries import LedgerEntry
+from ...state.fleets import names_of
+from ...state.ledger_file import Ledger
+from ...state.paths import default_ledgers, every_ledger, ledger_of
 from ..source_options import add_source_choice, source_arguments, source_of
 
 # Telemetry of so long tells whose it is (seconds): one GPU or the name of the cluster is enough.

@@ -8,8 +8,8 @@ import time
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_json, write_stdout
 from ....rules.base.sanitize import clean
-from ...ledger.entries import LedgerEntry
-from ...ledger.formatting import STATES, as_dict, as_text
+from ...state.entries import LedgerEntry
+from ...views.document.ledger_words import STATES, as_dict, as_text
 from ..output import terminal_width
 from .entries import add_place, open_ledgers
 

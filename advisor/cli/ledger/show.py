@@ -8,7 +8,7 @@ import time
 from ....rules.base.errors import EXIT_DONE
 from ....rules.base.output import write_stdout
 from ....rules.base.typed_again import typed_with
-from ...ledger.formatting import entry_text
+from ...views.document.ledger_words import entry_text
 from ..output import terminal_width
 from .entries import add_id, find_entry, open_ledgers
 

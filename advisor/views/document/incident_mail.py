@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ...core.formatting import LISTED, NONE, counted, evidence_words, figure, hours, owner_words, usd
 from ...core.incident_types import Incident
 from ...core.timestamps import minute, span
-from ...incidents.settings import WatchSettings
+from ...watch.settings import WatchSettings
 from .dashboard import NO_DASHBOARD, Dashboard
 from .incident_words import (
     BRAND,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...core import formatting as words
 from ...core.timestamps import day
-from ...ledger.outcomes import MoveOutcome
+from ...state.outcomes import MoveOutcome
 from .. import coverage
 from ..titles import Row, left_out_words, monthly
 from . import head, sections

@@ -25,7 +25,7 @@ from ..aggregates import (
 from ..titles import Row, Titles, finding_title, monthly, recommendation_rows
 
 if TYPE_CHECKING:
-    from ...ledger.outcomes import MoveOutcome
+    from ...state.outcomes import MoveOutcome
 
 TOLD_IN_FULL = 3  # recommendations of one report
 AS_BEFORE = "as before"

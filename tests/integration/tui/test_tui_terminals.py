@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-from skuwise.advisor.ledger.file.store import Ledger
+from skuwise.advisor.state.ledger_file import Ledger
 from skuwise.tests.support.fleet_on_screen import HandLoader, many
 from skuwise.tests.support.tui_session import KEY, Session, drive
 from skuwise.tui.data.loaders import DemoLoader

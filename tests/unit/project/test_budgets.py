@@ -20,8 +20,6 @@ BUDGETS = {
     "advisor/core": 3665,
     "advisor/demo": 1485,
     "advisor/doctor": 1100,
-    "advisor/ledger": 1895,
-    "advisor/mail": 1745,
     "advisor/recommend": 8196,
     "advisor/patches": 985,
     "advisor/plan": 2770,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from skuwise.advisor.incidents.settings import load_watch_settings
-from skuwise.advisor.mail.settings import load_mail_settings
+from skuwise.advisor.notify.settings import load_mail_settings
+from skuwise.advisor.watch.settings import load_watch_settings
 from skuwise.agent.cli import agent as agent_group
 from skuwise.agent.config import SYSTEM_FILE, AgentConfig, load_config
 from skuwise.tests.support.containerfile import every, stages

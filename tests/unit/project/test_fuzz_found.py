@@ -11,8 +11,8 @@ from skuwise.advisor.billing.billing_exports import _name
 from skuwise.advisor.billing.cost_summary import BillLine
 from skuwise.advisor.cli.price_options import _said
 from skuwise.advisor.cli.serve import load_serve_settings
-from skuwise.advisor.mail.routes import load_routes
-from skuwise.advisor.mail.settings import load_mail_settings
+from skuwise.advisor.notify.routes import load_routes
+from skuwise.advisor.notify.settings import load_mail_settings
 from skuwise.agent.config import load_config
 from skuwise.agent.jobs.kubernetes_files import slice_devices
 from skuwise.agent.jobs.scheduler_claims import SliceDevice

@@ -19,9 +19,9 @@ from skuwise.__main__ import main
 from skuwise.advisor.billing.billing_exports import Export
 from skuwise.advisor.billing.cost_summary import compare_bill, sum_up
 from skuwise.advisor.core.frame import Window
-from skuwise.advisor.ledger.entries import LedgerEvent, Proposal
-from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.mail.routes import load_routes
+from skuwise.advisor.notify.routes import load_routes
+from skuwise.advisor.state.entries import LedgerEvent, Proposal
+from skuwise.advisor.state.ledger_file import Ledger
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, LabelSets, read_matrix, read_vector
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.base.address import PageError

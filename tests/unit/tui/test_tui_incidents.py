@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.incidents.store import IncidentStore
-from skuwise.advisor.incidents.transitions import Advance
+from skuwise.advisor.core.incident_types import Advance
+from skuwise.advisor.state.incidents import IncidentStore
 from skuwise.advisor.views.titles import is_waste
 from skuwise.tests.support.fleet_on_screen import HOURS, NOW, HandLoader, fleet
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, opened, renamed, sighting

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.entries import LedgerEvent
-from skuwise.advisor.ledger.file.paths import one_at_a_time
-from skuwise.advisor.ledger.file.store import DamagedLedgerError, Ledger
-from skuwise.advisor.ledger.sync import LedgerSync
-from skuwise.advisor.mail.outbox import DamagedError as DamagedOutboxError
+from skuwise.advisor.state.entries import LedgerEvent
+from skuwise.advisor.state.ledger import LedgerSync
+from skuwise.advisor.state.ledger_file import DamagedLedgerError, Ledger
+from skuwise.advisor.state.outbox import DamagedError as DamagedOutboxError
+from skuwise.advisor.state.paths import one_at_a_time
 from skuwise.rules.base.errors import SkuwiseError, StoreError
 from skuwise.tests.support.ledger_builders import one_node_fleet, proposal
 from skuwise.tests.support.outbox_builders import NOW, Post

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.mail.alertmanager import Alertmanager, AlertmanagerError
+from skuwise.advisor.notify.alertmanager import Alertmanager, AlertmanagerError
 from skuwise.advisor.notify.alerts import alerts_of
 from skuwise.advisor.notify.dispatch import dispatch
-from skuwise.advisor.notify.letters import Writing
+from skuwise.advisor.notify.incident_letters import Writing
+from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.tests.support.incident_builders import HOSTILE, MORNING, FilledStore, ended, incident
 from skuwise.tests.support.notify_desk import Bench
 from skuwise.tests.support.webhook_receiver import webhook_receiver

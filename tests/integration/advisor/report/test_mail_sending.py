@@ -6,14 +6,14 @@ from email.headerregistry import Address
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.mail.delivery import Carrier, Tally
-from skuwise.advisor.mail.letter import Letter
-from skuwise.advisor.mail.mime import Envelope, compose, message_id
-from skuwise.advisor.mail.parcel import Parcel
-from skuwise.advisor.mail.rows import FIRST_PAUSE_SECONDS
-from skuwise.advisor.mail.settings import ReportSettings
-from skuwise.advisor.mail.smtp import SmtpCarrier
-from skuwise.advisor.mail.webhook import WebhookCarrier, payload
+from skuwise.advisor.notify.delivery import Carrier, Tally
+from skuwise.advisor.notify.letter import Letter
+from skuwise.advisor.notify.mime import Envelope, compose, message_id
+from skuwise.advisor.notify.settings import ReportSettings
+from skuwise.advisor.notify.smtp import SmtpCarrier
+from skuwise.advisor.notify.webhook import WebhookCarrier, payload
+from skuwise.advisor.state.outbox_rows import FIRST_PAUSE_SECONDS
+from skuwise.advisor.state.parcel import Parcel
 from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
 from skuwise.tests.support.outbox_builders import NOW, WEEK, Post
 from skuwise.tests.support.webhook_receiver import Receiver, webhook_receiver

@@ -8,9 +8,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from skuwise.advisor.notify.by_team import split_by_team
+from skuwise.advisor.notify.report_letters import letter_of
 from skuwise.advisor.render import render
-from skuwise.advisor.report.by_team import split_by_team
-from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.tests.support.prometheus_engines import needed
 from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome

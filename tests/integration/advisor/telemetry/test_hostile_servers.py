@@ -14,11 +14,11 @@ from email.headerregistry import Address
 from typing import Any, Self
 
 import pytest
-from skuwise.advisor.mail.delivery import CarrierDownError
-from skuwise.advisor.mail.outbox import Parcel
-from skuwise.advisor.mail.settings import ReportSettings, Security
-from skuwise.advisor.mail.smtp import SmtpCarrier
-from skuwise.advisor.mail.webhook import WebhookCarrier
+from skuwise.advisor.notify.delivery import CarrierDownError
+from skuwise.advisor.notify.settings import ReportSettings, Security
+from skuwise.advisor.notify.smtp import SmtpCarrier
+from skuwise.advisor.notify.webhook import WebhookCarrier
+from skuwise.advisor.state.outbox import Parcel
 from skuwise.advisor.telemetry.prometheus.client.client import Client
 from skuwise.advisor.telemetry.prometheus.client.response import UnreachableError
 from skuwise.advisor.telemetry.prometheus.settings import PrometheusSettings

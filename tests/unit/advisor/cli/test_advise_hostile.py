@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.credentials import secret
-from skuwise.advisor.mail.routes import load_routes
+from skuwise.advisor.notify.routes import load_routes
 from skuwise.advisor.telemetry.sqlite.reader import read_frame
 from skuwise.agent.config import load_config
 from skuwise.agent.slurm_jobs.table_file import read_job_table

@@ -9,11 +9,11 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from prometheus_client.exposition import generate_latest
 from skuwise.advisor.cli.serve import CommandSchedule, ScheduledCommand, ServeSettings, scheduled_commands
 from skuwise.advisor.cli.serve_page import ServedPage, WatchLog
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.store import IncidentStore
-from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.metrics_page import PageLimits
+from skuwise.advisor.notify.settings import ReportSettings
 from skuwise.advisor.render import render
+from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.agent.base.address import Address
 from skuwise.agent.slurm_jobs.settings import SlurmImportSettings
 from skuwise.tests.support.incident_builders import NOW, opened, sighting

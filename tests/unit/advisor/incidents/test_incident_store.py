@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.incident_types import Incident, IncidentEvent, Resolution, WatchPass
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.incidents.store import IncidentStore
-from skuwise.advisor.incidents.transitions import Advance, advance
+from skuwise.advisor.core.incident_types import Advance, Incident, IncidentEvent, Resolution, WatchPass
+from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.watch.settings import WatchSettings
+from skuwise.advisor.watch.transitions import advance
 from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.incident_builders import (

@@ -5,10 +5,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.ledger.entries import EXPIRES_AFTER_SECONDS, LedgerEvent
-from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.mail.parcel import Parcel, Reply
-from skuwise.advisor.report.weeks import NotOverError, check_over, reported_week, week_of
+from skuwise.advisor.notify.weeks import NotOverError, check_over, reported_week, week_of
+from skuwise.advisor.state.entries import EXPIRES_AFTER_SECONDS, LedgerEvent
+from skuwise.advisor.state.ledger_file import Ledger
+from skuwise.advisor.state.parcel import Parcel, Reply
 from skuwise.tests.support.ledger_builders import one_node_fleet, proposal
 from skuwise.tests.support.notify_desk import FakeCarrier
 from skuwise.tests.support.outbox_builders import DAY, HOUR, NOW, Machine, Post

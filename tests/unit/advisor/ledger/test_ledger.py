@@ -13,13 +13,13 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_json import to_dict
 from skuwise.advisor.core.advice_types import Advice, Decision, Fleet
-from skuwise.advisor.ledger.entries import LedgerEvent, decision_from
-from skuwise.advisor.ledger.file.paths import ledger_of
-from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.identity import KnownFleet, file_stem, is_same
-from skuwise.advisor.ledger.sync import LedgerSync, proposals
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.render import render
+from skuwise.advisor.state.entries import LedgerEvent, decision_from
+from skuwise.advisor.state.fleets import KnownFleet, file_stem, is_same
+from skuwise.advisor.state.ledger import LedgerSync, proposals
+from skuwise.advisor.state.ledger_file import Ledger
+from skuwise.advisor.state.paths import ledger_of
 from skuwise.advisor.views.document.page_options import PageOptions
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.ledger_builders import proposal

@@ -11,12 +11,12 @@ import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.core.advice_types import Advice, Interval
 from skuwise.advisor.core.coded_text import CodedText
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent, Realised
-from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.outcomes import move_outcomes
-from skuwise.advisor.ledger.sync import LedgerSync, site_of
 from skuwise.advisor.recommend.predict.calibration import NO_SITE, Site, site_factor
 from skuwise.advisor.recommend.prediction import Prediction
+from skuwise.advisor.state.entries import LedgerEntry, LedgerEvent, Realised
+from skuwise.advisor.state.ledger import LedgerSync, site_of
+from skuwise.advisor.state.ledger_file import Ledger
+from skuwise.advisor.state.outcomes import move_outcomes
 from skuwise.tests.support.ledger_builders import (
     DAY,
     L40S,

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
-from skuwise.advisor.ledger.entries import LedgerEntry, LedgerEvent
-from skuwise.advisor.ledger.outcomes import ledger_events, realised
 from skuwise.advisor.recommend.moves import BY_ACTION
 from skuwise.advisor.recommend.progress import Measure, MoveState, Observation, PredictionSnapshot
+from skuwise.advisor.state.entries import LedgerEntry, LedgerEvent
+from skuwise.advisor.state.outcomes import ledger_events, realised
 from skuwise.tests.support.ledger_builders import DAY, L40S, RATIO, ground, moved_run, proposal, seen
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, workload
 

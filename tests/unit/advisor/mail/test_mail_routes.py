@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from skuwise.advisor.core.verdict_types import Owner, WorkloadVerdict
-from skuwise.advisor.mail.addresses import bare_address, sender_address
-from skuwise.advisor.mail.letter import Attachment, Image, Letter
-from skuwise.advisor.mail.mime import Envelope, compose, file_names, inlined
-from skuwise.advisor.mail.routes import Routes, load_routes
-from skuwise.advisor.mail.settings import ReportSettings, check_webhook, load_mail_settings
-from skuwise.advisor.report.letters import letter_of
+from skuwise.advisor.notify.addresses import bare_address, sender_address
+from skuwise.advisor.notify.letter import Attachment, Image, Letter
+from skuwise.advisor.notify.mime import Envelope, compose, file_names, inlined
+from skuwise.advisor.notify.report_letters import letter_of
+from skuwise.advisor.notify.routes import Routes, load_routes
+from skuwise.advisor.notify.settings import ReportSettings, check_webhook, load_mail_settings
 from skuwise.advisor.views.document.dashboard import Dashboard, url_fault
 from skuwise.advisor.views.document.mail_document import ReaderLinks
 from skuwise.advisor.views.document.reader_commands import ReaderCommands

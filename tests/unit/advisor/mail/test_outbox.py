@@ -6,12 +6,12 @@ from email.headerregistry import Address
 from pathlib import Path
 
 import pytest
-from skuwise.advisor.mail.carriers import available_carriers
-from skuwise.advisor.mail.outbox import DamagedError, Outbox
-from skuwise.advisor.mail.parcel import Reply
-from skuwise.advisor.mail.routes import TeamRoute
-from skuwise.advisor.mail.rows import GIVE_UP_SECONDS, pause_seconds
-from skuwise.advisor.mail.settings import ReportSettings
+from skuwise.advisor.notify.carriers import available_carriers
+from skuwise.advisor.notify.routes import TeamRoute
+from skuwise.advisor.notify.settings import ReportSettings
+from skuwise.advisor.state.outbox import DamagedError, Outbox
+from skuwise.advisor.state.outbox_rows import GIVE_UP_SECONDS, pause_seconds
+from skuwise.advisor.state.parcel import Reply
 from skuwise.agent.model import Instant
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.outbox_builders import NOW, WEEK, Post

@@ -8,15 +8,15 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.mail.delivery import Clocks
-from skuwise.advisor.mail.outbox import Outbox
-from skuwise.advisor.mail.parcel import Reply
-from skuwise.advisor.mail.routes import Routes, TeamRoute
-from skuwise.advisor.mail.settings import ReportSettings
 from skuwise.advisor.notify import dispatch as dispatching
+from skuwise.advisor.notify.delivery import Clocks
 from skuwise.advisor.notify.desk import Desk, Recipient
 from skuwise.advisor.notify.dispatch import DRY_RUN, Batch, Told, Untold, batches_of, key_of, waits
+from skuwise.advisor.notify.routes import Routes, TeamRoute
+from skuwise.advisor.notify.settings import ReportSettings
+from skuwise.advisor.state.outbox import Outbox
+from skuwise.advisor.state.parcel import Reply
+from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.agent.model import Instant
 from skuwise.tests.support.incident_builders import HOUR, MORNING, FilledStore, ended, event, incident
 from skuwise.tests.support.notify_desk import OPS, A, B, Bench

@@ -13,15 +13,15 @@ from skuwise.advisor.core.advice_types import Evidence
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.incident_types import Incident, IncidentKind
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.incidents.settings import WatchSettings
-from skuwise.advisor.mail.alertmanager import Alertmanager, check_alertmanager
-from skuwise.advisor.mail.mime import NOBODY, Envelope, compose
-from skuwise.advisor.mail.webhook import MAX_CHARACTERS
+from skuwise.advisor.notify.alertmanager import Alertmanager, check_alertmanager
 from skuwise.advisor.notify.alerts import ANNOTATION_MAX, LABEL_MAX, alerts_of
-from skuwise.advisor.notify.letters import Writing, letter_of, webhook_json
+from skuwise.advisor.notify.incident_letters import Writing, letter_of, webhook_json
+from skuwise.advisor.notify.mime import NOBODY, Envelope, compose
+from skuwise.advisor.notify.webhook import MAX_CHARACTERS
 from skuwise.advisor.views.document.dashboard import Dashboard
 from skuwise.advisor.views.document.incident_words import KINDS, Item, subject_of
 from skuwise.advisor.views.document.reader_commands import IncidentCommands, ReaderCommands
+from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.rules.base.errors import UsageError
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.incident_builders import HOSTILE, HOUR, MORNING, ended, incident

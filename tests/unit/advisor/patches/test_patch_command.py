@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 from skuwise.__main__ import main
-from skuwise.advisor.ledger.entries import LedgerEvent
-from skuwise.advisor.ledger.file.paths import every_ledger
-from skuwise.advisor.ledger.file.store import Ledger
 from skuwise.advisor.patches.build import next_step
 from skuwise.advisor.recommend.progress import WorkloadAddress
+from skuwise.advisor.state.entries import LedgerEvent
+from skuwise.advisor.state.ledger_file import Ledger
+from skuwise.advisor.state.paths import every_ledger
 from skuwise.tests.support.patch_cases import ID, NOW, SERVICE, accepted, kept_in
 from skuwise.tests.support.patch_samples import DEPLOYMENT, sized
 

@@ -15,11 +15,11 @@ from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary
 from skuwise.advisor.core.energy_types import Energy, NodeEnergy, StatedFigure
 from skuwise.advisor.core.timestamps import minute
 from skuwise.advisor.core.verdict_types import Owner
+from skuwise.advisor.notify.by_team import split_by_team
+from skuwise.advisor.notify.report_letters import letter_of
 from skuwise.advisor.render import render
 from skuwise.advisor.render.html import mail_html
 from skuwise.advisor.render.text import mail_text
-from skuwise.advisor.report.by_team import split_by_team
-from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views import coverage
 from skuwise.advisor.views import energy as words
 from skuwise.advisor.views.document.energy_section import energy_section

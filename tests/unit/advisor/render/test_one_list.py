@@ -12,10 +12,10 @@ import pytest
 from skuwise.advisor.core.advice_types import Advice, Decision
 from skuwise.advisor.core.coded_text import CodedText
 from skuwise.advisor.core.worth import marked, selected
+from skuwise.advisor.notify.report_letters import letter_of
 from skuwise.advisor.recommend.waste import slowed_usd
 from skuwise.advisor.render import render
 from skuwise.advisor.render.text import document_text
-from skuwise.advisor.report.letters import letter_of
 from skuwise.advisor.views.document.mail_document import mail_document
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.advisor.views.document.truncate import Lengths

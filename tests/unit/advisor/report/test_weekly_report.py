@@ -18,11 +18,11 @@ from skuwise.__main__ import main
 from skuwise.advisor.cli import report as command
 from skuwise.advisor.core.advice_types import Reconciliation
 from skuwise.advisor.core.timestamps import parse_moment
-from skuwise.advisor.mail.parcel import Reply
-from skuwise.advisor.report import run
-from skuwise.advisor.report.by_team import outcomes_of, split_by_team
-from skuwise.advisor.report.letters import SUBJECT_MAX, letter_of
-from skuwise.advisor.report.weeks import WEEK_SECONDS, reported_week, week_of
+from skuwise.advisor.notify import report as run
+from skuwise.advisor.notify.by_team import outcomes_of, split_by_team
+from skuwise.advisor.notify.report_letters import SUBJECT_MAX, letter_of
+from skuwise.advisor.notify.weeks import WEEK_SECONDS, reported_week, week_of
+from skuwise.advisor.state.parcel import Reply
 from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
 from skuwise.advisor.views.document.report_content import story_of
 from skuwise.rules.base.errors import UsageError

@@ -17,8 +17,8 @@ from skuwise.__main__ import main
 from skuwise.advisor.core.fleet_identity import fleet_of
 from skuwise.advisor.core.timestamps import parse_moment
 from skuwise.advisor.demo import simulate
-from skuwise.advisor.ledger.file.store import Ledger
-from skuwise.advisor.ledger.sync import LedgerSync
+from skuwise.advisor.state.ledger import LedgerSync
+from skuwise.advisor.state.ledger_file import Ledger
 from skuwise.advisor.telemetry.prometheus.client.range_planner import Ask, Log
 from skuwise.advisor.telemetry.prometheus.client.response import Grid, Labels, SeriesAnswer
 from skuwise.advisor.telemetry.prometheus.node_identity import NodeIdentity

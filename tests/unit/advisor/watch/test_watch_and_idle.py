@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from skuwise.__main__ import main
 from skuwise.advisor.cli import idle, watch
-from skuwise.advisor.incidents.store import IncidentStore
 from skuwise.advisor.notify import dispatch
+from skuwise.advisor.state.incidents import IncidentStore
 from skuwise.advisor.watch import reading as watch_reading
 from skuwise.rules.base.errors import StoreError
 from skuwise.tests.support.watch_minutes import REST, TRAINING

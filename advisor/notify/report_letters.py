@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from ...rules.base.sanitize import clean
 from ..core.timestamps import day
-from ..mail.letter import Attachment, Image, Letter
 from ..render import FORMATS, render
 from ..render.charts import Words, charts_of
 from ..render.csv import csv_text
@@ -17,6 +16,7 @@ from ..render.text import mail_text
 from ..views.document.mail_document import NO_LINKS, ReaderLinks, mail_document
 from ..views.document.report_content import Story
 from ..views.document.truncate import Lengths
+from .letter import Attachment, Image, Letter
 
 SUBJECT_MAX = 150
 # Bytes: Gmail shows no more than 102 kB of a mail. Only names of thousands of signs come near.

@@ -7,13 +7,13 @@ import shlex
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
-from ..core import formatting as words
-from ..core.advice_types import Severity
-from ..core.coded_text import CodedText
-from ..core.incident_types import Incident, IncidentKind, Resolution
-from ..core.timestamps import minute, rfc3339
+from ....rules.base.sanitize import clean
+from ....rules.base.text_table import columns
+from ...core import formatting as words
+from ...core.advice_types import Severity
+from ...core.coded_text import CodedText
+from ...core.incident_types import Incident, IncidentKind, Resolution
+from ...core.timestamps import minute, rfc3339
 
 _LABEL_WIDTH = 12
 _NAME_MAX = 80

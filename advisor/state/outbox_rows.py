@@ -16,7 +16,7 @@ from sqlite_utils import Database
 
 from ...agent.base.safe_text import clean_text
 from ...agent.model import Instant
-from ..ledger.guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, FileForm, Guarded
+from .guard import MOMENT, OPTIONAL_MOMENT, OPTIONAL_TEXT, TEXT, WHOLE, CellRule, FileForm, Guarded
 from .parcel import Reply
 
 # RFC 5321, 4.5.4.1: a sender tries for at least four to five days.

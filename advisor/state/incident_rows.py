@@ -12,7 +12,7 @@ from sqlite_utils import Database
 from ...rules.base.quantities import YEAR_10000
 from ..core.codec import Codec
 from ..core.incident_types import EventKind, Incident, IncidentEvent, IncidentState, Resolution, Sighting
-from ..ledger.guard import (
+from .guard import (
     FLAG,
     MOMENT,
     NUMBER,

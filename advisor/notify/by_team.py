@@ -21,9 +21,9 @@ from ..core.energy_types import FleetEnergy
 from ..core.totals import added_intervals
 from ..core.verdict_types import WorkloadVerdict
 from ..core.worth import counted_recommendations
-from ..ledger.outcomes import MoveOutcome
 from ..pipeline import WINDOW_NOTES
 from ..recommend.waste import slowed_usd, wasted
+from ..state.outcomes import MoveOutcome
 
 # The team of a workload, or of a node by its name; None: nobody's, which is the administrators' business.
 Whose = Callable[[WorkloadVerdict], str | None]

@@ -11,8 +11,8 @@ import urllib3
 
 from ...agent.base.safe_text import clean_text
 from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
+from ..state.parcel import Parcel, Reply
 from .letter import Letter
-from .parcel import Parcel, Reply
 
 # Slack cuts a message at 40,000 characters and folds it long before; the mail has the whole report.
 MAX_CHARACTERS = 3000

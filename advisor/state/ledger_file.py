@@ -16,11 +16,11 @@ from typing import Any
 
 from sqlite_utils import Database
 
-from ....agent.store.reader import Bounds, bounds_of
-from ....rules.base.errors import NothingToDo, StoreError
-from ...core.advice_types import Fleet
-from ...recommend.progress import PredictionSnapshot
-from ..entries import (
+from ...agent.store.reader import Bounds, bounds_of
+from ...rules.base.errors import NothingToDo, StoreError
+from ..core.advice_types import Fleet
+from ..recommend.progress import PredictionSnapshot
+from .entries import (
     BY_ITSELF,
     EXPIRES_AFTER_SECONDS,
     LedgerEntry,
@@ -30,7 +30,9 @@ from ..entries import (
     from_json,
     to_json,
 )
-from ..guard import (
+from .files import begin_file, check_place
+from .fleets import FLEETS_FORM, KnownFleet, begin_fleets, fleets_in, note_fleet
+from .guard import (
     FLAG,
     MOMENT,
     NUMBER,
@@ -47,8 +49,6 @@ from ..guard import (
     guarded,
     reason,
 )
-from ..identity import FLEETS_FORM, KnownFleet, begin_fleets, fleets_in, note_fleet
-from .files import begin_file, check_place
 
 _BUSY_SECONDS = 10.0
 # A thousand recommendations with a year of events are some 5 MB. A cell holds the names of all nodes of a series.

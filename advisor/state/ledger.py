@@ -28,11 +28,11 @@ from ..recommend.progress import (
     source_words,
 )
 from .entries import LedgerEntry, LedgerEvent, Proposal
-from .file.paths import ledger_of, one_at_a_time
-from .file.store import Ledger
+from .fleets import is_part_of_same_server, is_same, names_of
 from .guard import sqlite_text
-from .identity import is_part_of_same_server, is_same, names_of
+from .ledger_file import Ledger
 from .outcomes import LOAD_CHANGED, ledger_events
+from .paths import ledger_of, one_at_a_time
 
 Say = Callable[[str], None]
 

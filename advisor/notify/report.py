@@ -16,28 +16,28 @@ from ..core.advice_types import Advice, Fleet
 from ..core.coded_text import CodedText
 from ..core.timestamps import minute, span
 from ..core.worth import marked
-from ..ledger.file.store import Ledger
-from ..ledger.outcomes import move_outcomes
-from ..ledger.sync import LedgerSync
-from ..mail.carriers import WEBHOOK, carriers_of
-from ..mail.delivery import Clocks, Tally, send_waiting
-from ..mail.letter import Letter
-from ..mail.mime import NOBODY, Envelope, compose, file_names, inlined, message_id
-from ..mail.outbox import Outbox
-from ..mail.parcel import Channel, Parcel
-from ..mail.routes import Routes, TeamRoute
-from ..mail.settings import ReportSettings
-from ..mail.webhook import payload
 from ..pipeline import WINDOW_NOTES
 from ..render.charts import Words
 from ..rulebook import Rulebook
+from ..state.ledger import LedgerSync
+from ..state.ledger_file import Ledger
+from ..state.outbox import Outbox
+from ..state.outcomes import move_outcomes
+from ..state.parcel import Channel, Parcel
 from ..telemetry.source import Source
 from ..views.document.dashboard import Dashboard
 from ..views.document.mail_document import ReaderLinks
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..views.document.report_content import story_of
 from .by_team import outcomes_of, split_by_team
-from .letters import letter_of, preview_index
+from .carriers import WEBHOOK, carriers_of
+from .delivery import Clocks, Tally, send_waiting
+from .letter import Letter
+from .mime import NOBODY, Envelope, compose, file_names, inlined, message_id
+from .report_letters import letter_of, preview_index
+from .routes import Routes, TeamRoute
+from .settings import ReportSettings
+from .webhook import payload
 from .weeks import WEEK_SECONDS, Week, check_over
 
 # Who is told of the whole fleet: the administrators.

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...rules.base.sanitize import clean
-from ..incidents.settings import WatchSettings
-from ..mail.letter import Letter
-from ..mail.webhook import payload
 from ..render.html import mail_html
 from ..render.text import mail_text
 from ..views.document.dashboard import NO_DASHBOARD, Dashboard
 from ..views.document.incident_mail import digest_document, digest_lines, incident_document, short_lines
 from ..views.document.incident_words import SUBJECT_MAX, Item
 from ..views.document.reader_commands import IncidentCommands
+from ..watch.settings import WatchSettings
+from .letter import Letter
+from .webhook import payload
 
 _NO_COMMANDS = IncidentCommands()
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.credentials import secret
+from ..state.parcel import Channel
 from .delivery import Carrier
-from .parcel import Channel
 from .routes import TeamRoute
 from .settings import ReportSettings, check_webhook
 from .smtp import SmtpCarrier

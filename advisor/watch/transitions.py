@@ -14,10 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..core.ids import stable_id
-from ..core.incident_types import EventKind, Incident, IncidentEvent, IncidentKind, Resolution, Sighting, WatchPass
+from ..core.incident_types import (
+    Advance,
+    EventKind,
+    Incident,
+    IncidentEvent,
+    IncidentKind,
+    Resolution,
+    Sighting,
+    WatchPass,
+)
 from .settings import WatchSettings
 
 _HOUR, _DAY = 3600.0, 86400.0
@@ -28,15 +37,6 @@ _MOST_DOUBLINGS = 3
 GONE_SECONDS = 7 * _DAY
 FINAL = -2  # the number of the event that something is over at last
 _UNUSED: Mapping[IncidentKind, IncidentKind] = {"stopped": "held-idle", "held-idle": "stopped"}
-
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """What a pass changed. `incidents`: all that changed or are new; `events`: what people are to be told, in the
-    order in which it happened."""
-
-    incidents: tuple[Incident, ...] = ()
-    events: tuple[IncidentEvent, ...] = ()
 
 
 def advance(known: Sequence[Incident], found: WatchPass, settings: WatchSettings) -> Advance:

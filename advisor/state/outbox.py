@@ -21,12 +21,11 @@ from ...agent.base.safe_text import clean_text
 from ...agent.model import Instant
 from ...agent.store.reader import Bounds, bounds_of, disk_bytes
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
-from ..ledger.file.files import begin_file, check_place, locked
-from ..ledger.file.paths import default_ledgers
-from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason
-from .addresses import bare_address
+from .files import begin_file, check_place, locked
+from .guard import UNREADABLE, Guarded, check_pages, guarded, reason
+from .outbox_rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, end_try, left, those_waiting
 from .parcel import Channel, Parcel, Reply
-from .rows import APPLICATION_ID, FORM, VERSION, begin_tables, begin_try, end_try, left, those_waiting
+from .paths import default_ledgers
 
 _BUSY_SECONDS = 10.0
 # A mail has some 10 MB at most; thousands may wait.
@@ -193,12 +192,6 @@ class Outbox:
         content = mail["content"]
         if content is None or hashlib.sha256(content).hexdigest() != mail["digest"]:
             raise DamagedParcelError(f"The content of mail {number} in {self.path} is not what was queued.")
-        if mail["channel"] == "mail":
-            for one in recipients:
-                try:
-                    bare_address(one, "it")
-                except UsageError as error:
-                    raise DamagedParcelError(f"Mail {number} in {self.path}: {error.message}") from error
         return Parcel(
             mail["week"], mail["team"], mail["channel"], mail["message_id"], mail["subject"], content, recipients
         )

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from ....rules.base.errors import NothingToDo, StoreError
-from ...core.advice_types import Fleet
-from ..identity import file_stem, is_same, shared
+from ...rules.base.errors import NothingToDo, StoreError
+from ..core.advice_types import Fleet
 from .files import locked
-from .store import DamagedLedgerError, Ledger
+from .fleets import file_stem, is_same, shared
+from .ledger_file import DamagedLedgerError, Ledger
 
 # Another process that begins a ledger holds the folder for some milliseconds.
 _WAIT_SECONDS = 60.0

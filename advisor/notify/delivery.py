@@ -10,8 +10,8 @@ from typing import Protocol
 from ...agent.model import Instant
 from ...rules.base.errors import SkuwiseError, StoreError
 from ...rules.base.sanitize import clean
-from .outbox import DamagedParcelError, Outbox
-from .parcel import Channel, Parcel, Reply
+from ..state.outbox import DamagedParcelError, Outbox
+from ..state.parcel import Channel, Parcel, Reply
 
 
 @dataclass(frozen=True)

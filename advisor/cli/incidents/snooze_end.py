@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ...agent.base.durations import parse_duration
-from ...rules.base.errors import UsageError
-from ..core.timestamps import minute, parse_moment, rfc3339
+from ....agent.base.durations import parse_duration
+from ....rules.base.errors import UsageError
+from ...core.timestamps import minute, parse_moment, rfc3339
 
 HINT = "a date, RFC 3339 (UTC), or a duration such as 8h"
 

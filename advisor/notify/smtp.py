@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, cast
 from ...agent.base.deadline import Deadline
 from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import UsageError
+from ..state.parcel import Parcel, Reply
 from .delivery import CarrierDownError
-from .parcel import Parcel, Reply
 from .settings import ReportSettings
 
 # The talk before a content has so many times the timeout of one answer: a server that drips would be waited for without

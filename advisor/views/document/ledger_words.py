@@ -8,12 +8,12 @@ import textwrap
 from collections.abc import Sequence
 from typing import get_args
 
-from ...rules.base.sanitize import clean
-from ...rules.base.text_table import columns
-from ..core import formatting as words
-from ..core.advice_types import DecisionState
-from ..core.timestamps import minute, rfc3339
-from .entries import LedgerEntry, LedgerEvent, Realised
+from ....rules.base.sanitize import clean
+from ....rules.base.text_table import columns
+from ...core import formatting as words
+from ...core.advice_types import DecisionState
+from ...core.timestamps import minute, rfc3339
+from ...state.entries import LedgerEntry, LedgerEvent, Realised
 
 # In the order in which they are listed: what waits for somebody first.
 STATES: tuple[DecisionState, ...] = (

@@ -17,13 +17,12 @@ from sqlite_utils import Database
 from ...agent.store.reader import Bounds, bounds_of
 from ...rules.base.errors import SkuwiseError, StoreError, UsageError
 from ...rules.base.sanitize import quoted
-from ..core.incident_types import Incident, IncidentEvent
+from ..core.incident_types import Advance, Incident, IncidentEvent
 from ..core.timestamps import minute
-from ..ledger.file.files import begin_file, check_place, locked
-from ..ledger.file.paths import default_ledgers
-from ..ledger.guard import UNREADABLE, Guarded, check_pages, guarded, reason, sqlite_text
-from .lookup import find_incident
-from .rows import (
+from .files import begin_file, check_place, locked
+from .guard import UNREADABLE, Guarded, check_pages, guarded, reason, sqlite_text
+from .incident_lookup import find_incident
+from .incident_rows import (
     APPLICATION_ID,
     FORM,
     VERSION,
@@ -34,7 +33,7 @@ from .rows import (
     write_events,
     write_incidents,
 )
-from .transitions import Advance
+from .paths import default_ledgers
 
 _BUSY_SECONDS = 10.0
 # A sighting of a thousand GPUs takes 60 kB, one of eight 2 kB; ten thousand incidents are open at most.

@@ -1,1 +1,0 @@
-"""The state of incidents on disk: opened, reminded, acknowledged, resolved."""

@@ -1,1 +1,0 @@
-"""What became of recommendations: proposed, accepted, snoozed, dismissed, expired, with who, when and why."""

@@ -1,1 +1,0 @@
-"""Who is told, and how it gets there: routes, letters, the outbox, SMTP and webhooks."""

@@ -1,0 +1,216 @@
+"""The state file of a fleet: where it lies, how it is opened, and what is said when it cannot be used.
+
+Readers and writers in several processes are safe: a write-ahead log, and one short transaction a change.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from sqlite_utils import Database
+
+from ...agent.config import load_section
+from ...rules.base.errors import SkuwiseError, StoreError
+from ...rules.base.sanitize import clean
+
+T = TypeVar("T")
+APPLICATION_ID = 0x736B7573  # "skus"
+VERSION = 1000  # PRAGMA user_version: major x 1000 + minor; a minor step only adds
+_BUSY_SECONDS = 10.0
+_OTHER_FILE = "Use another file with --state."
+
+
+class DamagedStateError(StoreError):
+    """The file is damaged or no state file: waiting or asking for more rights does not help."""
+
+
+def state_folder(environ: Mapping[str, str]) -> Path | None:
+    """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise``, by default ``~/.local/state/skuwise``; None:
+    there is no home.
+
+    XDG: a relative path in the variable is to be ignored (https://specifications.freedesktop.org/basedir-spec/).
+    """
+    state, home = environ.get("XDG_STATE_HOME", ""), environ.get("HOME", "")
+    if state and Path(state).is_absolute():
+        return Path(state) / "skuwise"
+    return Path(home) / ".local" / "state" / "skuwise" if home else None
+
+
+@dataclass(frozen=True, slots=True)
+class StateSettings:
+    """Section ``[state]`` of skuwise.toml. `file`: the state file; None: the fleet's own in `state_folder`.
+    `keep_cards_seconds`: how long cards of finished jobs are kept."""
+
+    file: Path | None = None
+    keep_cards_seconds: Annotated[float, msgspec.Meta(ge=86400.0, le=50 * 366 * 86400.0)] = 3 * 366 * 86400.0
+
+
+def load_state_settings(environ: Mapping[str, str]) -> StateSettings:
+    """Every layer over the one before. Raises UsageError for an unknown key or a value that cannot be."""
+    return load_section(StateSettings, "state", environ)
+
+
+def to_json(value: object) -> str:
+    """A frozen dataclass as JSON by the names of its fields; what is no finite number is null."""
+    return msgspec.json.encode(value).decode()
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """The value of what `to_json` wrote. Raises sqlite3.DataError for anything else."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise sqlite3.DataError(f"a value is not a {kind.__name__}: {error}") from error
+
+
+def sqlite_text(text: str) -> str:
+    """Text that SQLite can keep: a lone surrogate (a name that is not UTF-8) becomes its escape."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One state file. Each call opens it for as long as it takes; nothing is held in between."""
+
+    path: Path
+    busy_seconds: float = _BUSY_SECONDS
+
+    @contextmanager
+    def reading(self) -> Iterator[Database]:
+        """The file as it is, in one transaction; an empty one where there is none. Raises StoreError."""
+        with self._told("read"):
+            if not self.path.exists():
+                with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+                    yield _begun(connection)
+                return
+            with closing(self._connect("ro")) as connection:
+                connection.execute("BEGIN")
+                if not self._is_ours(connection):
+                    with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
+                        yield _begun(empty)
+                    return
+                yield _database(connection)
+
+    @contextmanager
+    def writing(self) -> Iterator[Database]:
+        """The file, begun where it is not there, in one transaction that the end of the block commits and an exception
+        rolls back. Raises StoreError."""
+        with self._told("written"):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            # It names users and money.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            with closing(self._connect("rw")) as connection:
+                # A commit that was lost with the machine's power would send again what was sent.
+                connection.execute("PRAGMA synchronous = FULL")
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("BEGIN IMMEDIATE")
+                db = _database(connection) if self._is_ours(connection) else _begun(connection)
+                yield db
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def alone(self, who: str) -> Iterator[None]:
+        """Keep out others that call this, as one watch or one sender at a time (`who`, in words). A process that was
+        killed holds nothing. Raises SkuwiseError."""
+        with self._told("written"):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(
+                self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+            )
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise SkuwiseError(
+                    f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
+                ) from error
+            yield
+        finally:
+            os.close(handle)
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+        # Where nobody may write the folder a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
+        # without a log the file is whole.
+        if mode == "ro" and not os.access(self.path.parent, os.W_OK) and not Path(f"{self.path}-wal").exists():
+            uri += "&immutable=1"
+        connection = sqlite3.connect(uri, uri=True, timeout=self.busy_seconds, isolation_level=None)
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+    def _is_ours(self, connection: sqlite3.Connection) -> bool:
+        """Whether it is a state file; False: it is empty. Raises StoreError for anything else, and for another major
+        version."""
+        number, version, objects = (
+            int(connection.execute(sql).fetchone()[0])
+            for sql in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if number == APPLICATION_ID and version // 1000 == VERSION // 1000:
+            return True
+        name = clean(str(self.path))
+        if number == APPLICATION_ID:
+            raise StoreError(
+                f"The state file {name} has version {version // 1000}.{version % 1000}; this skuwise reads "
+                f"{VERSION // 1000}.x.",
+                f"Use the skuwise that wrote it. {_OTHER_FILE}",
+            )
+        if number or version or objects:
+            raise DamagedStateError(f"{name} is a database, but no state file; it was not changed.", _OTHER_FILE)
+        return False
+
+    @contextmanager
+    def _told(self, done: str) -> Iterator[None]:
+        """What SQLite and the file system raise, as one sentence with its remedy."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(
+                f"The state file {clean(str(self.path))} cannot be {done}: {error.strerror}.", _OTHER_FILE
+            ) from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise self._fault(done, error) from error
+
+    def _fault(self, done: str, error: Exception) -> StoreError:
+        code, name = getattr(error, "sqlite_errorname", "") or "", clean(str(self.path))
+        sentence = f"The state file {name} cannot be {done}: {clean(str(error)[:200])}."
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return StoreError(f"The state file {name} is locked by another process.", "Try again after it ends.")
+        if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            return StoreError(sentence, "Nothing is lost: make room on the disk, then try again.")
+        if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return StoreError(sentence, "Check its permissions and those of its folder, or use --state.")
+        return DamagedStateError(sentence, f"Recover it (sqlite3 FILE .recover), or move it away. {_OTHER_FILE}")
+
+
+def _database(connection: sqlite3.Connection) -> Database:
+    connection.row_factory = None
+    return Database(connection, recursive_triggers=False, execute_plugins=False)
+
+
+def _begun(connection: sqlite3.Connection) -> Database:
+    """An empty file with its tables."""
+    for statement in (files(__package__) / "schema.sql").read_text("utf-8").split(";\n"):
+        connection.execute(statement)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {VERSION}")
+    return _database(connection)
+
+
+def rows(db: Database, sql: str, parameters: Any = ()) -> list[dict[str, Any]]:  # noqa: ANN401 - as sqlite3 takes them
+    """The rows of a SELECT by the names of its columns."""
+    cursor = db.execute(sql, parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
