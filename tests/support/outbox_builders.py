@@ -75,7 +75,7 @@ class Post:
             )  # fmt: skip
 
     def rows(self, columns: str = "recipient, state") -> list[tuple[object, ...]]:
-        return rows(self.state.path, f"SELECT {columns} FROM deliveries ORDER BY id")  # noqa: S608 - ours
+        return rows(self.state.path, f"SELECT {columns} FROM deliveries ORDER BY id")
 
     def live(self, seconds: float) -> None:
         self.at, self.true_seconds = self.at + seconds, self.true_seconds + seconds
