@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -118,21 +119,25 @@ class State:
                 connection.execute("COMMIT")
 
     @contextmanager
-    def alone(self, who: str) -> Iterator[None]:
-        """Keep out others that call this, as one watch or one sender at a time (`who`, in words). A process that was
-        killed holds nothing. Raises SkuwiseError."""
+    def alone(self, who: str, lock: str = "send", wait_seconds: float = 0.0) -> Iterator[None]:
+        """Keep out others that ask for the same `lock`: one sender at a time, and one watch. `who`: the other, in
+        words; it is waited for at most `wait_seconds`. A process that was killed holds nothing. Raises SkuwiseError."""
         with self._told("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(
-                self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            place = self.path.with_name(f"{self.path.name}.{lock}.lock")
+            handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        last_try = time.monotonic() + wait_seconds
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise SkuwiseError(
-                    f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
-                ) from error
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() >= last_try:
+                        raise SkuwiseError(
+                            f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
+                        ) from error
+                    time.sleep(0.2)
             yield
         finally:
             os.close(handle)
