@@ -19,6 +19,7 @@ from ...rules.base.errors import UsageError
 from ..core.recent import HolderKind
 
 _HOUR, _DAY = 3600.0, 86400.0
+_UTC = ZoneInfo("UTC")
 # Without a user and a password: there is a file for a token.
 _ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./~-]*)?", re.ASCII)
 _HOURS = re.compile(r"([01]?\d|2[0-3])-([01]?\d|2[0-3])", re.ASCII)
@@ -57,7 +58,7 @@ class WatchSettings:
     remind_every_seconds: Annotated[float, Meta(ge=_HOUR, le=30 * _DAY)] = _DAY
     resolve_after_seconds: Annotated[float, Meta(ge=60, le=_DAY)] = 600.0
     quiet_hours: tuple[int, int] | None = field(default=None, metadata={"parse": _quiet})
-    time_zone: ZoneInfo = ZoneInfo("UTC")
+    time_zone: ZoneInfo = _UTC
     send: bool = False
     alertmanager_url: str = field(default="", metadata={"parse": _address})
     alertmanager_token_file: str = ""
