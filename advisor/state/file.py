@@ -6,6 +6,7 @@ Readers and writers in several processes are safe: a write-ahead log, and one sh
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
 import time
@@ -62,14 +63,19 @@ def load_state_settings(environ: Mapping[str, str]) -> StateSettings:
 
 def to_json(value: object) -> str:
     """A frozen dataclass as JSON by the names of its fields; what is no finite number is null."""
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # a lone surrogate, of a name that is not UTF-8: kept as its escape
+        return json.dumps(msgspec.to_builtins(value))
 
 
 def from_json(kind: type[T], text: str) -> T:
     """The value of what `to_json` wrote. Raises sqlite3.DataError for anything else."""
     try:
+        if r"\ud" in text:
+            return msgspec.convert(json.loads(text), kind)
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         raise sqlite3.DataError(f"a value is not a {kind.__name__}: {error}") from error
 
 
