@@ -29,7 +29,7 @@ from ..views.document.dashboard import Dashboard
 from ..views.document.incident_words import Item, ItemKind
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
 from ..watch.settings import WatchSettings
-from .alertmanager import Alertmanager, check_alertmanager
+from .alertmanager import check_alertmanager, post_alerts
 from .alerts import alerts_of
 from .letters import Letter, Writing, incident_letter
 from .messages import message_to
@@ -251,8 +251,8 @@ def _post_alerts(run: NotifyRun) -> int:
     watch = run.watch
     with run.state.reading() as db:
         incidents = current(db)
-    manager = Alertmanager(watch.alertmanager_url, watch.alertmanager_token_file, run.environ)
-    return manager.post(alerts_of(incidents, run.now, run.writing, run.team_of))
+    alerts = alerts_of(incidents, run.now, run.writing, run.team_of)
+    return post_alerts(watch.alertmanager_url, watch.alertmanager_token_file, run.environ, alerts)
 
 
 def _dry_run(run: NotifyRun) -> int:

@@ -16,9 +16,10 @@ from ..core.timestamps import day, minute, span
 from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
 from ..rulebook import Rulebook
+from ..state.beside import StateBeside
 from ..state.deliveries import known, queue
 from ..state.file import State
-from ..state.ledger import StateBeside, entries, mailed_since, note_mailed
+from ..state.ledger import mailed_since, note_mailed
 from ..state.outcomes import move_outcomes
 from ..telemetry.source import Source
 from ..views.document.dashboard import Dashboard
@@ -138,13 +139,13 @@ def team_letters(job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool =
         replace(own, say=job.say).note(advice, job.now)
         # What was noted may have shown that a recommendation was done, or went back.
         advice = marked(advice, own.decisions(job.now))
-    outcomes, told = (), {}
+    outcomes = move_outcomes(own.entries(), job.now)
+    told: Mapping[str, frozenset[str]] = {}
     if own.state is not None:
         # By weeks, not by the clock: what was told exactly a cooldown ago is told again. What this week's own letter
         # told is new to whoever is yet to receive it.
         since = job.week.end - job.settings.cooldown_seconds + 1.0
         with own.state.reading() as db:
-            outcomes = move_outcomes(entries(db), job.now)
             told = {team.name: mailed_since(db, _told_key(team), since, job.week.end) for team in teams}
     parts, parts_before = _parts(job, advice), _parts(job, before) if before is not None else None
     outcomes_of = outcomes_by_team(outcomes, parts)

@@ -20,9 +20,6 @@ from .settings import ReportSettings, check_webhook
 from .smtp import CarrierDownError, SmtpCarrier
 from .webhook import WebhookCarrier
 
-# The recipient of a message to a webhook: its address is a secret.
-WEBHOOK = "webhook"
-
 
 @dataclass(frozen=True)
 class Clocks:

@@ -119,7 +119,7 @@ class ReportSettings:
     list_unsubscribe: str = field(default="", metadata={"parse": _UNSUBSCRIBE})
     no_data: Literal["short", "none"] = "short"
     cooldown_seconds: Annotated[float, Meta(ge=0, le=366 * _DAY_SECONDS)] = 28 * _DAY_SECONDS
-    mails_per_minute: Annotated[int, Meta(ge=1, le=6000)] = 60
+    mails_per_minute: Annotated[int, Meta(ge=1, le=6000)] = 600
     smtp_host: str = field(default="", metadata={"parse": _HOST})
     smtp_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     smtp_security: Security = "starttls"
