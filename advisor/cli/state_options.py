@@ -19,7 +19,7 @@ from .source_options import source_arguments, source_of
 
 if TYPE_CHECKING:
     from ..core.advice_types import Fleet
-    from ..state.ledger import StateBeside
+    from ..state.beside import StateBeside
 
 # Telemetry of so long tells whose it is (seconds): one GPU or the name of the cluster is enough.
 IDENTITY_SECONDS = 3600.0
@@ -52,12 +52,12 @@ def named_state(options: argparse.Namespace) -> Path | None:
 
 def beside(options: argparse.Namespace) -> StateBeside:
     """The recommendations and decisions that stand beside an advice, as `add_state`'s options ask."""
-    from ..state.ledger import StateBeside  # noqa: PLC0415 - with what it judges moves by; read where it is needed
+    from ..state.beside import StateBeside  # noqa: PLC0415 - with what it judges moves by; read where it is needed
 
     if options.no_ledger:
         return StateBeside(say)
     named = named_state(options)
-    return StateBeside(say, named, None if named is not None else state_folder(os.environ))
+    return StateBeside(say, State(named) if named else None, None if named else state_folder(os.environ))
 
 
 def fleet_state(options: argparse.Namespace, fleet: Fleet) -> State:
