@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.durations import parse_duration
-from ...rules.base.errors import (
-    EXIT_DONE,
-    EXIT_FAILED,
-    NothingToDo,
-    SkuwiseError,
-    SourceError,
-    StoreError,
-    UsageError,
-)
+from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, NothingToDo, SkuwiseError, SourceError, StoreError, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
@@ -163,10 +155,8 @@ class _Watcher:
                 teams=self._options.teams, commands=commands,
             )
         )  # fmt: skip
-        for fault in told.faults:
-            say(str(fault))
-        for one in told.refused:
-            say(f"refused for good: {one}")
+        for line in (*map(str, told.faults), *(f"refused for good: {one}" for one in told.refused)):
+            say(line)
         return told.failed
 
 
