@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from .advice_types import Fleet
 from .coded_text import CodedText
 from .verdict_types import Owner
 
@@ -127,7 +128,7 @@ class Recent:
     """The last hours. `end`: the newest moment that most of the source has, Unix seconds; `now`: the clock when it was
     read. `gpu`, `node`, `service`: measures of `gpus`, `nodes` and `holds`, in their order. `past`: measures of `gpus`
     by the hour up to these rows, without any where they were not read. `notes`: what could not be read. `source`: how
-    it was read, as for an advice."""
+    it was read, as for an advice; `fleet`: whose telemetry it is."""
 
     now: float
     end: float
@@ -137,6 +138,7 @@ class Recent:
     gpu: Detail
     node: Detail
     service: Detail
+    fleet: Fleet
     past: Rows = field(default_factory=lambda: Rows(0.0, HOUR_SECONDS, 0))
     notes: tuple[CodedText, ...] = ()
     source: Mapping[str, object] = field(default_factory=dict)

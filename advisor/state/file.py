@@ -6,8 +6,10 @@ Readers and writers in several processes are safe: a write-ahead log, and one sh
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -61,14 +63,19 @@ def load_state_settings(environ: Mapping[str, str]) -> StateSettings:
 
 def to_json(value: object) -> str:
     """A frozen dataclass as JSON by the names of its fields; what is no finite number is null."""
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # a lone surrogate, of a name that is not UTF-8: kept as its escape
+        return json.dumps(msgspec.to_builtins(value))
 
 
 def from_json(kind: type[T], text: str) -> T:
     """The value of what `to_json` wrote. Raises sqlite3.DataError for anything else."""
     try:
+        if r"\ud" in text:
+            return msgspec.convert(json.loads(text), kind)
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError) as error:
         raise sqlite3.DataError(f"a value is not a {kind.__name__}: {error}") from error
 
 
@@ -118,21 +125,25 @@ class State:
                 connection.execute("COMMIT")
 
     @contextmanager
-    def alone(self, who: str) -> Iterator[None]:
-        """Keep out others that call this, as one watch or one sender at a time (`who`, in words). A process that was
-        killed holds nothing. Raises SkuwiseError."""
+    def alone(self, who: str, lock: str = "send", wait_seconds: float = 0.0) -> Iterator[None]:
+        """Keep out others that ask for the same `lock`: one sender at a time, and one watch. `who`: the other, in
+        words; it is waited for at most `wait_seconds`. A process that was killed holds nothing. Raises SkuwiseError."""
         with self._told("written"):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(
-                self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            place = self.path.with_name(f"{self.path.name}.{lock}.lock")
+            handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        last_try = time.monotonic() + wait_seconds
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise SkuwiseError(
-                    f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
-                ) from error
+            while True:
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() >= last_try:
+                        raise SkuwiseError(
+                            f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
+                        ) from error
+                    time.sleep(0.2)
             yield
         finally:
             os.close(handle)

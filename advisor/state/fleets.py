@@ -1,7 +1,7 @@
-"""Whose a ledger is: the fleets that a file was written for, and how a source is recognized as one of them.
+"""The fleets that a state file was written for, and how a source is recognized as one of them.
 
 A fleet is recognized by what it shares with what is recorded, not by a fixed key, so that it stays itself when nodes
-come and go: the name of its cluster, or GPUs. Simulated and real telemetry never share a ledger.
+come and go: the name of its cluster, or GPUs. Simulated and real telemetry never share a file.
 """
 
 from __future__ import annotations
@@ -11,24 +11,15 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 
 from sqlite_utils import Database
 
+from ...rules.base.errors import StoreError, UsageError
 from ...rules.base.sanitize import clean
 from ..core.advice_types import Fleet
-from .entries import from_json
-from .guard import FLAG, MOMENT, TEXT, CellRule, FileForm, Guarded, sqlite_text
+from .file import DamagedStateError, State, from_json, rows, sqlite_text
 
-_TEXTS = CellRule(str, read=partial(from_json, tuple[str, ...]))
-FLEETS_FORM = {
-    "fleets": {
-        "id": TEXT, "name": TEXT, "simulated": FLAG, "match": _TEXTS, "clusters": _TEXTS, "server": TEXT,
-        "labels": CellRule(str, read=partial(from_json, Mapping[str, str])), "first_seen": MOMENT, "last_seen": MOMENT,
-    },
-    "fleet_members": {"fleet": TEXT, "member": TEXT, "node": TEXT, "last_seen": MOMENT},
-}  # fmt: skip
-_KEYS = {"fleets": "id", "fleet_members": ("fleet", "member")}
 # Fleets of different clusters that share less than half of their GPUs are two: single nodes are moved, not fleets.
 _RENAMED_SHARE = 0.5
 _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
@@ -36,7 +27,8 @@ _LABEL = re.compile(r"\s*([a-zA-Z_][a-zA-Z0-9_]*)")
 
 @dataclass(frozen=True, slots=True)
 class KnownFleet:
-    """A fleet that a ledger was written for. `last_seen`: end of the newest telemetry (Unix seconds)."""
+    """A fleet that a state file was written for; the fields are those of `Fleet`. `last_seen`: end of the newest
+    telemetry (Unix seconds)."""
 
     name: str
     simulated: bool
@@ -47,20 +39,10 @@ class KnownFleet:
     labels: Mapping[str, str]
     last_seen: float
 
-    @property
-    def words(self) -> str:
-        """Its name, and what of it was asked for."""
-        return self.name + (f" ({', '.join(self.match)})" if self.match else "")
-
-
-def shared(fleet: Fleet, known: KnownFleet) -> int:
-    """How many GPUs both have."""
-    return len(fleet.members.keys() & known.members.keys())
-
 
 def is_same(fleet: Fleet, known: KnownFleet) -> bool:
     """Whether a source shows the fleet that is recorded, whatever part of it was asked for."""
-    common = shared(fleet, known)
+    common = _shared_gpus(fleet, known)
     if fleet.simulated != known.simulated:
         return False
     if fleet.simulated:
@@ -75,43 +57,67 @@ def is_same(fleet: Fleet, known: KnownFleet) -> bool:
     return bool(fleet.labels) and fleet.labels == known.labels and known.last_seen < fleet.start
 
 
-def is_part_of_same_server(fleet: Fleet, known: KnownFleet) -> bool:
-    """Whether both are parts that label matchers cut out of one server; they may share a ledger."""
-    return (
-        fleet.simulated == known.simulated
-        and bool(fleet.match and known.match)
-        and fleet.match != known.match
-        and _label_names(fleet.match) == _label_names(known.match)
-        and (fleet.server, dict(fleet.labels)) == (known.server, dict(known.labels))
+def refuse_others(db: Database, fleet: Fleet, path: Path) -> None:
+    """Raises UsageError where the file at `path` was written for other fleets. Parts that label matchers cut out of one
+    server may share one."""
+    fleets = fleets_in(db)
+    for known in fleets:
+        is_part = bool(fleet.match and known.match) and _label_names(fleet.match) == _label_names(known.match)
+        same_server = (fleet.server, dict(fleet.labels)) == (known.server, dict(known.labels))
+        if is_same(fleet, known) or (fleet.simulated == known.simulated and is_part and same_server):
+            return
+    if fleets:
+        mixed = any(known.simulated != fleet.simulated for known in fleets)
+        why = "simulated and real telemetry cannot share a file" if mixed else "the fleets have no GPU in common"
+        raise UsageError(
+            f"The state file {clean(str(path))} belongs to another fleet ({names_of(fleets)}), not to this source "
+            f"({clean(fleet.name)}): {why}.",
+            "Remove --state, or use another file.",
+        )
+
+
+def names_of(fleets: Iterable[KnownFleet]) -> str:
+    """The names of fleets for people, each with what of it was asked for."""
+    return clean("; ".join(f.name + (f" ({', '.join(f.match)})" if f.match else "") for f in fleets))
+
+
+def fleets_in(db: Database) -> tuple[KnownFleet, ...]:
+    """The fleets that the file was written for; empty: none was noted yet."""
+    members: dict[str, dict[str, str]] = {}
+    for row in rows(db, "SELECT fleet, member, node FROM fleet_members"):
+        members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
+    return tuple(
+        KnownFleet(
+            name=row["name"],
+            simulated=bool(row["simulated"]),
+            match=from_json(tuple[str, ...], row["match"]),
+            clusters=from_json(frozenset[str], row["clusters"]),
+            members=members.get(row["id"], {}),
+            server=row["server"],
+            labels=from_json(dict[str, str], row["labels"]),
+            last_seen=row["last_seen"],
+        )
+        for row in rows(db, "SELECT * FROM fleets ORDER BY id")
     )
 
 
-def file_stem(fleet: Fleet) -> str:
-    """What a new ledger of this fleet is called: readable, and another one for every other fleet."""
-    readable = re.sub(r"[^a-z0-9]+", "-", " ".join((fleet.name, *fleet.match)).lower()).strip("-")[:40].rstrip("-")
-    told = [fleet.simulated, fleet.match, sorted(fleet.clusters), sorted(fleet.members)]
-    return f"{readable or 'fleet'}-{_digest(told, 8)}"
-
-
-def begin_fleets(db: Database) -> None:
-    for table, key in _KEYS.items():
-        kinds = FileForm(FLEETS_FORM).kinds(table)
-        db.table(table).create(kinds, pk=key, not_null=set(kinds))
-
-
-def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
-    """Record that the ledger is this fleet's: what was known of it stays, what is new is added."""
-    id_ = _digest([fleet.simulated, fleet.match], 12)  # apart from other parts of a server that share the ledger
-    before = next((k for key, k in _read(file) if key == id_), None)
-    seen = max(fleet.end, before.last_seen) if before else fleet.end
-    clusters = fleet.clusters | before.clusters if before else fleet.clusters
-    held = next(iter(file.rows("fleets", "WHERE id = ?", [id_])), {"first_seen": fleet.end})
-    row = {
-        "id": id_, "name": sqlite_text(fleet.name), "simulated": int(fleet.simulated), "match": json.dumps(fleet.match),
-        "clusters": json.dumps(sorted(clusters)), "server": sqlite_text(fleet.server),
-        "labels": json.dumps(dict(sorted(fleet.labels.items()))), "first_seen": held["first_seen"], "last_seen": seen,
-    }  # fmt: skip
-    db.table("fleets").upsert(row, pk="id")
+def note_fleet(db: Database, fleet: Fleet) -> None:
+    """Record that the file is this fleet's: what was known of it stays, what is new is added."""
+    id_ = _digest([fleet.simulated, fleet.match], 12)  # apart from other parts of a server that share the file
+    clusters = set(fleet.clusters)
+    for row in rows(db, "SELECT clusters FROM fleets WHERE id = ?", [id_]):
+        clusters |= from_json(frozenset[str], row["clusters"])
+    db.execute(
+        "INSERT INTO fleets (id, name, simulated, match, clusters, server, labels, first_seen, last_seen) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name, "
+        "clusters = excluded.clusters, server = excluded.server, labels = excluded.labels, "
+        "last_seen = max(last_seen, excluded.last_seen)",
+        [
+            id_, sqlite_text(fleet.name), fleet.simulated, json.dumps([sqlite_text(one) for one in fleet.match]),
+            json.dumps(sorted(clusters)), sqlite_text(fleet.server), json.dumps(dict(sorted(fleet.labels.items()))),
+            fleet.end, fleet.end,
+        ],
+    )  # fmt: skip
     db.conn.executemany(
         "INSERT INTO fleet_members (fleet, member, node, last_seen) VALUES (?, ?, ?, ?) ON CONFLICT (fleet, member) "
         "DO UPDATE SET node = excluded.node, last_seen = max(last_seen, excluded.last_seen)",
@@ -119,38 +125,67 @@ def note_fleet(db: Database, file: Guarded, fleet: Fleet) -> None:
     )
 
 
-def fleets_in(file: Guarded) -> tuple[KnownFleet, ...]:
-    """The fleets that the ledger was written for; empty: none was ever told.
+def state_files(folder: Path) -> list[Path]:
+    """The state files that there are, in the order of their names. Raises StoreError."""
+    try:
+        return sorted(folder.glob("*.db"))
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be read: {error.strerror}.", "Use --state to name a file.") from error
 
-    Raises sqlite3.DataError where the rows are not as we write them.
+
+def state_of(folder: Path, fleet: Fleet) -> tuple[State, tuple[str, ...]]:
+    """The fleet's state file, or where it is to be begun; and what to say of files that are left out as damaged.
+
+    Of several that share GPUs with it, the one that shares most, then the one used last. Raises StoreError where none
+    fits and one cannot be read for now: it may be this fleet's.
     """
-    return tuple(known for _, known in _read(file))
+    warnings: list[str] = []
+    candidates: list[tuple[int, float, Path]] = []
+    taken: set[Path] = set()
+    unreadable: StoreError | None = None
+    for path in state_files(folder):
+        taken.add(path)
+        try:
+            with State(path).reading() as db:
+                fleets = fleets_in(db)
+        except DamagedStateError as error:
+            warnings.append(f"ignored: {error.message}")
+            continue
+        except StoreError as error:
+            unreadable = unreadable or error
+            continue
+        if not fleets:
+            taken.remove(path)  # another process is beginning it, or was killed when it did
+        for known in fleets:
+            if known.match == fleet.match and is_same(fleet, known):
+                candidates.append((_shared_gpus(fleet, known), known.last_seen, path))
+    if candidates:
+        return State(max(candidates)[2]), tuple(warnings)
+    if unreadable is not None:
+        raise unreadable
+    stem, number = file_stem(fleet), 1
+    path = folder / f"{stem}.db"
+    while path in taken:
+        number += 1
+        path = folder / f"{stem}-{number}.db"
+    return State(path), tuple(warnings)
 
 
-def _read(file: Guarded) -> list[tuple[str, KnownFleet]]:
-    members: dict[str, dict[str, str]] = {}
-    for row in file.rows("fleet_members"):
-        members.setdefault(row["fleet"], {})[row["member"]] = row["node"]
-    return [
-        (
-            row["id"],
-            KnownFleet(
-                row["name"], bool(row["simulated"]), row["match"], frozenset(row["clusters"]),
-                members.get(row["id"], {}), row["server"], row["labels"], row["last_seen"],
-            ),
-        )
-        for row in file.rows("fleets", "ORDER BY id")
-    ]  # fmt: skip
+def file_stem(fleet: Fleet) -> str:
+    """The name of a new file of this fleet: readable, the same in every process that begins it, and another one for
+    every other fleet."""
+    readable = re.sub(r"[^a-z0-9]+", "-", " ".join((fleet.name, *fleet.match)).lower()).strip("-")[:40].rstrip("-")
+    identity = sorted(fleet.clusters) if fleet.clusters and not fleet.simulated else sorted(fleet.members)
+    return f"{readable or 'fleet'}-{_digest([fleet.simulated, fleet.match, identity], 8)}"
 
 
-def _digest(told: object, length: int) -> str:
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:length]
+def _shared_gpus(fleet: Fleet, known: KnownFleet) -> int:
+    return len(fleet.members.keys() & known.members.keys())
+
+
+def _digest(value: object, length: int) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:length]
 
 
 def _label_names(match: Iterable[str]) -> frozenset[str]:
     return frozenset(found.group(1) for one in match if (found := _LABEL.match(one)))
-
-
-def names_of(fleets: Iterable[KnownFleet]) -> str:
-    """What the fleets of a ledger are called, for people."""
-    return clean("; ".join(known.words for known in fleets))

@@ -16,6 +16,7 @@ from ...rules.catalog.loader import Catalog
 from ...rules.catalog.mig import slices_of
 from ..classify.features.soundness import examine
 from ..classify.types import NodeFacts
+from ..core.fleet_identity import fleet_of
 from ..core.frame import Frame
 from ..core.recent import (
     COARSE_SECONDS,
@@ -185,7 +186,7 @@ def _recent(fine: _Part, coarse: _Part, book: Rulebook, now: float) -> Recent:
 
     recent = Recent(
         now=now, end=newest.end, gpus=gpus, nodes=nodes, holds=holds, gpu=detail(_gpu_values, _keys(gpus)),
-        node=detail(_node_values, names), service=detail(_service_values, ids),
+        node=detail(_node_values, names), service=detail(_service_values, ids), fleet=fleet_of(frames[0]),
         notes=tuple(dict.fromkeys(note for frame in frames for note in frame.notes)), source=frames[0].source,
     )  # fmt: skip
     return priced(recent, book)

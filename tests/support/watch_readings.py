@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from skuwise.advisor.core.advice_types import Fleet
 from skuwise.advisor.core.incident_types import WatchPass
 from skuwise.advisor.core.recent import Detail, Hold, Recent, RecentGpu, RecentNode, Rows
 from skuwise.advisor.core.verdict_types import Owner
@@ -122,6 +123,11 @@ def reading(
     return Recent(
         now, END, gpus, found, holds, detail(courses, tuple(TRAINING)), detail(host, tuple(QUIET_HOST)),
         detail(service, ("requests_running", "requests_waiting", "tokens_per_second")),
+        Fleet(
+            ", ".join(names), simulated=False, match=(), clusters=frozenset(),
+            members={gpu.uuid: gpu.node for gpu in gpus}, nodes=frozenset(names), sources=frozenset({"nodes"}),
+            server="", labels={}, start=END - MINUTES * 60.0, end=END,
+        ),
     )  # fmt: skip
 
 
