@@ -127,6 +127,7 @@ class SourceLoader:
                 return None
         except SkuwiseError:  # reading tells it
             return None
+        self._fleet = fleet
         return look
 
     def keep(self, loaded: Loaded) -> None:
