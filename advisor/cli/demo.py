@@ -19,10 +19,9 @@ from ..core.advice_types import Advice
 from ..core.ids import short_id
 from ..core.worth import selected
 from ..demo import simulate
-from ..notify.report import ReportJob, write_previews
+from ..notify.report import ReportJob, reported_week, write_previews
 from ..notify.routes import Routes
 from ..notify.settings import ReportSettings
-from ..notify.weeks import reported_week
 from ..render import render
 from ..render.text import document_text
 from ..rulebook import Rulebook

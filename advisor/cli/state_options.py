@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..state.beside import StateBeside
 
 # Telemetry of so long tells whose it is (seconds): one GPU or the name of the cluster is enough.
-_IDENTITY_SECONDS = 3600.0
+IDENTITY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _of_source(options: argparse.Namespace) -> Path:
     from ..core.fleet_identity import fleet_of  # noqa: PLC0415
 
     source = source_of(options, lambda _: None, 1)
-    frame = source.read(load_catalog(), since=_IDENTITY_SECONDS, until=None, now=time.time())
+    frame = source.read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())
     path = _own(fleet_of(frame)).path
     if not path.exists():
         again = f"Run '{program()} advise {source_arguments(options)}' to begin it."
