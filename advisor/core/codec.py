@@ -20,11 +20,21 @@ from cattrs import ClassValidationError, Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from ...rules.base.errors import UsageError
-from ...rules.base.quantities import Moment, Within
+from ...rules.base.quantities import Moment
 from ...rules.base.sanitize import clean
 from .timestamps import parse_moment, rfc3339
 
 T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Within:
+    """What a number may be, both ends included."""
+
+    least: float
+    most: float = math.inf
+
+
 Read = Callable[[Any, Any], Any]
 _KEY_SHOWN = 60
 _DEPTH = 12  # of what may hold anything
@@ -275,7 +285,7 @@ def _inner(kind: Any) -> Any:  # noqa: ANN401
 
 def _bounds(kind: Any) -> Within | None:  # noqa: ANN401
     found = kind.__metadata__ if get_origin(kind) is Annotated else ()
-    return next((one for one in found if isinstance(one, Within)), None)
+    return next((Within(one.ge, math.inf if one.le is None else one.le) for one in found if hasattr(one, "ge")), None)
 
 
 def _limited(bounds: Within | None, largest: float) -> Read:

@@ -32,3 +32,8 @@ def whole(value: float | None) -> int | None:
     """A count."""
     number = known(value)
     return None if number is None else round(number)
+
+
+def numpy_hook(value: Any) -> Any:  # noqa: ANN401
+    """For msgspec's `enc_hook`: NumPy's scalars as Python's, arrays as None."""
+    return value.item() if getattr(value, "ndim", None) == 0 else None
