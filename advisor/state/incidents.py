@@ -50,12 +50,12 @@ def commit(db: Database, advance: Advance) -> None:
     db.execute(f"DELETE FROM incidents WHERE id IN ({old})", [KEPT_SECONDS])  # noqa: S608 - ours
 
 
-def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, Incident], ...]:  # noqa: FBT001, FBT002
+def untold(db: Database, unprinted: bool = False) -> tuple[tuple[IncidentEvent, Incident], ...]:
     """The events that are not settled, the oldest first, each with its incident as it is now. `unprinted`: without
     those that a dry run has printed."""
     where = "settled = 0 AND printed = 0" if unprinted else "settled = 0"
     events = rows(db, f"SELECT * FROM incident_events WHERE {where} ORDER BY rowid")  # noqa: S608 - ours
-    found = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")
+    found = _incidents(db, f"id IN (SELECT incident FROM incident_events WHERE {where})")  # noqa: S608 - ours
     incidents = {one.id: one for one in found}
     return tuple(
         (IncidentEvent(row["incident"], row["kind"], row["number"], row["at"]), incidents[row["incident"]])

@@ -9,21 +9,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 from zoneinfo import ZoneInfo
 
 from msgspec import Meta
 
-from ...agent.config import SYSTEM_FILE, load_section
+from ...agent.config import load_section
 from ...rules.base.errors import UsageError
 from ..core.recent import HolderKind
 
-SECTION = "watch"
 _HOUR, _DAY = 3600.0, 86400.0
 _UTC = ZoneInfo("UTC")
+# Without a user and a password: there is a file for a token.
+_ADDRESS = re.compile(r"https?://([\w.-]+|\[[\da-fA-F:]+\])(:\d+)?(/[\w./~-]*)?", re.ASCII)
 _HOURS = re.compile(r"([01]?\d|2[0-3])-([01]?\d|2[0-3])", re.ASCII)
-
-
 # How long a holder may leave GPUs unused.
 _Limit = Annotated[float, Meta(ge=600, le=_DAY)]
 
@@ -36,14 +35,7 @@ def _quiet(value: object, what: str) -> tuple[int, int]:
 
 
 def _address(value: object, what: str) -> str:
-    from urllib.parse import urlsplit  # noqa: PLC0415
-
-    try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        named = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.username
-    except ValueError:
-        named = False
-    if not named or not isinstance(value, str) or not value.isascii() or not value.isprintable():
+    if not isinstance(value, str) or not _ADDRESS.fullmatch(value):
         raise UsageError(f"{what} is not the address of an Alertmanager.", 'Write "http://127.0.0.1:9093".')
     return value.rstrip("/")
 
@@ -54,9 +46,8 @@ class WatchSettings:
     using them. `remind_every_seconds`: between reminders of an open incident. `resolve_after_seconds`: for so long it
     must not be seen before it is over, and within so long it opens again as the same one. `quiet_hours`: begin and end
     hour, local to `time_zone`, in which nothing is sent but high severity; None: none. `send`: whether anything is
-    sent; False: it prints what it would send. `state`: the file of incidents; None: ``incidents.db`` beside the
-    ledger. `alertmanager_url`: of an Alertmanager with API v2; empty: none; `alertmanager_token_file`: the file with a
-    bearer token."""
+    sent; False: it prints what it would send. `alertmanager_url`: of an Alertmanager with API v2; empty: none;
+    `alertmanager_token_file`: the file with a bearer token."""
 
     every_seconds: Annotated[float, Meta(ge=60, le=_HOUR)] = 300.0
     job_limit_seconds: _Limit = 2 * _HOUR
@@ -69,29 +60,18 @@ class WatchSettings:
     quiet_hours: tuple[int, int] | None = field(default=None, metadata={"parse": _quiet})
     time_zone: ZoneInfo = _UTC
     send: bool = False
-    state: Path | None = None
     alertmanager_url: str = field(default="", metadata={"parse": _address})
     alertmanager_token_file: str = ""
 
     def limit_seconds(self, holder: HolderKind) -> float:
         """How long this kind of holder may hold GPUs without using them."""
-        limits: Mapping[HolderKind, float] = {
-            "job": self.job_limit_seconds, "notebook": self.notebook_limit_seconds,
-            "service": self.service_limit_seconds, "process": self.process_limit_seconds,
-            "allocation": self.allocation_limit_seconds,
-        }  # fmt: skip
-        return limits[holder]
+        return float(getattr(self, f"{holder}_limit_seconds"))
 
     @property
     def longest_limit_seconds(self) -> float:
-        return max(
-            self.job_limit_seconds, self.notebook_limit_seconds, self.service_limit_seconds,
-            self.process_limit_seconds, self.allocation_limit_seconds,
-        )  # fmt: skip
+        return max(map(self.limit_seconds, get_args(HolderKind)))
 
 
-def load_watch_settings(
-    environ: Mapping[str, str], *, system_file: Path = SYSTEM_FILE, config_home: Path | None = None
-) -> WatchSettings:
-    """Every layer over the one before. Raises `UsageError` for an unknown key or a value that cannot be."""
-    return load_section(WatchSettings, SECTION, environ, system_file=system_file, config_home=config_home)
+def load_watch_settings(environ: Mapping[str, str], **files: Path) -> WatchSettings:
+    """Every layer over the one before; `files` as of `load_section`. Raises UsageError for what cannot be."""
+    return load_section(WatchSettings, "watch", environ, **files)
