@@ -76,7 +76,7 @@ def send_due(
         with state.writing() as db:
             failed = deliveries.recover(db, began.wall_seconds)
             ids = deliveries.due(db, began.wall_seconds, only_team, batch_prefix)
-        refused += [f"{_recipient(one)}: {deliveries.KILLED_TWICE}" for one in failed]
+        refused += [f"{_recipient(one)}: {deliveries.KILLED}" for one in failed]
         for id_ in ids:
             elapsed = clocks.now().monotonic_seconds
             pause = max(60.0 - (elapsed - recent[0]), 0.0) if len(recent) == mails_per_minute else 0.0

@@ -28,7 +28,7 @@ MAX_PAUSE_SECONDS = 4 * 3600.0
 GIVE_UP_SECONDS = 7 * 86400.0
 # A clock that jumps, or a weekly schedule without retries, gives nobody up after a try or two.
 GIVE_UP_ATTEMPTS = 8
-KILLED_TWICE = "the sender was killed twice while it was handed over; it may have arrived"
+KILLED = "the sender was killed while it was handed over: it may have arrived"
 _MAX_REPLY = 300
 
 
@@ -135,12 +135,9 @@ def recover(db: Database, now: float) -> tuple[Told, ...]:
         db, "SELECT channel, team, recipient, message_id FROM deliveries WHERE state = 'sending' AND unsure > 0"
     )
     db.execute(
-        "UPDATE deliveries SET state = 'failed', ended_at = ?, reply = ? WHERE state = 'sending' AND unsure > 0",
-        [now, KILLED_TWICE],
-    )
-    db.execute(
-        "UPDATE deliveries SET state = 'due', unsure = 1, attempts = attempts + 1, next_attempt_at = NULL, "
-        "reply = 'the sender was killed' WHERE state = 'sending'"
+        "UPDATE deliveries SET state = iif(unsure > 0, 'failed', 'due'), ended_at = iif(unsure > 0, ?, NULL), "
+        "unsure = unsure + 1, attempts = attempts + 1, next_attempt_at = NULL, reply = ? WHERE state = 'sending'",
+        [now, KILLED],
     )
     return tuple(Told(**row) for row in failed)
 
