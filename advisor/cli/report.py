@@ -103,4 +103,3 @@ def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now:
         settings, routes, watched_source(options), rulebook_of(options, now), beside(options), week, now,
         options.only, say, options.week is not None, reader_commands(options, settings, socket.gethostname()),
     )  # fmt: skip
-
