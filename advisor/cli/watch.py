@@ -162,7 +162,7 @@ class _Watcher:
 
 def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:
     """What one look shows: how much was evaluated, and what is open."""
-    from ..views.document.incident_table import as_dict, as_table, by_urgency  # noqa: PLC0415
+    from ..views.document.incident_words import as_dict, as_table, by_urgency  # noqa: PLC0415
 
     shown = by_urgency(incidents)
     if form == "json":

@@ -23,6 +23,7 @@ from sqlite_utils import Database
 from ...agent.config import load_section
 from ...rules.base.errors import SkuwiseError, StoreError
 from ...rules.base.sanitize import clean
+from ..core.scalars import numpy_hook
 
 T = TypeVar("T")
 APPLICATION_ID = 0x736B7573  # "skus"
@@ -64,9 +65,9 @@ def load_state_settings(environ: Mapping[str, str]) -> StateSettings:
 def to_json(value: object) -> str:
     """A frozen dataclass as JSON by the names of its fields; what is no finite number is null."""
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=numpy_hook).decode()
     except UnicodeEncodeError:  # a lone surrogate, of a name that is not UTF-8: kept as its escape
-        return json.dumps(msgspec.to_builtins(value))
+        return json.dumps(msgspec.to_builtins(value, enc_hook=numpy_hook))
 
 
 def from_json(kind: type[T], text: str) -> T:
@@ -147,6 +148,16 @@ class State:
             yield
         finally:
             os.close(handle)
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For a block of many changes: else the end of each one folds the log into the file, which takes several times
+        as long. Raises StoreError."""
+        with self._told("written"):
+            connection = self._connect("rw")
+            connection.execute("PRAGMA schema_version").fetchone()
+        with closing(connection):
+            yield
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"

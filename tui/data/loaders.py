@@ -125,8 +125,10 @@ class SourceLoader:
             fleet = look.advice.fleet if look is not None else None
             if look is None or fleet is None or not self._source.knows(fleet.members.keys(), look.advice.end):
                 return None
+            self._fleet = fleet
         except SkuwiseError:  # reading tells it
             return None
+        self._fleet = fleet
         return look
 
     def keep(self, loaded: Loaded) -> None:
