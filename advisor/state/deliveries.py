@@ -112,9 +112,9 @@ def told(db: Database, items: Sequence[str]) -> Mapping[str, tuple[Told, ...]]:
     return found
 
 
-def waiting(db: Database, batch_prefix: str = "") -> frozenset[tuple[str, str, str]]:
+def waiting(db: Database, batch_prefix: str = "", only_team: str | None = None) -> frozenset[tuple[str, str, str]]:
     """(team, channel, recipient) of whom a message has yet to reach, of batches whose names begin so."""
-    found = _waiting(db, batch_prefix=batch_prefix)
+    found = _waiting(db, only_team, batch_prefix)
     return frozenset((row["team"], row["channel"], row["recipient"]) for row in found)
 
 
@@ -123,9 +123,9 @@ def due(db: Database, now: float, only_team: str | None = None, batch_prefix: st
     return [row["id"] for row in _waiting(db, only_team, batch_prefix) if _left_seconds(row, now) <= 0]
 
 
-def next_attempt_seconds(db: Database, now: float) -> float:
+def next_attempt_seconds(db: Database, now: float, only_team: str | None = None, batch_prefix: str = "") -> float:
     """Seconds until the first message that waits is due; 0: now, or nothing waits."""
-    return min((_left_seconds(row, now) for row in _waiting(db)), default=0.0)
+    return min((_left_seconds(row, now) for row in _waiting(db, only_team, batch_prefix)), default=0.0)
 
 
 def recover(db: Database, now: float) -> tuple[Told, ...]:

@@ -149,6 +149,16 @@ class State:
         finally:
             os.close(handle)
 
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For a block of many changes: else the end of each one folds the log into the file, which takes several times
+        as long. Raises StoreError."""
+        with self._told("written"):
+            connection = self._connect("rw")
+            connection.execute("PRAGMA schema_version").fetchone()
+        with closing(connection):
+            yield
+
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         # Where nobody may write the folder a log cannot be made to read with (https://sqlite.org/wal.html#readonly);
