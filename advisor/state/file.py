@@ -36,6 +36,10 @@ class DamagedStateError(StoreError):
     """The file is damaged or no state file: waiting or asking for more rights does not help."""
 
 
+class InUseError(SkuwiseError):
+    """Another process holds the lock."""
+
+
 def state_folder(environ: Mapping[str, str]) -> Path | None:
     """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise``, by default ``~/.local/state/skuwise``; None:
     there is no home.
@@ -141,7 +145,7 @@ class State:
                     break
                 except BlockingIOError as error:
                     if time.monotonic() >= last_try:
-                        raise SkuwiseError(
+                        raise InUseError(
                             f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
                         ) from error
                     time.sleep(0.2)
