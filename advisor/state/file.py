@@ -121,6 +121,11 @@ class State:
             # It names users and money.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
             with closing(self._connect("rw")) as connection:
+                # Of another's file nothing is changed, its journal mode neither. One transaction: another process may
+                # be beginning the file.
+                connection.execute("BEGIN")
+                self._is_ours(connection)
+                connection.execute("ROLLBACK")
                 # A commit that was lost with the machine's power would send again what was sent.
                 connection.execute("PRAGMA synchronous = FULL")
                 connection.execute("PRAGMA journal_mode = WAL")
