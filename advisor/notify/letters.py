@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
+import quopri
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,10 +46,9 @@ class Attachment:
 
     @property
     def sent_bytes(self) -> int:
-        """Its size in a message, at most: text is quoted, the rest is Base64."""
-        if self.media_type.startswith("text/"):
-            return len(self.data) * 8 // 7 + 2 * sum(self.data.count(sign) for sign in b"=\n")
-        return len(self.data) * 7 // 5
+        """Its size within a message: text is quoted, the rest is Base64."""
+        quoted = self.media_type.startswith("text/")
+        return len(quopri.encodestring(self.data)) if quoted else len(base64.encodebytes(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ def report_letter(story: Story, links: ReaderLinks = NO_LINKS) -> Letter:
     while len(letter.html.encode()) > HTML_MAX and rows:
         rows //= 2
         letter = _letter(report_document(story, rows, names, links))
-    room, kept = MAIL_MAX - _HEADERS - sum(len(one.encode()) * 8 // 7 for one in (letter.html, letter.text)), []
+    texts = (letter.html, letter.text)
+    room = MAIL_MAX - _HEADERS - sum(len(quopri.encodestring(one.encode("utf-8", "backslashreplace"))) for one in texts)
+    kept: list[Attachment] = []
     for file in files:
         if file.sent_bytes <= room:
             kept.append(file)

@@ -162,8 +162,8 @@ def team_letters(
 
 def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
     until = min(week.end, job.now)
-    window = {"since": until - week.start, "until": until, "now": job.now}
-    return read_and_advise(job.source, job.book, ledger=beside, **window)[1]
+    since = until - week.start
+    return read_and_advise(job.source, job.book, since=since, until=until, now=job.now, ledger=beside)[1]
 
 
 def _read_before(job: ReportJob, own: StateBeside) -> Advice | None:

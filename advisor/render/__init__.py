@@ -55,7 +55,9 @@ def render(
             from .charts import Words, charts_of
             from .html import page_html
 
-            return page_html(whole_page(advice, WHOLE, lambda *of: charts_of(*of, Words()), page.again, team))
+            return page_html(
+                whole_page(advice, WHOLE, lambda part, whose: charts_of(part, whose, Words()), page.again, team)
+            )
     from .text import document_text
 
     while True:  # lists are cut until the short page fits two screens of this width

@@ -89,7 +89,7 @@ class Row:
 
     @property
     def terms(self) -> str:
-        """``cash now, low risk, instead of r-5603c79e``, and what was decided."""
+        """``low risk, instead of r-5603c79e``, and what was decided."""
         r = self.recommendation
         decided = r.decision is not None and r.decision.state != "proposed"
         return ", ".join(filter(None, (

@@ -56,7 +56,11 @@ def incident_document(
     dashboard: Dashboard = NO_DASHBOARD,
 ) -> Document:
     """The page about one incident, or about several. `now`: Unix seconds."""
-    return _one(items[0], now, settings, commands, dashboard) if len(items) == 1 else _digest(items, now, commands, dashboard)
+    return (
+        _one(items[0], now, settings, commands, dashboard)
+        if len(items) == 1
+        else _digest(items, now, commands, dashboard)
+    )
 
 
 def incident_lines(items: Sequence[Item], commands: ReaderCommands) -> tuple[str, ...]:
@@ -79,9 +83,7 @@ def incident_lines(items: Sequence[Item], commands: ReaderCommands) -> tuple[str
     return tuple(lines)
 
 
-def _one(
-    item: Item, now: float, settings: WatchSettings, commands: ReaderCommands, dashboard: Dashboard
-) -> Document:
+def _one(item: Item, now: float, settings: WatchSettings, commands: ReaderCommands, dashboard: Dashboard) -> Document:
     one, subject = item.incident, item.incident.sighting.subject
     line = f"{PREFIXES[item.kind]}{line_words(item)}"
     link = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
@@ -156,7 +158,7 @@ def setting_words(one: Incident, settings: WatchSettings) -> str:
 
 def _digest(items: Sequence[Item], now: float, commands: ReaderCommands, dashboard: Dashboard) -> Document:
     named, rest = _cut(items)
-    kinds = [(kind, sum(one.kind == kind for one in items)) for kind in _ORDER]
+    kinds: list[tuple[ItemKind, int]] = [(kind, sum(one.kind == kind for one in items)) for kind in _ORDER]
     counts = ", ".join(f"{count:,} {_COUNTS[kind]}" for kind, count in kinds if count)
     known = [one.incident.cost_usd for one in items if one.incident.cost_usd is not None]
     gpu_hours = hours(sum(one.incident.gpu_hours for one in items))

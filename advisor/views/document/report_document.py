@@ -36,10 +36,8 @@ class ReaderLinks:
 NO_LINKS = ReaderLinks()
 
 
-def report_document(
-    story: Story, rows: int, attached: Sequence[str] = (), links: ReaderLinks = NO_LINKS
-) -> Document:
-    """The page. `rows`: of each list, teams four times as many; `attached`: names of the files that go with the mail."""
+def report_document(story: Story, rows: int, attached: Sequence[str] = (), links: ReaderLinks = NO_LINKS) -> Document:
+    """The page. `rows`: of each list, teams four times as many; `attached`: names of the files that go with it."""
     a = story.advice
     if story.empty:
         return _empty(story)
@@ -54,8 +52,8 @@ def report_document(
         _accepted(story.outcomes, brevity, rows, commands) if story.outcomes else None,
         section(
             "Evidence, energy, prices and method",
-            f"{' '.join(f'The whole page is attached: {one}.' for one in page)}"
-            f"{f' Lists: {", ".join(lists)}.' if lists else ''}".strip(),
+            " ".join(f"The whole page is attached: {one}." for one in page),
+            f"Attached lists: {', '.join(lists)}." if lists else "",
             Link("Dashboard", dashboard.page) if dashboard.page else None,
             AsideBlock(f"The whole advice{commands.where}:", commands.advise("--all")),
         ),
@@ -172,9 +170,7 @@ def _teams(story: Story, brevity: Brevity, shown: int) -> Section:
     )
 
 
-def _accepted(
-    outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, commands: ReaderCommands
-) -> Section:
+def _accepted(outcomes: Sequence[MoveOutcome], brevity: Brevity, shown: int, commands: ReaderCommands) -> Section:
     """What was accepted, and what it brought: savings that were measured and last."""
 
     def row(o: MoveOutcome) -> tuple[str, ...]:

@@ -93,8 +93,8 @@ class Story:
     @property
     def proposed(self) -> tuple[str, ...]:
         """The ids of those that this report proposes anew: not those told within the cooldown, nor accepted ones."""
-        ways = [row.recommendation for row in self.listed[:LISTED_MAX]]
-        return tuple(r.id for r in ways if r.id not in self.told and not r.accepted)
+        rows = (row for row in self.listed[:LISTED_MAX] if not row.accepted)
+        return tuple(row.recommendation.id for row in rows if row.recommendation.id not in self.told)
 
     @property
     def empty(self) -> bool:
@@ -157,7 +157,9 @@ def _team_rows(teams: Mapping[str | None, Advice], before: Mapping[str | None, A
             )
         )
     return tuple(
-        sorted(rows, key=lambda r: (-(r.wasted_usd or 0), -(r.cost_usd.now or 0), -(r.gpu_hours.now or 0), r.team or ""))
+        sorted(
+            rows, key=lambda r: (-(r.wasted_usd or 0), -(r.cost_usd.now or 0), -(r.gpu_hours.now or 0), r.team or "")
+        )
     )
 
 

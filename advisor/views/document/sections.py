@@ -109,7 +109,9 @@ def fabric(advice: Advice, chart: Chart | None, lengths: Lengths, team: str | No
             f"{f.silent}" if f.judged == f.nodes else f"{f.silent} of {f.judged}" if f.judged else "not judged",
         )  # fmt: skip
 
-    unseen = [f"{f.unseen} of {f.nodes} {f.node_sku or 'nodes'}: {f.reasons[0]}" for f in fabrics if f.unseen and f.reasons]
+    unseen = [
+        f"{f.unseen} of {f.nodes} {f.node_sku or 'nodes'}: {f.reasons[0]}" for f in fabrics if f.unseen and f.reasons
+    ]
     heads: tuple[str, ...] = ("node", "nodes", "cost", "99.5th percentile", "unused")
     rows = tuple(map(row, fabrics[: lengths.rows]))
     if all(f.cost_usd is None for f in fabrics):
