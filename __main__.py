@@ -46,7 +46,9 @@ COMMANDS: Mapping[str, Command] = {
     "patch": Command(
         f"{_CLI}.patch", "print what a human applies for an accepted recommendation, and its undo", "advisor"
     ),
-    "incidents": Command(f"{_CLI}.incidents", "list, acknowledge and snooze the incidents of the watch", "advisor"),
+    "incidents": Command(
+        f"{_CLI}.incidents", "list, acknowledge and snooze the incidents of the watch", "advisor", is_click=True
+    ),
     "report": Command(
         f"{_CLI}.report", "preview or send the weekly report, one mail per team", "advisor", runs_long=True
     ),

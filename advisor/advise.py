@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .core.frame import Frame
     from .pipeline import Reasoned
     from .rulebook import Rulebook
-    from .state.ledger import LedgerSync
+    from .state.beside import StateBeside
 
 # One seed for all runs: the same data give the same intervals.
 SEED = 20
@@ -82,7 +82,7 @@ def read_and_advise(
     now: float,
     since: float = 14 * 86400.0,
     until: float | None = None,
-    ledger: LedgerSync | None = None,
+    ledger: StateBeside | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
 ) -> tuple[Frame, Advice]:
@@ -107,7 +107,7 @@ def read_and_reason(
     now: float,
     since: float = 14 * 86400.0,
     until: float | None = None,
-    ledger: LedgerSync | None = None,
+    ledger: StateBeside | None = None,
     with_market: bool = False,
     read: Callable[[], None] = lambda: None,
     keeps_rows: bool = True,

@@ -23,9 +23,9 @@ EXAMPLES = ("skuwise tui --demo", "skuwise tui --db node.db")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of ``skuwise tui``."""
-    from ..advisor.cli.options import add_ledger  # noqa: PLC0415
     from ..advisor.cli.price_options import add_prices  # noqa: PLC0415
     from ..advisor.cli.source_options import add_source_choice  # noqa: PLC0415
+    from ..advisor.cli.state_options import add_state  # noqa: PLC0415
 
     choice = add_source_choice(parser)
     choice.add_argument("--demo", action="store_true", help="show a small simulated fleet")
@@ -34,11 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
     )
     add_prices(parser)
-    add_ledger(parser)
-    parser.add_argument(
-        "--incidents", type=Path, metavar="PATH",
-        help="incidents file of 'skuwise watch' (default: the one that 'skuwise incidents' reads)",
-    )  # fmt: skip
+    add_state(parser, optional=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,14 +81,16 @@ def _browse(options: argparse.Namespace, mono: bool) -> int:
 
 def _app(options: argparse.Namespace, source: Source, mono: bool, memory: Preferences, told: str | None) -> SkuwiseApp:
     from ..advisor.cli.price_options import said_prices  # noqa: PLC0415
+    from ..advisor.cli.state_options import named_state  # noqa: PLC0415
     from ..advisor.core.cache_folder import cache_folder  # noqa: PLC0415
+    from ..advisor.state.file import state_folder  # noqa: PLC0415
     from .app import SkuwiseApp  # noqa: PLC0415
     from .data.loaders import SourceLoader  # noqa: PLC0415
 
+    named = None if options.no_ledger else named_state(options)
     loader = SourceLoader(
-        source, ledger=options.ledger, ledger_named=options.ledger is not None, ledger_home=_ledger_home(options),
+        source, state=named, states=None if named or options.no_ledger else state_folder(os.environ),
         rules_dir=options.rules, prices=options.prices, hourly=said_prices(options, os.environ),
-        incidents=_incidents(options),
         looks=None if options.no_cache else cache_folder(None, os.environ, "looks"),
     )  # fmt: skip
     return SkuwiseApp(
@@ -111,21 +109,3 @@ def has_colours(term: str) -> bool:
     except (curses.error, OSError, TypeError):
         return True
     return curses.tigetnum("colors") > 0
-
-
-def _ledger_home(options: argparse.Namespace) -> Path | None:
-    from ..advisor.state.paths import default_ledgers  # noqa: PLC0415
-
-    return None if options.no_ledger or options.ledger is not None else default_ledgers(os.environ)
-
-
-def _incidents(options: argparse.Namespace) -> Path | None:
-    """The file of the watch; None: there is no home for one."""
-    from ..advisor.state.incidents import default_incidents  # noqa: PLC0415
-    from ..advisor.watch.settings import load_watch_settings  # noqa: PLC0415
-
-    asked = options.incidents or load_watch_settings(os.environ).state
-    try:
-        return asked or default_incidents(os.environ)
-    except UsageError:
-        return None

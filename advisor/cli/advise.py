@@ -15,10 +15,11 @@ from ...rules.base.typed_again import program
 from ..advise import read_and_reason
 from ..render import FORMATS
 from ..views.document.page_options import SECTIONS, PageOptions
-from .options import add_ledger, add_source, again_of, ledger_beside
+from .options import add_source, again_of
 from .output import EVALUATING, cores, print_advice, reading_telemetry
 from .price_options import rulebook_of
 from .source_options import source_arguments, source_of
+from .state_options import add_state, beside
 
 if TYPE_CHECKING:
     from ...rules.catalog.loader import Catalog
@@ -55,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--market", action="store_true", help="also compare prices of other providers; not included in any sum"
     )
-    add_ledger(parser)
+    add_state(parser, optional=True)
 
 
 def _usd(text: str) -> float:
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
     """Read, evaluate, print. The only place of `advise` that knows the clock."""
     page = _page(options)
     source = source_of(options, say, cores())
-    now, ledger = time.time(), ledger_beside(options)
+    now, ledger = time.time(), beside(options)
     ledger.check()
     book = rulebook_of(options, now)
     if options.min_saving is not None:

@@ -19,14 +19,13 @@ from ..core.advice_types import Advice
 from ..core.ids import short_id
 from ..core.worth import selected
 from ..demo import simulate
-from ..notify.report import ReportJob, write_previews
+from ..notify.report import ReportJob, reported_week, write_previews
 from ..notify.routes import Routes
 from ..notify.settings import ReportSettings
-from ..notify.weeks import reported_week
 from ..render import render
 from ..render.text import document_text
 from ..rulebook import Rulebook
-from ..state.ledger import LedgerSync
+from ..state.beside import StateBeside
 from ..telemetry.source import Databases
 from ..views.document.advice_page import advice_page
 from ..views.document.page_options import Again, PageOptions, Rows
@@ -161,7 +160,7 @@ def _sample_own_gpus(folder: Path) -> Path | None:
 def _write_mails(fleet: Path, folder: Path, book: Rulebook, now: float) -> None:
     """The mail of the last week, as its administrators would receive it; nothing of this user's settings counts."""
     job = ReportJob(
-        ReportSettings(), Routes(), Databases((fleet,)), book, LedgerSync(None, named=False, say=_quiet),
+        ReportSettings(), Routes(), Databases((fleet,)), book, StateBeside(_quiet),
         reported_week(None, now), now, None, _quiet,
         commands=ReaderCommands(own_command(anywhere=True), f"--db {shlex.quote(str(fleet.absolute()))}"),
     )  # fmt: skip

@@ -13,10 +13,11 @@ from ..advise import read_and_advise
 from ..core.advice_types import Advice, Finding, Recommendation
 from ..core.verdict_types import Owner, WorkloadVerdict
 from ..views.subjects import Subject, find, recommended, runs_of, workload_of
-from .options import add_ledger, add_source, ledger_beside
+from .options import add_source
 from .output import EVALUATING, cores, reading_telemetry, terminal_width
 from .price_options import rulebook_of
 from .source_options import source_of
+from .state_options import add_state, beside
 
 _TEXT_WIDTH_MAX = 100
 _RUNS_LISTED = 5
@@ -37,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print every number with the SELECT or PromQL that reads its series instead",
     )
-    add_ledger(parser)
+    add_state(parser, optional=True)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -48,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     now, source = time.time(), source_of(options, say, cores())
     book = rulebook_of(options, now)
     catalog = book.catalog
-    ledger = ledger_beside(options)
+    ledger = beside(options)
     ledger.check()
     with reading_telemetry(options) as reading:
         _, advice = read_and_advise(

@@ -1,28 +1,19 @@
-"""Options that several commands share: which telemetry, which window, which ledger."""
+"""Options that several commands share: which telemetry, and which window of it."""
 
 from __future__ import annotations
 
 import argparse
-import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...agent.base.durations import parse_duration
 from ...rules.base.errors import UsageError
-from ...rules.base.output import say
-from ..core.timestamps import parse_moment
-from .price_options import add_prices
-from .source_options import add_source_choice
-
-if TYPE_CHECKING:
-    from ..state.ledger import LedgerSync
-import shlex
-
 from ...rules.base.typed_again import program
-from ..core.timestamps import rfc3339
+from ..core.timestamps import parse_moment, rfc3339
 from ..views.document.page_options import Again
-from .source_options import source_arguments
+from .price_options import add_prices
+from .source_options import add_source_choice, source_arguments
 
 SINCE = 14 * 86400.0  # seconds
 MAX_WINDOW_DAYS = 3650  # hours of ten years; nothing is kept for longer
@@ -46,27 +37,6 @@ def add_source(
         "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
     )
     add_prices(parser)
-
-
-def add_ledger(parser: argparse.ArgumentParser) -> None:
-    """The options that say which ledger of recommendations stands beside the advice."""
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--ledger", type=Path, metavar="PATH",
-        help="ledger file with the decisions on recommendations (default: the one of the fleet in "
-        "$XDG_STATE_HOME/skuwise/ledgers, if writable)",
-    )  # fmt: skip
-    choice.add_argument("--no-ledger", action="store_true", help="show no decisions and record no recommendations")
-
-
-def ledger_beside(options: argparse.Namespace) -> LedgerSync:
-    """The ledger that `add_ledger`'s options name."""
-    from ..state.ledger import LedgerSync  # noqa: PLC0415
-    from ..state.paths import default_ledgers  # noqa: PLC0415
-
-    named = None if options.no_ledger else options.ledger
-    home = None if options.no_ledger or named is not None else default_ledgers(os.environ)
-    return LedgerSync(named, named is not None, say, home)
 
 
 def _typed(parse: Callable[[str], float], text: str) -> float:
@@ -107,7 +77,7 @@ def _others(options: argparse.Namespace) -> list[str]:
         ("--rules", options.rules),
         ("--prices", options.prices),
         *(("--gpu-hour-usd", one) for one in options.gpu_hour_usd),
-        ("--ledger", getattr(options, "ledger", None)),
+        ("--state", getattr(options, "state", None)),
     ]
     told = [f"{flag} {shlex.quote(str(value))}" for flag, value in given if value is not None]
     return [*told, *(["--no-ledger"] if getattr(options, "no_ledger", False) else [])]

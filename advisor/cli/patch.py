@@ -16,7 +16,7 @@ from ...rules.base.typed_again import program, typed_with
 from .ledger.entries import add_id, find_entry, open_ledgers
 
 if TYPE_CHECKING:
-    from ..state.entries import LedgerEntry
+    from ..state.ledger import LedgerEntry
 
 _FILE_BYTES_MAX = 4 << 20
 # Values of a change that may be typed: options of the same name.
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
             why = error.strerror or error
             raise UsageError(f"Cannot read {clean(options.manifest)}: {why}.", "Check --manifest.") from error
     made = patch_for(entry, options.target, load_catalog(), typed, f"{program()} {shlex.join(options.typed)}")
-    patch, undo = with_heads(entry, made, f"{program()} ledger show {entry.proposal.id}")
+    patch, undo = with_heads(entry, made, f"{program()} ledger show {entry.recommendation.id}")
     if options.output is None:
         write_stdout((undo if options.undo else patch).text)
         return EXIT_DONE
@@ -97,14 +97,14 @@ def run(options: argparse.Namespace) -> int:
 
 def _check_state(entry: LedgerEntry, options: argparse.Namespace, now: float) -> None:
     """Raises UsageError where it was not accepted, or is done and no undo is asked for."""
-    p, state = entry.proposal, entry.decision(now).state
-    who = f"{p.id} ({clean(p.action)} of {clean(p.about)})"
-    if p.blocked or p.ground is None:
-        raise UsageError(f"{who} cannot be patched: it is blocked.", f"Run '{program()} ledger show {p.id}'.")
+    r, state = entry.recommendation, entry.decision(now).state
+    who = f"{r.id} ({clean(r.action)} of {clean(entry.about)})"
+    if r.blocked_by or entry.snapshot is None:
+        raise UsageError(f"{who} cannot be patched: it is blocked.", f"Run '{program()} ledger show {r.id}'.")
     if state == "done" and not options.undo:
         raise UsageError(f"{who} is done already.", "Set --undo for what reverts it.")
     if state not in ("accepted", "done"):
-        raise UsageError(f"{who} is {state}, not accepted.", f"Accept it first: {program()} ledger accept {p.id}")
+        raise UsageError(f"{who} is {state}, not accepted.", f"Accept it first: {program()} ledger accept {r.id}")
 
 
 def _count(text: str) -> int:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_output
 from ..core.timestamps import parse_moment
-from .options import add_ledger, add_source, again_of, ledger_beside
+from .options import add_source, again_of
 from .output import EVALUATING, cores, reading_telemetry, terminal_width, wants_color
+from .state_options import add_state, beside
 
 if TYPE_CHECKING:
     from ..plan.problem import FleetChange, PlanRequest
@@ -79,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="longest search for a better plan (default: 3 to 32, by the number of nodes)",
     )
-    add_ledger(parser)
+    add_state(parser, optional=True)
 
 
 def _whole(text: str) -> int:
@@ -149,7 +150,7 @@ def run(options: argparse.Namespace) -> int:
 
     request, change = request_of(options)
     source = source_of(options, say, cores())
-    now, ledger = time.time(), ledger_beside(options)
+    now, ledger = time.time(), beside(options)
     ledger.check()
     book = rulebook_of(options, now)
     with reading_telemetry(options) as reading:

@@ -6,28 +6,26 @@ import argparse
 import os
 import socket
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from ...agent.model import Instant
+from ...agent.base.clock import SystemClock
 from ...rules.base.errors import EXIT_DONE, NothingToDo, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
 from ...rules.base.suggestions import suggest
+from ..core.fleet_identity import fleet_of
 from ..core.timestamps import minute, parse_moment
-from ..notify.report import Clocks, ReportJob, send, write_previews
-from ..notify.routes import Routes, load_routes
+from ..notify.report import NotOverError, ReportJob, Week, reported_week, send, team_letters, write_previews
+from ..notify.routes import routes_of
+from ..notify.sending import Clocks
 from ..notify.settings import ReportSettings, load_mail_settings
-from ..notify.weeks import NotOverError, Week, reported_week
-from ..state.outbox import Outbox, default_outbox
-from ..telemetry.source import Source
-from .options import add_ledger, ledger_beside
-from .output import cores
 from .price_options import add_prices, rulebook_of
 from .reader_commands import reader_commands
-from .source_options import add_source_choice, source_of
+from .source_options import add_source_choice
+from .state_options import IDENTITY_SECONDS, add_state, beside, fleet_state
+from .watch_options import watched_source
 
 EXAMPLES = (
     "skuwise report --db node.db --teams teams.toml --preview mails",
@@ -52,13 +50,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--rules", type=Path, metavar="DIR", help="folder of site rules, which override the built-in ones"
     )
     add_prices(parser)
-    add_ledger(parser)
+    add_state(parser, optional=True)
 
 
 def run(options: argparse.Namespace) -> int:
     """Read two weeks, write to each team. The only place of it that knows the clock."""
-    now, environ = time.time(), os.environ
-    settings = load_mail_settings(environ)
+    now, settings = time.time(), load_mail_settings(os.environ)
     week = reported_week(parse_moment(options.week) if options.week else None, now)
     job = _job(options, settings, week, now)
     if options.preview is not None:
@@ -70,57 +67,39 @@ def run(options: argparse.Namespace) -> int:
             f"The week of {week.name} ends at {minute(week.end)}. An incomplete week is not sent.",
             "Use --preview, or set --week to an earlier week.",
         )
-    if not settings.send:
-        for report in job.reports(job.teams):
-            webhook = ("its webhook",) if report.team.webhook_url_file else ()
-            told = ", ".join((*report.team.to, *webhook)) or "no recipient"
-            say(f"would be sent to {told}: {clean(report.letter.subject)}")
-        say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
-        return EXIT_DONE
-    return _send(job, Outbox(settings.outbox or default_outbox(environ)), environ)
+    if settings.send:
+        return _send(options, job)
+    for one in team_letters(job, job.teams):
+        names = ", ".join(to.address for to in one.team.recipients) or "no recipient"
+        say(f"would be sent to {names}: {clean(one.letter.subject)}")
+    say("Dry run, nothing was sent. To send: set send = true in section [report] of skuwise.toml.")
+    return EXIT_DONE
 
 
-def _send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str]) -> int:
+def _send(options: argparse.Namespace, job: ReportJob) -> int:
     """Send the week; where it is not over by the telemetry, the last one that is, and raise NotOverError: the next run
     tries this one again."""
-    clocks = Clocks(_clocks, time.sleep)
+    # Whose telemetry it is tells the state file, and that what was queued before: then no week has to be read.
+    frame = job.source.read(job.book.catalog, since=IDENTITY_SECONDS, until=None, now=job.now)
+    state, clocks = fleet_state(options, fleet_of(frame)), Clocks(SystemClock().now, time.sleep)
     try:
-        return send(job, outbox, environ, clocks)
+        return send(job, state, os.environ, clocks)
     except NotOverError as early:
         with suppress(NothingToDo):
-            send(replace(job, week=reported_week(None, early.newest), named=True), outbox, environ, clocks)
+            send(replace(job, week=reported_week(None, early.newest), named=True), state, os.environ, clocks)
         raise
-
-
-def _clocks() -> Instant:
-    """The wall clock, and the one that runs since boot and goes on while the machine sleeps."""
-    return Instant(time.time(), time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)))
 
 
 def _job(options: argparse.Namespace, settings: ReportSettings, week: Week, now: float) -> ReportJob:
     """What the options ask for; what they leave open, the settings say."""
-    file = options.teams or settings.teams
-    routes = load_routes(file) if file is not None else Routes()
+    routes = routes_of(settings, options.teams)
     names = [team.name for team in routes.teams]
     if options.only is not None and options.only not in names:
         raise UsageError(
             f"Unknown team {options.only!r}.", suggest(options.only, names) or "Use a team of the routes file."
         )
-    options.ledger = options.ledger or (None if options.no_ledger else settings.ledger)
     options.rules, options.prices = options.rules or settings.rules, options.prices or settings.prices
-    source = _source(options, settings)
     return ReportJob(
-        settings, routes, source, rulebook_of(options, now), ledger_beside(options), week, now, options.only, say,
-        options.week is not None, reader_commands(options, settings, socket.gethostname()),
+        settings, routes, watched_source(options), rulebook_of(options, now), beside(options), week, now,
+        options.only, say, options.week is not None, reader_commands(options, settings, socket.gethostname()),
     )  # fmt: skip
-
-
-def _source(options: argparse.Namespace, settings: ReportSettings) -> Source:
-    if options.db is None and options.prometheus is None:
-        if not settings.db and not settings.prometheus:
-            raise UsageError("No telemetry source configured.", "Use --db or --prometheus, or set report.db.")
-        if settings.db and settings.prometheus:
-            raise UsageError("Both report.db and report.prometheus are set.", "Remove one of them.")
-        options.db, options.prometheus = list(settings.db) or None, settings.prometheus or None
-        options.match = options.match or list(settings.match)
-    return source_of(options, say, cores())

@@ -91,7 +91,7 @@ def _whose(options: argparse.Namespace) -> Whose:
     if file is None:
         return lambda workload: workload.owner.team
     routes = load_routes(file)
-    return lambda workload: routes.whose(workload) or workload.owner.team
+    return lambda workload: routes.team_of(workload) or workload.owner.team
 
 
 def _content(showback: Showback, options: argparse.Namespace) -> str:

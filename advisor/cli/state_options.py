@@ -19,10 +19,10 @@ from .source_options import source_arguments, source_of
 
 if TYPE_CHECKING:
     from ..core.advice_types import Fleet
-    from ..state.ledger import StateBeside
+    from ..state.beside import StateBeside
 
 # Telemetry of so long tells whose it is (seconds): one GPU or the name of the cluster is enough.
-_IDENTITY_SECONDS = 3600.0
+IDENTITY_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ def named_state(options: argparse.Namespace) -> Path | None:
 
 def beside(options: argparse.Namespace) -> StateBeside:
     """The recommendations and decisions that stand beside an advice, as `add_state`'s options ask."""
-    from ..state.ledger import StateBeside  # noqa: PLC0415 - with what it judges moves by; read where it is needed
+    from ..state.beside import StateBeside  # noqa: PLC0415 - with what it judges moves by; read where it is needed
 
     if options.no_ledger:
         return StateBeside(say)
     named = named_state(options)
-    return StateBeside(say, named, None if named is not None else state_folder(os.environ))
+    return StateBeside(say, State(named) if named else None, None if named else state_folder(os.environ))
 
 
 def fleet_state(options: argparse.Namespace, fleet: Fleet) -> State:
@@ -128,7 +128,7 @@ def _of_source(options: argparse.Namespace) -> Path:
     from ..core.fleet_identity import fleet_of  # noqa: PLC0415
 
     source = source_of(options, lambda _: None, 1)
-    frame = source.read(load_catalog(), since=_IDENTITY_SECONDS, until=None, now=time.time())
+    frame = source.read(load_catalog(), since=IDENTITY_SECONDS, until=None, now=time.time())
     path = _own(fleet_of(frame)).path
     if not path.exists():
         again = f"Run '{program()} advise {source_arguments(options)}' to begin it."

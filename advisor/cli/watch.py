@@ -8,30 +8,30 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.durations import parse_duration
-from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
+from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, NothingToDo, SkuwiseError, SourceError, StoreError, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.timestamps import minute, rfc3339
 from ..notify.settings import load_mail_settings
+from ..state.incidents import commit, current, listed
 from .price_options import rulebook_of
 from .reader_commands import reader_commands
+from .state_options import add_state, fleet_state
 from .watch_options import MARGIN_SECONDS, PAST_SECONDS, add_watched, watched_source
 
 if TYPE_CHECKING:
     from ..core.incident_types import Advance, Incident, WatchPass
-    from ..state.incidents import IncidentStore
+    from ..state.file import State
     from ..telemetry.source import Source
     from ..watch.settings import WatchSettings
-
-SCHEMA = "skuwise.watch/1"
 
 EXAMPLES = (
     "skuwise watch --db /var/lib/skuwise",
@@ -43,22 +43,16 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Give `parser` the options of watch."""
     add_watched(parser)
-    parser.set_defaults(ledger=None)
+    add_state(parser)
     parser.add_argument("--once", action="store_true", help="evaluate once and exit, for cron (default: keep watching)")
     parser.add_argument(
         "--every", type=parse_duration, metavar="DURATION",
         help="time between two evaluations, 1m to 1h (default: watch.every, 5m)",
     )  # fmt: skip
     parser.add_argument(
-        "--state", type=Path, metavar="PATH",
-        help="file of incidents (default: watch.state, else incidents.db beside the ledger)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--teams",
-        type=Path,
-        metavar="FILE",
+        "--teams", type=Path, metavar="FILE",
         help="TOML file with teams, matchers and recipients (default: report.teams)",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--send", action="store_true",
         help="send notifications (default: watch.send; without it, print what would be sent)",
@@ -70,7 +64,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Watch until SIGTERM or SIGINT, or once."""
-    from ..state.incidents import IncidentStore, default_incidents  # noqa: PLC0415
     from ..watch.settings import load_watch_settings  # noqa: PLC0415
 
     settings = load_watch_settings(os.environ)
@@ -78,56 +71,53 @@ def run(options: argparse.Namespace) -> int:
         if not 60 <= options.every <= 3600:
             raise UsageError("--every is out of range.", "Use 1m to 1h.")
         settings = replace(settings, every_seconds=options.every)
-    if options.send:
-        settings = replace(settings, send=True)
-    if options.state is not None:
-        settings = replace(settings, state=options.state)
-    store = IncidentStore(settings.state or default_incidents(os.environ))
-    watcher = _Watcher(options, watched_source(options), settings, store)
-    with store.watching():
+    settings = replace(settings, send=options.send or settings.send)
+    with ExitStack() as held:
+        watcher = _Watcher(options, watched_source(options), settings, held)
         return watcher.once() if options.once else watcher.go_on()
 
 
 class _Watcher:
-    """Looks, notes what changed, tells whom it concerns; again and again."""
+    """Looks, notes what changed, tells whom it concerns; again and again. `held`: keeps other watches of the fleet out
+    from the first look on, which shows whose telemetry it is."""
 
-    def __init__(
-        self, options: argparse.Namespace, source: Source, settings: WatchSettings, store: IncidentStore
-    ) -> None:
-        self._options, self._source, self._settings, self._store = options, source, settings, store
-        self._has_looked = False
+    def __init__(self, options: argparse.Namespace, source: Source, settings: WatchSettings, held: ExitStack) -> None:
+        self._options, self._source, self._settings, self._held = options, source, settings, held
+        self._state: State | None = None
 
     def once(self) -> int:
         """One look, printed whole. Raises SkuwiseError where the source cannot be read."""
-        found, _ = self._look()
-        failed = self._notify()
-        incidents = [one for one in self._store.listed() if one.resolved_at is None]
+        state, found, _ = self._look()
+        failed = self._notify(state)
+        with state.reading() as db:
+            incidents = listed(db)
         write_stdout(_page(found, incidents, self._options.format))
         return EXIT_FAILED if failed else EXIT_DONE
 
     def go_on(self) -> int:
-        """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look."""
+        """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look;
+        what is wrong with the first look, and no wait makes good, is raised."""
         every = self._settings.every_seconds
         with closing(Signals(SystemClock())) as stop:
-            say(f"watching every {every / 60:g} min; incidents in {self._store.path}")
+            say(f"watching every {every / 60:g} min")
             while True:
                 began = time.monotonic()
                 try:
-                    found, told = self._look()
+                    state, found, told = self._look()
                     changed = {one.id: one for one in told.incidents}
                     for event in told.events:
-                        one = changed.get(event.incident_id)
-                        if one is not None:
-                            say(clean(f"{event.kind}: {one.sighting.text.text}"))
-                    say(_summary(found))
-                    self._notify()
+                        say(clean(f"{event.kind}: {changed[event.incident_id].sighting.text.text}"))
+                    say(f"{_summary(found)}; incidents in {clean(str(state.path))}")
+                    self._notify(state)
                 except SkuwiseError as error:
+                    if self._state is None and not isinstance(error, SourceError | StoreError | NothingToDo):
+                        raise
                     say(f"this pass failed, and is repeated in {every / 60:g} min: {error}")
                 if stop.wait(max(every - (time.monotonic() - began), 1.0)):
                     say("stopping")
                     return EXIT_DONE
 
-    def _look(self) -> tuple[WatchPass, Advance]:
+    def _look(self) -> tuple[State, WatchPass, Advance]:
         from ...rules.policy.watch import load_watch_rules  # noqa: PLC0415
         from ..watch.evaluate import evaluate  # noqa: PLC0415
         from ..watch.reading import read_recent  # noqa: PLC0415
@@ -137,36 +127,36 @@ class _Watcher:
         options, now = self._options, time.time()
         # Rules and prices are read anew each time, so that a changed file counts at the next look.
         book = rulebook_of(options, now)
-        lookback = self._settings.longest_limit_seconds + MARGIN_SECONDS
         # An incident keeps its beginning, so that only the first look needs the hours before.
         recent = read_recent(
-            self._source, book, lookback_seconds=lookback, now=now, until=options.until,
-            past_seconds=0.0 if self._has_looked else PAST_SECONDS,
+            self._source, book, lookback_seconds=self._settings.longest_limit_seconds + MARGIN_SECONDS, now=now,
+            until=options.until, past_seconds=0.0 if self._state is not None else PAST_SECONDS,
         )  # fmt: skip
-        self._has_looked = True
-        criteria = Criteria(self._settings.limit_seconds, load_watch_rules(options.rules), book)
-        found = evaluate(recent, criteria)
-        told = advance(self._store.current(), found, self._settings)
-        self._store.commit(told)
-        return found, told
+        found = evaluate(recent, Criteria(self._settings.limit_seconds, load_watch_rules(options.rules), book))
+        state = fleet_state(options, recent.fleet)
+        if state != self._state:
+            self._held.close()
+            self._held.enter_context(state.alone("Another skuwise watch", lock="watch"))
+            self._state = state
+        with state.writing() as db:
+            told = advance(current(db), found, self._settings)
+            commit(db, told)
+        return state, found, told
 
-    def _notify(self) -> bool:
+    def _notify(self, state: State) -> bool:
         """Tell people what is new; whether something failed, which was said."""
-        from ..notify.delivery import Clocks  # noqa: PLC0415
-        from ..notify.desk import desk_of  # noqa: PLC0415
-        from ..notify.dispatch import dispatch  # noqa: PLC0415
+        from ..notify.incidents import notify, notify_run  # noqa: PLC0415
+        from ..notify.sending import Clocks  # noqa: PLC0415
 
-        report = load_mail_settings(os.environ)
-        clock = SystemClock()
-        desk = desk_of(
-            os.environ, self._settings, Clocks(clock.now, time.sleep), say, teams=self._options.teams,
-            commands=reader_commands(self._options, report, socket.gethostname()),
+        commands = reader_commands(self._options, load_mail_settings(os.environ), socket.gethostname())
+        told = notify(
+            notify_run(
+                os.environ, self._settings, state, Clocks(SystemClock().now, time.sleep), say,
+                teams=self._options.teams, commands=commands,
+            )
         )  # fmt: skip
-        told = dispatch(self._store, desk)
-        for fault in told.faults:
-            say(str(fault))
-        for one in told.refused:
-            say(f"refused for good: {one}")
+        for line in (*map(str, told.faults), *(f"refused for good: {one}" for one in told.refused)):
+            say(line)
         return told.failed
 
 
@@ -177,7 +167,7 @@ def _page(found: WatchPass, incidents: Sequence[Incident], form: str) -> str:
     shown = by_urgency(incidents)
     if form == "json":
         told = {
-            "schema": SCHEMA, "evaluated_at": rfc3339(found.now), "data_end": rfc3339(found.data_end),
+            "schema": "skuwise.watch/1", "evaluated_at": rfc3339(found.now), "data_end": rfc3339(found.data_end),
             "workloads": found.judged_holds, "without_data": found.dark, "nodes": len(found.live_nodes),
             "incidents": [as_dict(one, found.now) for one in shown],
             "notes": [{"code": note.code, "text": note.text, "fields": dict(note.fields)} for note in found.notes],

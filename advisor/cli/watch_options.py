@@ -43,6 +43,8 @@ def watched_source(options: argparse.Namespace) -> Source:
             raise UsageError(
                 "No telemetry source.", "Add --db PATH or --prometheus URL, or set report.db in skuwise.toml."
             )
+        if report.prometheus and report.db:
+            raise UsageError("Both report.db and report.prometheus are set.", "Remove one of them.")
         options.prometheus = report.prometheus or None
         options.db = None if report.prometheus else list(report.db)
         options.match = [*options.match, *(report.match if report.prometheus else ())]

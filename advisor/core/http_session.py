@@ -8,8 +8,9 @@ redirect's body to its end, whatever its size, and take its address apart even w
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from http.client import HTTPException
 from socket import gaierror, socket
 from typing import Any
 
@@ -18,13 +19,21 @@ import requests.cookies
 from requests.adapters import HTTPAdapter
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError, ReadTimeoutError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ReadTimeoutError,
+)
 from urllib3.util.retry import Retry
 
 from ...agent.base.deadline import BoundedResponse, Deadline
+from ...agent.base.safe_text import clean_text
 
 # A connection that is not made by then will not be: it is tried again where there is time left.
 CONNECT_SECONDS = 10.0
+_MAX_WORDS = 200
 _Current = Callable[[], Deadline | None]
 
 
@@ -114,6 +123,34 @@ def is_late(error: Exception, deadline: Deadline) -> bool:
     """Whether a request failed because its answer did not come in time: by the deadline, or by the timeout of a wait,
     which may run off just before it. A connection that is not made within its own time is another matter."""
     return deadline.over or isinstance(error, requests.ReadTimeout | ReadTimeoutError | TimeoutError)
+
+
+class UnansweredError(Exception):
+    """A request without an answer, and why: in words without its address, which may be a secret."""
+
+
+def post(url: str, content: bytes, headers: Mapping[str, str], seconds: float, *, proxy: str = "") -> tuple[int, str]:
+    """Post JSON once: the status, and the beginning of what is said of another than 2xx. `seconds`: from connecting to
+    the end of the answer. Raises UnansweredError."""
+    adapter, session = DeadlineAdapter(), QuietSession()
+    adapter.serve(session)
+    session.headers.update({"User-Agent": "skuwise", "Content-Type": "application/json", **headers})
+    if proxy:
+        session.proxies = {"http": proxy, "https": proxy}
+    timeout = (min(CONNECT_SECONDS, seconds), seconds)
+    with session, adapter.within(seconds) as deadline:
+        try:
+            with session.post(url, data=content, timeout=timeout, allow_redirects=False, stream=True) as answer:
+                status = answer.status_code
+                words = answer.raw.read(_MAX_WORDS, decode_content=False) if status >= 300 else b""
+        except (requests.RequestException, HTTPError, HTTPException, OSError, ValueError) as error:
+            if is_late(error, deadline):
+                raise UnansweredError("no answer in time") from None
+            is_tls = isinstance(error, requests.exceptions.SSLError)
+            raise UnansweredError("its certificate is not accepted" if is_tls else type(error).__name__) from None
+        if deadline.over:  # what was said last may have been cut
+            raise UnansweredError("no answer in time")
+    return status, clean_text(words, _MAX_WORDS)
 
 
 def _connected(connection: HTTPConnection, deadline: Deadline | None) -> socket:

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from http.client import HTTPException
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-import requests
-import urllib3
-
-from ...agent.base.safe_text import clean_text
 from ...rules.base.errors import SkuwiseError, UsageError
 from ..core.credentials import secret
-from ..core.http_session import CONNECT_SECONDS, DeadlineAdapter, QuietSession, is_late
+from ..core.http_session import UnansweredError, post
 from ..core.loopback import is_loopback
 
 # https://github.com/prometheus/alertmanager/blob/main/api/v2/openapi.yaml: POST /alerts takes a list of any length. An
@@ -23,7 +18,6 @@ CHUNK = 500
 _TIMEOUT_SECONDS = 10.0
 # All chunks together: what is not sent within a pass is sent with the next.
 _ALL_SECONDS = 30.0
-_MAX_ANSWER = 200
 
 
 class AlertmanagerError(SkuwiseError):
@@ -45,68 +39,39 @@ def check_alertmanager(url: str) -> str:
     return url.rstrip("/")
 
 
-class Alertmanager:
-    """`url`: its base address; `token_file`: of a bearer token, empty: none; `timeout_seconds`: of one request, from
-    connecting to the end of the answer. Raises UsageError for an address or token that cannot be used."""
+def post_alerts(
+    url: str,
+    token_file: str,
+    environ: Mapping[str, str],
+    alerts: Sequence[Mapping[str, object]],
+    *,
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> int:
+    """Hand over all alerts, in chunks; returns their count. Raises AlertmanagerError at the first chunk that fails, and
+    UsageError for an address or a token that cannot be used.
 
-    def __init__(
-        self, url: str, token_file: str, environ: Mapping[str, str], *, timeout_seconds: float = _TIMEOUT_SECONDS,
-        since_boot: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._url = f"{check_alertmanager(url)}/api/v2/alerts"
-        self._name = urlsplit(url).netloc
-        self._timeout = timeout_seconds
-        self._since_boot = since_boot
-        self._headers = {"User-Agent": "skuwise", "Content-Type": "application/json"}
-        if token_file:
-            self._headers["Authorization"] = f"Bearer {secret(token_file, environ, private=True)}"
-
-    def post(self, alerts: Sequence[Mapping[str, object]]) -> int:
-        """Hand over all of them, in chunks; gives their count. Raises AlertmanagerError at the first that fails."""
-        began, sent = self._since_boot(), 0
-        adapter, session = DeadlineAdapter(), QuietSession()
-        adapter.serve(session)
-        session.headers.update(self._headers)
-        with session:
-            for begin in range(0, len(alerts), CHUNK):
-                left = _ALL_SECONDS - (self._since_boot() - began)
-                if left <= 0:
-                    raise self._fault(f"is too slow: {sent} of {len(alerts)} alerts sent")
-                part = alerts[begin : begin + CHUNK]
-                self._post(adapter, session, json.dumps(part).encode("ascii"), min(self._timeout, left))
-                sent += len(part)
-        return sent
-
-    def _post(self, adapter: DeadlineAdapter, session: QuietSession, content: bytes, seconds: float) -> None:
-        with adapter.within(seconds) as deadline:
-            try:
-                with session.post(
-                    self._url, data=content, timeout=(min(CONNECT_SECONDS, seconds), seconds), allow_redirects=False,
-                    stream=True,
-                ) as answer:  # fmt: skip
-                    status = answer.status_code
-                    words = answer.raw.read(_MAX_ANSWER, decode_content=False) if status >= 300 else b""
-            except (
-                requests.RequestException, urllib3.exceptions.HTTPError, HTTPException, OSError, ValueError
-            ) as error:  # fmt: skip
-                raise self._fault(_why(error, late=is_late(error, deadline))) from None
-            if deadline.over:
-                raise self._fault("did not answer in time")
+    `url`: the base address; `token_file`: of a bearer token, empty: none; `timeout_seconds`: of one request.
+    """
+    target, name = f"{check_alertmanager(url)}/api/v2/alerts", urlsplit(url).netloc.rpartition("@")[2]
+    headers = {"Authorization": f"Bearer {secret(token_file, environ, private=True)}"} if token_file else {}
+    until = time.monotonic() + _ALL_SECONDS
+    for begin in range(0, len(alerts), CHUNK):
+        seconds = min(timeout_seconds, until - time.monotonic())
+        if seconds <= 0:
+            raise _fault(name, f"is too slow: {begin} of {len(alerts)} alerts sent")
+        content = json.dumps(alerts[begin : begin + CHUNK]).encode("ascii")
+        try:
+            status, words = post(target, content, headers, seconds)
+        except UnansweredError as error:
+            raise _fault(name, f"cannot be reached: {error}") from None
         if 300 <= status < 400:
-            raise self._fault(f"redirected the request ({status}); redirects are not followed")
+            raise _fault(name, f"redirected the request ({status}); redirects are not followed")
         if not 200 <= status < 300:
-            shown = clean_text(words, _MAX_ANSWER)
-            raise self._fault(f"refused the alerts ({status}{f': {shown}' if shown else ''})")
-
-    def _fault(self, what: str) -> AlertmanagerError:
-        return AlertmanagerError(
-            f"The Alertmanager {self._name} {what}.", "The next pass tries again. Check watch.alertmanager_url."
-        )
+            raise _fault(name, f"refused the alerts ({status}{f': {words}' if words else ''})")
+    return len(alerts)
 
 
-def _why(error: Exception, *, late: bool) -> str:
-    if late:
-        return "did not answer in time"
-    if isinstance(error, requests.exceptions.SSLError):
-        return "has a certificate that is not accepted"
-    return f"cannot be reached ({type(error).__name__})"
+def _fault(name: str, what: str) -> AlertmanagerError:
+    return AlertmanagerError(
+        f"The Alertmanager {name} {what}.", "The next pass tries again. Check watch.alertmanager_url."
+    )

@@ -15,9 +15,8 @@ from ..core.advice_types import Severity
 from ..core.formatting import evidence_words
 from ..core.incident_types import Incident
 from ..core.timestamps import minute, rfc3339
-from ..views.document.incident_mail import summary_words
-from ..views.document.incident_words import Item, line_words, where_words
-from .incident_letters import Writing
+from ..views.document.incident_words import Item, line_words, summary_words, where_words
+from .letters import Writing
 
 # An open alert that is not sent again ends after so many passes: the watch itself is down.
 PASSES = 3
@@ -45,24 +44,17 @@ def alerts_of(
 
 
 def _alert(one: Incident, now: float, writing: Writing, team: str | None) -> Alert:
+    sighting, subject, owner, commands = (
+        one.sighting,
+        one.sighting.subject,
+        one.sighting.subject.owner,
+        writing.commands,
+    )
     starts = min(one.since, one.opened_at, now)
-    until = one.resolved_at
-    ends = now + PASSES * writing.settings.every_seconds if until is None else min(max(until, starts), now)
-    alert: dict[str, object] = {
-        "labels": _labels(one, team), "annotations": _annotations(one, writing),
-        "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
-    }  # fmt: skip
-    subject = one.sighting.subject
-    dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
-    url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
-    return {**alert, "generatorURL": url} if url else alert
-
-
-def _labels(one: Incident, team: str | None) -> dict[str, str]:
-    """Each names one thing; what is unknown, or several, is left out."""
-    sighting = one.sighting
-    subject, owner = sighting.subject, sighting.subject.owner
-    named = {
+    ends = now + PASSES * writing.settings.every_seconds if one.resolved_at is None else min(one.resolved_at, now)
+    item = Item(one, "resolved" if one.resolved_at is not None else "opened")
+    # Each label names one thing; what is unknown, or several, is left out.
+    labels = {
         "alertname": "Skuwise" + "".join(word.capitalize() for word in sighting.kind.split("-")),
         "severity": SEVERITIES[sighting.severity], "incident": one.id, "kind": sighting.kind,
         "subject": subject.key, "workload": subject.name if subject.workload_id is not None else None,
@@ -70,28 +62,25 @@ def _labels(one: Incident, team: str | None) -> dict[str, str]:
         "namespace": owner.namespace, "user": owner.user, "account": owner.account,
         "node": subject.nodes[0] if len(subject.nodes) == 1 else None, "gpu_sku": subject.gpu_sku,
     }  # fmt: skip
-    values = {name: _plain(value, LABEL_MAX) for name, value in named.items() if value is not None}
-    return {name: value for name, value in values.items() if value}
-
-
-def _annotations(one: Incident, writing: Writing) -> dict[str, str]:
-    sighting = one.sighting
-    item = Item(one, "resolved" if one.resolved_at is not None else "opened")
     evidence = "; ".join(evidence_words(e) for e in sighting.evidence[:_EVIDENCE_MAX])
-    subject = sighting.subject
-    command = (
-        writing.commands.job(subject.workload_id) if subject.workload_id is not None else writing.commands.show(one.id)
-    )
-    told = {
+    annotations = {
         "summary": line_words(item), "description": f"{summary_words(item)} {evidence}".strip(),
-        "next": sighting.do_next.text, "command": command, "acknowledge": writing.commands.acknowledge(one.id),
-        "code": sighting.code, "nodes": where_words(subject), "price": sighting.price_source or "",
-        "acknowledged_by": one.acknowledged_by or "",
-        "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else "",
+        "next": sighting.do_next.text,
+        "command": commands.job(subject.workload_id) if subject.workload_id is not None else commands.show(one.id),
+        "acknowledge": commands.acknowledge(one.id), "code": sighting.code, "nodes": where_words(subject),
+        "price": sighting.price_source, "acknowledged_by": one.acknowledged_by,
+        "snoozed_until": minute(one.snoozed_until) if one.snoozed_until is not None else None,
     }  # fmt: skip
-    values = {name: _plain(value, ANNOTATION_MAX) for name, value in told.items()}
-    return {name: value for name, value in values.items() if value}
+    alert: dict[str, object] = {
+        "labels": _cleaned(labels, LABEL_MAX), "annotations": _cleaned(annotations, ANNOTATION_MAX),
+        "startsAt": rfc3339(starts), "endsAt": rfc3339(max(ends, starts + 1.0)),
+    }  # fmt: skip
+    dashboard = replace(writing.dashboard, team=team or "", start=starts, end=max(starts, min(ends, now)))
+    url = dashboard.of(subject.workload_id or "", subject.nodes[0] if subject.nodes else "") or dashboard.page
+    return {**alert, "generatorURL": url} if url else alert
 
 
-def _plain(value: str, most: int) -> str:
-    return clean_text(value, most).translate(_PLAIN)
+def _cleaned(values: Mapping[str, str | None], most: int) -> dict[str, str]:
+    """Without markup and control characters, at most `most` characters each; what is empty is left out."""
+    plain = {name: clean_text(value, most).translate(_PLAIN) for name, value in values.items() if value is not None}
+    return {name: value for name, value in plain.items() if value}

@@ -1,70 +1,104 @@
-"""One run of the report: what is read, for whom, what the settings say. It reads; it knows no clock and no mail."""
+"""The weekly report: two weeks are read, and the letter of each team is previewed, or queued once and sent."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, StoreError, UsageError
+from ...rules.base.errors import EXIT_DONE, NothingToDo, SkuwiseError, UsageError
 from ...rules.base.output import write_whole
 from ...rules.base.sanitize import clean
 from ..advise import read_and_advise
-from ..core.advice_types import Advice, Fleet
+from ..core.advice_types import Advice
 from ..core.coded_text import CodedText
-from ..core.timestamps import minute, span
+from ..core.timestamps import day, minute, span
 from ..core.worth import marked
 from ..pipeline import WINDOW_NOTES
-from ..render.charts import Words
 from ..rulebook import Rulebook
-from ..state.ledger import LedgerSync
-from ..state.ledger_file import Ledger
-from ..state.outbox import Outbox
+from ..state.beside import StateBeside
+from ..state.deliveries import known, queue
+from ..state.file import State
+from ..state.ledger import mailed_since, note_mailed
 from ..state.outcomes import move_outcomes
-from ..state.parcel import Channel, Parcel
 from ..telemetry.source import Source
 from ..views.document.dashboard import Dashboard
-from ..views.document.mail_document import ReaderLinks
 from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
-from ..views.document.report_content import story_of
-from .by_team import outcomes_of, split_by_team
-from .carriers import WEBHOOK, carriers_of
-from .delivery import Clocks, Tally, send_waiting
-from .letter import Letter
-from .mime import NOBODY, Envelope, compose, file_names, inlined, message_id
-from .report_letters import letter_of, preview_index
+from ..views.document.report_document import ReaderLinks
+from ..views.document.report_story import story_of
+from .by_team import outcomes_by_team, split_by_team
+from .letters import Letter, preview_index, report_letter
+from .messages import message_to
+from .mime import NOBODY, Envelope, compose, file_names, message_id
 from .routes import Routes, TeamRoute
+from .sending import Clocks, Tally, carriers_of, send_due
 from .settings import ReportSettings
-from .webhook import payload
-from .weeks import WEEK_SECONDS, Week, check_over
 
-# Who is told of the whole fleet: the administrators.
-FLEET = TeamRoute("", ())
+BATCH = "report-"  # and the week: the batch of its messages
+WEEK_SECONDS = 7 * 86400.0
+_FIRST_MONDAY = 4 * 86400.0  # 1970-01-05
+# Telemetry of a week is complete where it ends within so long of the week: the last hour is yet to be rolled up.
+_LATE_SECONDS = 2 * 3600.0
+# Beyond so many weeks nothing tells of the last week any more, whichever clock is right.
+_MOST_BEHIND = 5
+_WAIT_SECONDS = 150.0  # a pass of the watch sends for two minutes at most
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What one team is told; the fleet's has the team "". `told`: the ids of the moves that
-    it tells in full; `fleet`: whose ledger notes them."""
+class Week:
+    """From Monday 00:00 to Monday 00:00, UTC, whatever the time zone of this machine. `start`: Unix seconds."""
 
-    team: TeamRoute
-    letter: Letter
-    told: tuple[str, ...]
-    fleet: Fleet | None = None
+    start: float
+
+    @property
+    def end(self) -> float:
+        return self.start + WEEK_SECONDS
+
+    @property
+    def name(self) -> str:
+        """The date of its Monday."""
+        return day(self.start)
+
+
+class NotOverError(SkuwiseError):
+    """A week is over by this machine's clock, and not by the telemetry. `newest`: its end (Unix seconds)."""
+
+    def __init__(self, week: Week, newest: float) -> None:
+        super().__init__(
+            f"The telemetry of the week of {week.name} is incomplete: the newest data is of {minute(newest)}.",
+            "Check the clock of this machine and the collection of data. "
+            f"--week {week.name} reports the data there is.",
+        )
+        self.newest = newest
+
+
+def reported_week(asked: float | None, now: float) -> Week:
+    """The week in which `asked` lies, by default the last one that is over. Raises UsageError for one to come."""
+    ts = now - WEEK_SECONDS if asked is None else asked
+    week = Week(_FIRST_MONDAY + (ts - _FIRST_MONDAY) // WEEK_SECONDS * WEEK_SECONDS)
+    if week.start >= now:
+        raise UsageError(f"The week of {week.name} begins at {minute(week.start)}, which is to come.", "Name another.")
+    return week
+
+
+def check_over(week: Week, newest: float | None) -> None:
+    """Raises NotOverError where the newest telemetry (Unix seconds; None: unknown) is of before the end of a week: by a
+    clock that runs ahead, half a week would be told as a whole, and the rest of it never."""
+    if newest is not None and week.end - _MOST_BEHIND * WEEK_SECONDS <= newest < week.end - _LATE_SECONDS:
+        raise NotOverError(week, newest)
 
 
 @dataclass(frozen=True)
 class ReportJob:
-    """`only`: one team's name; None: all. `now`: Unix seconds; `beside`: the ledger. `named`: somebody asked for
-    this week; else it is the last one by the clock. `commands`: how readers of the letters run skuwise."""
+    """One run. `routes`: of `routes_of`; `beside`: decisions and what was told before; `only`: one team's name; None:
+    all. `now`: Unix seconds. `named`: this week was asked for; else it is the last one by the clock. `commands`: how
+    readers of the letters run skuwise."""
 
     settings: ReportSettings
     routes: Routes
     source: Source
     book: Rulebook
-    beside: LedgerSync
+    beside: StateBeside
     week: Week
     now: float
     only: str | None
@@ -73,149 +107,122 @@ class ReportJob:
     commands: ReaderCommands = NO_COMMANDS
 
     @property
-    def fleet(self) -> TeamRoute:
-        """Who is told of the whole fleet."""
-        to = self.routes.administrators or self.settings.administrators
-        return replace(FLEET, to=to, webhook_url_file=self.settings.webhook_url_file)
-
-    @property
     def teams(self) -> tuple[TeamRoute, ...]:
-        """Who is told anything in this run, the fleet's administrators first."""
-        return tuple(team for team in (self.fleet, *self.routes.teams) if self.only in (None, team.name))
-
-    @property
-    def list_unsubscribe(self) -> str:
-        """Whom to ask to be left out: what the settings say, or the first administrator."""
-        to = self.fleet.to
-        return self.settings.list_unsubscribe or (f"mailto:{to[0]}?subject=unsubscribe" if to else "")
-
-    def reports(self, teams: tuple[TeamRoute, ...], *, noting: bool = False) -> Iterator[Report]:
-        """Read the week and the one before, and make the letters of `teams`. `noting`: the ledger notes what they
-        propose, so that whoever reads of a move can decide on it."""
-        self.say(f"reading the week of {self.week.name} (Monday to Monday, UTC) ...")
-        self.beside.check()
-        advice = self._read(self.week, self.beside)
-        if self.week.end > self.now:
-            self.say(f"the week is not over: this report ends at {minute(self.now)}")
-            unfinished = CodedText(
-                "week-not-over",
-                f"The week is not over: this report ends at {minute(self.now)}.",
-                {"until_ts": self.now},
-            )
-            advice = replace(advice, notes=(unfinished, *advice.notes))
-        self.say("reading the week before ...")
-        own = self._quiet(advice.fleet)
-        before = self._before(own)
-        if noting:
-            self.beside.note(advice, self.now)
-            own = self._quiet(advice.fleet)  # it may have been begun just now
-        if noting:
-            # What was noted may have shown that a recommendation was done, or went back.
-            advice = marked(advice, own.decisions(self.now))
-        parts, parts_before = self._parts(advice), self._parts(before) if before is not None else None
-        outcomes, lettering = move_outcomes(own.entries(), self.now), Words()
-        links = ReaderLinks(self.commands, Dashboard(self.settings.dashboard_url))
-        for team in teams:
-            told = self._was_told(own, team.name)
-            if team.name == FLEET.name:
-                divided = bool(self.routes.teams)
-                story = story_of(
-                    advice, before, outcomes, teams=parts if divided else None,
-                    teams_before=parts_before if divided else None, told=told,
-                )  # fmt: skip
-            else:
-                story = story_of(
-                    parts[team.name], None if parts_before is None else parts_before[team.name],
-                    outcomes_of(outcomes, parts, team.name), team=team.name, told=told,
-                )  # fmt: skip
-            if self.settings.no_data == "short" or not story.empty:
-                letter = letter_of(story, links=links, lettering=lettering)
-                yield Report(team, letter, story.told_in_full, advice.fleet)
-
-    def _parts(self, advice: Advice) -> Mapping[str | None, Advice]:
-        names = [team.name for team in self.routes.teams]
-        return split_by_team(advice, self.routes.whose, self.routes.whose_node, teams=names)
-
-    def check_over(self) -> None:
-        """Raises NotOverError where the last week by the clock is not over by the telemetry."""
-        if not self.named:
-            check_over(self.week, self.source.newest(self.now))
-
-    def note_told(self, report: Report, now: float) -> None:
-        """Note what a team was told of: within the cooldown it is not told again at length."""
-        own = self._quiet(report.fleet)
-        if own.path is None or not report.told:
-            return
-        try:
-            own.written().note_mailed(_key(report.team.name), report.told, now, week_end=self.week.end)
-        except StoreError as error:
-            self.say(f"not noted in the ledger: {error}")
-
-    def _read(self, week: Week, beside: LedgerSync) -> Advice:
-        until = min(week.end, self.now)
-        _, advice = read_and_advise(
-            self.source, self.book, since=until - week.start, until=until, now=self.now, ledger=beside,
-        )  # fmt: skip
-        return advice
-
-    def _before(self, own: LedgerSync) -> Advice | None:
-        """The week before, by the ledger of this one; None where nothing of it is known, or its beginning is not: that
-        compares with no week."""
-        try:
-            before = self._read(Week(self.week.start - WEEK_SECONDS), own)
-        except NothingToDo:
-            self.say("no data of the week before: nothing to compare with")
-            return None
-        if any(note.code in WINDOW_NOTES for note in before.notes):
-            self.say("the data of the week before is incomplete: nothing to compare with")
-            return None
-        return before
-
-    def _quiet(self, fleet: Fleet | None) -> LedgerSync:
-        """The fleet's ledger. What cannot be read of it was said when the week was read."""
-        return replace(self.beside, named=False, say=lambda _: None).of(fleet)
-
-    def _was_told(self, own: LedgerSync, team: str) -> frozenset[str]:
-        """What it was told before. What this week's own letter told is new to whoever is yet to receive it."""
-        if own.path is None:
-            return frozenset()
-        try:
-            # By weeks, not by the clock: what was told exactly a cooldown ago is told again.
-            since = self.week.end - self.settings.cooldown_seconds + 1.0
-            return Ledger(own.path).mailed_since(_key(team), since, self.week.end)
-        except StoreError:
-            return frozenset()
+        """Everyone who is told anything in this run, the administrators first."""
+        return tuple(team for team in (self.routes.fleet, *self.routes.teams) if self.only in (None, team.name))
 
 
-def _key(team: str) -> str:
-    return f"team {team}" if team else "the fleet"
+@dataclass(frozen=True, slots=True)
+class TeamLetter:
+    """What one team is told. `proposed`: ids of the recommendations in it that are noted as told; empty: no state file
+    keeps them."""
+
+    team: TeamRoute
+    letter: Letter
+    proposed: tuple[str, ...]
 
 
-# A pass of the watch sends from the same outbox for two minutes at most.
-_WAIT_SECONDS = 150.0
+def team_letters(job: ReportJob, teams: tuple[TeamRoute, ...], *, noting: bool = False) -> Iterator[TeamLetter]:
+    """Read the week and the one before, and make the letters of `teams`. `noting`: what they propose is recorded, so
+    that whoever reads of it can decide on it."""
+    job.say(f"reading the week of {job.week.name} (Monday to Monday, UTC) ...")
+    job.beside.check()
+    advice = _read(job, job.week, job.beside)
+    if job.week.end > job.now:
+        job.say(f"the week is not over: this report ends at {minute(job.now)}")
+        text = f"The week is not over: this report ends at {minute(job.now)}."
+        advice = replace(advice, notes=(CodedText("week-not-over", text, {"until_ts": job.now}), *advice.notes))
+    job.say("reading the week before ...")
+    own = replace(job.beside, say=lambda _: None).of(advice.fleet)  # what it says was said when the week was read
+    before = _read_before(job, own)
+    if noting:
+        replace(own, say=job.say).note(advice, job.now)
+        # What was noted may have shown that a recommendation was done, or went back.
+        advice = marked(advice, own.decisions(job.now))
+    outcomes = move_outcomes(own.entries(), job.now)
+    told: Mapping[str, frozenset[str]] = {}
+    if own.state is not None:
+        # By weeks, not by the clock: what was told exactly a cooldown ago is told again. What this week's own letter
+        # told is new to whoever is yet to receive it.
+        since = job.week.end - job.settings.cooldown_seconds + 1.0
+        with own.state.reading() as db:
+            told = {team.name: mailed_since(db, _told_key(team), since, job.week.end) for team in teams}
+    parts, parts_before = _parts(job, advice), _parts(job, before) if before is not None else None
+    outcomes_of = outcomes_by_team(outcomes, parts)
+    links = ReaderLinks(job.commands, Dashboard(job.settings.dashboard_url))
+    for team in teams:
+        known_ids = told.get(team.name, frozenset())
+        if team.name == "":
+            tables = {"teams": parts, "teams_before": parts_before} if job.routes.teams else {}
+            story = story_of(advice, before, outcomes, told=known_ids, **tables)
+        else:
+            part_before = parts_before[team.name] if parts_before is not None else None
+            own_outcomes = outcomes_of.get(team.name, ())
+            story = story_of(parts[team.name], part_before, own_outcomes, team=team.name, told=known_ids)
+        if job.settings.no_data == "short" or not story.empty:
+            yield TeamLetter(team, report_letter(story, links), story.proposed if own.state is not None else ())
 
 
-def send(job: ReportJob, outbox: Outbox, environ: Mapping[str, str], time: Clocks) -> int:
-    """Queue what was never queued of the week, then send what waits. Raises SkuwiseError where somebody has yet to
-    receive something or never will."""
-    if not any(_expected(team) for team in job.teams):
+def _read(job: ReportJob, week: Week, beside: StateBeside) -> Advice:
+    until = min(week.end, job.now)
+    _, advice = read_and_advise(
+        job.source, job.book, since=until - week.start, until=until, now=job.now, ledger=beside,
+    )  # fmt: skip
+    return advice
+
+
+def _read_before(job: ReportJob, own: StateBeside) -> Advice | None:
+    """The week before; None where nothing of it is known, or its beginning is not: that compares with no week."""
+    try:
+        before = _read(job, Week(job.week.start - WEEK_SECONDS), own)
+    except NothingToDo:
+        job.say("no data of the week before: nothing to compare with")
+        return None
+    if any(note.code in WINDOW_NOTES for note in before.notes):
+        job.say("the data of the week before is incomplete: nothing to compare with")
+        return None
+    return before
+
+
+def _parts(job: ReportJob, advice: Advice) -> Mapping[str | None, Advice]:
+    names = [team.name for team in job.routes.teams]
+    return split_by_team(advice, job.routes.team_of, job.routes.team_of_node, teams=names)
+
+
+def _told_key(team: TeamRoute) -> str:
+    return f"team {team.name}" if team.name else "the fleet"
+
+
+def send(job: ReportJob, state: State, environ: Mapping[str, str], clocks: Clocks) -> int:
+    """Queue the messages that the week does not have yet, then send what is due. Raises SkuwiseError where somebody has
+    yet to receive a message or never will."""
+    if not any(team.recipients for team in job.teams):
         raise UsageError("No recipients configured.", "Set administrators in [report] or in the routes.")
-    carriers = carriers_of(job.settings, job.teams, environ)
-    with outbox.sending(wait_seconds=_WAIT_SECONDS):
-        # Names the routes by which a week is queued: where they change, it is looked at again.
-        routed = hashlib.sha256(json.dumps([_expected(team) for team in job.teams]).encode()).hexdigest()
-        if not outbox.is_queued(job.week.name, routed):
-            job.check_over()
-            _queue(job, outbox, time)
-            outbox.note_queued(job.week.name, routed, time.now().wall_seconds)
-        tally = send_waiting(
-            outbox, carriers, only=job.only, clock=time.now, sleep=time.sleep,
-            mails_per_minute=job.settings.mails_per_minute, say=job.say,
+    carriers, faults = carriers_of(job.settings, job.teams, environ)
+    if faults:
+        raise faults[0]
+    batch = BATCH + job.week.name
+    with state.reading() as db:
+        queued = known(db, batch)
+    teams = tuple(team for team in job.teams if not queued.issuperset(team.recipients))
+    if teams:
+        if not job.named:
+            check_over(job.week, job.source.newest(job.now))
+        for one in team_letters(job, teams, noting=True):
+            at = clocks.now().wall_seconds
+            messages = [message_to(to, one.letter, batch, job.routes, at) for to in one.team.recipients]
+            with state.writing() as db:
+                queue(db, messages, at)
+                note_mailed(db, _told_key(one.team), one.proposed, at, job.week.end)
+    with state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
+        tally = send_due(
+            state, carriers, clocks, mails_per_minute=job.settings.mails_per_minute, say=job.say,
+            only_team=job.only, batch_prefix=BATCH,
         )  # fmt: skip
-    return _told(tally, job.say)
+    return _finish(tally, job.say)
 
 
-def _told(tally: Tally, say: Callable[[str], None]) -> int:
+def _finish(tally: Tally, say: Callable[[str], None]) -> int:
     say(f"sent to {tally.sent}; {tally.waiting} waiting; {len(tally.refused)} refused")
     faults = [str(error) for error in tally.down]
     if tally.refused:
@@ -223,37 +230,10 @@ def _told(tally: Tally, say: Callable[[str], None]) -> int:
     if tally.waiting:
         # A span, no moment: it is true whatever this machine's clock says.
         when = f" once {span(tally.soonest_seconds)} have passed" if tally.soonest_seconds else ""
-        faults.append(f"{tally.waiting} waiting in the outbox: the next run of the same command tries again{when}.")
+        faults.append(f"{tally.waiting} waiting: the next run of the same command tries again{when}.")
     if faults:
         raise SkuwiseError(" ".join(faults))
     return EXIT_DONE
-
-
-def _queue(job: ReportJob, outbox: Outbox, time: Clocks) -> None:
-    sender = job.settings.sender or NOBODY
-    known = outbox.known(job.week.name)
-    teams = tuple(team for team in job.teams if any(one not in known for one in _expected(team)))
-    if not teams:
-        return
-    for report in job.reports(teams, noting=True):
-        team, letter = report.team, report.letter
-        id_ = message_id(job.week.name, team.name, sender)
-        at = time.now().wall_seconds
-        contents: dict[Channel, tuple[bytes, tuple[str, ...]]] = {}
-        if team.to:
-            envelope = Envelope(sender, team.to, job.list_unsubscribe)
-            contents["mail"] = (compose(letter, envelope, message_id=id_, date=at), team.to)
-        if team.webhook_url_file:
-            contents["webhook"] = (payload(letter), (WEBHOOK,))
-        for channel, (content, to) in contents.items():
-            outbox.queue(Parcel(job.week.name, team.name, channel, id_, letter.subject, content, to), at)
-        job.note_told(report, at)
-
-
-def _expected(team: TeamRoute) -> list[tuple[str, str, str]]:
-    """(team, channel, recipient) of all that a team is to receive in a week."""
-    mails = [(team.name, "mail", address) for address in team.to]
-    return mails + ([(team.name, "webhook", WEBHOOK)] if team.webhook_url_file else [])
 
 
 def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:
@@ -265,15 +245,14 @@ def write_previews(job: ReportJob, folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SkuwiseError(f"Cannot create the folder {folder}: {error.strerror}.", "Use another folder.") from error
-    sender = job.settings.sender or NOBODY
-    teams = [team.name for team in job.teams]
+    teams, sender = [team.name for team in job.teams], job.routes.sender or NOBODY
     names = dict(zip(teams, file_names(teams), strict=True))
-    for report in job.reports(job.teams):
-        id_ = message_id(job.week.name, report.team.name, sender)
-        envelope = Envelope(sender, report.team.to, job.list_unsubscribe)
-        message = compose(report.letter, envelope, message_id=id_, date=job.now)
-        for ending, text in ((".eml", message.decode("ascii")), (".html", inlined(report.letter))):
-            path = folder / f"{names[report.team.name]}{ending}"
+    for one in team_letters(job, job.teams):
+        id_ = message_id(BATCH + job.week.name, one.team.name, "", sender)
+        envelope = Envelope(sender, one.team.to, job.routes.list_unsubscribe)
+        message = compose(one.letter, envelope, message_id=id_, date=job.now)
+        for ending, text in ((".eml", message.decode("ascii")), (".html", one.letter.html)):
+            path = folder / f"{names[one.team.name]}{ending}"
             write_whole(path, text, into_devices=False)
             yield path
     index = folder / "index.csv"

@@ -6,11 +6,11 @@ No secret stands in a setting, only the name of the file that holds it (advisor/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.headerregistry import Address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -19,76 +19,88 @@ from ...agent.config import SYSTEM_FILE, load_section
 from ...rules.base.errors import UsageError
 from ..core.loopback import is_loopback
 from ..views.document.dashboard import PLACEHOLDERS, url_fault
-from .addresses import bare_address, sender_address
 
 SECTION = "report"
 Security = Literal["starttls", "tls", "none"]
 # Submission with STARTTLS (RFC 6409), submissions (RFC 8314), SMTP.
 _PORTS: Mapping[Security, int] = {"starttls": 587, "tls": 465, "none": 25}
 _DAY_SECONDS = 86400.0
-_UNSUBSCRIBE = re.compile(r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500}")  # it stands in a header
-_COMMAND_MAX = 200
-_COMMAND = re.compile(r"[A-Za-z0-9 _./:=@%+,-]*", re.ASCII)  # nothing in it means anything to a shell
-_HOST = re.compile(r"[A-Za-z0-9.:_-]{1,253}", re.ASCII)
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+# RFC 5321, 4.5.3.1: 64 octets before the @, 254 in all (RFC 3696, erratum 1690). Quoted local parts are not taken.
+# What looks like an encoded word (RFC 2047) would be decoded on its way into a header.
+_BARE = re.compile(rf"(?=.{{1,254}}$)(?=[^@]{{1,64}}@)(?!.*=\?){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_NAMED = re.compile(r"(?!.*=\?)(?P<name>[^<>\"@,;:\\]{1,100}?) *<(?P<address>[^<>]+)>")
 
 
-def _administrators(value: Any, what: str) -> tuple[str, ...]:  # noqa: ANN401 - a TOML value
+def bare_address(text: object, what: str) -> str:
+    """``ann@example.org``. Raises UsageError for anything else, a name beside the address included."""
+    if not isinstance(text, str) or not _BARE.fullmatch(text):
+        shown = repr(text[:100]) if isinstance(text, str) else "a value that is no text"
+        raise UsageError(
+            f"{what} holds {shown}, which is no mail address.", "Write ann@example.org; a name in IDNA form (xn--...)."
+        )
+    return text
+
+
+def sender_address(text: object, what: str) -> Address:
+    """``GPU report <gpus@example.org>``, or the address alone. Raises UsageError."""
+    named = _NAMED.fullmatch(text) if isinstance(text, str) and text.isprintable() else None
+    address = bare_address(named["address"] if named else text, what)
+    return Address(named["name"] if named else "", addr_spec=address)
+
+
+def mail_addresses(value: object, what: str) -> tuple[str, ...]:
+    """A list of addresses, each once. Raises UsageError."""
     if not isinstance(value, list):
         raise UsageError(f"{what} is not a list of addresses.", 'Write ["ann@example.org"].')
-    return tuple(bare_address(one, what) for one in value)
-
-
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise UsageError(f"{what} must be text.", "Put it in quotes.")
-    return value
-
-
-def _unsubscribe(value: object, what: str) -> str:
-    if not isinstance(value, str) or not _UNSUBSCRIBE.fullmatch(value):
-        raise UsageError(f"{what} is neither mailto: nor https:.", "Write mailto:gpus@example.org or https://...")
-    return value
-
-
-def _host(value: object, what: str) -> str:
-    if not isinstance(value, str) or not _HOST.fullmatch(value):
-        raise UsageError(f"{what} is not a host name.", "Write smtp.example.org; set the port in smtp_port.")
-    return value
+    addresses = tuple(bare_address(one, what) for one in value)
+    if len({address.lower() for address in addresses}) < len(addresses):
+        raise UsageError(f"{what} names an address twice.", "Name it once.")
+    return addresses
 
 
 def _dashboard(value: object, what: str) -> str:
-    url = _text(value, what)
-    fault = url_fault(url) if url else None
+    fault = "is no text" if not isinstance(value, str) else url_fault(value) if value else None
     if fault is not None:
         names = ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
         raise UsageError(f"{what} {fault}.", f"Use https://HOST/PATH; allowed placeholders: {names}.")
-    return url
+    return str(value)
 
 
-def _command(value: object, what: str) -> str:
-    """Words of a shell that start skuwise, in one line."""
-    told = _text(value, what)
-    if len(told) > _COMMAND_MAX or not _COMMAND.fullmatch(told):
-        raise UsageError(
-            f"{what} has characters other than letters, digits, spaces and _./:=@%+,-.",
-            'Use a plain command, as in "kubectl exec deploy/skuwise -- skuwise".',
-        )
-    return told
+def _text(pattern: str, fault: str, remedy: str) -> Callable[[object, str], str]:
+    """A reader of settings that are text of this form, or empty."""
+
+    def read(value: object, what: str) -> str:
+        if not isinstance(value, str) or not (value == "" or re.fullmatch(pattern, value, re.ASCII)):
+            raise UsageError(f"{what} {fault}.", remedy)
+        return value
+
+    return read
 
 
-def _command_host(value: object, what: str) -> str:
-    return _host(value, what) if value != "" else ""
+_UNSUBSCRIBE = _text(  # it stands in a header
+    r"(?:mailto:|https://)[^\x00-\x20<>,\x7f-\U0010ffff]{3,500}", "is neither mailto: nor https:",
+    "Write mailto:gpus@example.org or https://...",
+)  # fmt: skip
+_HOST = _text(
+    r"[A-Za-z0-9.:_-]{1,253}", "is not a host name", "Write smtp.example.org; set the port in smtp_port."
+)  # fmt: skip
+_COMMAND = _text(  # words that start skuwise; nothing in them means anything to a shell
+    r"[A-Za-z0-9 _./:=@%+,-]{0,200}", "has characters other than letters, digits, spaces and _./:=@%+,-",
+    'Use a plain command, as in "kubectl exec deploy/skuwise -- skuwise".',
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """`db`, `prometheus`, `match`, `teams`, `rules`, `prices`, `ledger`: what stands for an option that was not given.
+    """`db`, `prometheus`, `match`, `teams`, `rules`, `prices`: what stands for an option that was not given.
 
     `send`: whether ``--send`` sends; False: it says what it would send. `administrators` receive the fleet's report.
     `sender`: what stands in From; its domain also ends the message ids; None: nothing can be sent.
     `list_unsubscribe`: a mailto: or https: address; empty: the first administrator's. `no_data`: what a team receives
     of which the week has nothing. `cooldown_seconds`: for so long nobody is told of the same move at length again.
-    `outbox`: its file; None: the usual place. `smtp_host` empty: nothing can be sent. `smtp_security` ``none`` is for
+    `smtp_host` empty: nothing can be sent. `smtp_security` ``none`` is for
     loopback only. `smtp_timeout_seconds`: for connecting, and for each mail. `webhook_url_file`: the file with the
     address that is told of the fleet; empty: none. `dashboard_url`: a template of links to the site's own dashboard;
     empty: none. `command`: how readers start skuwise; empty: as this run was started. `command_host`: the machine on
@@ -101,16 +113,14 @@ class ReportSettings:
     teams: Path | None = None
     rules: Path | None = None
     prices: Path | None = None
-    ledger: Path | None = None
     send: bool = False
-    administrators: tuple[str, ...] = field(default=(), metadata={"parse": _administrators})
+    administrators: tuple[str, ...] = field(default=(), metadata={"parse": mail_addresses})
     sender: Address | None = field(default=None, metadata={"key": "from", "parse": sender_address})
-    list_unsubscribe: str = field(default="", metadata={"parse": _unsubscribe})
+    list_unsubscribe: str = field(default="", metadata={"parse": _UNSUBSCRIBE})
     no_data: Literal["short", "none"] = "short"
     cooldown_seconds: Annotated[float, Meta(ge=0, le=366 * _DAY_SECONDS)] = 28 * _DAY_SECONDS
-    outbox: Path | None = None
-    mails_per_minute: Annotated[int, Meta(ge=1, le=6000)] = 60
-    smtp_host: str = field(default="", metadata={"parse": _host})
+    mails_per_minute: Annotated[int, Meta(ge=1, le=6000)] = 600
+    smtp_host: str = field(default="", metadata={"parse": _HOST})
     smtp_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     smtp_security: Security = "starttls"
     smtp_username: str = ""
@@ -120,8 +130,8 @@ class ReportSettings:
     webhook_url_file: str = ""
     webhook_proxy: str = ""
     dashboard_url: str = field(default="", metadata={"parse": _dashboard})
-    command: str = field(default="", metadata={"parse": _command})
-    command_host: str = field(default="", metadata={"parse": _command_host})
+    command: str = field(default="", metadata={"parse": _COMMAND})
+    command_host: str = field(default="", metadata={"parse": _HOST})
 
     @property
     def port(self) -> int:

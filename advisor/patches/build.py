@@ -12,7 +12,7 @@ from ...rules.base.sanitize import clean
 from ...rules.catalog.loader import Catalog
 from ..core import formatting as words
 from ..core.timestamps import minute
-from ..state.entries import LedgerEntry
+from ..state.ledger import LedgerEntry, configuration_words
 from .change import Change, Patch, PatchFile, Target, change_of
 from .kubernetes import kubernetes_patch, kueue_patch
 from .slurm import slurm_patch
@@ -37,9 +37,10 @@ def patch_for(
     entry: LedgerEntry, target: Target, catalog: Catalog, typed: Mapping[str, Any], command: str = "skuwise patch"
 ) -> Patch:
     """The patch of a recommendation for a target; `typed`, `command` as in `change_of`. Raises UsageError."""
-    action, known = entry.proposal.action, PATCHES.get(entry.proposal.action, ())
+    r = entry.recommendation
+    action, known = r.action, PATCHES.get(r.action, ())
     if not known:
-        raise UsageError(f"A {action} has no patch.", f"Run 'skuwise ledger show {entry.proposal.id}' for what to do.")
+        raise UsageError(f"A {action} has no patch.", f"Run 'skuwise ledger show {r.id}' for what to do.")
     if target not in known:
         raise UsageError(f"A {action} has no patch for {target}.", f"Use --for {' or '.join(known)}.")
     change = change_of(entry, target, catalog, command, typed)
@@ -54,16 +55,16 @@ def patch_for(
 
 def next_step(entry: LedgerEntry, program: str, place: str) -> str:
     """What to do once it is accepted: the command that prints its patch for the scheduler of the workload, else the
-    recommendation in words. `place`: options that name the ledger."""
-    p, ground = entry.proposal, entry.proposal.ground
-    at, known = ground.address if ground is not None else None, PATCHES.get(p.action, ())
+    recommendation in words. `place`: options that name the state file."""
+    r, snapshot = entry.recommendation, entry.snapshot
+    at, known = snapshot.address if snapshot is not None else None, PATCHES.get(r.action, ())
     target = at.scheduler if at is not None else "kubernetes"
-    if ground is None or target not in known:
-        lead = "Blocked, so there is nothing to apply" if ground is None else "Next, by hand (no patch for it)"
-        return f"{lead}: {clean(' '.join(p.text.split()))}"
-    nodes = shlex.quote(clean(",".join(ground.yardstick.freed or ground.yardstick.nodes)))
-    other = f"; on Slurm: scontrol update NodeName={nodes} State=DRAIN Reason={p.id}" if at is None else ""
-    return f"Next: {' '.join([program, 'patch', p.id, '--for', target, place]).rstrip()}{other}"
+    if snapshot is None or target not in known:
+        lead = "Blocked, so there is nothing to apply" if snapshot is None else "Next, by hand (no patch for it)"
+        return f"{lead}: {clean(' '.join(r.text.split()))}"
+    nodes = shlex.quote(clean(",".join(snapshot.yardstick.freed or snapshot.yardstick.nodes)))
+    other = f"; on Slurm: scontrol update NodeName={nodes} State=DRAIN Reason={r.id}" if at is None else ""
+    return f"Next: {' '.join([program, 'patch', r.id, '--for', target, place]).rstrip()}{other}"
 
 
 def with_heads(entry: LedgerEntry, made: Patch, check: str) -> tuple[PatchFile, PatchFile]:
@@ -79,14 +80,14 @@ def comment(lines: list[str]) -> str:
 
 
 def _head(entry: LedgerEntry, made: Patch, check: str, *, undo: bool) -> str:
-    p, ground, accepted = entry.proposal, entry.proposal.ground, entry.last("accepted")
-    assert ground is not None
-    saving = words.saving_words(ground.saving_usd_per_month, p.freed_gpu_hours_per_month, p.realisation)
+    r, snapshot, accepted = entry.recommendation, entry.snapshot, entry.last("accepted")
+    assert snapshot is not None
+    saving = words.saving_words(snapshot.saving_usd_per_month, r.freed_gpu_hours_per_month, r.realisation)
     lines = [
-        *_folded("skuwise", f"{'undo of ' if undo else ''}{p.id}, {p.action} of {p.about}"),
-        *_folded("Change", f"{p.source_config} to {p.target_config}"),
-        *_folded("Evidence", p.text),
-        *_folded("Predicted", f"{saving}; time: {words.time_words(ground.time_ratio)}; risk: {p.risk}"),
+        *_folded("skuwise", f"{'undo of ' if undo else ''}{r.id}, {r.action} of {entry.about}"),
+        *_folded("Change", f"{configuration_words(r.source)} to {configuration_words(r.target)}"),
+        *_folded("Evidence", r.text),
+        *_folded("Predicted", f"{saving}; time: {words.time_words(snapshot.time_ratio)}; risk: {r.risk}"),
         *(_folded("Accepted", f"by {accepted.by} on {minute(accepted.at)}") if accepted is not None else ()),
         *(line for note in made.notes for line in _folded("Note", note)),
         f"{'Redo' if undo else 'Apply':<11}{made.apply}",

@@ -14,7 +14,7 @@ from ...rules.base.errors import UsageError
 from ...rules.base.sanitize import clean, quoted
 from ...rules.catalog.loader import Catalog
 from ..recommend.progress import PredictionSnapshot, WorkloadAddress
-from ..state.entries import LedgerEntry
+from ..state.ledger import LedgerEntry
 
 Target = Literal["kubernetes", "kueue", "slurm"]
 INSTANCE_TYPE, GPU_PRODUCT = "node.kubernetes.io/instance-type", "nvidia.com/gpu.product"
@@ -106,29 +106,31 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
     """The change that a patch for `target` makes. `command`: the command line so far; `typed`: option -> value, of
     `Change` and ``node_label`` (None or empty: not typed). Raises UsageError for all that is missing together, with the
     command that adds it, and for a name that its system does not take."""
-    p, ground = entry.proposal, entry.proposal.ground
-    assert ground is not None
-    given, baseline = {name: value for name, value in typed.items() if value}, ground.yardstick
-    at = ground.address if ground.address and ground.address.scheduler == "kubernetes" else WorkloadAddress("", "")
-    gpu = catalog.gpu(ground.source.gpu_sku) if ground.source.gpu_sku else None
-    of_nodes = p.action == "consolidate" or ground.series_id is None
-    freed = baseline.freed if p.action == "consolidate" else baseline.nodes or ground.nodes
+    r, snapshot = entry.recommendation, entry.snapshot
+    assert snapshot is not None
+    given, baseline = {name: value for name, value in typed.items() if value}, snapshot.yardstick
+    at = (
+        snapshot.address if snapshot.address and snapshot.address.scheduler == "kubernetes" else WorkloadAddress("", "")
+    )
+    gpu = catalog.gpu(snapshot.source.gpu_sku) if snapshot.source.gpu_sku else None
+    of_nodes = r.action == "consolidate" or snapshot.series_id is None
+    freed = baseline.freed if r.action == "consolidate" else baseline.nodes or snapshot.nodes
     nodes = tuple(given.get("node", freed)) if of_nodes else ()
-    ratio = ground.before.clock_ratio if ground.before is not None else None
+    ratio = snapshot.before.clock_ratio if snapshot.before is not None else None
     hertz = (baseline.clock_share or 0) * (ratio or 0) * (gpu.tensor_reference_hertz if gpu else 0)
-    labels, note = _labels(ground, catalog, given.pop("node_label", ()))
+    labels, note = _labels(snapshot, catalog, given.pop("node_label", ()))
     values = {
         "kind": at.controller_kind, "name": at.name or None, "namespace": at.namespace, "container": at.container,
         "replicas": at.replicas, "mhz": int(hertz / 1e6 // _CLOCK_STEP) * _CLOCK_STEP,
         "mig_profile": baseline.mig_profile, "partner": baseline.partner,
-        "target": ground.target.node_sku or ground.target.gpu_sku or "the target",
+        "target": snapshot.target.node_sku or snapshot.target.gpu_sku or "the target",
         "gpu_resource": "amd.com/gpu" if gpu is not None and gpu.vendor == "AMD" else "nvidia.com/gpu",
-        "gpus_before": ground.source.gpu_count, "gpus_after": ground.target.gpu_count,
-        "changes_gpu": ground.source.gpu_sku != ground.target.gpu_sku, **given, "node": nodes,
+        "gpus_before": snapshot.source.gpu_count, "gpus_after": snapshot.target.gpu_count,
+        "changes_gpu": snapshot.source.gpu_sku != snapshot.target.gpu_sku, **given, "node": nodes,
     }  # fmt: skip
-    change = Change(p.id, p.action, typed=frozenset(given), labels=labels, label_note=note, **values)
+    change = Change(r.id, r.action, typed=frozenset(given), labels=labels, label_note=note, **values)
     if change.action == "mig-slice" and not change.mig_profile:
-        raise UsageError(f"The ledger does not know the MIG profile of {p.id}.", "Run 'skuwise advise' for a new one.")
+        raise UsageError(f"The ledger does not know the MIG profile of {r.id}.", "Run 'skuwise advise' for a new one.")
     missing = [(what, option) for known, what, option in _needed(change, target, of_nodes) if not known]
     if missing:
         what, options = ", ".join(one for one, _ in missing), [option for _, option in missing]
@@ -136,7 +138,7 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
         if target == "kubernetes" and not of_nodes and not any(one.startswith("--manifest") for one in options):
             kept = [one for one in options if one.startswith("--node-label")]
             remedy += f" ; or, with an exact undo: {' '.join([command, *kept, '--manifest FILE.yaml'])}"
-        raise UsageError(f"The ledger does not know all that {p.id} ({p.action}) needs: {what}.", remedy)
+        raise UsageError(f"The ledger does not know all that {r.id} ({r.action}) needs: {what}.", remedy)
     for what in _FORMS:
         told = getattr(change, what, None)
         for name in told if isinstance(told, tuple) else [told] if told is not None else []:
@@ -144,13 +146,13 @@ def change_of(entry: LedgerEntry, target: Target, catalog: Catalog, command: str
     return change
 
 
-def _labels(ground: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]) -> tuple[dict[str, str], str]:
+def _labels(snapshot: PredictionSnapshot, catalog: Catalog, typed: tuple[str, ...]) -> tuple[dict[str, str], str]:
     """Labels of the target's nodes and where they come from; where none is known, what it may be."""
     if typed:
         return dict(
             checked("node label", one).split("=", 1) for one in typed
         ), "The node labels are those of --node-label."
-    source, target = ground.source, ground.target
+    source, target = snapshot.source, snapshot.target
     node = catalog.node(target.node_sku) if target.node_sku else None
     gpu = catalog.gpu(target.gpu_sku) if target.gpu_sku and target.gpu_sku != source.gpu_sku else None
     products = [a.replace(" ", "-") for a in gpu.aliases if a.startswith(("NVIDIA ", "Tesla "))] if gpu else []

@@ -23,6 +23,7 @@ from sqlite_utils import Database
 from ...agent.config import load_section
 from ...rules.base.errors import SkuwiseError, StoreError
 from ...rules.base.sanitize import clean
+from ..core.scalars import numpy_hook
 
 T = TypeVar("T")
 APPLICATION_ID = 0x736B7573  # "skus"
@@ -64,9 +65,9 @@ def load_state_settings(environ: Mapping[str, str]) -> StateSettings:
 def to_json(value: object) -> str:
     """A frozen dataclass as JSON by the names of its fields; what is no finite number is null."""
     try:
-        return msgspec.json.encode(value).decode()
+        return msgspec.json.encode(value, enc_hook=numpy_hook).decode()
     except UnicodeEncodeError:  # a lone surrogate, of a name that is not UTF-8: kept as its escape
-        return json.dumps(msgspec.to_builtins(value))
+        return json.dumps(msgspec.to_builtins(value, enc_hook=numpy_hook))
 
 
 def from_json(kind: type[T], text: str) -> T:

@@ -1,23 +1,22 @@
-"""The ledger beside an advice: what was decided before is marked in it, and what it proposes is noted afterwards.
+"""The ledger: what was recommended, what was decided on it and what became of it, in the state file.
 
-Advice is read wherever it can be read. A ledger at the default path that cannot be read or written is said and done
-without; one that was named with ``--ledger`` must be readable, and where it cannot be written that is said.
+Plain functions over an open state file; several of them may run in one transaction.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Literal
 
-from ...rules.base.errors import NothingToDo, StoreError, UsageError
-from ...rules.base.sanitize import clean
-from ..core.advice_types import Advice, Configuration, Decision, Fleet, Interval, Recommendation
+from sqlite_utils import Database
+
+from ...rules.base.quantities import Moment
+from ..core.advice_types import Advice, Configuration, Decision, Interval, Recommendation
 from ..core.formatting import price_note
 from ..core.verdict_types import WorkloadVerdict
 from ..recommend.moves import BY_ACTION
-from ..recommend.predict.calibration import NO_SITE, Site, site_factor
 from ..recommend.progress import (
     Observation,
     PredictionSnapshot,
@@ -27,250 +26,284 @@ from ..recommend.progress import (
     serves,
     source_words,
 )
-from .entries import LedgerEntry, LedgerEvent, Proposal
-from .fleets import is_part_of_same_server, is_same, names_of
-from .guard import sqlite_text
-from .ledger_file import Ledger
-from .outcomes import LOAD_CHANGED, ledger_events
-from .paths import ledger_of, one_at_a_time
-
-Say = Callable[[str], None]
+from .file import from_json, rows, sqlite_text, to_json
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerSync:
-    """A ledger beside one advice. `path` None: none, or the fleet's own, which is known when its telemetry is read.
+class Realised:
+    """A move as it was measured, beside what was predicted. `since`: it stood at its target from then on, and was
+    measured up to `until` (Unix seconds), over `hours`.
 
-    `named`: the user asked for this one. `home`: the folder of every fleet's ledger (`default_ledgers`). `fleet`: whose
-    it is.
+    Costs are US dollars a month in the prices of the proposal, on its basis: whole nodes. What is None has its reason
+    in `saving_missing` or `time_missing`. `load_ratio`: work asked of it over what was asked before; None: not told.
+    `confounders` are sentences.
     """
 
-    path: Path | None
-    named: bool
-    say: Say
-    home: Path | None = None
-    fleet: Fleet | None = None
-
-    def check(self) -> None:
-        """Raises StoreError where a ledger that was asked for cannot be read: before telemetry is, which takes time."""
-        if self.named:
-            self._own()
-
-    def of(self, fleet: Fleet | None) -> LedgerSync:
-        """The ledger of a fleet; as it is where its fleet is known already. Raises UsageError where the ledger that was
-        named is another fleet's, StoreError where it cannot be read."""
-        if fleet is None or self.fleet is not None:
-            return self
-        if self.home is None:
-            if self.path is not None:
-                self._refuse_others(self.path, fleet)
-            return replace(self, fleet=fleet)
-        try:
-            path, left_out = ledger_of(self.home, fleet)
-            for sentence in left_out:
-                self.say(sentence)
-            return replace(self, path=path, fleet=fleet)
-        except StoreError as error:
-            self.say(f"no ledger: {error}")
-        except OSError as error:
-            self.say(f"no ledger: cannot read {error.filename}: {error.strerror}.")
-        return replace(self, path=None, home=None, fleet=fleet)
-
-    def entries(self) -> tuple[LedgerEntry, ...]:
-        """What stands in the ledger. Raises StoreError if it was named."""
-        try:
-            return self._own()
-        except StoreError as error:
-            if self.named:
-                raise
-            self.say(f"no ledger: {error}")
-            return ()
-
-    def decisions(self, now: float) -> Mapping[str, Decision]:
-        """What somebody decided, by recommendation, as far as it holds at `now`. Raises StoreError if it was named."""
-        told = {entry.proposal.id: entry.decision(now) for entry in self.entries()}
-        return {id_: decision for id_, decision in told.items() if decision.state not in ("proposed", "expired")}
-
-    def site(self, now: float) -> Site:
-        """What the moves that were done here say of predictions; nothing where there is no ledger to read."""
-        try:
-            # What cannot be read was said when decisions were asked for.
-            return site_of(replace(self, named=True, say=_nothing).entries(), now)
-        except StoreError:
-            return NO_SITE
-
-    def note(self, advice: Advice, now: float) -> None:
-        """Note what the advice proposes and what became of what stands there, and say so."""
-        beside = replace(replace(self, say=_nothing).of(advice.fleet), say=self.say)
-        if beside.path is None or not (advice.recommendations or beside.path.exists()):
-            return
-        seen = observation_of(advice)
-        told: list[tuple[str, LedgerEvent]] = []
-
-        def happened(entries: Iterable[LedgerEntry]) -> list[tuple[str, LedgerEvent]]:
-            told[:] = ledger_events(entries, seen, now)
-            return told
-
-        try:
-            ledger = beside.written()
-            new = ledger.propose(proposals(advice), now, happened, fleet=advice.fleet)
-        except StoreError as error:
-            self.say(f"not recorded in the ledger: {error}")
-            return
-        for id_, event in told:
-            if event.act in ("done", "regressed"):
-                self.say(f"{id_} is {event.act}: {clean(event.why or '')}")
-        count = len(advice.recommendations)
-        self.say(
-            f"{count} {('recommendation' if count == 1 else 'recommendations')} recorded in {ledger.path} ({new} new)"
-        )
-
-    def written(self) -> Ledger:
-        """The ledger to write to; that of a fleet is begun. Raises StoreError."""
-        assert self.path is not None
-        if self.home is None or self.fleet is None:
-            return Ledger(self.path)
-        with one_at_a_time(self.home):
-            # Another process may have begun it since it was looked for.
-            ledger = Ledger(ledger_of(self.home, self.fleet)[0])
-            if not ledger.path.exists():
-                ledger.begin(self.fleet)
-        return ledger
-
-    def _own(self) -> tuple[LedgerEntry, ...]:
-        try:
-            return Ledger(self.path).entries() if self.path is not None else ()
-        except NothingToDo:
-            return ()
-
-    def _refuse_others(self, path: Path, fleet: Fleet) -> None:
-        """A ledger that was named belongs to whom it was written for; one that holds nothing, to whoever comes."""
-        try:
-            entries, fleets = Ledger(path).entries(), Ledger(path).fleets()
-        except NothingToDo:
-            return
-        except StoreError:
-            if self.named:
-                raise
-            return
-        if any(is_same(fleet, known) or is_part_of_same_server(fleet, known) for known in fleets):
-            return
-        if entries and fleets:
-            mixed = any(known.simulated != fleet.simulated for known in fleets)
-            why = "simulated and real telemetry cannot share a ledger" if mixed else "the fleets have no GPU in common"
-            raise UsageError(
-                f"The ledger {path} belongs to another fleet ({names_of(fleets)}), not to this source "
-                f"({clean(fleet.name)}): {why}.",
-                "Remove --ledger, or use another file.",
-            )
+    since: Moment
+    until: Moment
+    hours: float
+    predicted_saving_usd_per_month: Interval | None
+    predicted_time_ratio: Interval | None
+    usd_per_month_before: float | None
+    usd_per_month_after: float | None
+    saving_usd_per_month: float | None
+    saving_missing: str | None
+    gpu_hours_per_month_before: float | None
+    gpu_hours_per_month_after: float | None
+    time_ratio: float | None
+    time_missing: str | None
+    load_ratio: float | None = None
+    confounders: tuple[str, ...] = ()
 
 
-def _nothing(text: str) -> None:
-    pass
+Act = Literal[
+    "proposed", "accepted", "snoozed", "dismissed", "reopened", "done", "measured", "regressed", "expired"
+]  # fmt: skip
+_Deciding = Literal["accepted", "snoozed", "dismissed", "done", "regressed"]
+_DECIDING: tuple[_Deciding, ...] = ("accepted", "snoozed", "dismissed", "done", "regressed")
+# Who adds what telemetry shows, and not a person.
+BY_ITSELF = "skuwise"
+# A recommendation that nothing proposed for so long is no longer open. Advice looks back 14 days by default: after 30
+# what it rested on has left that window twice over.
+EXPIRES_AFTER_SECONDS = 30 * 86400.0
+# What is dated so much later than now was dated by a clock that ran ahead, or now is told by one that is behind.
+_CLOCK_DOUBT_SECONDS = 86400.0
 
 
-def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
-    """What the measured moves of a ledger say. Where the load changed, the time is not the move's alone: left out."""
-    cases: list[tuple[Interval, float, float]] = []
-    predicted = measured = 0.0
-    savings = 0
-    for entry in entries:
-        ground, told, state = entry.proposal.ground, entry.realised, entry.decision(now).state
-        if ground is None or told is None or state not in ("done", "regressed"):
-            continue
-        steady = told.load_ratio is None or abs(told.load_ratio - 1) <= LOAD_CHANGED
-        kind = BY_ACTION.get(entry.proposal.action)
-        other = kind is not None and kind.calibrates and ground.source.gpu_sku != ground.target.gpu_sku
-        if other and steady and told.time_ratio is not None and told.predicted_time_ratio is not None:
-            cases.append((told.predicted_time_ratio, told.time_ratio, ground.yardstick.site_factor))
-        if told.saving_usd_per_month is not None and told.predicted_saving_usd_per_month is not None:
-            predicted += told.predicted_saving_usd_per_month.p50
-            measured += told.saving_usd_per_month
-            savings += 1
-    factor, count = site_factor(cases)
-    return Site(factor, count, (predicted, measured), savings)
+@dataclass(frozen=True, slots=True)
+class LedgerEvent:
+    """One thing that happened to a recommendation. `at`, `until`: Unix seconds; `by`: whoever did it.
+
+    Events are only ever added. `until` is the end of a snooze, None otherwise; `why` the reason that was given, or the
+    evidence in the telemetry; `realised`: what was measured.
+    """
+
+    act: Act
+    at: float
+    by: str
+    until: float | None = None
+    why: str | None = None
+    realised: Realised | None = None
 
 
-def proposals(advice: Advice) -> tuple[Proposal, ...]:
-    """What an advice recommends, as the ledger keeps it."""
-    seen = observation_of(advice)
-    workloads = {w.id: w for w in advice.workloads}
-    nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """A recommendation as it was last proposed, with its whole history, oldest first. Times are Unix seconds.
 
-    def about(r: Recommendation) -> str:
-        own = workloads.get(r.workload or "")
-        return (own.name if own else "") or next((nodes[f] for f in r.findings if nodes.get(f)), "") or "the fleet"
+    `about`: the workload's name, or the node's; `source`: where the telemetry lay; `snapshot`: what the prediction
+    rested on, as it stood when it was accepted; None: it was always blocked.
+    """
 
+    recommendation: Recommendation
+    about: str
+    source: str
+    snapshot: PredictionSnapshot | None
+    first_proposed: float
+    last_proposed: float
+    events: tuple[LedgerEvent, ...]
+
+    def decision(self, now: float) -> Decision:
+        """Where it stands at `now`."""
+        return decision_from(self.events, self.last_proposed, now)
+
+    def last(self, *acts: Act) -> LedgerEvent | None:
+        """The newest event that is one of these; None: there is none."""
+        return next((e for e in reversed(self.events) if e.act in acts), None)
+
+    @property
+    def realised(self) -> Realised | None:
+        """The newest measurement; None: it was never done, or not since it regressed and was decided on anew."""
+        event = self.last("done", "measured", "regressed")
+        return event.realised if event is not None else None
+
+
+def decision_from(events: Sequence[LedgerEvent], last_proposed: float, now: float) -> Decision:
+    """The state that events leave: the last decision holds, a snooze until its end; what telemetry shows counts as one.
+
+    What nobody decided on is proposed, and so is what was reopened, whose snooze is over, or that is proposed anew
+    after it was done. What is proposed or regressed is expired from 30 days after it was last proposed.
+    """
+    over = last_proposed + EXPIRES_AFTER_SECONDS <= now
+    for event in reversed(events):
+        state = event.act
+        if state == "reopened" or (state == "proposed" and any(e.act == "done" for e in events)):
+            break
+        if state in _DECIDING:
+            if (state == "snoozed" and (event.until or 0.0) <= now) or (state == "regressed" and over):
+                break
+            by = None if event.by == BY_ITSELF else event.by
+            return Decision(state, event.at, by, event.until, event.why)
+    if over:
+        return Decision("expired", last_proposed + EXPIRES_AFTER_SECONDS)
+    return Decision("proposed", last_proposed)
+
+
+def entries(db: Database) -> tuple[LedgerEntry, ...]:
+    """All that was ever proposed, by id."""
+    histories: dict[str, list[LedgerEvent]] = {}
+    for row in rows(db, "SELECT * FROM decisions ORDER BY seq"):
+        realised = from_json(Realised, row["realised"]) if row["realised"] is not None else None
+        event = LedgerEvent(row["act"], row["at"], row["by"], row["until"], row["why"], realised)
+        histories.setdefault(row["recommendation"], []).append(event)
     return tuple(
-        Proposal(
-            id=r.id,
-            action=r.action,
-            about=sqlite_text(about(r)),
-            source_config=sqlite_text(_configuration(r.source)),
-            target_config=sqlite_text(_configuration(r.target)),
-            saving_usd_per_month=r.saving_usd_per_month.p50 if r.saving_usd_per_month else None,
-            freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
-            realisation=r.realisation,
-            risk=r.risk,
-            blocked=bool(r.blocked_by),
-            text=sqlite_text(r.text),
-            source=sqlite_text(source_words(advice)),
-            ground=None if r.blocked_by else _ground(advice, r, workloads.get(r.workload or ""), seen),
+        LedgerEntry(
+            recommendation=from_json(Recommendation, row["recommendation"]),
+            about=row["about"],
+            source=row["source"],
+            snapshot=from_json(PredictionSnapshot, row["snapshot"]) if row["snapshot"] is not None else None,
+            first_proposed=row["first_proposed"],
+            last_proposed=row["last_proposed"],
+            events=tuple(histories.get(row["id"], ())),
         )
-        for r in advice.recommendations
+        for row in rows(db, "SELECT * FROM recommendations ORDER BY id")
     )
 
 
-def _ground(advice: Advice, r: Recommendation, own: WorkloadVerdict | None, seen: Observation) -> PredictionSnapshot:
-    """What its prediction rests on, for whoever measures it later. `own`: the workload it names, if it names one."""
-    runs = [w for w in seen.series(own.series_id if own else None) if own and w.node_sku == own.node_sku]
-    now = [w for w in seen.now(own.series_id if own else None) if w in runs]
+def add(db: Database, id_: str, event: LedgerEvent) -> None:
+    """Add an event to a recommendation that was proposed before."""
+    realised = to_json(event.realised) if event.realised is not None else None
+    why = sqlite_text(event.why) if event.why is not None else None
+    db.execute(
+        "INSERT INTO decisions (recommendation, act, at, by, until, why, realised) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [id_, event.act, event.at, sqlite_text(event.by), event.until, why, realised],
+    )
+
+
+def note(db: Database, advice: Advice, now: float, observed: Sequence[tuple[str, LedgerEvent]] = ()) -> int:
+    """Record what an advice recommends at `now` (Unix seconds), what its telemetry shows of recommendations that are
+    known (`observed`, by their ids), and what expired meanwhile. Returns how many are new."""
+    # Where telemetry is of a later time than the clock, it is not the ledger that is dated wrong.
+    if advice.end <= now + _CLOCK_DOUBT_SECONDS:
+        # Dated by a clock that ran ahead they would stay open for as long again.
+        db.execute(
+            "UPDATE recommendations SET last_proposed = ?, first_proposed = min(first_proposed, ?) "
+            "WHERE last_proposed > ?",
+            [now, now, now + _CLOCK_DOUBT_SECONDS],
+        )
+    known = {entry.recommendation.id: entry for entry in entries(db)}
+    for id_, event in observed:
+        known[id_] = replace(known[id_], events=(*known[id_].events, event))
+    events = list(observed)
+    proposed = {r.id: r for r in advice.recommendations}
+    seen, workloads = observation_of(advice), {w.id: w for w in advice.workloads}
+    nodes = {f.id: ", ".join(f.nodes) for f in advice.findings}
+    for r in proposed.values():
+        old, workload = known.get(r.id), workloads.get(r.workload or "")
+        about = workload.name if workload else next((nodes[f] for f in r.findings if nodes.get(f)), "")
+        snapshot = None if r.blocked_by else _snapshot(advice, r, workload, seen)
+        # What was accepted is measured against what was predicted then; what is blocked by now rests on nothing new.
+        if old is not None and (snapshot is None or old.decision(now).state in ("accepted", "done")):
+            snapshot = old.snapshot or snapshot
+        db.execute(
+            "INSERT INTO recommendations (id, action, about, source, first_proposed, last_proposed, recommendation, "
+            "snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET action = excluded.action, "
+            "about = excluded.about, source = excluded.source, recommendation = excluded.recommendation, "
+            "snapshot = excluded.snapshot, last_proposed = max(last_proposed, excluded.last_proposed)",
+            [
+                r.id, r.action, sqlite_text(about or "the fleet"), sqlite_text(source_words(advice)), now, now,
+                to_json(_kept(r)), to_json(snapshot) if snapshot is not None else None,
+            ],
+        )  # fmt: skip
+        if old is None or _is_expired(old, now, advice.end):
+            events.append((r.id, LedgerEvent("proposed", now, BY_ITSELF)))
+    for id_, entry in known.items():
+        is_told = bool(entry.events) and entry.events[-1].act == "expired"
+        if id_ not in proposed and not is_told and _is_expired(entry, now, advice.end):
+            events.append((id_, LedgerEvent("expired", now, BY_ITSELF)))
+    for id_, event in events:
+        add(db, id_, event)
+    return len(proposed.keys() - known.keys())
+
+
+def note_mailed(db: Database, recipient: str, ids: Collection[str], now: float, week_end: float | None = None) -> None:
+    """Note that these recommendations were told to a recipient at `now`, of the week up to `week_end` (both Unix
+    seconds; None: of no week)."""
+    db.conn.executemany(
+        "INSERT INTO told (recipient, recommendation, at, week, decision) "
+        "VALUES (?, ?, ?, ?, (SELECT coalesce(max(seq), 0) FROM decisions))",
+        [(recipient, id_, now, week_end) for id_ in sorted(set(ids))],
+    )
+
+
+def mailed_since(db: Database, recipient: str, since: float, before: float = math.inf) -> frozenset[str]:
+    """What a recipient was told of weeks that ended from `since` until `before` (Unix seconds), and need not be told
+    again. What was told of no week counts by when it was told. What regressed after it was told is not among them."""
+    # By the order in which they were written, which no clock can move.
+    found = rows(
+        db,
+        "SELECT recommendation FROM told WHERE recipient = ? AND coalesce(week, at) >= ? AND coalesce(week, at) < ? "
+        "GROUP BY recommendation HAVING max(decision) >= coalesce((SELECT max(seq) FROM decisions WHERE "
+        "decisions.recommendation = told.recommendation AND act = 'regressed'), 0)",
+        [recipient, since, before],
+    )
+    return frozenset(row["recommendation"] for row in found)
+
+
+def configuration_words(c: Configuration) -> str:
+    """``8 x H100-SXM5 on azure/nd96``; ``-``: no GPUs."""
+    return (
+        f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'unknown node type'}" if c.gpu_count else "-"
+    )
+
+
+def _is_expired(entry: LedgerEntry, now: float, seen_until: float) -> bool:
+    """Whether it is expired by the clock, and by what telemetry tells of the time since, as far as it does."""
+    if entry.decision(now).state != "expired":
+        return False
+    snapshot = entry.snapshot
+    if snapshot is None or seen_until < snapshot.seen_until:
+        return True
+    return seen_until - snapshot.seen_until >= EXPIRES_AFTER_SECONDS
+
+
+def _kept(r: Recommendation) -> Recommendation:
+    """A recommendation without what belongs to one advice alone, and without intervals that JSON cannot hold."""
+    return replace(
+        r, decision=None, draws=None, claims=(), needs=None, time_ratio=_finite(r.time_ratio),
+        saving_usd_per_month=_finite(r.saving_usd_per_month),
+        energy_saving_kwh_per_month=_finite(r.energy_saving_kwh_per_month),
+    )  # fmt: skip
+
+
+def _finite(interval: Interval | None) -> Interval | None:
+    """An interval of which every end is a number; None otherwise."""
+    return interval if interval and all(map(math.isfinite, (interval.p10, interval.p50, interval.p90))) else None
+
+
+def _snapshot(
+    advice: Advice, r: Recommendation, workload: WorkloadVerdict | None, seen: Observation
+) -> PredictionSnapshot:
+    """What its prediction rests on, for whoever measures it later. `workload`: the one it names, if it names one."""
+    runs = [
+        w for w in seen.series(workload.series_id if workload else None) if workload and w.node_sku == workload.node_sku
+    ]
+    current = [w for w in seen.now(workload.series_id if workload else None) if w in runs]
     prices = [p for p in advice.prices if p.id in r.prices]
     return PredictionSnapshot(
-        series_id=sqlite_text(own.series_id) if own else None,
+        series_id=workload.series_id if workload else None,
         serving=serves(runs),
-        nodes=tuple(sorted({sqlite_text(node) for w in now for node in w.nodes})),
+        nodes=tuple(sorted({node for w in current for node in w.nodes})),
         source=r.source,
         target=r.target,
-        saving_usd_per_month=_told(r.saving_usd_per_month),
-        time_ratio=_told(r.time_ratio) if not BY_ACTION[r.action].of_another else None,
-        yardstick=replace(
-            r.yardstick,
-            nodes=tuple(map(sqlite_text, r.yardstick.nodes)),
-            freed=tuple(map(sqlite_text, r.yardstick.freed)),
-            partner=_text(r.yardstick.partner),
-        ),
+        saving_usd_per_month=_finite(r.saving_usd_per_month),
+        time_ratio=_finite(r.time_ratio) if not BY_ACTION[r.action].of_another else None,
+        yardstick=r.yardstick,
         before=measure(runs, seen.start, seen.end),
         usd_per_hour={p.sku: p.usd_per_hour for p in prices},
         prices=price_note(prices),
         seen_until=seen.end,
         fleet=len(seen.nodes),
-        address=_address(own, now) if own else None,
+        address=_address(workload, current) if workload else None,
     )
 
 
-def _address(own: WorkloadVerdict, now: Sequence[WorkloadVerdict]) -> WorkloadAddress:
-    """How its scheduler knows a workload. `now`: its runs that hold GPUs: on Kubernetes each a pod, or a gang of them
-    on several nodes, whose replicas are not told."""
-    at = own.scheduled
-    pods = at.name == "kubernetes" and all(len(one.nodes) == 1 for one in now)
+def _address(workload: WorkloadVerdict, current: Sequence[WorkloadVerdict]) -> WorkloadAddress:
+    """How its scheduler knows a workload. `current`: its runs that hold GPUs: on Kubernetes each a pod, or a gang of
+    them on several nodes, whose replicas are not told."""
+    at = workload.scheduled
+    are_pods = at.name == "kubernetes" and all(len(run.nodes) == 1 for run in current)
     return WorkloadAddress(
-        scheduler=sqlite_text(at.name), name=sqlite_text(own.name), namespace=_text(own.owner.namespace),
-        controller_kind=_text(at.controller_kind), user=_text(own.owner.user), account=_text(own.owner.account),
-        partition=_text(at.partition), container=_text(at.container), replicas=len(now) or None if pods else None,
+        scheduler=at.name, name=workload.name, namespace=workload.owner.namespace,
+        controller_kind=at.controller_kind, user=workload.owner.user, account=workload.owner.account,
+        partition=at.partition, container=at.container, replicas=len(current) or None if are_pods else None,
     )  # fmt: skip
-
-
-def _text(text: str | None) -> str | None:
-    return sqlite_text(text) if text is not None else None
-
-
-def _told(interval: Interval | None) -> Interval | None:
-    """An interval of which every end is a number; None otherwise."""
-    return interval if interval and all(map(math.isfinite, (interval.p10, interval.p50, interval.p90))) else None
-
-
-def _configuration(c: Configuration) -> str:
-    return (
-        f"{c.gpu_count} x {c.gpu_sku or 'unknown GPU'} on {c.node_sku or 'unknown node type'}" if c.gpu_count else "-"
-    )

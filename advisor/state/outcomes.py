@@ -1,8 +1,7 @@
-"""What became of accepted moves: predicted against realised, one value a recommendation, for reports and people."""
+"""What became of recommendations: events that telemetry adds to the ledger, and predicted against measured gains."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -10,8 +9,26 @@ from ..core.advice_types import DecisionState, Interval
 from ..core.formatting import spread, usd
 from ..recommend.move import DONE_HOURS
 from ..recommend.moves import BY_ACTION
+from ..recommend.predict.calibration import Site, site_factor
 from ..recommend.progress import SLACK_SECONDS, Measure, MoveCost, MoveState, Observation, PredictionSnapshot, measure
-from .entries import BY_ITSELF, LedgerEntry, LedgerEvent, Realised
+from .ledger import BY_ITSELF, LedgerEntry, LedgerEvent, Realised, configuration_words
+
+# A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
+LOAD_CHANGED = 0.25
+# A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
+# half of it on, so that one number in between does not tell both by turns.
+GONE_SHARE, BACK_SHARE = 0.1, 0.5
+GONE_HOURS = 7 * 24.0
+# Too slow: past the 90th percentile by more than a tenth, over three days. A tenth is what a team notices (risk is
+# reckoned against the same, recommend/prediction.py).
+SLOW_MARGIN = 0.10
+SLOW_HOURS = 72.0
+# One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
+MEASURE_SECONDS = 6.5 * 86400.0
+_DAY = 86400.0
+# Of the nodes of before, less those that were to go, so many must be there for a window to show the same fleet.
+SAME_FLEET_SHARE = 0.8
+_NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and no node becomes free")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,232 +62,211 @@ class MoveOutcome:
 
 def move_outcomes(entries: Iterable[LedgerEntry], now: float) -> tuple[MoveOutcome, ...]:
     """The outcomes of a ledger at `now` (Unix seconds): what is accepted, done or regressed, the newest event first."""
-    told = [(entry, entry.decision(now)) for entry in entries]
-    kept = [(entry, decision) for entry, decision in told if decision.state in ("accepted", "done", "regressed")]
-    kept.sort(key=lambda pair: (-pair[0].events[-1].at, pair[0].proposal.id))
-    return tuple(_outcome(entry, decision.state) for entry, decision in kept)
+    outcomes: list[MoveOutcome] = []
+    for entry in sorted(entries, key=lambda e: (-e.events[-1].at if e.events else 0.0, e.recommendation.id)):
+        r, snapshot, state = entry.recommendation, entry.snapshot, entry.decision(now).state
+        if state not in ("accepted", "done", "regressed"):
+            continue
+        measured, accepted = entry.realised if state != "accepted" else None, entry.last("accepted")
+        last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
+        if measured is not None:
+            missing = measured.saving_missing or measured.time_missing
+        else:
+            missing = "not done yet" if snapshot is not None else "no baseline stored: it was always blocked"
+        freed, kind = None, BY_ACTION.get(r.action)
+        # A move that frees none by itself is told by its time.
+        if measured is not None and kind is not None and kind.frees:
+            before, after = measured.gpu_hours_per_month_before, measured.gpu_hours_per_month_after
+            freed = before - after if before is not None and after is not None else None
+        outcomes.append(
+            MoveOutcome(
+                id=r.id,
+                about=entry.about,
+                action=r.action,
+                from_config=configuration_words(r.source),
+                to_config=configuration_words(r.target),
+                state=state,
+                accepted_at=accepted.at if accepted is not None else None,
+                done_at=measured.since if measured is not None else None,
+                predicted_saving_usd_per_month=snapshot.saving_usd_per_month if snapshot else None,
+                realised_saving_usd_per_month=measured.saving_usd_per_month if measured else None,
+                predicted_time_ratio=snapshot.time_ratio if snapshot else None,
+                realised_time_ratio=measured.time_ratio if measured else None,
+                realisation=r.realisation,
+                why=last.why or "",
+                reason_missing=missing,
+                predicted_freed_gpu_hours_per_month=r.freed_gpu_hours_per_month,
+                realised_freed_gpu_hours_per_month=freed,
+            )
+        )
+    return tuple(outcomes)
 
 
-def _outcome(entry: LedgerEntry, state: DecisionState) -> MoveOutcome:
-    p, ground = entry.proposal, entry.proposal.ground
-    measured = entry.realised if state != "accepted" else None
-    accepted = entry.last("accepted")
-    last = next(e for e in reversed(entry.events) if e.act not in ("proposed", "expired"))
-    if measured is not None:
-        missing = measured.saving_missing or measured.time_missing
-    elif ground is None:
-        missing = "no baseline stored: it was always blocked"
-    else:
-        missing = "not done yet"
-    return MoveOutcome(
-        id=p.id,
-        about=p.about,
-        action=p.action,
-        from_config=p.source_config,
-        to_config=p.target_config,
-        state=state,
-        accepted_at=accepted.at if accepted is not None else None,
-        done_at=measured.since if measured is not None else None,
-        predicted_saving_usd_per_month=ground.saving_usd_per_month if ground else None,
-        realised_saving_usd_per_month=measured.saving_usd_per_month if measured else None,
-        predicted_time_ratio=ground.time_ratio if ground else None,
-        realised_time_ratio=measured.time_ratio if measured else None,
-        realisation=p.realisation,
-        why=last.why or "",
-        reason_missing=missing,
-        predicted_freed_gpu_hours_per_month=p.freed_gpu_hours_per_month,
-        realised_freed_gpu_hours_per_month=_freed(p.action, measured),
-    )
+def site_of(entries: Iterable[LedgerEntry], now: float) -> Site:
+    """What measured moves say of predictions. Where the load changed, the time is not the move's alone: left out."""
+    cases: list[tuple[Interval, float, float]] = []
+    savings: list[tuple[float, float]] = []  # predicted, measured
+    for entry in entries:
+        snapshot, measured = entry.snapshot, entry.realised
+        if snapshot is None or measured is None or entry.decision(now).state not in ("done", "regressed"):
+            continue
+        is_steady = measured.load_ratio is None or abs(measured.load_ratio - 1) <= LOAD_CHANGED
+        kind = BY_ACTION.get(entry.recommendation.action)
+        is_case = kind is not None and kind.calibrates and snapshot.source.gpu_sku != snapshot.target.gpu_sku
+        ratio, interval = measured.time_ratio, measured.predicted_time_ratio
+        if is_case and is_steady and ratio is not None and interval is not None:
+            cases.append((interval, ratio, snapshot.yardstick.site_factor))
+        predicted, saving = measured.predicted_saving_usd_per_month, measured.saving_usd_per_month
+        if saving is not None and predicted is not None:
+            savings.append((predicted.p50, saving))
+    factor, count = site_factor(cases)
+    return Site(factor, count, (sum(p for p, _ in savings), sum(m for _, m in savings)), len(savings))
 
 
-def _freed(action: str, told: Realised | None) -> float | None:
-    """GPU-hours a month that the series holds less; None: not measured, or a move that frees none by itself."""
-    kind = BY_ACTION.get(action)  # of others the GPU-hours follow from the time
-    if told is None or kind is None or not kind.frees or told.gpu_hours_per_month_before is None:
-        return None
-    after = told.gpu_hours_per_month_after
-    return told.gpu_hours_per_month_before - after if after is not None else None
-
-
-# A change of load beyond this is said; assumed: less is what one week differs from the next without any cause.
-LOAD_CHANGED = 0.25
-_NOT_PREDICTED = MoveCost(None, "no dollars were predicted: nodes are rented whole, and no node becomes free")
-
-
-def realised(action: str, ground: PredictionSnapshot, stand: MoveState, seen: Observation) -> Realised:
+def realised(action: str, snapshot: PredictionSnapshot, position: MoveState, seen: Observation) -> Realised:
     """A move that stands at its target, measured from there on."""
-    runs = [w for w in seen.series(ground.series_id) if w.end > stand.since]
-    own = [w for w in runs if w.start >= stand.since - SLACK_SECONDS or seen.start >= stand.since - SLACK_SECONDS]
-    after = measure(own, max(stand.since, seen.start), seen.end)
-    before = ground.yardstick.usd_per_month
-    cost = BY_ACTION[action].cost(ground, stand, seen) if before is not None else _NOT_PREDICTED
-    saving = before - cost.usd if before is not None and cost.usd is not None else None
-    ratio, why = _time(ground, after)
-    load = _load(ground, after)
-    held = measure(runs, max(stand.since, seen.start), seen.end)
-    told = [*cost.said]
+    begin = max(position.since, seen.start)
+    runs = [w for w in seen.series(snapshot.series_id) if w.end > position.since]
+    is_cut = seen.start >= position.since - SLACK_SECONDS
+    after = measure([w for w in runs if is_cut or w.start >= position.since - SLACK_SECONDS], begin, seen.end)
+    held, before = measure(runs, begin, seen.end), snapshot.before
+    usd_before = snapshot.yardstick.usd_per_month
+    cost = BY_ACTION[action].cost(snapshot, position, seen) if usd_before is not None else _NOT_PREDICTED
+    saving = usd_before - cost.usd if usd_before is not None and cost.usd is not None else None
+    ratio, time_missing = _time(snapshot, after)
+    load, confounders = _load(snapshot, after), [*cost.said]
     if load is not None and abs(load - 1) > LOAD_CHANGED:
-        told.append(
+        confounders.append(
             f"Load is x{load:.2f} of the load before, so the change in time and cost is not due to this change alone."
         )
     return Realised(
-        since=stand.since,
+        since=position.since,
         until=seen.end,
-        hours=(seen.end - max(stand.since, seen.start)) / 3600,
-        predicted_saving_usd_per_month=ground.saving_usd_per_month,
-        predicted_time_ratio=ground.time_ratio,
-        usd_per_month_before=before,
+        hours=(seen.end - begin) / 3600,
+        predicted_saving_usd_per_month=snapshot.saving_usd_per_month,
+        predicted_time_ratio=snapshot.time_ratio,
+        usd_per_month_before=usd_before,
         usd_per_month_after=cost.usd,
         saving_usd_per_month=saving,
         saving_missing=None if saving is not None else cost.missing or "no dollars were predicted",
-        gpu_hours_per_month_before=ground.before.gpu_hours_per_month if ground.before else None,
+        gpu_hours_per_month_before=before.gpu_hours_per_month if before else None,
         gpu_hours_per_month_after=held.gpu_hours_per_month if held else 0.0,
         time_ratio=ratio,
-        time_missing=why,
+        time_missing=time_missing,
         load_ratio=load,
-        confounders=tuple(told),
+        confounders=tuple(confounders),
     )
 
 
-def _time(ground: PredictionSnapshot, after: Measure | None) -> tuple[float | None, str | None]:
-    """Time for the same work, after over before; None with the reason."""
-    if ground.time_ratio is None:
-        return None, "no time was predicted"
-    if after is None or ground.before is None:
-        return None, "no throughput data"
-    ratio = _rate_ratio(after, ground.before, serving=ground.serving)
-    if ratio is not None:
-        return ratio, None
-    return None, "no token counts from the server" if ground.serving else "no steps detected in its load"
-
-
-def _rate_ratio(after: Measure, before: Measure, *, serving: bool) -> float | None:
-    """Time for the same work, one over the other; None: nothing of both tells it.
+def _time(snapshot: PredictionSnapshot, after: Measure | None) -> tuple[float | None, str | None]:
+    """Time for the same work, after over before; None with the reason.
 
     A service: GPU-seconds at work for each token. A job: the length of its steps, on as many GPUs.
     """
-    if serving:
+    before = snapshot.before
+    if snapshot.time_ratio is None:
+        return None, "no time was predicted"
+    if after is None or before is None:
+        return None, "no throughput data"
+    if snapshot.serving:
         if after.busy_seconds_per_token and before.busy_seconds_per_token:
-            return after.busy_seconds_per_token / before.busy_seconds_per_token
-        return None
-    same = abs(after.gpus / before.gpus - 1) < 0.05 if before.gpus > 0 else False
-    if same and after.period_seconds and before.period_seconds:
-        return after.period_seconds / before.period_seconds
-    return None
+            return after.busy_seconds_per_token / before.busy_seconds_per_token, None
+        return None, "no token counts from the server"
+    same_count = before.gpus > 0 and abs(after.gpus / before.gpus - 1) < 0.05
+    if same_count and after.period_seconds and before.period_seconds:
+        return after.period_seconds / before.period_seconds, None
+    return None, "no steps detected in its load"
 
 
-def _load(ground: PredictionSnapshot, after: Measure | None) -> float | None:
+def _load(snapshot: PredictionSnapshot, after: Measure | None) -> float | None:
     """Work asked of it over what was asked before; None: nothing tells it."""
-    before = ground.before
+    before = snapshot.before
     if after is None or before is None:
         return None
     if after.tokens_per_second and before.tokens_per_second:
         return after.tokens_per_second / before.tokens_per_second
-    if not ground.serving or after.busy is None or not before.busy:
+    if not snapshot.serving or after.busy is None or not before.busy:
         return None
     # Busy GPUs there, as busy GPUs here: the predicted ratio takes out that the others are faster.
-    ratio = ground.time_ratio.p50 if ground.time_ratio else 1.0
+    ratio = snapshot.time_ratio.p50 if snapshot.time_ratio else 1.0
     return after.busy * after.gpus / (before.busy * before.gpus * ratio)
-
-
-# A saving is gone where less than a tenth of it is left after a week (fleets are resized by the week), and back from
-# half of it on, so that one number in between does not tell both by turns.
-GONE_SHARE, BACK_SHARE = 0.1, 0.5
-GONE_HOURS = 7 * 24.0
-# Too slow: past the 90th percentile by more than a tenth, over three days. A tenth is what a team notices (risk is
-# reckoned against the same, recommend/prediction.py).
-SLOW_MARGIN = 0.10
-SLOW_HOURS = 72.0
-# One measurement a week is kept, and a mail each Monday finds a new one whatever the hour.
-MEASURE_SECONDS = 6.5 * 86400.0
-_DAY = 86400.0
-# Of the nodes of before, less those that were to go, so many must be there for a window to show the same fleet.
-SAME_FLEET_SHARE = 0.8
 
 
 def ledger_events(entries: Iterable[LedgerEntry], seen: Observation, now: float) -> list[tuple[str, LedgerEvent]]:
     """The events that a window of telemetry adds to a ledger at `now` (Unix seconds), by recommendation."""
-    found: list[tuple[str, LedgerEvent]] = []
+    events: list[tuple[str, LedgerEvent]] = []
     for entry in entries:
-        ground = entry.proposal.ground
-        if ground is None or seen.end < ground.seen_until - _DAY:
-            continue  # an older window than the proposal rests on
-        event = _event(entry, ground, seen, now)
+        r, snapshot, kind = entry.recommendation, entry.snapshot, BY_ACTION.get(entry.recommendation.action)
+        state = entry.decision(now).state
+        if snapshot is None or kind is None or state == "expired":
+            continue
+        if seen.end < snapshot.seen_until - _DAY:
+            continue  # an older window than the recommendation rests on
+        if kind.by_absence and not _shows_fleet(entry.source, snapshot, seen):
+            continue
+        position = kind.progress(snapshot, seen, r.id in seen.proposed)
+        if position is None:
+            continue
+        follow = _after_done if state == "done" else _until_done
+        event = follow(entry, snapshot, position, seen, now)
         if event is not None:
-            found.append((entry.proposal.id, event))
-    return found
+            events.append((r.id, event))
+    return events
 
 
-def _event(entry: LedgerEntry, ground: PredictionSnapshot, seen: Observation, now: float) -> LedgerEvent | None:
-    p, state = entry.proposal, entry.decision(now).state
-    if state == "expired":
-        return None
-    kind = BY_ACTION.get(p.action)
-    if kind is None or (kind.by_absence and not _looks_there(p.source, ground, seen)):
-        return None
-    stand = kind.progress(ground, seen, p.id in seen.proposed)
-    if stand is None:
-        return None
-    if state == "done":
-        return _after(entry, ground, stand, seen, now)
-    return _done(entry, ground, stand, seen, now)
-
-
-def _looks_there(source: str, ground: PredictionSnapshot, seen: Observation) -> bool:
+def _shows_fleet(source: str, snapshot: PredictionSnapshot, seen: Observation) -> bool:
     """Whether a window shows the fleet of a proposal: what another source, or a part, does not show is not gone."""
-    unknown = set(ground.yardstick.nodes).difference(seen.nodes)
-    if not seen.shows(source, part=not unknown):
+    nodes = set(snapshot.yardstick.nodes)
+    if not seen.shows(source, part=nodes <= seen.nodes.keys()):
         return False
-    staying = ground.fleet - len(ground.yardstick.nodes)
-    return len(set(seen.nodes).difference(ground.yardstick.nodes)) >= SAME_FLEET_SHARE * staying
+    return len(seen.nodes.keys() - nodes) >= SAME_FLEET_SHARE * (snapshot.fleet - len(snapshot.yardstick.nodes))
 
 
-def _done(
-    entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
+def _until_done(
+    entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
-    p, state = entry.proposal, entry.decision(now).state
-    asked, kind = state == "accepted", BY_ACTION[p.action]
-    least = kind.done_hours if asked else kind.unasked_hours
+    """Whether what is not done yet, or was undone, is done now."""
+    action, is_accepted = entry.recommendation.action, entry.decision(now).state == "accepted"
+    least_hours = BY_ACTION[action].done_hours if is_accepted else BY_ACTION[action].unasked_hours
     # A job holds nothing between two runs; a day must have passed all the same.
-    there = stand.hours if ground.serving else max(stand.hours, (seen.end - stand.since) / 3600)
-    if stand.place != "target" or stand.since < ground.seen_until - _DAY:
+    hours = position.hours if snapshot.serving else max(position.hours, (seen.end - position.since) / 3600)
+    if position.place != "target" or position.since < snapshot.seen_until - _DAY:
         return None
-    if least is None or there < least:
+    if least_hours is None or hours < least_hours:
         return None
-    told = realised(p.action, ground, stand, seen)
+    measured = realised(action, snapshot, position, seen)
     undone = entry.last("regressed")
-    if undone is not None and stand.since <= _seen_until(undone) and not _is_well(told):
+    if undone is not None and position.since <= _seen_until(undone) and not _is_well(measured):
         return None
-    how = "" if asked else "Done without being accepted. "
-    return LedgerEvent("done", now, BY_ITSELF, None, f"{how}{stand.told} {measured_words(told)}", told)
+    lead = "" if is_accepted else "Done without being accepted. "
+    return LedgerEvent("done", now, BY_ITSELF, None, f"{lead}{position.told} {measured_words(measured)}", measured)
 
 
-def _after(
-    entry: LedgerEntry, ground: PredictionSnapshot, stand: MoveState, seen: Observation, now: float
+def _after_done(
+    entry: LedgerEntry, snapshot: PredictionSnapshot, position: MoveState, seen: Observation, now: float
 ) -> LedgerEvent | None:
     """Of what is done: undone, gone wrong, proposed anew, or measured once more."""
-    p, last = entry.proposal, entry.realised
-    done = entry.last("done")
-    if last is None or done is None:
+    r, last, noted = entry.recommendation, entry.realised, entry.last("done", "measured")
+    if last is None or noted is None:
         return None
-    if stand.place == "source":
-        back = (seen.end - max(stand.since, last.until)) / 3600
-        if min(back, stand.hours) < DONE_HOURS:
+    if position.place == "source":
+        hours_back = (seen.end - max(position.since, last.until)) / 3600
+        if min(hours_back, position.hours) < DONE_HOURS:
             return None
-        return _regressed(replace(last, saving_usd_per_month=None, saving_missing="it was reverted"), stand.told, now)
-    if stand.place != "target" or seen.end <= last.until:
+        reverted = replace(last, saving_usd_per_month=None, saving_missing="it was reverted")
+        return LedgerEvent("regressed", now, BY_ITSELF, None, position.told, reverted)
+    if position.place != "target" or seen.end <= last.until:
         return None
-    told = realised(p.action, ground, replace(stand, since=last.since), seen)
-    why = _wrong(told)
+    measured = realised(r.action, snapshot, replace(position, since=last.since), seen)
+    why = _wrong(measured)
     if why is not None:
-        return _regressed(told, why, now)
-    if p.id in seen.open and seen.start >= last.since:
+        return LedgerEvent("regressed", now, BY_ITSELF, None, why, measured)
+    if r.id in seen.open and seen.start >= last.since:
         return LedgerEvent("proposed", now, BY_ITSELF, None, "New telemetry supports the same recommendation again.")
-    noted = entry.last("done", "measured")
-    first = last.saving_usd_per_month is None and told.saving_usd_per_month is not None
+    is_first = last.saving_usd_per_month is None and measured.saving_usd_per_month is not None
     # By what telemetry tells of the time: a clock that once ran ahead would put the next one off.
-    if first or noted is None or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
-        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(told), told)
+    if is_first or seen.end - _seen_until(noted) >= MEASURE_SECONDS:
+        return LedgerEvent("measured", now, BY_ITSELF, None, measured_words(measured), measured)
     return None
 
 
@@ -279,45 +275,40 @@ def _seen_until(event: LedgerEvent) -> float:
     return event.realised.until if event.realised is not None else event.at
 
 
-def _regressed(told: Realised, why: str, now: float) -> LedgerEvent:
-    return LedgerEvent("regressed", now, BY_ITSELF, None, why, told)
-
-
-def _wrong(told: Realised) -> str | None:
+def _wrong(measured: Realised) -> str | None:
     """Why a move that stands at its target has failed all the same; None: it has not, or not for long enough."""
-    saving, predicted = told.saving_usd_per_month, told.predicted_saving_usd_per_month
+    saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
     promised = predicted.p50 if predicted is not None else 0.0
-    if saving is not None and promised > 0 and told.hours >= GONE_HOURS and saving <= GONE_SHARE * promised:
-        more = f" {told.confounders[0]}" if told.confounders else ""
+    if saving is not None and promised > 0 and measured.hours >= GONE_HOURS and saving <= GONE_SHARE * promised:
+        more = f" {measured.confounders[0]}" if measured.confounders else ""
         return f"Saving: {usd(saving)}/month of {usd(promised)}/month predicted.{more}"
-    ratio, interval = told.time_ratio, told.predicted_time_ratio
-    most = interval.p90 * (1 + SLOW_MARGIN) if interval is not None else math.inf
-    if ratio is not None and interval is not None and told.hours >= SLOW_HOURS and ratio > most:
-        return f"Time for the same work: x{ratio:.2f}, above the predicted maximum of x{interval.p90:.2f} (p90)."
-    return None
+    ratio, interval = measured.time_ratio, measured.predicted_time_ratio
+    if ratio is None or interval is None or measured.hours < SLOW_HOURS or ratio <= interval.p90 * (1 + SLOW_MARGIN):
+        return None
+    return f"Time for the same work: x{ratio:.2f}, above the predicted maximum of x{interval.p90:.2f} (p90)."
 
 
-def _is_well(told: Realised) -> bool:
+def _is_well(measured: Realised) -> bool:
     """Whether what had regressed without being moved back has come right."""
-    saving, predicted = told.saving_usd_per_month, told.predicted_saving_usd_per_month
+    saving, predicted = measured.saving_usd_per_month, measured.predicted_saving_usd_per_month
     saves = saving is None or predicted is None or saving >= BACK_SHARE * predicted.p50
-    ratio, interval = told.time_ratio, told.predicted_time_ratio
+    ratio, interval = measured.time_ratio, measured.predicted_time_ratio
     return saves and (ratio is None or interval is None or ratio <= interval.p90)
 
 
-def measured_words(told: Realised) -> str:
+def measured_words(measured: Realised) -> str:
     """A measurement in a sentence or two: saving and time, each beside what was predicted, or why it is not known."""
-    said = []
-    if told.saving_usd_per_month is not None:
-        predicted = told.predicted_saving_usd_per_month
+    sentences, ratio = [], measured.time_ratio
+    if measured.saving_usd_per_month is not None:
+        predicted = measured.predicted_saving_usd_per_month
         of = f" (predicted: {usd(predicted.p50)}{spread(predicted)})" if predicted else ""
-        said.append(f"Saving: {usd(told.saving_usd_per_month)}/month{of}.")
+        sentences.append(f"Saving: {usd(measured.saving_usd_per_month)}/month{of}.")
     else:
-        said.append(f"Saving not measured: {told.saving_missing}.")
-    if told.time_ratio is not None:
-        predicted = told.predicted_time_ratio
+        sentences.append(f"Saving not measured: {measured.saving_missing}.")
+    if ratio is not None:
+        predicted = measured.predicted_time_ratio
         of = f" (predicted: x{predicted.p50:.2f}, {predicted.p10:.2f} to {predicted.p90:.2f})" if predicted else ""
-        said.append(f"Time for the same work: x{told.time_ratio:.2f}{of}.")
-    elif told.predicted_time_ratio is not None:
-        said.append(f"Time not measured: {told.time_missing}.")
-    return " ".join([*said, *told.confounders])
+        sentences.append(f"Time for the same work: x{ratio:.2f}{of}.")
+    elif measured.predicted_time_ratio is not None:
+        sentences.append(f"Time not measured: {measured.time_missing}.")
+    return " ".join([*sentences, *measured.confounders])

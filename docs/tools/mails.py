@@ -11,12 +11,10 @@ from skuwise.advisor.advise import load_rulebook, read_and_advise
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.demo import simulate
 from skuwise.advisor.notify.by_team import split_by_team
-from skuwise.advisor.notify.letter import Letter
-from skuwise.advisor.notify.mime import inlined
-from skuwise.advisor.notify.report_letters import letter_of
-from skuwise.advisor.views.document.mail_document import ReaderLinks
+from skuwise.advisor.notify.letters import Letter, report_letter
 from skuwise.advisor.views.document.reader_commands import ReaderCommands
-from skuwise.advisor.views.document.report_content import story_of
+from skuwise.advisor.views.document.report_document import ReaderLinks
+from skuwise.advisor.views.document.report_story import story_of
 
 UNTIL = 1_794_787_200.0  # 2026-11-16T00:00:00Z: the pictures are the same whenever they are drawn
 WEEK = 7 * 86400.0
@@ -37,8 +35,8 @@ def main() -> None:
             for end in (UNTIL, UNTIL - WEEK)
         )
         parts, parts_before = split_by_team(now, team_of), split_by_team(before, team_of)
-        fleet = letter_of(story_of(now, before, teams=parts, teams_before=parts_before), links=LINKS)
-        ads = letter_of(story_of(parts["ads"], parts_before["ads"], team="ads"), links=LINKS)
+        fleet = report_letter(story_of(now, before, teams=parts, teams_before=parts_before), LINKS)
+        ads = report_letter(story_of(parts["ads"], parts_before["ads"], team="ads"), LINKS)
         for letter, which, size in ((fleet, "report", DESK), (ads, "report-phone", PHONE)):
             for scheme in ("light", "dark"):
                 draw(letter, size, scheme, folder, FOLDER / f"{which}-{scheme}.png")
@@ -50,7 +48,7 @@ def team_of(workload: WorkloadVerdict) -> str | None:
 
 def draw(letter: Letter, size: tuple[int, int], scheme: str, folder: Path, target: Path) -> None:
     page, shot = folder / "mail.html", folder / "shot.png"
-    page.write_text(inlined(letter))
+    page.write_text(letter.html)
     command = [
         "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Command(NamedTuple):
     """One command: its module, one line of help, and the extra of the installation that it needs ("": none).
 
-    The module has `configure`, which gives a parser its options, and `run`, which takes them and returns the exit
-    status; the module of a group has `COMMANDS` instead, by the names of its subcommands. `EXAMPLES` of the module
-    are commands to paste, for the end of its help. What does not run long leaves its garbage to its end. The module of
-    a click command (`is_click`) has its group instead, by the command's name.
+    The module, or the object in it that is named as in ``module:object``, has `configure`, which gives a parser its
+    options, and `run`, which takes them and returns the exit status; a group has `COMMANDS` instead, by the names of
+    its subcommands. `EXAMPLES` are commands to paste, for the end of its help. What does not run long leaves its
+    garbage to its end. The module of a click command (`is_click`) has its group instead, by the command's name.
     """
 
     module: str
@@ -19,3 +21,11 @@ class Command(NamedTuple):
     extra: str = ""
     runs_long: bool = False
     is_click: bool = False
+
+
+class Subcommand(NamedTuple):
+    """One of several commands of a module, with what the module of a single command has."""
+
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    EXAMPLES: tuple[str, ...] = ()

@@ -134,7 +134,9 @@ def configure_command(parser: argparse.ArgumentParser, command: Command) -> None
 
     Raises TypeError for a module that is no command.
     """
-    module = importlib.import_module(command.module)
+    path, _, name = command.module.partition(":")
+    module = importlib.import_module(path)
+    module = getattr(module, name) if name else module
     group = getattr(module, "COMMANDS", None)
     examples = examples_text(getattr(module, "EXAMPLES", ()))
     if group is not None:

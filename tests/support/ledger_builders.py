@@ -4,15 +4,28 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
-from skuwise.advisor.core.advice_types import Configuration, Fleet, Interval, NodeStanding, SavingsBaseline
+from skuwise.advisor.core.advice_types import (
+    Advice,
+    Configuration,
+    Fleet,
+    Interval,
+    NodeStanding,
+    Recommendation,
+    Reconciliation,
+    SavingsBaseline,
+    Summary,
+)
 from skuwise.advisor.core.frame import Window
 from skuwise.advisor.core.verdict_types import WorkloadVerdict
 from skuwise.advisor.pipeline import AdviseOptions, advise_on
 from skuwise.advisor.recommend.progress import Measure, Observation, PredictionSnapshot
-from skuwise.advisor.state.entries import Proposal
-from skuwise.advisor.state.ledger import LedgerSync
+from skuwise.advisor.state import ledger
+from skuwise.advisor.state.beside import StateBeside
+from skuwise.advisor.state.file import State, to_json
+from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
 from skuwise.tests.support.moves_builders import END, IB, PLAIN, START, catalog, node, usage, verdicts, workload
 from skuwise.tests.support.rulebooks import rulebook
 
@@ -22,7 +35,7 @@ SAVING = 2 * (98.32 - 88.488) * 730  # two nodes, list prices, a month
 
 
 def fleet(
-    days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: LedgerSync | None = None
+    days: float, moved: float = MOVED, back: float = math.inf, kept: bool = False, beside: StateBeside | None = None
 ):
     """Advice over the 14 days up to `days` after END: a service on n1 and n2 (InfiniBand), on p1 and p2 (without) from
     `moved` to `back`. `kept`: the nodes that it left stay, and go on reporting."""
@@ -70,13 +83,60 @@ def ground(**changes) -> PredictionSnapshot:
     return PredictionSnapshot(**{**values, **changes})
 
 
-def proposal(id_: str = "r-0123456789ab", **changes) -> Proposal:
+def recommendation(id_: str = "r-0123456789ab", **changes) -> Recommendation:
     """A move of a service as it was proposed."""
-    made = Proposal(
-        id_, "move-sku", "chat", "8 x H100-SXM5 on a", "8 x H100-SXM5 on b", 1234.5, 0.0, "cash-now", "low", False,
-        "Move it.", "fleet.db",
+    made = Recommendation(
+        id_, (), None, "move-sku", Configuration("H100-SXM5", "a", 8), Configuration("H100-SXM5", "b", 8), None,
+        Interval(1000.0, 1234.5, 1500.0), 0.0, "cash-now", "low", (), (), (), (), "Move it.",
     )  # fmt: skip
     return replace(made, **changes)
+
+
+def entry_of(
+    made: Recommendation, *events: LedgerEvent, snapshot: PredictionSnapshot | None = None, at: float = START,
+    about: str = "chat", source: str = "fleet.db",
+) -> LedgerEntry:  # fmt: skip
+    """A recommendation in the ledger, proposed at `at`."""
+    return LedgerEntry(made, about, source, snapshot, at, at, events)
+
+
+def keep(path: Path, *entries: LedgerEntry) -> None:
+    """Write entries to a state file as they are."""
+    with State(path).writing() as db:
+        for e in entries:
+            db.execute(
+                "INSERT INTO recommendations VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    e.recommendation.id, e.recommendation.action, e.about, e.source, e.first_proposed, e.last_proposed,
+                    to_json(e.recommendation), to_json(e.snapshot) if e.snapshot else None,
+                ],
+            )  # fmt: skip
+            for event in e.events:
+                ledger.add(db, e.recommendation.id, event)
+
+
+def kept(path: Path) -> dict[str, LedgerEntry]:
+    """What stands in a state file, by id."""
+    with State(path).reading() as db:
+        return {e.recommendation.id: e for e in ledger.entries(db)}
+
+
+def decide(path: Path, id_: str, act: ledger.Act, at: float, **event) -> None:
+    with State(path).writing() as db:
+        ledger.add(db, id_, LedgerEvent(act, at, event.pop("by", "ann"), **event))
+
+
+def advice_with(*made: Recommendation, end: float) -> Advice:
+    """Advice over 14 days of an empty fleet that recommends these."""
+    summary = Summary(0, 0.0, None, None, None, Reconciliation(*[None] * 7))
+    source = {"kind": "sqlite", "databases": ["fleet.db"]}
+    return Advice(end, end - 14 * DAY, end, source, summary, (), (), (), made)
+
+
+def propose(path: Path, *made: Recommendation, now: float, end: float | None = None) -> int:
+    """Note advice on telemetry up to `end` (None: `now`) that recommends these. Returns how many are new."""
+    with State(path).writing() as db:
+        return ledger.note(db, advice_with(*made, end=now if end is None else end), now)
 
 
 def one_node_fleet(end: float, days: float = 1.0) -> Fleet:

@@ -7,9 +7,8 @@ from skuwise.advisor.core.advice_types import Configuration, SavingsBaseline
 from skuwise.advisor.patches.build import patch_for
 from skuwise.advisor.patches.change import GivenFile, Patch, Target
 from skuwise.advisor.recommend.progress import Measure, WorkloadAddress
-from skuwise.advisor.state.entries import LedgerEntry, LedgerEvent
-from skuwise.advisor.state.ledger_file import Ledger
-from skuwise.tests.support.ledger_builders import ground, proposal
+from skuwise.advisor.state.ledger import LedgerEntry, LedgerEvent
+from skuwise.tests.support.ledger_builders import entry_of, ground, recommendation
 from skuwise.tests.support.moves_builders import IB, PLAIN, catalog
 
 NOW = 1_790_000_000.0
@@ -45,10 +44,10 @@ GROUNDS = {
 
 def accepted(action: str, about: str = "chat", text: str = "What was measured.", **changes) -> LedgerEntry:
     """A recommendation as the ledger has it after it was accepted. `changes`: of its ground."""
-    told = ground(**{"target": H100, "address": SERVICE, **GROUNDS[action], **changes})
-    made = proposal(ID, action=action, about=about, text=text, ground=told)
+    snapshot = ground(**{"target": H100, "address": SERVICE, **GROUNDS[action], **changes})
     events = (LedgerEvent("proposed", NOW - 60, "skuwise"), LedgerEvent("accepted", NOW, "ann"))
-    return LedgerEntry(made, NOW - 60, NOW, events)
+    made = recommendation(ID, action=action, text=text)
+    return entry_of(made, *events, snapshot=snapshot, about=about, at=NOW - 60)
 
 
 def patch_of(
@@ -58,11 +57,3 @@ def patch_of(
     for name, text in manifest:
         typed["manifest"] = GivenFile(Path("/srv") / name, text.encode("utf-8", "surrogatepass"))
     return patch_for(entry or accepted(action), target, catalog(), typed)
-
-
-def kept_in(path: Path, *entries: LedgerEntry) -> None:
-    """A ledger with these recommendations."""
-    for entry in entries:
-        Ledger(path).propose((entry.proposal,), NOW - 60)
-        for event in entry.events[1:]:
-            Ledger(path).add(entry.proposal.id, event)

@@ -16,13 +16,15 @@ from ..state import FINDINGS_WINDOW, Loaded, Look, WindowChoice
 from .preferences import source_key
 
 if TYPE_CHECKING:
+    from ...advisor.core.advice_types import Fleet
     from ...advisor.core.frame import Frame
     from ...advisor.pipeline import Reasoned
     from ...advisor.plan.problem import FleetChange, PlanRequest
     from ...advisor.plan.result import Plan
     from ...advisor.rulebook import Rulebook
-    from ...advisor.state.entries import Act
-    from ...advisor.state.ledger import LedgerSync
+    from ...advisor.state.beside import StateBeside
+    from ...advisor.state.file import State
+    from ...advisor.state.ledger import Act
     from ...advisor.telemetry.source import Source
     from ...advisor.views.whatif_session import Workbench
     from ...rules.catalog.hour_prices import StatedPrices
@@ -49,12 +51,14 @@ class PlanMaker(Protocol):
 
 
 class Loader(Protocol):
-    """`name`: what is read, for people; `incidents`: the file of the watch, None: there is no place for one. Calls are
-    made on threads and may take long."""
+    """`name`: what is read, for people. Calls are made on threads and may take long."""
 
     name: str
     key: str  # the same in every run over the same source
-    incidents: Path | None
+
+    def state(self) -> State | None:
+        """The state file of the fleet that was read last; None: nothing was read yet, or none is used."""
+        ...
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         """Read. `kept`: findings that still hold, where only the window was changed. Raises SkuwiseError."""
@@ -90,28 +94,29 @@ class Loader(Protocol):
 
 
 class SourceLoader:
-    """Loads from databases or a server, with the ledger beside it. `ledger` None: the fleet's own, beside the file
-    `ledger_home`, or none; `ledger_named`: somebody asked for this one, so it must be readable. `looks`: the folder in
-    which looks are kept for the next run, None: nowhere."""
+    """Loads from databases or a server, with the state file beside it. `state`: the named file; None: the fleet's own
+    in the folder `states`, or none. `looks`: the folder in which looks are kept for the next run, None: nowhere."""
 
     def __init__(
         self,
         source: Source,
         *,
-        ledger: Path | None,
-        ledger_named: bool = False,
-        ledger_home: Path | None = None,
+        state: Path | None = None,
+        states: Path | None = None,
         rules_dir: Path | None = None,
         prices: Path | None = None,
         hourly: StatedPrices | None = None,
         clock: Callable[[], float] = time.time,
-        incidents: Path | None = None,
         looks: Path | None = None,
     ) -> None:
-        self._source, self._ledger, self._rules_dir, self._prices = source, ledger, rules_dir, prices
-        self._named, self._home, self._clock, self._hourly = ledger_named, ledger_home, clock, hourly
+        self._source, self._state, self._states = source, state, states
+        self._rules_dir, self._prices, self._hourly = rules_dir, prices, hourly
         self.name, self.key = _name(source), _key(source)
-        self.incidents, self._looks = incidents, looks
+        self._clock, self._looks = clock, looks
+        self._fleet: Fleet | None = None
+
+    def state(self) -> State | None:
+        return self._beside().of(self._fleet).state
 
     def recall(self, window: WindowChoice) -> Look | None:
         """What was kept, if the source still tells of one of its GPUs: another fleet may be at its place by now."""
@@ -120,6 +125,7 @@ class SourceLoader:
             fleet = look.advice.fleet if look is not None else None
             if look is None or fleet is None or not self._source.knows(fleet.members.keys(), look.advice.end):
                 return None
+            self._fleet = fleet
         except SkuwiseError:  # reading tells it
             return None
         return look
@@ -130,7 +136,7 @@ class SourceLoader:
     def _kept_looks(self) -> KeptLooks:
         from .kept_look import KeptLooks, basis_of  # noqa: PLC0415 - not at the start
 
-        options = (self._rules_dir, self._prices, self._hourly, self._ledger, self._home)
+        options = (self._rules_dir, self._prices, self._hourly, self._state, self._states)
         return KeptLooks(self._looks, basis_of(self.key, *options, self._source.jobs))
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
@@ -156,28 +162,32 @@ class SourceLoader:
 
         def read(one: WindowChoice) -> tuple[Frame, Reasoned]:
             tell(f"reading {one.name} of telemetry")
-            return read_and_reason(
+            frame, found = read_and_reason(
                 _telling(self._source, tell), book, now=now, since=one.seconds, until=one.until, ledger=beside,
                 read=lambda: tell(f"analyzing {one.name} of telemetry"),
             )  # fmt: skip
+            self._fleet = found.advice.fleet
+            return frame, found
 
         return read
 
     def decide(self, advice: Advice, id_: str, act: Act, until: float | None, why: str | None) -> Decision:
         """Note what the advice proposes, as ``skuwise advise`` does, and then the decision."""
         from ...advisor.cli.ledger.decisions import decision_event  # noqa: PLC0415
-        from ...advisor.state.entries import decision_from  # noqa: PLC0415
-        from ...advisor.state.ledger import proposals  # noqa: PLC0415
+        from ...advisor.state import ledger  # noqa: PLC0415
+        from ...advisor.state.fleets import note_fleet  # noqa: PLC0415
 
-        beside = self._beside().of(advice.fleet)
-        if beside.path is None:
-            raise UsageError("No ledger to keep decisions in.", "Start without --no-ledger, or set --ledger.")
+        state = self._beside().of(advice.fleet).state
+        if state is None:
+            raise UsageError("No ledger to keep decisions in.", "Start without --no-ledger, or set --state.")
         now = self._clock()
         event = decision_event(act, now, None, until, why)
-        ledger = beside.written()
-        ledger.propose(proposals(advice), now, fleet=advice.fleet)
-        ledger.add(id_, event)
-        return decision_from((event,), now, now)
+        with state.writing() as db:
+            if advice.fleet is not None:
+                note_fleet(db, advice.fleet)
+            ledger.note(db, advice, now)
+            ledger.add(db, id_, event)
+        return ledger.decision_from((event,), now, now)
 
     def rulebook(self) -> Rulebook:
         from ...advisor.advise import load_rulebook  # noqa: PLC0415
@@ -214,10 +224,11 @@ class SourceLoader:
             raise NothingToDo("No node with GPUs in this window.", "Use another source.")
         return Planner(found, frame, None, time.monotonic)
 
-    def _beside(self) -> LedgerSync:
-        from ...advisor.state.ledger import LedgerSync  # noqa: PLC0415
+    def _beside(self) -> StateBeside:
+        from ...advisor.state.beside import StateBeside  # noqa: PLC0415
+        from ...advisor.state.file import State  # noqa: PLC0415
 
-        return LedgerSync(self._ledger, self._named, lambda _: None, self._home)
+        return StateBeside(lambda _: None, State(self._state) if self._state else None, self._states)
 
 
 class DemoLoader:
@@ -225,7 +236,6 @@ class DemoLoader:
 
     name = f"demo: the simulated fleet '{DEMO_SCENARIO}'"
     key = source_key(("demo",))
-    incidents: Path | None = None
 
     def __init__(self, scenario: str = DEMO_SCENARIO, days: float = 14) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="skuwise-tui-", ignore_cleanup_errors=True)
@@ -242,6 +252,9 @@ class DemoLoader:
 
     def load(self, window: WindowChoice, kept: Advice | None, tell: Tell) -> Loaded:
         return self._source(tell).load(window, kept, tell)
+
+    def state(self) -> State | None:
+        return self._inner.state() if self._inner is not None else None
 
     def recall(self, window: WindowChoice) -> Look | None:  # noqa: ARG002 - each run simulates its own
         return None
@@ -278,7 +291,7 @@ class DemoLoader:
                 self._scenario, fleet, days=self._days, seed=0, until=DEMO_NOW,
                 progress=lambda text: tell(f"simulating {text}"),
             )  # fmt: skip
-            self._inner = SourceLoader(Databases((fleet,)), ledger=folder / "ledger.db", clock=lambda: DEMO_NOW)
+            self._inner = SourceLoader(Databases((fleet,)), state=folder / "state.db", clock=lambda: DEMO_NOW)
         return self._inner
 
 

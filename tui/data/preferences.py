@@ -47,11 +47,11 @@ def source_key(names: Sequence[str]) -> str:
 
 
 def preferences_path(environment: Mapping[str, str]) -> Path | None:
-    """``$XDG_STATE_HOME/skuwise/tui.json``, beside the ledger; None: there is no home."""
-    from ...advisor.state.paths import default_ledgers  # noqa: PLC0415
+    """``$XDG_STATE_HOME/skuwise/tui.json``, beside the state files; None: there is no home."""
+    from ...advisor.state.file import state_folder  # noqa: PLC0415
 
-    beside = default_ledgers(environment)
-    return None if beside is None else beside.with_name("tui.json")
+    folder = state_folder(environment)
+    return None if folder is None else folder / "tui.json"
 
 
 def recall(path: Path | None) -> tuple[Preferences, str | None]:

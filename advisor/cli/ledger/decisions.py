@@ -1,4 +1,4 @@
-"""Decisions on recommendations: by whom, until when and why."""
+"""``skuwise ledger accept``, ``snooze``, ``dismiss`` and ``reopen``: decisions, by whom, until when and why."""
 
 from __future__ import annotations
 
@@ -6,37 +6,45 @@ import argparse
 import getpass
 import os
 import time
+from functools import partial
 
+from ....rules.base.command import Subcommand
 from ....rules.base.errors import EXIT_DONE, UsageError
 from ....rules.base.output import say
 from ....rules.base.sanitize import clean
 from ....rules.base.typed_again import program, typed_with
-from ...core.timestamps import minute
-from ...state.entries import Act, LedgerEvent
+from ...core.timestamps import minute, parse_moment
+from ...state import ledger
+from ...state.file import sqlite_text
+from ...state.ledger import Act, LedgerEvent
 from .entries import add_id, find_entry, open_ledgers, place_arguments
 
 _TYPED_MAX = 2000
 
 
-def add_decision(parser: argparse.ArgumentParser, *, why_required: bool = False) -> None:
-    """What is decided on, by whom and why."""
+def _configure(parser: argparse.ArgumentParser, act: Act) -> None:
     add_id(parser)
     parser.add_argument("--by", metavar="NAME", help="name of the person who decides (default: your user name)")
-    parser.add_argument("--why", required=why_required, metavar="REASON", help="reason of the decision")
+    parser.add_argument("--why", required=act == "dismissed", metavar="REASON", help="reason of the decision")
+    if act == "snoozed":
+        parser.add_argument("--until", required=True, metavar="DATE", help="end of the snooze: a date or RFC 3339, UTC")
 
 
-def record_decision(options: argparse.Namespace, act: Act, until: float | None = None) -> int:
+def _decide(options: argparse.Namespace, act: Act) -> int:
     """Add a decision by whoever runs the command, and print what follows from it. The only place of the ledger that
     knows the clock and the user. Raises UsageError for one that is taken back where there is none."""
-    now = time.time()
+    now, until = time.time(), parse_moment(options.until) if act == "snoozed" else None
     event = decision_event(act, now, options.by, until, options.why)
-    ledger, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
-    p, state = entry.proposal, entry.decision(now).state
-    if act == "reopened" and state not in ("accepted", "dismissed", "snoozed"):
-        raise UsageError(f"{p.id} is {state}: there is no decision to take back.", f"See 'skuwise ledger show {p.id}'.")
-    ledger.add(p.id, event)
+    state, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    r, standing = entry.recommendation, entry.decision(now).state
+    if act == "reopened" and standing not in ("accepted", "dismissed", "snoozed"):
+        raise UsageError(
+            f"{r.id} is {standing}: there is no decision to take back.", f"See '{program()} ledger show {r.id}'."
+        )
+    with state.writing() as db:
+        ledger.add(db, r.id, event)
     ending = f" until {minute(until)}" if until is not None else ""
-    say(f"{p.id} ({clean(p.action)}, {clean(p.about)}) is {act}{ending}.")
+    say(f"{r.id} ({clean(r.action)}, {clean(entry.about)}) is {act}{ending}.")
     if act == "accepted":
         from ...patches.build import next_step  # noqa: PLC0415 - read where it is needed
 
@@ -67,5 +75,14 @@ def deciding_user(by: str | None) -> str:
 
 def typed_text(text: str | None) -> str | None:
     """What a person typed as it is kept: a page at most, storable whatever the terminal gave. None: empty."""
-    stripped = (text or "").strip()[:_TYPED_MAX]
-    return stripped.encode("utf-8", "backslashreplace").decode("utf-8") or None
+    return sqlite_text((text or "").strip()[:_TYPED_MAX]) or None
+
+
+def _command(act: Act, example: str) -> Subcommand:
+    return Subcommand(partial(_configure, act=act), partial(_decide, act=act), (example,))
+
+
+accept = _command("accepted", "skuwise ledger accept r-5603c79e --by ann")
+snooze = _command("snoozed", "skuwise ledger snooze r-5603c79e --until 2027-01-15")
+dismiss = _command("dismissed", "skuwise ledger dismiss r-5603c79e --why 'reserved until March'")
+reopen = _command("reopened", "skuwise ledger reopen r-5603c79e --why 'the launch is over'")

@@ -1,46 +1,45 @@
-"""Which ledgers there are, and which entry of them an id means."""
+"""``skuwise ledger list`` and ``show``: which recommendations there are, and which one an id means."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ....rules.base.errors import NothingToDo, SkuwiseError, StoreError, UsageError
-from ....rules.base.output import say
+from ....rules.base.command import Subcommand
+from ....rules.base.errors import EXIT_DONE, NothingToDo, UsageError
+from ....rules.base.output import write_json, write_stdout
 from ....rules.base.sanitize import clean
-from ....rules.base.typed_again import program
+from ....rules.base.typed_again import program, typed_with
 from ...core.formatting import usd
 from ...core.naming import AmbiguousError, Named, matching, unknown
 from ...core.timestamps import day
-from ...state.entries import LedgerEntry
-from ...state.fleets import names_of
-from ...state.ledger_file import Ledger
-from ...state.paths import default_ledgers, every_ledger, ledger_of
-from ..source_options import add_source_choice, source_arguments, source_of
+from ...state import ledger
+from ...state.file import State
+from ...state.ledger import LedgerEntry
+from ...views.document.ledger_words import STATES, as_dict, as_text, entry_text
+from ..output import terminal_width
+from ..source_options import add_source_choice, source_arguments
+from ..state_options import add_state, known_states
 
-# Telemetry of so long tells whose it is (seconds): one GPU or the name of the cluster is enough.
-_IDENTITY_SECONDS = 3600.0
+SCHEMA = "skuwise.ledger/1"
+_SHOW_WIDTH_MAX = 120
+
+
+@dataclass(frozen=True, slots=True)
+class FleetLedger:
+    """The ledger of one state file. `fleet`: its name for people; None: none was noted."""
+
+    state: State
+    fleet: str | None
+    entries: tuple[LedgerEntry, ...]
 
 
 def add_place(parser: argparse.ArgumentParser) -> None:
-    """Which ledger is meant: a file, or that of the fleet whose telemetry is named."""
-    add_source_choice(parser, required=False, identity=True).add_argument(
-        "--ledger", type=Path, metavar="PATH",
-        help="ledger file (default: in $XDG_STATE_HOME/skuwise/ledgers that of the fleet of --db or --prometheus, else "
-        "those of all fleets)",
-    )  # fmt: skip
-
-
-def place_arguments(options: argparse.Namespace) -> str:
-    """The options that name the ledger again, for a command line that somebody may copy."""
-    if options.ledger is not None:
-        return f"--ledger {shlex.quote(str(options.ledger))}"
-    return source_arguments(options) if options.db or options.prometheus else ""
+    """Which ledger is meant: that of a file, or of the fleet whose telemetry is named."""
+    add_state(add_source_choice(parser, required=False, identity=True))
 
 
 def add_id(parser: argparse.ArgumentParser) -> None:
@@ -51,82 +50,95 @@ def add_id(parser: argparse.ArgumentParser) -> None:
     add_place(parser)
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerEntries:
-    """A ledger with what stands in it. `fleet`: whose it is, in words; None: nothing tells."""
-
-    ledger: Ledger
-    fleet: str | None
-    entries: tuple[LedgerEntry, ...]
+def place_arguments(options: argparse.Namespace) -> str:
+    """The options that name the ledger again, for a command line that somebody may copy."""
+    if options.state is not None:
+        return f"--state {shlex.quote(str(options.state))}"
+    return source_arguments(options) if options.db or options.prometheus else ""
 
 
-def open_ledgers(options: argparse.Namespace) -> list[LedgerEntries]:
-    """The ledger that was asked for, or those of all fleets. What cannot be read among several is said and left out.
-    Raises UsageError where there is no place for one, NothingToDo where there is none yet, SkuwiseError."""
-    asked, home = options.ledger, default_ledgers(os.environ) if options.ledger is None else None
-    if asked is None and home is None:
-        raise UsageError("No home folder for a ledger.", "Set --ledger PATH.")
-    if home is not None and (options.db or options.prometheus):
-        asked = _ledger_of_source(options, home)
-    found: list[LedgerEntries] = []
-    first: SkuwiseError | None = None
-    for path in [asked] if asked is not None else every_ledger(home) if home is not None else []:
-        ledger = Ledger(path)
-        try:
-            found.append(LedgerEntries(ledger, names_of(ledger.fleets()) or None, ledger.entries()))
-        except NothingToDo as error:
-            first = first or error
-        except StoreError as error:
-            if asked is not None:
-                raise
-            first = error if not isinstance(first, StoreError) else first
-            say(f"left out: {clean(str(error))}")
-    if found:
-        return found
-    raise first or NothingToDo(f"No ledger in {home or asked} yet.", "Run 'skuwise advise' to create it.")
+def open_ledgers(options: argparse.Namespace) -> list[FleetLedger]:
+    """The ledger that was asked for, or those of all fleets. Raises as `known_states`."""
+    found: list[FleetLedger] = []
+    for known in known_states(options):
+        with known.state.reading() as db:
+            found.append(FleetLedger(known.state, known.fleet, ledger.entries(db)))
+    return found
 
 
-def _ledger_of_source(options: argparse.Namespace, home: Path) -> Path:
-    from ....rules.catalog.loader import load_catalog  # noqa: PLC0415 - read where it is needed
-    from ...core.fleet_identity import fleet_of  # noqa: PLC0415
-
-    source = source_of(options, lambda _: None, 1)
-    frame = source.read(load_catalog(), since=_IDENTITY_SECONDS, until=None, now=time.time())
-    path, left_out = ledger_of(home, fleet_of(frame))
-    for sentence in left_out:
-        say(sentence)
-    if not path.exists():
-        again = f"Run '{program()} advise {source_arguments(options)}' to create it."
-        raise NothingToDo("This fleet has no ledger yet.", again)
-    return path
-
-
-def find_entry(every: Sequence[LedgerEntries], asked: str, command: Callable[[str], str]) -> tuple[Ledger, LedgerEntry]:
-    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``; and its ledger.
+def find_entry(ledgers: Sequence[FleetLedger], asked: str, command: Callable[[str], str]) -> tuple[State, LedgerEntry]:
+    """The entry of an id or its beginning, of a workload's or node's name, or of ``name@node``; and its state file.
 
     `command` gives the command line for an id, for the list of candidates. Raises AmbiguousError for several,
     UsageError for none, NothingToDo where the ledger is empty.
     """
-    entries = [entry for one in every for entry in one.entries]
+    entries = [(one.state, entry) for one in ledgers for entry in one.entries]
     if not entries:
-        raise NothingToDo("The ledger is empty.", "Run 'skuwise advise' to record recommendations.")
-    names = {entry.proposal.id: _named(entry) for entry in entries}
-    found = matching(asked, list(names.values()))
+        raise NothingToDo("The ledger is empty.", f"Run '{program()} advise' to record recommendations.")
+    names: dict[str, Named] = {}
+    for _, entry in entries:
+        r, nodes = entry.recommendation, entry.snapshot.yardstick.nodes if entry.snapshot is not None else ()
+        cost = f"saves {usd(r.saving_usd_per_month.p50)}/month" if r.saving_usd_per_month else ""
+        last = day(entry.last_proposed)
+        names[r.id] = Named(r.id, f"{r.action} of {entry.about}", entry.about, nodes, (), last, cost)
+    candidates = list(names.values())
+    found = matching(asked, candidates)
     if not found:
-        raise unknown(asked, list(names.values()), "in the ledger", "'skuwise ledger list --all' lists every ID.")
+        raise unknown(asked, candidates, "in the ledger", f"'{program()} ledger list --all' lists every ID.")
     if len(found) > 1:
         raise AmbiguousError(asked, found, command)
-    same = [entry for entry in entries if entry.proposal.id == found[0].id]
+    same = [pair for pair in entries if pair[1].recommendation.id == found[0].id]
     if len(same) > 1:
         raise UsageError(
             f"{found[0].id} is in {len(same)} ledgers: two fleets have work of the same name.",
-            "Select one ledger with --ledger PATH; 'skuwise ledger list' shows their paths.",
+            f"Select one with --state PATH; '{program()} ledger list' shows their paths.",
         )
-    return next(one.ledger for one in every if same[0] in one.entries), same[0]
+    return same[0]
 
 
-def _named(entry: LedgerEntry) -> Named:
-    p = entry.proposal
-    nodes = p.ground.yardstick.nodes if p.ground is not None else ()
-    cost = f"saves {usd(p.saving_usd_per_month)}/month" if p.saving_usd_per_month else ""
-    return Named(p.id, f"{p.action} of {p.about}", p.about, nodes, (), day(entry.last_proposed), cost)
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    add_place(parser)
+    parser.add_argument(
+        "--status", choices=STATES,
+        help="only recommendations in this state (default: all but blocked and expired ones)",
+    )  # fmt: skip
+    parser.add_argument("--all", action="store_true", help="also list blocked and expired recommendations")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="output format (default: table)")
+
+
+def _list(options: argparse.Namespace) -> int:
+    if str(options.state) in STATES and not options.state.exists():
+        raise UsageError("--state names the state file.", f"Use --status {options.state}.")
+
+    def is_listed(entry: LedgerEntry) -> bool:
+        state = entry.decision(now).state
+        if options.status is not None:
+            return state == options.status
+        is_blocked = state == "proposed" and bool(entry.recommendation.blocked_by)
+        return options.all or (state != "expired" and not is_blocked)
+
+    now, width = time.time(), terminal_width()
+    ledgers, texts, values = open_ledgers(options), [], []
+    for one in ledgers:
+        shown = [entry for entry in one.entries if is_listed(entry)]
+        values += [as_dict(entry, now) | {"fleet": one.fleet} for entry in shown]
+        path = clean(str(one.state.path))
+        heading = f"Fleet {one.fleet or 'unknown'} ({path})\n" if len(ledgers) > 1 else ""
+        texts.append(heading + as_text(shown, len(one.entries) - len(shown), now, width))
+    if options.format == "json":
+        write_json({"schema": SCHEMA, "recommendations": values})
+    else:
+        write_stdout("\n".join(texts))
+    return EXIT_DONE
+
+
+def _show(options: argparse.Namespace) -> int:
+    _, entry = find_entry(open_ledgers(options), options.id, typed_with(options, options.id))
+    write_stdout(entry_text(entry, time.time(), terminal_width(_SHOW_WIDTH_MAX)))
+    return EXIT_DONE
+
+
+list_command = Subcommand(
+    _configure_list, _list, ("skuwise ledger list", "skuwise ledger list --status accepted --format json")
+)
+show_command = Subcommand(add_id, _show, ("skuwise ledger show r-5603c79e",))

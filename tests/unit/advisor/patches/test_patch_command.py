@@ -10,10 +10,9 @@ import yaml
 from skuwise.__main__ import main
 from skuwise.advisor.patches.build import next_step
 from skuwise.advisor.recommend.progress import WorkloadAddress
-from skuwise.advisor.state.entries import LedgerEvent
-from skuwise.advisor.state.ledger_file import Ledger
-from skuwise.advisor.state.paths import every_ledger
-from skuwise.tests.support.patch_cases import ID, NOW, SERVICE, accepted, kept_in
+from skuwise.advisor.state.fleets import state_files
+from skuwise.tests.support.ledger_builders import decide, keep, kept
+from skuwise.tests.support.patch_cases import ID, NOW, SERVICE, accepted
 from skuwise.tests.support.patch_samples import DEPLOYMENT, sized
 
 MANIFEST = sized(DEPLOYMENT, 2, 8)
@@ -27,11 +26,11 @@ def place(tmp_path: Path) -> Path:
 
 
 def patch(place: Path, *words: str) -> int:
-    return main(["patch", ID[:6], "--ledger", str(place / "ledger.db"), *words])
+    return main(["patch", ID[:6], "--state", str(place / "state.db"), *words])
 
 
 def test_a_patch_is_printed_and_written_once(place: Path, capsys: Capture) -> None:
-    kept_in(place / "ledger.db", accepted("move-sku"))
+    keep(place / "state.db", accepted("move-sku"))
     given = ["--for", "kubernetes", "--manifest", str(place / "chat.yaml")]
     assert patch(place, *given) == 0
     printed = capsys.readouterr().out
@@ -60,11 +59,11 @@ def test_only_what_was_accepted_is_patched(
 ) -> None:
     entry = accepted("move-sku")
     if act == "blocked":
-        entry = replace(entry, proposal=replace(entry.proposal, blocked=True, ground=None))
-    kept_in(place / "ledger.db", entry if act != "proposed" else replace(entry, events=entry.events[:1]))
+        entry = replace(entry, snapshot=None)
+    keep(place / "state.db", entry if act != "proposed" else replace(entry, events=entry.events[:1]))
     # Long after it was last proposed nothing that was decided on expires.
     if act in ("dismissed", "done", "regressed"):
-        Ledger(place / "ledger.db").add(ID, LedgerEvent(act, NOW + 60, "skuwise", None, "told"))
+        decide(place / "state.db", ID, act, NOW + 60, by="skuwise", why="told")
     done = patch(place, "--for", "kubernetes", "--manifest", str(place / "chat.yaml"), *words)
     told = capsys.readouterr()
     assert done == status and says in told.err and bool(told.out) is (status == 0)
@@ -95,7 +94,7 @@ def test_the_next_step_of_what_was_accepted(action: str, address: WorkloadAddres
 def advised(founding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> tuple[Path, str]:
     """A database whose fleet has a ledger beside that of another fleet, and the id of the move that is proposed."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    kept_in(tmp_path / "skuwise/ledgers/other.db", accepted("move-sku", about="app-32"))
+    keep(tmp_path / "skuwise/other.db", accepted("move-sku", about="app-32"))
     assert main(["advise", "--db", str(founding), "--format", "csv", "--until", "2026-11-16T00:00:00Z"]) == 0
     assert main(["ledger", "list", "--db", str(founding)]) == 0
     listed = capsys.readouterr().out
@@ -106,7 +105,7 @@ def advised(founding: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
 def test_what_accept_prints_leads_to_the_patch_of_the_fleet_of_a_source(
     advised: tuple[Path, str], tmp_path: Path, capsys: Capture
 ) -> None:
-    (db, id_), ledgers = advised, tmp_path / "skuwise/ledgers"
+    db, id_ = advised
     assert main(["ledger", "accept", id_, "--db", str(db)]) == 0
     step = capsys.readouterr().err.splitlines()[-1].removeprefix("Next: ")
     words = shlex.split(step)
@@ -117,8 +116,8 @@ def test_what_accept_prints_leads_to_the_patch_of_the_fleet_of_a_source(
     assert words[-2:] == ["--kind", "Deployment"]
     assert main(words[words.index("patch") :]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["metadata"]["name"]
-    (entry,) = [e for path in every_ledger(ledgers) for e in Ledger(path).entries() if e.proposal.id == id_]
-    address = entry.proposal.ground.address
+    (entry,) = [kept(path)[id_] for path in state_files(tmp_path / "skuwise") if id_ in kept(path)]
+    address = entry.snapshot.address
     assert (address.namespace, address.replicas) == ("nlp", 4)
 
 

@@ -1,0 +1,281 @@
+"""One pass of notifying: each recipient's message is queued once, what is due is sent, Alertmanager is updated.
+
+The messages are queued and their events settled in one transaction, so a pass that is killed anywhere queues nothing
+twice and loses nothing.
+
+In quiet hours only high severity is sent. When they end, each recipient gets one digest; what began and ended within
+them is one line of it. Alertmanager receives the state at all times: it has mute times of its own. A recipient that the
+routes name from today on is not sent what was opened before: it gets the next reminder, and an end only after that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from sqlite_utils import Database
+
+from ...rules.base.errors import SkuwiseError, UsageError
+from ...rules.base.sanitize import clean
+from ..core.formatting import counted
+from ..core.incident_types import Incident, IncidentEvent
+from ..state.deliveries import Message, Told, queue, told, waiting
+from ..state.file import State
+from ..state.incidents import current, mark_printed, settle, untold
+from ..views.document.dashboard import Dashboard
+from ..views.document.incident_words import Item, ItemKind
+from ..views.document.reader_commands import NO_COMMANDS, ReaderCommands
+from ..watch.settings import WatchSettings
+from .alertmanager import check_alertmanager, post_alerts
+from .alerts import alerts_of
+from .letters import Letter, Writing, incident_letter
+from .messages import message_to
+from .routes import Recipient, Routes, routes_of
+from .sending import Clocks, Tally, carriers_of, send_due
+from .settings import ReportSettings, load_mail_settings
+
+BATCH = "watch-"  # how the batches of the watch begin
+# What the administrators are told of, whichever team it concerns: only they can fix it.
+_PLATFORM = frozenset({"telemetry-dead", "fault-clock"})
+# A pass sends for half of the time to the next one at most, and the report's sender is waited for this long.
+_MOST_SECONDS, _WAIT_SECONDS = 120.0, 30.0
+
+Events = Sequence[tuple[IncidentEvent, Incident]]
+
+
+@dataclass(frozen=True)
+class NotifyRun:
+    """What a pass works with. `report`: servers and addresses; `watch`: what is sent, and when; `say`: prints a line of
+    progress; `commands`: how readers run skuwise on the telemetry that is watched."""
+
+    routes: Routes
+    report: ReportSettings
+    watch: WatchSettings
+    state: State
+    clocks: Clocks
+    say: Callable[[str], None]
+    environ: Mapping[str, str] = field(default_factory=dict)
+    commands: ReaderCommands = NO_COMMANDS
+
+    @property
+    def now(self) -> float:
+        return self.clocks.now().wall_seconds
+
+    @property
+    def writing(self) -> Writing:
+        return Writing(self.watch, self.commands, Dashboard(self.report.dashboard_url))
+
+    def team_of(self, incident: Incident) -> str | None:
+        """The team of an incident; None: no team's."""
+        subject = incident.sighting.subject
+        return self.routes.team_of_owner(subject.owner, subject.nodes, subject.gpu_sku, subject.node_sku)
+
+    def recipients(self, incident: Incident) -> tuple[Recipient, ...]:
+        """Its team, and after it the administrators where it has none, or only they can fix it."""
+        name = self.team_of(incident)
+        platform = name is None or incident.sighting.kind in _PLATFORM
+        teams = (
+            *(team for team in self.routes.teams if team.name == name),
+            *((self.routes.fleet,) if platform else ()),
+        )
+        return tuple(recipient for team in teams for recipient in team.recipients)
+
+
+def notify_run(
+    environ: Mapping[str, str],
+    watch: WatchSettings,
+    state: State,
+    clocks: Clocks,
+    say: Callable[[str], None],
+    *,
+    teams: Path | None = None,
+    commands: ReaderCommands = NO_COMMANDS,
+) -> NotifyRun:
+    """What the settings configure. `teams`: a routes file in place of ``report.teams``. Raises UsageError for settings,
+    routes or an address of an Alertmanager that cannot be used."""
+    report = load_mail_settings(environ)
+    if watch.alertmanager_url:
+        check_alertmanager(watch.alertmanager_url)
+    return NotifyRun(routes_of(report, teams), report, watch, state, clocks, say, environ, commands)
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """What a pass did. `queued`: messages; `sent`, `waiting`, `refused`: as `Tally` has them; `alerts`: handed to
+    Alertmanager; `quiet`: incidents that wait for the end of the quiet hours; `faults`: what failed, each a sentence
+    and a remedy. All that failed is tried again by the next pass, except for refused messages."""
+
+    queued: int = 0
+    sent: int = 0
+    waiting: int = 0
+    refused: tuple[str, ...] = ()
+    alerts: int = 0
+    quiet: int = 0
+    faults: tuple[SkuwiseError, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.faults or self.refused)
+
+
+def notify(run: NotifyRun) -> Notified:
+    """Inform everyone whom untold events concern. Raises nothing that is a SkuwiseError: `Notified.faults` has it."""
+    queued, quiet, alerts, tally = 0, 0, 0, Tally(0, 0, (), ())
+    faults: list[SkuwiseError] = []
+    teams = (*run.routes.teams, run.routes.fleet)
+    try:
+        if not run.watch.send:
+            return Notified(quiet=_dry_run(run))
+        if any(team.recipients for team in teams):
+            with run.state.writing() as db:
+                queued, quiet = _queue(db, run)
+            carriers, unusable = carriers_of(run.report, teams, run.environ)
+            faults += unusable
+            with run.state.alone("Another sender", wait_seconds=_WAIT_SECONDS):
+                tally = send_due(
+                    run.state, carriers, run.clocks, mails_per_minute=run.report.mails_per_minute, say=run.say,
+                    batch_prefix=BATCH, most_seconds=min(run.watch.every_seconds / 2, _MOST_SECONDS),
+                )  # fmt: skip
+            faults += tally.down
+        elif not run.watch.alertmanager_url:
+            faults.append(UsageError("No recipients configured.", "Set administrators in [report] or in the routes."))
+    except SkuwiseError as error:
+        faults.append(error)
+    if run.watch.send and run.watch.alertmanager_url:
+        try:
+            alerts = _post_alerts(run)
+        except SkuwiseError as error:
+            faults.append(error)
+    return Notified(queued, tally.sent, tally.waiting, tally.refused, alerts, quiet, tuple(faults))
+
+
+def _queue(db: Database, run: NotifyRun) -> tuple[int, int]:
+    """Queue the messages of a pass and settle their events. Gives the messages, and the incidents in quiet hours."""
+    now = run.now
+    events = untold(db)
+    ready = [pair for pair in events if not is_held(pair[1], run.watch, now)]
+    known = told(db, _keys(ready))
+    notices, held = notices_of(ready, run.recipients, known, waiting(db, BATCH))
+    letters: dict[object, Letter] = {}  # the addresses of a team read the same
+    messages: list[Message] = []
+    for to, (items, keys) in notices.items():
+        same = (to.team, tuple((item.incident.id, item.kind) for item in items))
+        letter = letters[same] = letters.get(same) or incident_letter(items, to.team, now, run.writing)
+        # A mail about one incident follows the one that told the recipient of its beginning.
+        opening = known.get(f"{items[0].incident.id}/0", ()) if len(items) == 1 else ()
+        first = next((one.message_id for one in opening if (one.channel, one.recipient) == to[1:]), "")
+        digest = hashlib.sha256("\0".join([*to, *sorted(keys)]).encode("utf-8", "backslashreplace")).hexdigest()
+        batch = BATCH + digest[:32]
+        messages.append(message_to(to, letter, batch, run.routes, now, items=keys, in_reply_to=first))
+    queued = queue(db, messages, now)
+    settle(db, [event for event, _ in ready if key_of(event) not in held])
+    unaddressed = {incident.id for _, incident in ready if not run.recipients(incident)}
+    if unaddressed:
+        run.say(f"No recipient for {counted(len(unaddressed), 'incident')}: set administrators in [report].")
+    return queued, len({incident.id for _, incident in events}) - len({incident.id for _, incident in ready})
+
+
+def _keys(events: Events) -> list[str]:
+    """The events, and those that told of the same incidents before: their beginnings and reminders."""
+    earlier = {f"{one.id}/{number}" for _, one in events for number in range(one.reminders + 1)}
+    return sorted(earlier | {key_of(event) for event, _ in events})
+
+
+def key_of(event: IncidentEvent) -> str:
+    """The name of an event among the items of deliveries."""
+    return f"{event.incident_id}/{event.number}"
+
+
+def notices_of(
+    events: Events,
+    recipients: Callable[[Incident], Sequence[Recipient]],
+    known: Mapping[str, Sequence[Told]],
+    busy: Set[tuple[str, str, str]],
+) -> tuple[dict[Recipient, tuple[list[Item], list[str]]], set[str]]:
+    """What each recipient is informed of: at most one item an incident, and the keys of its events; and the keys of
+    events that have to wait for a recipient.
+
+    `known`: event -> who was told of it. `busy`: (team, channel, address) of recipients whom an earlier message has yet
+    to reach: no other is queued meanwhile.
+    """
+    had = {key: {Recipient(one.team, one.channel, one.recipient).key for one in ones} for key, ones in known.items()}
+    incidents: dict[str, tuple[Incident, list[IncidentEvent]]] = {}
+    for event, incident in events:
+        incidents.setdefault(incident.id, (incident, []))[1].append(event)
+    notices: dict[Recipient, tuple[list[Item], list[str]]] = {}
+    held: set[str] = set()
+    for incident, own in incidents.values():
+        informed: set[str] = set()
+        for to in recipients(incident):
+            new = [event for event in own if to.key not in had.get(key_of(event), ())]
+            knows = any(to.key in had.get(f"{incident.id}/{n}", ()) for n in range(incident.reminders + 1))
+            kind = _kind(incident, {event.kind for event in new}, knows)
+            if kind is None or to.key in informed:  # an address of two teams is informed once
+                continue
+            informed.add(to.key)
+            if to in busy:
+                held.update(map(key_of, new))
+            else:
+                items, keys = notices.setdefault(to, ([], []))
+                items.append(Item(incident, kind))
+                keys += map(key_of, new)
+    return notices, held
+
+
+def _kind(incident: Incident, new: Set[str], knows: bool) -> ItemKind | None:
+    """What is new to one recipient; None: nothing. As the incident is now, not as each event found it."""
+    if incident.resolved_at is None:  # an end of what came back is no end
+        return "opened" if "opened" in new else "reminded" if "reminded" in new else None
+    if "opened" in new:
+        return "over"
+    return "resolved" if "resolved" in new and knows else None
+
+
+def is_held(incident: Incident, settings: WatchSettings, now: float) -> bool:
+    """Whether its events wait until the quiet hours are over: all but those of high severity, as it is now.
+
+    The hours are of the local clock and may cross midnight; an hour that happens twice is quiet twice.
+    """
+    if settings.quiet_hours is None or incident.sighting.severity == "high":
+        return False
+    begin, end = settings.quiet_hours
+    hour = datetime.fromtimestamp(now, settings.time_zone).hour
+    return begin <= hour < end if begin < end else hour >= begin or hour < end
+
+
+def _post_alerts(run: NotifyRun) -> int:
+    """Hand Alertmanager the state of all incidents; gives their number. Raises SkuwiseError."""
+    watch = run.watch
+    with run.state.reading() as db:
+        incidents = current(db)
+    alerts = alerts_of(incidents, run.now, run.writing, run.team_of)
+    return post_alerts(watch.alertmanager_url, watch.alertmanager_token_file, run.environ, alerts)
+
+
+def _dry_run(run: NotifyRun) -> int:
+    """Print once what a pass would send to whom; gives the incidents in quiet hours.
+
+    Only what began and ended before anybody was told is settled: a later pass has to send the rest.
+    """
+    with run.state.writing() as db:
+        events = untold(db)
+        ready = [pair for pair in events if not is_held(pair[1], run.watch, run.now)]
+        known = told(db, _keys(ready))
+        unprinted = {key_of(event) for event, _ in untold(db, unprinted=True)}
+        fresh = [pair for pair in ready if key_of(pair[0]) in unprinted]
+        for to, (items, _) in notices_of(fresh, run.recipients, known, frozenset())[0].items():
+            subject = incident_letter(items, to.team, run.now, run.writing).subject
+            run.say(f"would be sent to {to.words}: {clean(subject)}")
+        if fresh:
+            if run.watch.alertmanager_url:
+                count = counted(len(current(db)), "alert")
+                run.say(f"would update {count} in {clean(run.watch.alertmanager_url)}")
+            run.say("Dry run, nothing was sent. To send: set send = true in section [watch] of skuwise.toml.")
+        mark_printed(db, [event for event, _ in fresh])
+        informed = {event.incident_id for event, _ in ready if known.get(key_of(event))}
+        began = {e.incident_id for e, one in ready if e.kind == "opened" and one.resolved_at is not None} - informed
+        settle(db, [event for event, _ in ready if event.incident_id in began])
+    return len({incident.id for _, incident in events}) - len({incident.id for _, incident in ready})

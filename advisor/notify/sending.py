@@ -1,0 +1,155 @@
+"""Takes the messages that wait to their carriers, one after the other, and writes down every answer."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...agent.model import Instant
+from ...rules.base.errors import SkuwiseError, StoreError, UsageError
+from ...rules.base.sanitize import clean
+from ..core.credentials import secret
+from ..state import deliveries
+from ..state.deliveries import Channel, Message, Reply
+from ..state.file import State
+from .routes import TeamRoute
+from .settings import ReportSettings, check_webhook
+from .smtp import CarrierDownError, SmtpCarrier
+from .webhook import WebhookCarrier
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks, and how to wait."""
+
+    now: Callable[[], Instant]
+    sleep: Callable[[float], None]
+
+
+class Carrier(Protocol):
+    """A channel by which messages travel."""
+
+    def ready(self) -> None:
+        """Make sure that a message can be handed over now. Raises CarrierDownError."""
+        ...
+
+    def carry(self, message: Message, begin: Callable[[], None]) -> Reply:
+        """Hand over one message. Calls `begin` right before the moment from which on it may arrive."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a run did. `sent`: messages; `waiting`: recipients whom one has yet to reach; `refused`: who will receive
+    none, and why, in words; `down`: why a channel was left; `soonest_seconds`: until something is due, 0: now.
+    """
+
+    sent: int
+    waiting: int
+    refused: tuple[str, ...]
+    down: tuple[SkuwiseError, ...]
+    soonest_seconds: float = 0.0
+
+
+def send_due(
+    state: State,
+    carriers: Mapping[Channel, Carrier],
+    clocks: Clocks,
+    *,
+    mails_per_minute: int,
+    say: Callable[[str], None],
+    only_team: str | None = None,
+    batch_prefix: str = "",
+    most_seconds: float | None = None,
+) -> Tally:
+    """Try everything that is due once: of one team, of batches whose names begin so. At most `mails_per_minute` in any
+    minute; after `most_seconds` no further message is begun. The caller holds `State.alone`."""
+    sent, refused, down = 0, list[str](), dict[Channel, SkuwiseError]()
+    recent: deque[float] = deque(maxlen=mails_per_minute)
+    began = clocks.now()
+    try:
+        with state.writing() as db:
+            failed = deliveries.recover(db, began.wall_seconds)
+            ids = deliveries.due(db, began.wall_seconds, only_team, batch_prefix)
+        refused += [f"{_recipient(one)}: {deliveries.KILLED_TWICE}" for one in failed]
+        for id_ in ids:
+            elapsed = clocks.now().monotonic_seconds
+            pause = max(60.0 - (elapsed - recent[0]), 0.0) if len(recent) == mails_per_minute else 0.0
+            if most_seconds is not None and elapsed - began.monotonic_seconds + pause >= most_seconds:
+                break
+            with state.reading() as db:
+                message = deliveries.load(db, id_)
+            carrier = carriers.get(message.channel)
+            if carrier is None or message.channel in down:
+                continue
+            if pause:
+                clocks.sleep(pause)
+            try:
+                carrier.ready()
+            except CarrierDownError as error:
+                down[message.channel] = error
+                continue
+            recent.append(clocks.now().monotonic_seconds)
+            said = carrier.carry(message, lambda id_=id_: _begin(state, id_))
+            with state.writing() as db:
+                reply = deliveries.end(db, id_, said, clocks.now().wall_seconds)
+            if reply.result == "accepted":
+                sent += 1
+                say(f"sent: {_recipient(message)}")
+            elif reply.result == "refused":
+                refused.append(f"{_recipient(message)}: {reply.text}")
+            else:
+                say(f"later: {_recipient(message)}: {reply.text}")
+    finally:
+        for carrier in carriers.values():
+            carrier.close()
+    with suppress(StoreError), state.writing() as db:  # on a full disk: the next run does
+        deliveries.let_go(db)
+    with state.reading() as db:
+        waiting = deliveries.waiting(db)
+        soonest = deliveries.next_attempt_seconds(db, clocks.now().wall_seconds)
+    return Tally(sent, len(waiting), tuple(refused), tuple(down.values()), soonest)
+
+
+def carriers_of(
+    settings: ReportSettings, teams: Sequence[TeamRoute], environ: Mapping[str, str]
+) -> tuple[dict[Channel, Carrier], tuple[SkuwiseError, ...]]:
+    """A carrier for each channel that settings and routes configure, and what is wrong with the others: no message is
+    given up for a secret that cannot be read."""
+    carriers: dict[Channel, Carrier] = {}
+    faults: list[SkuwiseError] = []
+    if settings.smtp_host or any(team.to for team in teams):
+        file = settings.smtp_password_file
+        try:
+            carriers["mail"] = SmtpCarrier(settings, secret(file, environ, private=True) if file else "")
+        except UsageError as error:
+            faults.append(error)
+    urls: dict[str, str | None] = {}
+    for team in teams:
+        if not team.webhook_url_file:
+            continue
+        try:
+            url = secret(team.webhook_url_file, environ, private=True)
+            urls[team.name] = check_webhook(url, team.webhook_url_file)
+        except UsageError as error:
+            urls[team.name] = None
+            faults.append(error)
+    # Also where there is none any more: it gives up what still waits for one.
+    carriers["webhook"] = WebhookCarrier(
+        urls, timeout_seconds=settings.smtp_timeout_seconds, proxy=settings.webhook_proxy
+    )
+    return carriers, tuple(faults)
+
+
+def _begin(state: State, id_: int) -> None:
+    with state.writing() as db:
+        deliveries.begin(db, id_)
+
+
+def _recipient(one: Message | deliveries.Told) -> str:
+    return clean(f"{one.team or 'the fleet'} ({one.channel}, {one.recipient})")

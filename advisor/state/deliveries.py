@@ -1,0 +1,200 @@
+"""Messages that are to be sent, and what became of each: one row for one message to one recipient.
+
+A message is in the file before anything is sent, and each answer of a server as soon as it is there: a sender that is
+killed loses nothing. One moment cannot be covered: the server has accepted a message and the sender is killed before
+that is written. Such a message is sent once more, under the same Message-ID, and never a third time.
+
+All functions expect one sender at a time (`State.alone`). Times are Unix seconds of a clock that may be wrong by days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+from sqlite_utils import Database
+
+from ...agent.base.safe_text import clean_text
+from .file import rows, sqlite_text
+
+Channel = Literal["mail", "webhook"]
+Result = Literal["accepted", "later", "refused", "unsure"]
+
+FIRST_PAUSE_SECONDS = 300.0
+MAX_PAUSE_SECONDS = 4 * 3600.0
+# RFC 5321, 4.5.4.1: a sender tries for at least four to five days.
+GIVE_UP_SECONDS = 7 * 86400.0
+# A clock that jumps, or a weekly schedule without retries, gives nobody up after a try or two.
+GIVE_UP_ATTEMPTS = 8
+KILLED_TWICE = "the sender was killed twice while it was handed over; it may have arrived"
+_MAX_REPLY = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message to one recipient, whole: a mail, or the JSON of a webhook.
+
+    `batch`: a week or another name under which each recipient receives one message; `team` empty: the administrators;
+    `recipient`: an address, or a word that stands for the team's webhook, whose address is a secret. `items`: the keys
+    of what it informs of.
+    """
+
+    batch: str
+    team: str
+    channel: Channel
+    recipient: str
+    message_id: str
+    subject: str
+    content: bytes
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server said of a message. ``later``: it may be accepted another time; ``unsure``: the message was handed
+    over whole, and nothing was said of it."""
+
+    result: Result
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Who was, or is to be, informed of an item, and by which message."""
+
+    channel: Channel
+    team: str
+    recipient: str
+    message_id: str
+
+
+def pause_seconds(attempts: int) -> float:
+    """Wait after so many attempts: 5 min, then twice as long each time, up to 4 h."""
+    return min(FIRST_PAUSE_SECONDS * 2 ** (min(attempts, 20) - 1), MAX_PAUSE_SECONDS) if attempts > 0 else 0.0
+
+
+def queue(db: Database, messages: Iterable[Message], now: float) -> int:
+    """Add messages that are due at once, but for those whose batch, team, channel and recipient have one already.
+    Returns how many were added."""
+    added = 0
+    for one in messages:
+        cells = (one.batch, one.team, one.channel, one.recipient, one.message_id, clean_text(one.subject))
+        cursor = db.execute(
+            "INSERT INTO deliveries (batch, team, channel, recipient, message_id, subject, content, queued_at, state) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'due') ON CONFLICT DO NOTHING",
+            [*map(sqlite_text, cells), one.content, now],
+        )
+        if cursor.rowcount:
+            added += 1
+            pairs = [(cursor.lastrowid, sqlite_text(item)) for item in dict.fromkeys(one.items)]
+            db.conn.executemany("INSERT INTO delivery_items (delivery, item) VALUES (?, ?)", pairs)
+    return added
+
+
+def known(db: Database, batch: str) -> frozenset[tuple[str, str, str]]:
+    """(team, channel, recipient) of all messages that a batch ever had."""
+    found = rows(db, "SELECT team, channel, recipient FROM deliveries WHERE batch = ?", [sqlite_text(batch)])
+    return frozenset((row["team"], row["channel"], row["recipient"]) for row in found)
+
+
+def told(db: Database, items: Sequence[str]) -> Mapping[str, tuple[Told, ...]]:
+    """The messages about each of `items`, the oldest first; an item of which nobody is informed is left out."""
+    query = """
+        SELECT item, channel, team, recipient, message_id FROM delivery_items JOIN deliveries ON id = delivery
+        WHERE item IN (SELECT value FROM json_each(?)) ORDER BY id
+    """
+    found: dict[str, tuple[Told, ...]] = {}
+    for row in rows(db, query, [msgspec.json.encode([*map(sqlite_text, items)]).decode()]):
+        item = row.pop("item")
+        found[item] = (*found.get(item, ()), Told(**row))
+    return found
+
+
+def waiting(db: Database, batch_prefix: str = "") -> frozenset[tuple[str, str, str]]:
+    """(team, channel, recipient) of whom a message has yet to reach, of batches whose names begin so."""
+    found = _waiting(db, batch_prefix=batch_prefix)
+    return frozenset((row["team"], row["channel"], row["recipient"]) for row in found)
+
+
+def due(db: Database, now: float, only_team: str | None = None, batch_prefix: str = "") -> list[int]:
+    """The ids of what may be tried at `now`, the oldest first; of one team, of batches whose names begin so."""
+    return [row["id"] for row in _waiting(db, only_team, batch_prefix) if _left_seconds(row, now) <= 0]
+
+
+def next_attempt_seconds(db: Database, now: float) -> float:
+    """Seconds until the first message that waits is due; 0: now, or nothing waits."""
+    return min((_left_seconds(row, now) for row in _waiting(db)), default=0.0)
+
+
+def recover(db: Database, now: float) -> tuple[Told, ...]:
+    """Take up what a killed sender had in hand: a message whose end nobody knows is due once more, and fails the second
+    time. Call it before `due`, as the only sender. Returns what failed."""
+    failed = rows(
+        db, "SELECT channel, team, recipient, message_id FROM deliveries WHERE state = 'sending' AND unsure > 0"
+    )
+    db.execute(
+        "UPDATE deliveries SET state = 'failed', ended_at = ?, reply = ? WHERE state = 'sending' AND unsure > 0",
+        [now, KILLED_TWICE],
+    )
+    db.execute(
+        "UPDATE deliveries SET state = 'due', unsure = 1, attempts = attempts + 1, next_attempt_at = NULL, "
+        "reply = 'the sender was killed' WHERE state = 'sending'"
+    )
+    return tuple(Told(**row) for row in failed)
+
+
+def load(db: Database, id_: int) -> Message:
+    """A message that waits, without its items."""
+    columns = "batch, team, channel, recipient, message_id, subject, content"
+    return Message(**rows(db, f"SELECT {columns} FROM deliveries WHERE id = ?", [id_])[0])  # noqa: S608 - ours
+
+
+def begin(db: Database, id_: int) -> None:
+    """Note that a message is handed over from now on: if no `end` follows, it may have arrived."""
+    db.execute("UPDATE deliveries SET state = 'sending' WHERE id = ?", [id_])
+
+
+def end(db: Database, id_: int, reply: Reply, now: float) -> Reply:
+    """Note what became of an attempt. Returns what is noted: ``refused`` also where the message is given up."""
+    row = rows(db, "SELECT attempts, unsure, first_attempt_at FROM deliveries WHERE id = ?", [id_])[0]
+    attempts, unsure = row["attempts"] + 1, row["unsure"] + (reply.result == "unsure")
+    # A first attempt in the future was dated by a clock that ran ahead.
+    first = min(row["first_attempt_at"] or now, now)
+    result, text = reply.result, reply.text
+    if result == "unsure" and unsure > 1:
+        result, text = "refused", f"handed over twice without an answer, it may have arrived; last: {text}"
+    elif result in ("later", "unsure") and now - first >= GIVE_UP_SECONDS and attempts >= GIVE_UP_ATTEMPTS:
+        result, text = "refused", f"given up after seven days; last: {text}"
+    reply = Reply(result, clean_text(text, _MAX_REPLY))
+    state = {"accepted": "sent", "refused": "failed"}.get(result, "due")
+    next_at, ended_at = (now + pause_seconds(attempts), None) if state == "due" else (None, now)
+    db.execute(
+        "UPDATE deliveries SET state = ?, attempts = ?, unsure = ?, first_attempt_at = ?, next_attempt_at = ?, "
+        "ended_at = ?, reply = ? WHERE id = ?",
+        [state, attempts, unsure, first, next_at, ended_at, reply.text, id_],
+    )
+    return reply
+
+
+def let_go(db: Database) -> None:
+    """Overwrite the contents of messages that nobody waits for any more; they name users and money."""
+    db.execute("PRAGMA secure_delete = ON").fetchall()
+    db.execute("UPDATE deliveries SET content = NULL WHERE content IS NOT NULL AND state IN ('sent', 'failed')")
+
+
+def _waiting(db: Database, only_team: str | None = None, batch_prefix: str = "") -> list[dict[str, Any]]:
+    query = """
+        SELECT id, team, channel, recipient, attempts, next_attempt_at FROM deliveries
+        WHERE state IN ('due', 'sending') AND (?1 IS NULL OR team = ?1) AND substr(batch, 1, length(?2)) = ?2
+        ORDER BY id
+    """
+    return rows(db, query, [None if only_team is None else sqlite_text(only_team), sqlite_text(batch_prefix)])
+
+
+def _left_seconds(row: Mapping[str, Any], now: float) -> float:
+    """How long to wait yet. Nothing is put off for longer than its pause: a moment further away was told by a clock
+    that ran ahead."""
+    left = (row["next_attempt_at"] or 0.0) - now
+    return left if 0 < left <= pause_seconds(row["attempts"]) else 0.0
