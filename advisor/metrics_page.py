@@ -1,4 +1,4 @@
-"""The page of metrics of ``skuwise serve``, for Prometheus: what the newest advice and the watch say. Pure.
+"""The page of metrics of ``skuwise serve``, for Prometheus: what the newest advice and the watch say.
 
 Units: times are seconds and Unix seconds, amounts of GPU time are seconds of one GPU (``gpu_seconds``). Money has no
 base unit: it stands in US dollars, rates in dollars an hour (``usd_per_hour``), as prices are quoted. What advice says
@@ -7,30 +7,50 @@ covers its window; rates are means over that window, so that those of workloads 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import TypeVar, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import msgspec
 
 from ..agent.service.page_server import Page, cleaned
-from .core.advice_types import Advice, Finding, Reconciliation, Severity
+from ..rules.base.errors import StoreError
+from ..rules.base.output import say
+from ..rules.base.sanitize import clean
+from .core.advice_types import Severity
 from .core.incident_types import Incident, IncidentKind
-from .core.verdict_types import Owner, WorkloadVerdict
 from .core.worth import HOURS_PER_MONTH
+from .state.file import State
+from .state.fleets import fleets_in
+from .state.incidents import listed
 
 _HOUR = 3600.0
 _LABEL_MAX = 96  # characters; a pod's name has 63 at most, a job's seldom more
 # A clock that was set back by less than this makes no advice stale.
 _AHEAD_SECONDS = 3600.0
-OTHER = "other"
-Labels = Mapping[str, str | None]
-T = TypeVar("T")
+_RATE = "usd_per_hour"
+_Family = tuple[str, str, str, bool]  # name, unit, help, and whether values add up, so that the rest has one too
+
+
+class ServedAdvice(msgspec.Struct, frozen=True):
+    """What the page tells of: a part of the advice's JSON."""
+
+    schema: Literal["skuwise.advice/1"]
+    generated_at: datetime
+    window: dict[str, datetime]
+    summary: dict[str, Any]
+    workloads: list[dict[str, Any]]
+    findings: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class WatchStanding:
+class WatchPasses:
     """The passes of the watch since this program began. `last_end`: Unix time, by our clock, when the newest successful
-    pass ended; None: none has. `duration_seconds`: of the newest pass; None: none has ended."""
+    pass ended; None: none has. `duration_seconds`: of the newest pass."""
 
     passes: int = 0
     failures: int = 0
@@ -40,35 +60,85 @@ class WatchStanding:
 
 @dataclass(frozen=True, slots=True)
 class SiteState:
-    """`advice` None: there is none, or it cannot be read. `incidents` None: unknown, which is not "none is open".
-    `advice_readable`, `incidents_readable`: whether the newest look at the file succeeded; None: there is no file."""
+    """`incidents`: those that are not over; None: unknown, which is not "none is open". `advice_readable`,
+    `incidents_readable`: whether the newest look at the files succeeded; None: there is none."""
 
-    advice: Advice | None = None
+    advice: ServedAdvice | None = None
     advice_readable: bool | None = None
     incidents: Sequence[Incident] | None = None
     incidents_readable: bool | None = None
-    watch: WatchStanding | None = None
+    watch: WatchPasses | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PageLimits:
-    """`series_max`: of workloads, findings or incidents, the worst first; the rest is one series. `stale_seconds`: what
-    is said of workloads and findings is dropped once their advice is older."""
+class SitePage:
+    """The page, made anew of the files each time. `states`: the state files whose incidents it tells, those of
+    simulated fleets only where there are no others. `watch`: how the watch's passes ended. `series_max`: of workloads,
+    findings or incidents, the worst first; the rest is one series. What is said of workloads and findings is dropped
+    once their advice is older than `stale_seconds`.
 
-    series_max: int = 500
-    stale_seconds: float = 86400.0
+    Advice that cannot be read leaves what was known, which says its age and ends with it.
+    """
+
+    def __init__(
+        self, advice: Path, states: Callable[[], list[State]], watch: Callable[[], WatchPasses | None],
+        series_max: int = 500, stale_seconds: float = 86400.0,
+    ) -> None:  # fmt: skip
+        self._advice, self._states, self._watch = advice, states, watch
+        self._limits = series_max, stale_seconds
+        self._known: ServedAdvice | None = None
+        self._faults: set[str] = set()
+
+    def page(self, ended: Mapping[str, int]) -> Page:
+        """The page now. `ended`: how connections to it have ended. What is wrong with the files is said once."""
+        faults = set[str]()
+        readable = incidents_readable = None
+        try:
+            self._known = msgspec.json.decode(self._advice.read_bytes(), type=ServedAdvice)
+            readable = True
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.DecodeError) as error:
+            faults.add(f"metrics: {self._advice} cannot be read: {clean(str(error))}")
+            readable = False
+        real, simulated = list[Incident](), list[Incident]()
+        try:
+            for state in self._states():
+                if state.path.exists():
+                    with state.reading() as db:
+                        (simulated if any(one.simulated for one in fleets_in(db)) else real).extend(listed(db))
+                    incidents_readable = True
+        except StoreError as error:
+            faults.add(f"metrics: {error}")
+            incidents_readable = False
+        for fault in faults - self._faults:
+            say(fault)
+        self._faults = faults
+        incidents = (real or simulated) if incidents_readable else None
+        site = SiteState(self._known, readable, incidents, incidents_readable, self._watch())
+        return make_page(site, time.time(), ended, *self._limits)
 
 
-def make_page(state: SiteState, limits: PageLimits, now: float, ended: Mapping[str, int]) -> Page:
-    """The whole page. `now`: Unix time; `ended`: how connections to the page have ended."""
+class _Row(NamedTuple):
+    """A thing with series of its own: the labels of each, of which the first is its identity; what its info series
+    tells beside; and the values of its families. The worst has the largest first values."""
+
+    labels: Mapping[str, str | None]
+    facts: Mapping[str, str | None]
+    values: tuple[float | None, ...]
+
+
+def make_page(
+    site: SiteState, now: float, ended: Mapping[str, int], series_max: int = 500, stale_seconds: float = 86400.0
+) -> Page:
+    """The whole page. `now`: Unix time; the others are as of `SitePage`."""
     page = Page({})
-    page.add("advice_readable", "1: the advice could be read, 0: it could not.", state.advice_readable)
-    if state.advice is not None:
-        _add_advice(page, state.advice, limits, now)
-    page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", state.incidents_readable)
-    if state.incidents is not None:
-        _add_incidents(page, state.incidents, limits, now)
-    if (watch := state.watch) is not None:
+    page.add("advice_readable", "1: the advice could be read, 0: it could not.", site.advice_readable)
+    if site.advice is not None:
+        _add_advice(page, site.advice, now, series_max, stale_seconds)
+    page.add("incident_file_readable", "1: the incidents could be read, 0: they could not.", site.incidents_readable)
+    if site.incidents is not None:
+        _add_incidents(page, site.incidents, now, series_max)
+    if (watch := site.watch) is not None:
         passes = "Passes of the watch that ended since this program began."
         page.add("watch_passes", passes, watch.passes, kind="counter")
         page.add("watch_pass_failures", "Those of them that failed.", watch.failures, kind="counter")
@@ -79,161 +149,113 @@ def make_page(state: SiteState, limits: PageLimits, now: float, ended: Mapping[s
     return page
 
 
-def _add_each(
-    page: Page, things: Sequence[T], limit: int, *, worst: Callable[[T], tuple[float, ...]],
-    labels: Callable[[T], Labels], measures: Sequence[tuple[str, str, str, Callable[[T], float | None], bool]],
-    info: tuple[str, str, Callable[[T], Labels]] | None = None,
-) -> None:  # fmt: skip
-    """Families with a series for each of the worst things, within `limit`, and one for the rest.
-
-    `worst`: a key that is largest for what must not be left out; `labels`: of one thing, the first is its identity.
-    `measures`: name, unit, help, value of one thing, and whether values add up, so that the rest has one too. `info`:
-    name and help of a family that describes each thing, and its labels; with it goes the count of the rest.
-    """
-    shown: dict[tuple[tuple[str, str], ...], T] = {}
-    rest: list[T] = []
-    for thing in sorted(things, key=worst, reverse=True):
-        key = tuple(cleaned(labels(thing), _LABEL_MAX).items())
+def _add_rows(
+    page: Page, name: str, rows: Iterable[_Row], families: Sequence[_Family], most: int, *, about: str = ""
+) -> None:
+    """Families with a series for each of the `most` worst rows, and one for the rest. `about`: the help of an info
+    family `name`, with which goes the count of the rest; empty: there is none."""
+    shown: dict[tuple[tuple[str, str], ...], _Row] = {}
+    rest: list[_Row] = []
+    for row in sorted(rows, key=lambda row: tuple(value or 0.0 for value in row.values), reverse=True):
+        key = tuple(cleaned(row.labels, _LABEL_MAX).items())
         # Two of the same labels would make the whole page invalid.
-        if len(shown) < limit and key not in shown:
-            shown[key] = thing
+        if len(shown) < most and key not in shown:
+            shown[key] = row
         else:
-            rest.append(thing)
-    if info is not None:
-        series = dict.fromkeys(tuple(cleaned(info[2](thing), _LABEL_MAX).items()) for thing in shown.values())
-        page.add(info[0], info[1], [(dict(one), 1) for one in series], kind="info")
-    for name, unit, text, value, sums in measures:
-        samples: list[tuple[dict[str, str], float | None]] = [(dict(key), value(thing)) for key, thing in shown.items()]
-        known = [amount for thing in rest if (amount := value(thing)) is not None]
+            rest.append(row)
+    if about:
+        facts = [(dict(key) | cleaned(row.facts, _LABEL_MAX), 1) for key, row in shown.items()]
+        page.add(name, about, facts, kind="info")
+        page.add(f"{name}_truncated", f"{name.capitalize()}s without a series of their own.", len(rest))
+    for column, (family, unit, text, sums) in enumerate(families):
+        samples = [(dict(key), row.values[column]) for key, row in shown.items()]
+        known = [value for row in rest if (value := row.values[column]) is not None]
         if known and sums:
-            samples.append(({next(iter(labels(things[0]))): OTHER}, sum(known)))
-        page.add(name, text, samples, unit)
-    if info is not None:
-        page.add(f"{info[0]}_truncated", f"{info[0].capitalize()}s without a series of their own.", len(rest))
+            samples.append(({next(iter(rest[0].labels)): "other"}, sum(known)))
+        page.add(family, text, samples, unit)
 
 
-def _add_incidents(page: Page, incidents: Sequence[Incident], limits: PageLimits, now: float) -> None:
+def _add_incidents(page: Page, incidents: Sequence[Incident], now: float, most: int) -> None:
     """Incidents that are not over. The counts are complete and 0 where there is none, so that alerts on them end."""
-    going = [one for one in incidents if one.state != "resolved"]
-    counts = Counter((one.sighting.kind, one.sighting.severity, one.state) for one in going)
+    counts = Counter((one.sighting.kind, one.sighting.severity, one.state) for one in incidents)
     page.add(
         "incident_open", "Incidents that are not over, by kind, severity and state.",
         [({"kind": kind, "severity": severity, "state": state}, counts[kind, severity, state])
          for kind in get_args(IncidentKind) for severity in get_args(Severity) for state in ("open", "acknowledged")],
     )  # fmt: skip
-
-    def labels(one: Incident) -> Labels:
-        subject = one.sighting.subject
-        return {
-            "incident": one.id, "kind": one.sighting.kind, "severity": one.sighting.severity, "workload": subject.name,
-            **_owner(subject.owner), "node": subject.nodes[0] if len(subject.nodes) == 1 else None,
-        }  # fmt: skip
-
-    def facts(one: Incident) -> Labels:
-        subject = one.sighting.subject
-        return {
-            **labels(one), "state": one.state, "code": one.sighting.code, "gpu_sku": subject.gpu_sku,
-            "scheduler": subject.scheduler, "job_id": subject.job_id,
-        }  # fmt: skip
-
-    _add_each(
-        page, going, limits.series_max, worst=lambda i: (i.cost_usd or 0.0, i.gpu_hours), labels=labels,
-        measures=[
-            ("incident", "gpu_seconds", "GPU time of the incident so far.", lambda i: i.gpu_hours * _HOUR, True),
-            ("incident_cost", "usd", "Cost of the incident so far.", lambda i: i.cost_usd, True),
-            ("incident", "usd_per_hour", "Cost of the GPUs that it holds.", lambda i: i.sighting.usd_per_hour, True),
-            ("incident_start_timestamp", "seconds", "When the incident began.", lambda i: i.since, False),
-        ],
-        info=("incident", "An incident that is not over: what, whose and where.", facts),
-    )  # fmt: skip
-
-    # Workloads that hold GPUs unused for longer than their holder's limit.
-    idle = [one for one in going if one.sighting.kind == "held-idle" and one.sighting.subject.workload_id]
-
-    def seconds(one: Incident) -> float:
-        """Where data are missing since, the time ends there: what is not seen is not idle."""
-        return max(min(now, one.silent_since or now) - one.since, 0.0)
-
-    def holder(one: Incident) -> Labels:
-        subject = one.sighting.subject
-        return {"workload_id": subject.workload_id, "workload": subject.name, **_owner(subject.owner)}
-
-    text = "Time since a workload that holds GPUs last used them."
-    measures = [("workload_idle", "seconds", text, seconds, False)]
-    _add_each(page, idle, limits.series_max, worst=lambda i: (seconds(i),), labels=holder, measures=measures)
+    rows, idle = list[_Row](), list[_Row]()
+    for one in incidents:
+        seen, subject = one.sighting, one.sighting.subject
+        owner = {"team": subject.owner.team, "user": subject.owner.user, "namespace": subject.owner.namespace}
+        labels = {"incident": one.id, "kind": seen.kind, "severity": seen.severity, "workload": subject.name, **owner}
+        facts = {"state": one.state, "code": seen.code, "gpu_sku": subject.gpu_sku, "scheduler": subject.scheduler}
+        node = {"node": subject.nodes[0] if len(subject.nodes) == 1 else None}
+        values = (one.cost_usd, one.gpu_hours * _HOUR, seen.usd_per_hour, one.since)
+        rows.append(_Row(labels | node, facts | {"job_id": subject.job_id}, values))
+        if seen.kind == "held-idle" and subject.workload_id:
+            # Where data are missing since, the time ends there: what is not seen is not idle.
+            seconds = max(min(now, one.silent_since or now) - one.since, 0.0)
+            idle.append(_Row({"workload_id": subject.workload_id, "workload": subject.name, **owner}, {}, (seconds,)))
+    families = (
+        ("incident_cost", "usd", "Cost of the incident so far.", True),
+        ("incident", "gpu_seconds", "GPU time of the incident so far.", True),
+        ("incident", _RATE, "Cost of the GPUs that it holds.", True),
+        ("incident_start_timestamp", "seconds", "When the incident began.", False),
+    )
+    _add_rows(page, "incident", rows, families, most, about="An incident that is not over: what, whose and where.")
+    families = (("workload_idle", "seconds", "Time since a workload that holds GPUs last used them.", False),)
+    _add_rows(page, "workload_idle", idle, families, most)
 
 
-def _add_advice(page: Page, advice: Advice, limits: PageLimits, now: float) -> None:
-    age = now - advice.generated_at
-    stale = not -_AHEAD_SECONDS <= age <= limits.stale_seconds
-    page.add("advice_generated_timestamp", "When the newest advice was made.", advice.generated_at, "seconds")
+def _add_advice(page: Page, advice: ServedAdvice, now: float, most: int, stale_seconds: float) -> None:
+    start, made, summary = advice.window["start"].timestamp(), advice.generated_at.timestamp(), advice.summary
+    window_seconds, age = advice.window["end"].timestamp() - start, now - made
+    stale = not -_AHEAD_SECONDS <= age <= stale_seconds
+    page.add("advice_generated_timestamp", "When the newest advice was made.", made, "seconds")
     page.add("advice_age", "Age of the newest advice.", max(age, 0.0), "seconds")
     page.add("advice_stale", "1: the advice is older than serve.stale; its workloads and findings are left out.", stale)
-    page.add("advice_window", "Length of the time that the advice covers.", advice.end - advice.start, "seconds")
+    page.add("advice_window", "Length of the time that the advice covers.", window_seconds, "seconds")
     if stale:
         return
-    # Hours for which there are data, which the costs are of; None where there are none.
-    observed, summary = advice.summary.observed_hours, advice.summary
-    hours = observed if observed is not None else (advice.end - advice.start) / _HOUR
+    # Hours for which there are data, which the costs are of.
+    hours = window_seconds / _HOUR if summary["observed_hours"] is None else summary["observed_hours"]
 
-    def mean(amount: float | None, over: float | None = hours) -> float | None:
+    def mean(amount: float | None, over: float = hours) -> float | None:
         return None if amount is None or not over else amount / over
 
-    rate, window = "usd_per_hour", ", mean over the advice's window."
-    page.add("fleet_gpus", "GPUs that were there.", summary.gpu_count)
-    page.add("fleet_spend", "Cost of the GPUs in the window.", mean(summary.cost_usd), rate)
-    page.add("fleet_wasted", "Cost of waste, counted once.", mean(summary.wasted_usd), rate)
-    monthly = mean(summary.recoverable_usd_per_month, HOURS_PER_MONTH)
-    page.add("fleet_recoverable", "What recommendations save, at 730 h a month.", monthly, rate)
-    uses = [one.name for one in fields(Reconciliation) if one.name != "total"]
-    by_use = [({"use": use}, mean(getattr(summary.reconciliation, use))) for use in uses]
-    page.add("fleet_use", "Cost of the GPUs by their use.", by_use, rate)
+    monthly = mean(summary["recoverable_usd_per_month"], HOURS_PER_MONTH)
+    by_use = [({"use": use}, mean(usd)) for use, usd in summary["reconciliation"].items() if use != "total"]
+    page.add("fleet_gpus", "GPUs that were there.", summary["gpu_count"])
+    page.add("fleet_spend", "Cost of the GPUs in the window.", mean(summary["cost_usd"]), _RATE)
+    page.add("fleet_wasted", "Cost of waste, counted once.", mean(summary["wasted_usd"]), _RATE)
+    page.add("fleet_recoverable", "What recommendations save, at 730 h a month.", monthly, _RATE)
+    page.add("fleet_use", "Cost of the GPUs by their use.", by_use, _RATE)
 
-    def labels(w: WorkloadVerdict) -> Labels:
-        return {"workload_id": w.id, "workload": w.name, **_owner(w.owner)}
-
-    def facts(w: WorkloadVerdict) -> Labels:
-        return {
-            **labels(w), "kind": w.kind.label, "bottleneck": w.bottleneck.label, "gpu_sku": w.gpu_sku,
-            "node_sku": w.node_sku, "node": w.nodes[0] if len(w.nodes) == 1 else None,
-        }  # fmt: skip
-
-    _add_each(
-        page, advice.workloads, limits.series_max, worst=lambda w: (w.cost_usd or 0.0, w.gpu_hours), labels=labels,
-        measures=[
-            ("workload_cost", rate, f"Cost of a workload{window}", lambda w: mean(w.cost_usd), True),
-            ("workload_gpus", "", f"GPUs held{window}", lambda w: mean(w.gpu_hours), True),
-            ("workload_start_timestamp", "seconds", "Begin of the workload, as far as observed.", lambda w: w.start,
-             False),
-        ],
-        info=("workload", "What a workload is: kind, bottleneck, owner, GPUs.", facts),
-    )  # fmt: skip
-
-    by_id = {one.id: one for one in advice.workloads}
-
-    def finding_labels(f: Finding) -> Labels:
-        about = by_id.get(f.workload or "")
-        return {
-            "finding": f.id, "rule": f.rule, "severity": f.severity, "workload": about.name if about else None,
-            **_owner(about.owner if about else Owner()), "node": f.node,
-        }  # fmt: skip
-
-    def since(f: Finding) -> float:
-        about = by_id.get(f.workload or "")
-        return about.start if about else advice.start
-
-    overlap = "; findings overlap, the fleet's sum does not."
-    _add_each(
-        page, advice.findings, limits.series_max, worst=lambda f: (f.cost_usd or 0.0, f.gpu_hours),
-        labels=finding_labels, measures=[
-            ("finding_wasted", rate, f"Cost of the waste{window[:-1]}{overlap}", lambda f: mean(f.cost_usd), True),
-            ("finding_wasted_gpus", "", f"GPUs wasted{window}", lambda f: mean(f.gpu_hours), True),
-            ("finding_since_timestamp", "seconds", "Begin of the workload or window that it covers.", since, False),
-        ],
-        info=("finding", "A finding with its rule, severity and owner.", finding_labels),
-    )  # fmt: skip
-
-
-def _owner(owner: Owner) -> Labels:
-    """Whose it is; what is unknown has no label."""
-    return {"team": owner.team, "user": owner.user, "namespace": owner.namespace}
+    rows, begins, whose = list[_Row](), dict[str, float](), dict[str, dict[str, str | None]]()
+    for one in advice.workloads:
+        begins[one["id"]] = datetime.fromisoformat(one["start"]).timestamp()
+        owner = {name: one["owner"][name] for name in ("team", "user", "namespace")}
+        whose[one["id"]] = {"workload": one["name"], **owner}
+        facts = {"kind": one["kind"]["label"], "bottleneck": one["bottleneck"]["label"], "gpu_sku": one["gpu_sku"]}
+        facts |= {"node_sku": one["node_sku"], "node": one["nodes"][0] if len(one["nodes"]) == 1 else None}
+        values = (mean(one["cost_usd"]), mean(one["gpu_hours"]), begins[one["id"]])
+        rows.append(_Row({"workload_id": one["id"], **whose[one["id"]]}, facts, values))
+    families = (
+        ("workload_cost", _RATE, "Cost of a workload, mean over the advice's window.", True),
+        ("workload_gpus", "", "GPUs held, mean over the advice's window.", True),
+        ("workload_start_timestamp", "seconds", "Begin of the workload, as far as observed.", False),
+    )
+    _add_rows(page, "workload", rows, families, most, about="What a workload is: kind, bottleneck, owner, GPUs.")
+    rows = []
+    for one in advice.findings:
+        labels = {"finding": one["id"], "rule": one["rule"], "severity": one["severity"]}
+        labels |= whose.get(one["workload"], {}) | {"node": one["node"]}
+        values = (mean(one["cost_usd"]), mean(one["gpu_hours"]), begins.get(one["workload"], start))
+        rows.append(_Row(labels, {}, values))
+    wasted = "Cost of the waste, mean over the advice's window; findings overlap, the fleet's sum does not."
+    families = (
+        ("finding_wasted", _RATE, wasted, True),
+        ("finding_wasted_gpus", "", "GPUs wasted, mean over the advice's window.", True),
+        ("finding_since_timestamp", "seconds", "Begin of the workload or window that it covers.", False),
+    )
+    _add_rows(page, "finding", rows, families, most, about="A finding with its rule, severity and owner.")

@@ -23,8 +23,7 @@ from ..core.naming import AmbiguousError, Named, matching, unknown
 from ..core.timestamps import minute, parse_moment, rfc3339
 from ..state import incidents as store
 from ..state.file import State
-from ..views.document.incident_table import as_dict, as_table, as_text, by_urgency, title
-from .ledger.decisions import deciding_user
+from ..views.document.incident_words import as_dict, as_table, as_text, by_urgency, title
 from .output import terminal_width
 from .state_options import KnownState, known_states
 
@@ -96,6 +95,8 @@ def show(incident: str, form: str, state: Path | None) -> int:
 @click.option("--by", metavar="NAME", help="name of the person who takes it (default: your user name)")
 def acknowledge(incident: str, by: str | None, state: Path | None) -> int:
     """Take an incident: no reminders until it is resolved."""
+    from .ledger.decisions import deciding_user  # noqa: PLC0415 - not where incidents are listed
+
     file, one = _asked(incident, state, "acknowledge")
     with file.writing() as db:
         one = store.acknowledge(db, one.id, deciding_user(by), time.time())

@@ -14,7 +14,7 @@ from ...rules.base.quantities import Amount, Moment, Share
 from ...rules.catalog.types import Price
 from .coded_text import CodedText
 from .energy_types import FleetEnergy, NodeEnergy
-from .verdict_types import NOT_IN_JSON, NOT_KEPT, WorkloadVerdict
+from .verdict_types import NOT_IN_JSON, WorkloadVerdict
 
 Severity = Literal["low", "medium", "high"]
 Action = Literal[
@@ -195,9 +195,9 @@ class Recommendation:
     shown: bool | None = field(default=None, kw_only=True)
     text: str
     yardstick: SavingsBaseline = field(default_factory=SavingsBaseline, metadata=NOT_IN_JSON)
-    draws: Any = field(default=None, compare=False, repr=False, metadata=NOT_KEPT)
-    claims: tuple[str, ...] = field(default=(), compare=False, repr=False, metadata=NOT_KEPT)
-    needs: EvidenceClaim | None = field(default=None, compare=False, repr=False, metadata=NOT_KEPT)
+    draws: Any = field(default=None, compare=False, repr=False, metadata=NOT_IN_JSON)
+    claims: tuple[str, ...] = field(default=(), compare=False, repr=False, metadata=NOT_IN_JSON)
+    needs: EvidenceClaim | None = field(default=None, compare=False, repr=False, metadata=NOT_IN_JSON)
 
     @property
     def worth_telling(self) -> bool:

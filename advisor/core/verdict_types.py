@@ -11,8 +11,7 @@ from ...rules.policy.labels import BottleneckLabel, KindLabel
 from .coded_text import CodedText
 from .energy_types import WorkloadEnergy
 
-NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (codec.py)
-NOT_KEPT: Mapping[str, object] = {"json": None, "kept": False}  # nor any other file
+NOT_IN_JSON: Mapping[str, object] = {"json": None}  # a field that the JSON does not have (advice_json.py)
 # The basis of work that was found by what its GPUs do alone: nobody is named as its owner.
 INFERRED = "activity"
 

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
 from functools import cache
 
 import css_inline
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from ...rules.base.sanitize import clean
-from ..views.document.model import Block, Chart, Document
+from ..views.document.model import Chart, Document
 
 _BLANKS = re.compile(r"\s*\n\s*")
 
 
 def mail_html(page: Document) -> str:
-    """The HTML part of a mail. Its charts are shown as ``cid:NAME``, so each goes with the mail as an image."""
-    html = _render("mail.html", page, ("style.css",), lambda chart: f"cid:{chart.name}")
-    return _inliner().inline(html)
+    """The HTML part of a mail."""
+    return _inliner().inline(_render("mail.html", page, ("style.css",)))
 
 
 def page_html(page: Document) -> str:
     """A page that needs nothing else: no script, no address outside, charts within it."""
-    return _render("page.html", page, ("style.css", "page.css"), _data)
+    return _render("page.html", page, ("style.css", "page.css"))
 
 
 def _data(chart: Chart) -> str:
     return f"data:image/png;base64,{base64.b64encode(chart.png).decode('ascii')}"
 
 
-def _render(template: str, page: Document, styles: tuple[str, ...], source: Callable[[Chart], str]) -> str:
+def _render(template: str, page: Document, styles: tuple[str, ...]) -> str:
     style = Markup("".join(_style(name) for name in styles))  # noqa: S704 - our own files, nothing from outside
-    html = _environment().get_template(template).render(page=page, source=source, style=style)
+    html = _environment().get_template(template).render(page=page, style=style)
     return _BLANKS.sub("\n", html)
 
 
@@ -44,7 +42,8 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_plain
     )
-    environment.globals["kind_of"] = _kind_of
+    environment.globals.update(kind_of=lambda block: type(block).__name__, data=_data)
+    environment.filters["whole"] = _whole
     return environment
 
 
@@ -53,8 +52,17 @@ def _plain(value: object) -> object:
     return clean(value) if type(value) is str else value
 
 
-def _kind_of(block: Block) -> str:
-    return type(block).__name__
+# What a browser may break behind a slash or hyphen, or apart from its percent sign: figures, dates, ids and options.
+# Names from outside have to break: they may be longer than a screen.
+_WHOLE = re.compile(
+    r"(?<![\w-])(?:\d{4}-\d\d-\d\d|[+-]?\$?\d[\d,.]*[kM]?(?:/(?:month|hour)| %)|(?:GPU-hours|kWh)(?:/month)?"
+    r"|[a-z]-[0-9a-f]{8,16}(?![\w-])|--[a-z]{1,16})"
+)
+
+
+def _whole(text: str) -> Markup:
+    """Text whose figures, dates, ids and options are never broken."""
+    return Markup(_WHOLE.sub(r'<span class="whole">\g<0></span>', str(escape(clean(text)))))  # noqa: S704 - escaped
 
 
 @cache

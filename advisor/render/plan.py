@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ..core.advice_json import CODEC
+from ..core.advice_json import document
 from ..core.advice_types import Advice
 from ..plan.result import SCHEMA, Plan
 from ..views.document.page_options import Again
@@ -16,10 +16,7 @@ from .text import document_text
 
 def plan_json(plan: Plan) -> str:
     """The plan in the order of its fields."""
-    values = CODEC.encode(plan)
-    generated_at, start, end = (values.pop(name) for name in ("generated_at", "start", "end"))
-    told = {"schema": SCHEMA, "generated_at": generated_at, "window": {"start": start, "end": end}, **values}
-    return json.dumps(told, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+    return json.dumps(document(SCHEMA, plan), indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
 def render_plan(

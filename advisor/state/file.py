@@ -36,6 +36,10 @@ class DamagedStateError(StoreError):
     """The file is damaged or no state file: waiting or asking for more rights does not help."""
 
 
+class InUseError(SkuwiseError):
+    """Another process holds the lock."""
+
+
 def state_folder(environ: Mapping[str, str]) -> Path | None:
     """The folder of the fleets' state files, ``$XDG_STATE_HOME/skuwise``, by default ``~/.local/state/skuwise``; None:
     there is no home.
@@ -146,13 +150,23 @@ class State:
                     break
                 except BlockingIOError as error:
                     if time.monotonic() >= last_try:
-                        raise SkuwiseError(
+                        raise InUseError(
                             f"{who} already uses {clean(str(self.path))}.", "Wait until it ends, or stop it."
                         ) from error
                     time.sleep(0.2)
             yield
         finally:
             os.close(handle)
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """For a block of many changes: else the end of each one folds the log into the file, which takes several times
+        as long. Raises StoreError."""
+        with self._told("written"):
+            connection = self._connect("rw")
+            connection.execute("PRAGMA schema_version").fetchone()
+        with closing(connection):
+            yield
 
     def _connect(self, mode: str) -> sqlite3.Connection:
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"

@@ -17,7 +17,8 @@ from skuwise.advisor.core.incident_types import (
     WatchPass,
 )
 from skuwise.advisor.core.verdict_types import Owner
-from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.incidents import commit
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.advisor.watch.transitions import advance
 
@@ -97,13 +98,11 @@ def event(one: Incident, kind: EventKind = "opened", number: int | None = None, 
     )
 
 
-class FilledStore(IncidentStore):
-    """The file of incidents, with a test's way to write into it."""
-
-    def add(self, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
-        """An incident as it is now, with new events of it."""
-        self.commit(Advance((one,), tuple(event(one, kind, at=at) for kind in kinds)))
-        return one
+def add(state: State, one: Incident, *kinds: EventKind, at: float = MORNING) -> Incident:
+    """Write an incident as it is now, with new events of it."""
+    with state.writing() as db:
+        commit(db, Advance((one,), tuple(event(one, kind, at=at) for kind in kinds)))
+    return one
 
 
 @dataclass
@@ -119,7 +118,7 @@ class Watch:
     view: float = DAY
 
     def known(self) -> tuple[Incident, ...]:
-        """As `IncidentStore.current`."""
+        """As `state.incidents.current`."""
         return tuple(
             one for one in self.incidents.values()
             if one.resolved_at is None or not one.resolution_told or one.resolved_at >= self.now - DAY

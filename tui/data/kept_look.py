@@ -7,21 +7,20 @@ window. Nothing of it is shown once the source has been read.
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ... import __version__
 from ...advisor.core.advice_types import Advice
 from ...advisor.core.cache_folder import CacheFolder
-from ...advisor.core.codec import Codec, MisfitError
+from ...advisor.core.scalars import numpy_hook
 from ...advisor.views.health import Health
 from ..state import Look, WindowChoice
 
 SUFFIX = ".look"
-_FORM = f"skuwise-look-1 {__version__}\n".encode()
+_FORM = f"skuwise-look-2 {__version__}\n".encode()
 MOST_BYTES = 64 * 1024**2  # some 10,000 workloads
 _MOST_TOGETHER = 256 * 1024**2
 
@@ -42,8 +41,6 @@ class KeptLooks:
 
     def __init__(self, folder: Path | None, basis: str, most_bytes: int = MOST_BYTES) -> None:
         self._folder, self._basis, self._most_bytes = CacheFolder(folder, SUFFIX), basis, most_bytes
-        # Every field, and every digit: it is shown as if it had just been made.
-        self._codec = Codec(largest=sys.float_info.max, whole=True)
 
     def get(self, window: WindowChoice) -> Look | None:
         """The last look at a window that ends with the newest data; None: there is none to be believed."""
@@ -52,8 +49,8 @@ class KeptLooks:
         if content is None:
             return None
         try:
-            kept = self._codec.decode(_Kept, json.loads(bytes(content)))
-        except (MisfitError, ValueError, RecursionError):
+            kept = msgspec.json.decode(content, type=_Kept)
+        except (msgspec.DecodeError, RecursionError):
             return None
         return Look(window, kept.advice, kept.advice if kept.shown is None else kept.shown, kept.health, kept.at)
 
@@ -63,46 +60,18 @@ class KeptLooks:
         if name is None or self._folder.path is None:
             return
         shown = None if look.shown is look.advice else look.shown
-        kept = self._codec.encode(_Kept(look.at, look.advice, shown, look.health))
-        content = written(kept, self._most_bytes)
-        if content is not None:
+        try:
+            # Every field, and every digit: it is shown as if it had just been made.
+            content = msgspec.json.encode(_Kept(look.at, look.advice, shown, look.health), enc_hook=numpy_hook)
+        except UnicodeEncodeError:  # a name that is not UTF-8
+            return
+        if len(content) <= self._most_bytes:
             self._folder.write(name, _FORM, content)
             self._folder.prune(_MOST_TOGETHER)
 
     def _name(self, window: WindowChoice) -> str | None:
         """None: the window has an end of its own, so nobody asks for it again."""
         return None if window.until is not None else f"{_digest((self._basis, repr(window.seconds)))}{SUFFIX}"
-
-
-def written(value: object, most_bytes: int) -> bytes | None:
-    """JSON, made of a piece for each member of a list: while one is made, no key is heard. None: it is too large."""
-    pieces, size = list[str](), 0
-    for piece in _pieces(value):
-        pieces.append(piece)
-        size += len(piece)
-        if size > most_bytes:
-            return None
-    return "".join(pieces).encode()
-
-
-def _pieces(value: object) -> Iterator[str]:
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        yield "{"
-        for place, (key, member) in enumerate(value.items()):
-            yield f"{',' if place else ''}{_dumps(key)}:"
-            yield from _pieces(member)
-        yield "}"
-    elif isinstance(value, list):
-        yield "["
-        for place, member in enumerate(value):
-            yield f"{',' if place else ''}{_dumps(member)}"
-        yield "]"
-    else:
-        yield _dumps(value)
-
-
-def _dumps(value: object) -> str:
-    return json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
 
 
 def basis_of(source_key: str, *options: object) -> str:

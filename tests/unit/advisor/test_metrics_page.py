@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import PageLimits, SiteState, make_page
-from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, sighting
+from skuwise.advisor.metrics_page import SitePage, SiteState, make_page
+from skuwise.advisor.render import render
+from skuwise.advisor.state.file import State
+from skuwise.advisor.state.incidents import commit
+from skuwise.tests.support.incident_builders import HOSTILE, HOUR, NOW, opened, sighting
+from skuwise.tests.support.report_fixtures import fleet
+
+Series = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def incident(name: str, number: int = 0) -> Incident:
@@ -14,14 +23,16 @@ def incident(name: str, number: int = 0) -> Incident:
     return Incident(f"i-{number}", seen, "open", NOW, seen.since, NOW, NOW, float(number), 10.0 * number)
 
 
-def page(*incidents: Incident, limit: int = 500) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Series -> labels and values, read back from the page."""
-    text = generate_latest(make_page(SiteState(incidents=incidents), PageLimits(limit), NOW, {})).decode()
-    assert "\x1b" not in text and max(map(len, text.splitlines())) < 1000
+def series(text: str) -> Series:
+    assert "\x1b" not in text and max(map(len, text.splitlines()), default=0) < 1000
     return {
         family.name: [(one.labels, one.value) for one in family.samples]
         for family in text_string_to_metric_families(text)
     }
+
+
+def page(*incidents: Incident, limit: int = 500) -> Series:
+    return series(generate_latest(make_page(SiteState(incidents=incidents), NOW, {}, limit)).decode())
 
 
 def test_hostile_names_make_a_valid_page() -> None:
@@ -34,11 +45,8 @@ def test_the_worst_have_series_and_the_rest_one() -> None:
     cost = [(labels["incident"], value) for labels, value in found["skuwise_incident_cost_usd"]]
     assert cost == [("i-9", 90.0), ("i-8", 80.0), ("i-7", 70.0), ("other", 210.0)]
     assert found["skuwise_incident_truncated"] == [({}, 7.0)]
-
-
-def test_two_of_the_same_labels_are_one_series() -> None:
-    found = page(incident("w", 1), incident("w", 1))
-    assert len(found["skuwise_incident_info"]) == 1 and found["skuwise_incident_truncated"] == [({}, 1.0)]
+    same = page(incident("w", 1), incident("w", 1))
+    assert len(same["skuwise_incident_info"]) == 1 and same["skuwise_incident_truncated"] == [({}, 1.0)]
 
 
 def test_idle_seconds_and_counts() -> None:
@@ -49,6 +57,33 @@ def test_idle_seconds_and_counts() -> None:
     assert counts["held-idle", "medium", "open"] == 1 and counts["stopped", "high", "open"] == 0
 
 
-def test_unknown_incidents_are_not_none() -> None:
-    text = generate_latest(make_page(SiteState(incidents_readable=False), PageLimits(), NOW, {})).decode()
-    assert "skuwise_incident_open" not in text and "skuwise_incident_file_readable 0.0\n" in text
+def test_the_page_tells_what_the_files_say_and_keeps_advice_that_can_no_longer_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    advice, states = tmp_path / "advice.json", [State(tmp_path / "a.db"), State(tmp_path / "b.db")]
+    served = SitePage(advice, lambda: states, lambda: None)
+    now = fleet().generated_at
+    monkeypatch.setattr("time.time", lambda: now)
+
+    def look() -> Series:
+        return series(generate_latest(served.page({})).decode())
+
+    assert look() == {}
+    advice.write_text(render(fleet(), "json"))
+    with states[0].writing() as db:
+        commit(db, opened(sighting(), now=NOW))
+    found = look()
+    assert found["skuwise_advice_readable"] == [({}, 1.0)] and found["skuwise_fleet_gpus"] == [({}, 96.0)]
+    assert len(found["skuwise_finding_info"]) == 6 and len(found["skuwise_incident_info"]) == 1
+    for damaged in ('{"schema": "skuwise.advice/1", ', '{"schema": "x/1"}', "[]"):
+        advice.write_text(damaged)
+        for _ in range(2):
+            found = look()
+        assert found["skuwise_advice_readable"] == [({}, 0.0)] and found["skuwise_fleet_gpus"] == [({}, 96.0)]
+        assert capsys.readouterr().err.count("advice.json cannot be read") == 1
+    now += 2 * 86400
+    assert "skuwise_workload_info" not in look() and look()["skuwise_advice_stale"] == [({}, 1.0)]
+    states[1].path.write_bytes(b"no database" * 500)
+    found = look()
+    # Unknown is not "none is open".
+    assert found["skuwise_incident_file_readable"] == [({}, 0.0)] and "skuwise_incident_open" not in found

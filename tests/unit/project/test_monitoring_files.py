@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 from skuwise.advisor.core.incident_types import Incident
-from skuwise.advisor.metrics_page import PageLimits, SiteState, WatchStanding, make_page
+from skuwise.advisor.metrics_page import ServedAdvice, SiteState, WatchPasses, make_page
+from skuwise.advisor.render import render
 from skuwise.advisor.telemetry.prometheus.promql.promql import DCGM_GAUGES, rule_name
 from skuwise.agent.service.metrics_page import make_page as make_agents_page
 from skuwise.tests.support.incident_builders import NOW, sighting
@@ -42,10 +44,10 @@ def exported() -> set[str]:
     advice = advice_of(founding())
     held = sighting("w", since=NOW - 3600)
     state = SiteState(
-        advice, True, [Incident("i-1", held, "open", NOW, held.since, NOW, NOW, 1.0, 2.0)], True,
-        WatchStanding(1, 0, NOW, 2.0),
+        msgspec.json.decode(render(advice, "json"), type=ServedAdvice), True,
+        [Incident("i-1", held, "open", NOW, held.since, NOW, NOW, 1.0, 2.0)], True, WatchPasses(1, 0, NOW, 2.0),
     )  # fmt: skip
-    served = make_page(state, PageLimits(stale_seconds=1e9), advice.generated_at, {"closed": 1})
+    served = make_page(state, advice.generated_at, {"closed": 1})
     for page in (served, make_agents_page(full(), {"scraped": 1})):
         names |= {sample.name for family in page.families for sample in family.samples}
     return names

@@ -1,20 +1,23 @@
-"""The file of incidents: what comes back of what was written, decisions beside a pass, and what is kept how long."""
+"""Incidents in the state file: what comes back of what was written, how they move on, and what people decide."""
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from skuwise.__main__ import main
-from skuwise.advisor.core.incident_types import Advance, Incident, IncidentEvent, Resolution, WatchPass
-from skuwise.advisor.state.incidents import IncidentStore
+from skuwise.advisor.core.incident_types import Advance, Incident, IncidentEvent, Sighting, WatchPass
+from skuwise.advisor.state import incidents as store
+from skuwise.advisor.state.file import State
 from skuwise.advisor.watch.settings import WatchSettings
 from skuwise.advisor.watch.transitions import advance
-from skuwise.rules.base.errors import SkuwiseError, StoreError, UsageError
+from skuwise.rules.base.errors import StoreError, UsageError
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.incident_builders import (
+    DAY,
     GPUS,
     HOSTILE,
     HOUR,
@@ -28,197 +31,198 @@ from skuwise.tests.support.incident_builders import (
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> IncidentStore:
-    return IncidentStore(tmp_path / "state" / "incidents.db")
+def state(tmp_path: Path) -> State:
+    return State(tmp_path / "state" / "fleet.db", busy_seconds=0.1)
 
 
-def over(one: Incident, at: float, how: Resolution) -> Advance:
-    after = replace(one, state="resolved", resolved_at=at, updated_at=at, resolution=how, resolution_told=True)
+def commit(state: State, done: Advance) -> None:
+    with state.writing() as db:
+        store.commit(db, done)
+
+
+def current(state: State) -> tuple[Incident, ...]:
+    with state.reading() as db:
+        return store.current(db)
+
+
+def told(state: State) -> list[IncidentEvent]:
+    with state.reading() as db:
+        return [event for event, _ in store.untold(db)]
+
+
+def over(one: Incident, at: float) -> Advance:
+    after = replace(one, state="resolved", resolved_at=at, updated_at=at, resolution="released", resolution_told=True)
     return Advance((after,), (IncidentEvent(one.id, "resolved", -1, at),))
 
 
-def test_what_was_written_comes_back_as_it_was(store: IncidentStore) -> None:
+def test_what_was_written_comes_back_as_it_was(state: State) -> None:
+    assert (current(state), told(state), state.path.exists()) == ((), [], False)
     first = opened(sighting("a"), renamed(sighting("b", priced=False), HOSTILE + "\udcff"))
-    store.commit(first)
-    assert set(store.current()) == set(store.listed()) == set(first.incidents)
-    assert [event for event, _ in store.untold()] == list(first.events)
+    commit(state, first)
+    assert set(current(state)) == set(first.incidents) and told(state) == list(first.events)
     changed = replace(
         first.incidents[0], silent_since=NOW + 1, snoozed_until=None, reminders=3, told_at=NOW + 2, reopenings=2,
         updated_at=NOW + 3, gpu_hours=99.0, cost_usd=None, data_until=NOW,
     )  # fmt: skip
-    store.commit(Advance((changed,)))
-    assert next(one for one in store.current() if one.id == changed.id) == changed
+    commit(state, Advance((changed,)))
+    assert next(one for one in current(state) if one.id == changed.id) == changed
 
 
-def test_a_file_that_is_not_there_is_empty_and_reading_does_not_make_it(store: IncidentStore) -> None:
-    event = IncidentEvent("i-1", "opened", 0, NOW)
-    assert (store.current(), store.listed(), store.untold(), store.told(event)) == ((), (), (), frozenset())
-    with pytest.raises(UsageError, match="there are none yet"):
-        store.acknowledge("i-1", "ann", NOW)
-    store.commit(Advance())
-    assert not store.path.exists()
-
-
-def test_two_watchers_of_one_file_are_one_too_many(store: IncidentStore) -> None:
-    with store.watching():
-        with pytest.raises(SkuwiseError, match="Another skuwise watch uses"), IncidentStore(store.path).watching():
-            pass
-        store.commit(opened(sighting()))  # the lock is no lock of the file
-        assert len(IncidentStore(store.path).current()) == 1
-    with store.watching():
-        pass
-
-
-def test_who_was_told_is_known_until_it_is_settled(store: IncidentStore) -> None:
+def test_events_are_settled_once_and_a_dry_run_prints_them_once(state: State) -> None:
     done = opened(sighting("a"), sighting("b"))
-    store.commit(done)
-    first, second = done.events
-    store.note_queued("2026-11-16T00", [first, second], "mail:ann@example.org", NOW)
-    store.note_queued("2026-11-16T00", [first], "mail:ann@example.org", NOW + 5)
-    store.note_queued("2026-11-16T00", [first], "webhook:search", NOW)
-    assert store.told(first) == {"mail:ann@example.org", "webhook:search"}
-    assert store.told(second) == {"mail:ann@example.org"}
-    store.settle([first])
-    assert [event for event, _ in store.untold()] == [second]
-    store.commit(Advance(done.incidents, (first,)))  # the same event again
-    assert [event for event, _ in store.untold()] == [second]
+    commit(state, done)
+    with state.writing() as db:
+        store.settle(db, done.events[:1])
+        store.mark_printed(db, done.events[1:])
+    commit(state, done)  # the same events again
+    assert told(state) == [done.events[1]]
+    with state.reading() as db:
+        assert store.untold(db, unprinted=True) == ()
 
 
-def test_a_decision_is_not_undone_by_a_pass_that_began_before_it(store: IncidentStore) -> None:
+def test_a_thousand_incidents_open_at_once_and_go_at_once(state: State) -> None:
+    found = [sighting(f"job-{n}", nodes=(f"n{n}",)) for n in range(1000)]
+    for now, seen in ((NOW, found), (NOW + HOUR, []), (NOW + HOUR + 91 * DAY, found[:1])):
+        with state.writing() as db:
+            nodes = frozenset(node for one in found for node in one.subject.nodes)
+            looked = WatchPass(now, now, tuple(seen), live_nodes=nodes)
+            store.commit(db, advance(store.current(db), looked, WatchSettings()))
+        if seen is found:
+            assert len(current(state)) == len(told(state)) == 1000
+        elif not seen:
+            assert len(current(state)) == 1000 and len(told(state)) == 2000
+    # What was resolved more than 90 days ago is forgotten, with its events.
+    assert len(current(state)) == len(told(state)) == 1
+    with state.reading() as db:
+        assert len(store.listed(db, resolved_since=0.0)) == 1
+
+
+def test_a_commit_that_fails_or_is_killed_leaves_all_as_it_was(state: State) -> None:
+    commit(state, opened(sighting("a")))
+    before, later = (current(state), told(state)), opened(sighting("b"), sighting("c"))
+    lost = IncidentEvent("i-nobody", "opened", 0, NOW)  # the file refuses an event without its incident
+    with pytest.raises(StoreError):
+        commit(state, replace(later, events=(*later.events, lost)))
+    assert (current(state), told(state)) == before
+    with pytest.raises(KeyboardInterrupt), state.writing() as db:
+        store.commit(db, later)
+        raise KeyboardInterrupt
+    assert (current(state), told(state)) == before
+    commit(state, later)
+    assert len(current(state)) == 3
+
+
+@pytest.mark.parametrize("jump", [DAY, -DAY])
+def test_a_clock_that_steps_by_a_day_and_back_loses_nothing_and_tells_nothing_twice(state: State, jump: float) -> None:
+    def look(now: float, *found: Sighting) -> None:
+        with state.writing() as db:
+            looked = WatchPass(now, min(now, NOW + 2 * HOUR), found, live_nodes=frozenset({"n1"}))
+            store.commit(db, advance(store.current(db), looked, WatchSettings()))
+
+    look(NOW, sighting("goes on"), sighting("back soon"))
+    for minutes in (5, 10, 15):
+        look(NOW + minutes * 60, sighting("goes on"))
+    assert [one.kind for one in told(state)] == ["opened", "opened", "resolved"]
+    # The clock is wrong for half an hour; one incident goes on, another begins.
+    for minutes in (20, 50):
+        look(NOW + minutes * 60 + jump, sighting("goes on"), sighting("new"))
+    look(NOW + 55 * 60, sighting("goes on"), sighting("new"), sighting("back soon"))
+    counts = {one.sighting.subject.name: one for one in current(state) if one.resolved_at is None}
+    assert set(counts) == {"goes on", "new", "back soon"}
+    events = told(state)
+    assert len({(one.incident_id, one.number) for one in events}) == len(events)
+    by_kind = {kind: sum(one.kind == kind for one in events) for kind in ("opened", "resolved")}
+    # A reminder is due after a day of the clock. What came back is told as such, or as new.
+    assert by_kind["resolved"] == 1 and by_kind["opened"] in (3, 4) and len(events) <= 7
+
+
+def test_nobody_decides_in_the_middle_of_a_pass_and_a_pass_undoes_no_decision(state: State) -> None:
     settings = WatchSettings(remind_every_seconds=HOUR)
-    store.commit(opened(sighting("a"), sighting("b"), sighting("c")))
-    ids = {one.sighting.subject.name: one.id for one in store.current()}
+    commit(state, opened(sighting("a"), sighting("b"), sighting("c")))
+    ids = {one.sighting.subject.name: one.id for one in current(state)}
     later = NOW + 2 * HOUR
+    with state.writing() as db:
+        taken = store.acknowledge(db, ids["a"], "ann", later - 1)
+        store.snooze(db, ids["b"], later + 24 * HOUR)
+    assert (taken.state, taken.acknowledged_by, taken.acknowledged_at) == ("acknowledged", "ann", later - 1)
     found = WatchPass(later, later, tuple(sighting(n, until=later) for n in "abc"), live_nodes=frozenset({"n1"}))
-    begun = advance(store.current(), found, settings)
-    assert [one.kind for one in begun.events] == ["reminded"] * 3
-    taken = store.acknowledge(ids["a"][:8], "ann", later + 1)
-    assert (taken.state, taken.acknowledged_by, taken.acknowledged_at) == ("acknowledged", "ann", later + 1)
-    assert store.snooze("b", later + 24 * HOUR, later + 1).snoozed_until == later + 24 * HOUR
-    store.commit(begun)
-    after = {one.sighting.subject.name: one for one in store.current()}
+    with state.writing() as db:
+        known = store.current(db)
+        with pytest.raises(StoreError, match="locked by another process"), state.writing():
+            pass
+        store.commit(db, advance(known, found, settings))
+    after = {one.sighting.subject.name: one for one in current(state)}
     assert after["a"].state == "acknowledged" and after["a"].acknowledged_by == "ann"
     assert after["a"].last_seen_at == later and after["b"].snoozed_until == later + 24 * HOUR
-    # A reminder of what is taken care of is none any more.
-    assert [(e.kind, one.sighting.subject.name) for e, one in store.untold()][3:] == [("reminded", "c")]
+    assert [one.incident_id for one in told(state)[3:]] == [ids["c"]]
     # It is over all the same, and told.
-    store.commit(over(after["a"], later + 5, "works-again"))
-    with pytest.raises(UsageError, match="was resolved on"):
-        store.acknowledge(ids["a"], "ann", later + 6)
+    commit(state, over(after["a"], later + 5))
+    for unknown in (ids["a"], "i-nobody"):
+        with pytest.raises(UsageError), state.writing() as db:
+            store.acknowledge(db, unknown, "ann", later + 6)
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> IncidentStore:
-    made = IncidentStore(tmp_path / "incidents.db")
-    done = opened(sighting("a"), sighting("b"))
-    made.commit(done)
-    made.note_queued("x", done.events, "mail:ann", NOW)
-    return made
-
-
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("CREATE TRIGGER mine AFTER INSERT ON events BEGIN DELETE FROM events; END", "trigger mine"),
-        ("CREATE INDEX mine ON events(abs(number))", "mine is not a plain index"),
-        ("ALTER TABLE incidents ADD COLUMN mine AS (zeroblob(1000000000))", "incidents is not a plain table"),
-        ("DROP TABLE events", "no table events"),
-        ("PRAGMA user_version = 2000", "written by a newer skuwise"),
-        ("PRAGMA application_id = 7", "not an incidents file; it was not changed"),
-    ],
-)
-def test_a_form_that_is_none_of_ours_is_refused(filled: IncidentStore, sql: str, said: str) -> None:
-    with closing(sqlite3.connect(filled.path)) as db:
-        db.executescript(sql)
-    before = filled.path.read_bytes()
-    calls = filled.current, filled.untold, lambda: filled.acknowledge("a", "ann", NOW), filled.watching().__enter__
-    for call in calls:
-        with pytest.raises(StoreError, match=said) as error:
-            call()
-        assert error.value.remedy and str(error.value).isprintable()
-    assert filled.path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("incidents.state", "'gone'"), ("incidents.opened_at", "9e999"), ("incidents.gpu_hours", "-1.0"),
-        ("incidents.acknowledged_by", "CAST(x'ff' AS TEXT)"), ("incidents.sighting", "'{}'"),
-        ("incidents.sighting", f"'{'[' * 100_000}'"), ("incidents.sighting", "json_set(sighting, '$.since', 1e300)"),
-        ("incidents.sighting", "replace(hex(zeroblob(4000000)), '00', 'x')"), ("events.kind", "'shouted'"),
-        ("clock.lived_seconds", "-1.0"),
-    ],
-)  # fmt: skip
-def test_a_cell_that_we_never_wrote_is_a_sentence(
-    filled: IncidentStore, capsys: pytest.CaptureFixture[str], column: str, value: str
-) -> None:
-    table, name = column.split(".")
-    with closing(sqlite3.connect(filled.path)) as db, db:
-        db.execute(f"UPDATE {table} SET {name} = {value} WHERE rowid = 1")
-    reading = {"incidents": filled.listed, "events": filled.untold, "clock": filled.current}[table]
-    with pytest.raises(StoreError) as error:
-        reading()
-    assert error.value.remedy and str(error.value).isprintable() and len(str(error.value)) < 400
-    for arguments in (["list"], ["list", "--format", "json"], ["show", "a"], ["acknowledge", "a"]):
-        status = main(["incidents", *arguments, "--state", str(filled.path)])
-        told = capsys.readouterr()
-        assert status == (1 if table == "incidents" else 0) and "unexpected" not in told.err
-
-
-@pytest.fixture
-def store_command(tmp_path: Path) -> IncidentStore:
-    made = IncidentStore(tmp_path / "incidents.db")
+def filled(state: State) -> State:
     done = opened(
         sighting("cheap", hours=1.0), sighting("dear", hours=50.0), sighting("grave", severity="high", priced=False),
         sighting("over"), renamed(sighting("odd", hours=2.0), HOSTILE),
     )  # fmt: skip
-    made.commit(done)
-    made.commit(over(done.incidents[3], NOW, "released"))
-    return made
+    commit(state, done)
+    commit(state, over(done.incidents[3], NOW))
+    return state
 
 
-def incidents(store_command: IncidentStore, *arguments: str) -> int:
-    return main(["incidents", *arguments, "--state", str(store_command.path)])
+def incidents(state: State, *arguments: str) -> int:
+    return main(["incidents", *arguments, "--state", str(state.path)])
 
 
 @pytest.mark.parametrize(
     "arguments",
     ["list", "list --all", "list --all --format json", "show dear", "show grave", "show dear --format json"],
 )
-def test_what_is_shown_reads_as_it_did(store_command: IncidentStore, capsys, arguments: str) -> None:
-    assert incidents(store_command, *arguments.split()) == 0
+def test_what_is_shown_reads_as_it_did(filled: State, capsys, arguments: str) -> None:
+    assert incidents(filled, *arguments.split()) == 0
     shown = capsys.readouterr().out
     assert shown == golden(f"incidents/{arguments.replace(' ', '_')}.txt", shown)
     assert "\x1b" not in shown and "\u202e" not in shown
 
 
-def test_who_takes_it_and_how_long_it_waits_is_kept(store_command: IncidentStore, capsys) -> None:
-    assert incidents(store_command, "acknowledge", "dear", "--by", "Ann\x1b[2J") == 0
+def test_who_takes_it_and_how_long_it_waits_is_kept(filled: State, capsys) -> None:
+    assert incidents(filled, "acknowledge", "dear", "--by", "Ann\x1b[2J") == 0
     assert "is acknowledged by Ann\\x1b[2J." in capsys.readouterr().err
-    assert incidents(store_command, "snooze", "7cheap", "--until", "8h") == 0
+    assert incidents(filled, "snooze", "7cheap", "--until", "8h") == 0
     assert "is snoozed until" in capsys.readouterr().err
-    now = {one.sighting.subject.name: one for one in store_command.listed()}
+    now = {one.sighting.subject.name: one for one in current(filled)}
     assert now["dear"].state == "acknowledged" and (now["dear"].acknowledged_by or "").startswith("Ann")
     assert now["cheap"].snoozed_until == pytest.approx(time.time() + 8 * 3600, abs=60)
-    assert incidents(store_command, "list") == 0
+    assert incidents(filled, "list") == 0
     assert "snoozed until" in (shown := capsys.readouterr().out) and "acknowledged by Ann\\x1b[2J" in shown
-    assert incidents(store_command, "acknowledge", "grave") == 0
+    assert incidents(filled, "acknowledge", "grave") == 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (["show", "nothing"], 2, "No match for 'nothing'"),
-        (["show", "n1"], 2, "matches 4 items"),
+        (["show", "nothing"], 2, "No match for 'nothing'"), (["show", "n1"], 2, "matches 4 items"),
         (["acknowledge", "over"], 2, "was resolved on 2026-11-16 00:00 UTC"),
         (["snooze", "dear", "--until", "2001-01-01"], 2, "2001-01-01 00:00 UTC is in the past"),
         (["snooze", "dear", "--until", "soon"], 2, "Invalid end of a snooze 'soon'"),
         (["snooze", "dear", "--until", "999999999w"], 2, "Invalid end of a snooze"),
     ],
-)
-def test_what_cannot_be_is_a_sentence(store_command: IncidentStore, capsys, arguments, status: int, said: str) -> None:
-    assert incidents(store_command, *arguments) == status
+)  # fmt: skip
+def test_what_cannot_be_is_a_sentence(filled: State, capsys, arguments: Sequence[str], status: int, said: str) -> None:
+    assert incidents(filled, *arguments) == status
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sql", ["PRAGMA user_version = 2000", "UPDATE incidents SET sighting = '{}'"])
+def test_a_file_that_cannot_be_read_is_a_sentence(filled: State, capsys, sql: str) -> None:
+    with closing(sqlite3.connect(filled.path)) as db, db:
+        db.execute(sql)
+    for arguments in (["list"], ["show", "dear", "--format", "json"], ["acknowledge", "dear"]):
+        assert incidents(filled, *arguments) == 1
+        assert "unexpected" not in capsys.readouterr().err
 
 
 BEGAN = NOW - 2 * HOUR

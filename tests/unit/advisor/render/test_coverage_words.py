@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from skuwise.advisor.core.advice_json import parse_advice
 from skuwise.advisor.core.advice_types import Advice, Reconciliation, Summary
 from skuwise.advisor.core.energy_types import Energy, NodeEnergy, StatedFigure
 from skuwise.advisor.core.timestamps import minute
@@ -155,12 +154,10 @@ def said(advice):
     return [block for block in section.blocks if isinstance(block, str)]
 
 
-def test_the_json_keeps_its_schema_and_reads_back():
+def test_the_json_keeps_its_schema():
     advice = fleet()
     values = read(advice)
     validate(values, "advice")
-    back = parse_advice(json.dumps(values).encode(), "a")
-    assert read(back) == values
     e = values["summary"]["energy"]
     each = 8 * 0.25 * 14 * 24
     assert e["kwh"] == pytest.approx(3 * each) and e["idle_held_kwh"] == pytest.approx(each)
