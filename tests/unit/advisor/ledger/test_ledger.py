@@ -1,4 +1,5 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportOptionalOperand=false
+# pyright: reportOperatorIssue=false
 """The ledger: states from events and time, clocks that jump, fleets, and advice that heeds what was decided."""
 
 import csv
