@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from ...agent.base.clock import Signals, SystemClock
 from ...agent.base.durations import parse_duration
-from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, NothingToDo, SkuwiseError, SourceError, StoreError, UsageError
+from ...rules.base.errors import EXIT_DONE, EXIT_FAILED, SkuwiseError, UsageError
 from ...rules.base.output import say, write_stdout
 from ...rules.base.sanitize import clean
 from ..core.formatting import counted
 from ..core.timestamps import minute, rfc3339
 from ..notify.settings import load_mail_settings
+from ..state.file import InUseError
 from ..state.incidents import commit, current, listed
 from .price_options import rulebook_of
 from .reader_commands import reader_commands
@@ -95,8 +96,8 @@ class _Watcher:
         return EXIT_FAILED if failed else EXIT_DONE
 
     def go_on(self) -> int:
-        """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look;
-        what is wrong with the first look, and no wait makes good, is raised."""
+        """Look every few minutes until somebody asks to stop. What fails is said, and tried again at the next look.
+        Raises InUseError where another watch holds the fleet's file."""
         every = self._settings.every_seconds
         with closing(Signals(SystemClock())) as stop:
             say(f"watching every {every / 60:g} min")
@@ -109,9 +110,9 @@ class _Watcher:
                         say(clean(f"{event.kind}: {changed[event.incident_id].sighting.text.text}"))
                     say(f"{_summary(found)}; incidents in {clean(str(state.path))}")
                     self._notify(state)
+                except InUseError:
+                    raise
                 except SkuwiseError as error:
-                    if self._state is None and not isinstance(error, SourceError | StoreError | NothingToDo):
-                        raise
                     say(f"this pass failed, and is repeated in {every / 60:g} min: {error}")
                 if stop.wait(max(every - (time.monotonic() - began), 1.0)):
                     say("stopping")

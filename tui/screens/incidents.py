@@ -39,7 +39,8 @@ _NAME_MAX = 200
 _NONE = "No open incidents."
 _NOT_BEGUN = (
     "No state file of this fleet yet.",
-    "Start the watch: skuwise watch SOURCE, or the service skuwise-watch. It is read once the telemetry is.",
+    "Start the watch: skuwise watch SOURCE, or the service skuwise-watch.",
+    "Incidents are shown after the telemetry has been read.",
 )
 
 

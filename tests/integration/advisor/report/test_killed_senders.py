@@ -11,9 +11,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from skuwise.advisor.state.deliveries import KILLED
-from skuwise.tests.support.mail_server import MailServer, mail_server
-from skuwise.tests.support.outbox_builders import DAY, Post
+from skuwise.benchmarks.generators.first import simulate
+from skuwise.tests.support.mail_server import PASSWORD, USER, MailServer, mail_server
+from skuwise.tests.support.outbox_builders import DAY, HOUR, Post
 
 KILLS = int(os.environ.get("SKUWISE_KILLS", "4"))
 RECIPIENTS = 40
@@ -57,3 +59,54 @@ def test_killed_senders_lose_nothing_and_send_nothing_a_third_time(tmp_path: Pat
         assert count <= 1 + int(str(unsure)) and count <= 2
         # What was in hand at two kills is told to have failed.
         assert (state == "sent" and count >= 1) or (state, unsure, reply) == ("failed", 2, KILLED)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated") / "fleet"
+    simulate("idle", folder, days=8, until=1_795_395_600.0, minutes_seconds=4 * HOUR)  # a Monday, 01:00 UTC
+    return folder
+
+
+@pytest.mark.parametrize("command", ["watch --once --until 2026-11-23T01:00:00Z", "report --send --week 2026-11-16"])
+def test_killed_commands_lose_nothing_and_send_nothing_a_third_time(tmp_path: Path, fleet: Path, command: str) -> None:
+    chance, killed, rounds, longest_seconds = random.Random(11), 0, 0, 3.0
+    password = tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text(PASSWORD)
+    with mail_server(tmp_path) as server:
+        while killed < KILLS:
+            rounds += 1
+            home = tmp_path / f"{rounds}"
+            (home / "skuwise").mkdir(parents=True)
+            to = [f"{rounds}-{n}@example.org" for n in range(RECIPIENTS)]
+            (home / "skuwise" / "skuwise.toml").write_text(
+                f'[watch]\nsend = true\n[report]\nsend = true\nadministrators = {to}\nfrom = "gpus@example.org"\n'
+                f'smtp_host = "127.0.0.1"\nsmtp_port = {server.port}\nsmtp_ca_file = "{server.ca_file}"\n'
+                f'smtp_username = "{USER}"\nsmtp_password_file = "{password}"\n'
+            )
+            environ = {**os.environ, **{f"XDG_{kind}_HOME": str(home) for kind in ("STATE", "CONFIG", "CACHE")}}
+            status = None
+            while status != 0:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "skuwise", *command.split(), "--db", str(fleet)], env=environ,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                )  # fmt: skip
+                began, before = time.monotonic(), len(server.received)
+                if killed < KILLS:
+                    # At any moment, or while mails are sent.
+                    sends = chance.random() < 0.5
+                    while sends and len(server.received) == before and process.poll() is None:
+                        time.sleep(0.001)
+                    try:
+                        process.wait(chance.uniform(0.0, 0.3 if sends else longest_seconds))
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+                        killed += 1
+                status = process.wait()
+                assert status in (0, -9)
+                longest_seconds = time.monotonic() - began if status == 0 else longest_seconds
+    arrived = Counter((one.to[0], str(one.message["Message-ID"])) for one in server.received)
+    sys.stderr.write(f"{killed} kills of {command}; {rounds} rounds; arrived {Counter(arrived.values())}\n")
+    assert {to for to, _ in arrived} == {f"{n + 1}-{to}@example.org" for n in range(rounds) for to in range(RECIPIENTS)}
+    assert len(arrived) == rounds * RECIPIENTS and max(arrived.values()) <= 2

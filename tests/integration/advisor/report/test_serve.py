@@ -9,23 +9,22 @@ import time
 import urllib.request
 from pathlib import Path
 
-from skuwise.advisor.cli.serve_page import ServedPage
-from skuwise.advisor.metrics_page import PageLimits
+import pytest
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+from skuwise.advisor.cli.serve import Job, Schedule
+from skuwise.advisor.metrics_page import ServedPage
 from skuwise.agent.base.address import Address
 from skuwise.benchmarks.generators.first import simulate
 
 
-def served(folder: Path, said: list[str], port: int = 0) -> ServedPage:
-    return ServedPage(
-        Address("127.0.0.1", port), advice=folder / "advice.json", incidents=folder / "incidents.db",
-        limits=PageLimits(), watch=lambda: None, say=said.append,
-    )  # fmt: skip
+def served(folder: Path, port: int = 0) -> ServedPage:
+    return ServedPage(Address("127.0.0.1", port), folder / "advice.json", list, 500, 86400.0)
 
 
-def test_the_page_is_served_or_says_why_not(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_the_page_is_served_or_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "advice.json").write_text('{"schema": "skuwise.advice/1", ')
-    page = served(tmp_path, said)
+    page = served(tmp_path)
     page.start()
     try:
         with urllib.request.urlopen(f"http://{page.server.address}/metrics", timeout=10) as answer:
@@ -35,10 +34,27 @@ def test_the_page_is_served_or_says_why_not(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        page = served(tmp_path, said, taken.getsockname()[1])
+        page = served(tmp_path, taken.getsockname()[1])
         page.start()
         page.stop()
-    assert "cannot listen" in said[-1] and "serve.listen" in said[-1]
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert "cannot listen" in told and "serve.listen" in told
+
+
+def test_a_stop_ends_what_runs_and_starts_nothing_more(tmp_path: Path) -> None:
+    scheduler, ran = BackgroundScheduler(), tmp_path / "ran"
+    schedule = Schedule(scheduler, lambda *_: ["/bin/sh", "-c", f"touch {ran}; exec sleep 600"])
+    job = Job("watch", (), IntervalTrigger(hours=1))
+    scheduler.start()
+    schedule.add(job)
+    ends = time.monotonic() + 60
+    while not ran.exists() and time.monotonic() < ends:
+        time.sleep(0.05)
+    schedule.stop()
+    assert ran.exists() and not scheduler.running and schedule.watch is not None and schedule.watch.passes == 1
+    ran.unlink()
+    schedule.work(job)
+    assert not ran.exists()
 
 
 def test_it_runs_the_watch_where_a_source_is_configured_until_it_is_asked_to_stop(tmp_path: Path) -> None:
@@ -47,13 +63,14 @@ def test_it_runs_the_watch_where_a_source_is_configured_until_it_is_asked_to_sto
     config.parent.mkdir()
     config.write_text(f"[report]\ndb = ['{tmp_path / 'fleet'}']\n[serve]\nreport = false\n")
     environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
-    state = tmp_path / "state/skuwise/incidents.db"
+    folder = tmp_path / "state/skuwise"
     with subprocess.Popen([sys.executable, "-m", "skuwise", "serve"], env=environ, stderr=subprocess.PIPE) as process:
         ends = time.monotonic() + 120
-        while not state.exists() and time.monotonic() < ends:
+        while not list(folder.glob("*.db")) and time.monotonic() < ends:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=60)
-    assert process.returncode == 0 and state.exists(), told
+    (state,) = folder.glob("*.db")
+    assert process.returncode == 0, told
     assert b"watch: watch --once\n" in told and told.endswith(b"stopping\n") and b"Traceback" not in told
     assert state.stat().st_mode & 0o777 == 0o600

@@ -93,10 +93,3 @@ def test_a_report_is_run_at_the_start_and_again_while_it_fails(
     assert passes is None or (passes.passes, passes.failures, passes.last_end) == (2, 2, None)
     schedule.run_all()
     assert {job.next_run_time <= datetime.now(UTC) for job in scheduler.get_jobs()} == {True}
-
-
-def test_nothing_is_started_after_the_stop(scheduler: BackgroundScheduler) -> None:
-    schedule = Schedule(scheduler, pytest.fail)
-    schedule.stop()
-    schedule.work(planned(ServeSettings(), BY_FILE)["watch"])
-    assert schedule.watch is not None and not scheduler.running
