@@ -16,10 +16,10 @@ from ....agent.base.safe_text import clean_text
 from ....rules.base.sanitize import clean
 from ....rules.base.text_table import columns
 from ...core import formatting as words
+from ...core.advice_json import plain
 from ...core.advice_types import Severity
-from ...core.coded_text import CodedText
 from ...core.incident_types import Incident, Resolution, Subject
-from ...core.timestamps import minute, rfc3339, span
+from ...core.timestamps import minute, span
 
 # opened, reminded, resolved: as the event. over: opened and ended before anybody was informed.
 ItemKind = Literal["opened", "reminded", "resolved", "over"]
@@ -267,44 +267,6 @@ def as_table(incidents: Sequence[Incident], resolved: int, now: float) -> str:
 
 def as_dict(one: Incident, now: float) -> dict[str, object]:
     """An incident as the values of JSON: times in RFC 3339, UTC; unknown is null."""
-    found, subject, owner = one.sighting, one.sighting.subject, one.sighting.subject.owner
-    return {
-        "id": one.id, "state": one.state, "kind": found.kind, "code": found.code, "severity": found.severity,
-        "title": title(one), "text": _coded(found.text), "do_next": _coded(found.do_next),
-        "subject": {
-            "key": subject.key, "name": subject.name, "nodes": list(subject.nodes), "gpus": list(subject.gpus),
-            "gpu_count": _plain(subject.gpu_count), "gpu_sku": subject.gpu_sku, "node_sku": subject.node_sku,
-            "workload": subject.workload_id, "series": subject.series_id, "holder": subject.holder,
-            "scheduler": subject.scheduler, "job_id": subject.job_id, "pod": subject.pod,
-            "owner": {"team": owner.team, "user": owner.user, "account": owner.account, "namespace": owner.namespace},
-        },
-        "since": rfc3339(one.since), "last_work": _moment(found.last_work), "gpu_hours": _plain(one.gpu_hours),
-        "cost_usd": _plain(one.cost_usd), "usd_per_hour": _plain(found.usd_per_hour),
-        "price_source": found.price_source,
-        "evidence": [
-            {"metric": e.metric, "value": _plain(e.value), "threshold": _plain(e.threshold), "unit": e.unit}
-            for e in found.evidence
-        ],
-        "opened_at": rfc3339(one.opened_at), "updated_at": rfc3339(one.updated_at),
-        "last_seen_at": rfc3339(one.last_seen_at), "silent_since": _moment(one.silent_since),
-        "acknowledged_at": _moment(one.acknowledged_at), "acknowledged_by": one.acknowledged_by,
-        "snoozed_until": _moment(one.snoozed_until),
-        "snoozed": one.resolved_at is None and one.snoozed_until is not None and one.snoozed_until > now,
-        "resolved_at": _moment(one.resolved_at), "resolution": one.resolution, "reminders": one.reminders,
-        "reopenings": one.reopenings, "command": command_of(one),
-    }  # fmt: skip
-
-
-def _coded(text: CodedText) -> dict[str, object]:
-    return {"code": text.code, "fields": {k: _plain(v) for k, v in text.fields.items()}, "text": text.text}
-
-
-def _moment(at: float | None) -> str | None:
-    return rfc3339(at) if at is not None else None
-
-
-def _plain(value: object) -> object:
-    """A number to six decimals, null where it is none."""
-    if not isinstance(value, float):
-        return value
-    return round(value, 6) if math.isfinite(value) else None
+    snoozed = one.resolved_at is None and one.snoozed_until is not None and one.snoozed_until > now
+    more = {"title": title(one), "snoozed": snoozed, "command": command_of(one)}
+    return {"id": one.id, **more, **plain(one.sighting), **plain(one)}

@@ -1,47 +1,54 @@
 # pyright: reportOptionalMemberAccess=false, reportArgumentType=false, reportCallIssue=false, reportOptionalOperand=false
 """The letter of a week: what it tells, and that names from outside are text and nothing else."""
 
+import base64
 import io
 import re
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import matplotlib.image
 import pytest
-from skuwise.advisor.core.advice_types import Reconciliation
+from skuwise.advisor.core.advice_types import Decision, Reconciliation
+from skuwise.advisor.core.worth import marked
 from skuwise.advisor.notify.by_team import split_by_team
-from skuwise.advisor.notify.letters import SUBJECT_MAX, report_letter
+from skuwise.advisor.notify.letters import HTML_MAX, MAIL_MAX, SUBJECT_MAX, report_letter
+from skuwise.advisor.notify.mime import NOBODY, Envelope, compose
 from skuwise.advisor.views.aggregates import DRAINED, NO_WORKLOAD, NOT_OBSERVED, holdings, hours_by_kind
+from skuwise.advisor.views.document.reader_commands import ReaderCommands
+from skuwise.advisor.views.document.report_document import ReaderLinks
 from skuwise.advisor.views.document.report_story import story_of
 from skuwise.tests.support.golden_files import golden
 from skuwise.tests.support.report_fixtures import END, WEEK, by_namespace, fleet, outcome, unpriced
 
-CLIPPED = 100_000  # bytes of HTML; clients cut a mail at 102 kB
+LINKS = ReaderLinks(ReaderCommands("skuwise", state="--state /s.db"))
 HOSTILE = (
     "<script>alert(1)</script>", "\" onload=\"x", "a\r\nBcc: all@example.org", "=cmd|' /C calc'!A0", "\u202egnp.exe",
     "\x1b[31mred\x1b[0m", "{{ 7 * 7 }}", "{% raw %}", "&amp;&#x3c;", "'; --", "\ud800", "$x^2$", "-- \nsignature",
-    "</td></tr></table>", "<!--[if mso]>", "cid:kinds", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
+    "</td></tr></table>", "<!--[if mso]>", "x" * 10_000, "\U0001f600" * 5000, '"&<>' * 2500,
 )  # fmt: skip
 
 
 def letter(advice=None, before=None, **changes):
-    return report_letter(story_of(fleet() if advice is None else advice, before, **changes))
+    return report_letter(story_of(fleet() if advice is None else advice, before, **changes), LINKS)
+
+
+def sent(made):
+    return compose(made, Envelope(NOBODY, ("a@example.org",)), message_id="<1@example.org>", date=END)
 
 
 class Tags(HTMLParser):
-    """Every tag with its attributes, and all text."""
+    """Every tag with its attributes, but for what keeps a figure whole."""
 
     def __init__(self, html):
         super().__init__()
-        self.tags, self.texts = [], []
+        self.tags = []
         self.feed(html)
 
     def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.texts.append(data)
+        self.tags += [(tag, dict(attrs))] if tag != "span" else []
 
 
 def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
@@ -52,11 +59,36 @@ def test_the_mail_of_a_week_reads_as_it_did_and_html_has_the_same_order():
     waits = outcome("r-2", realised_saving_usd_per_month=None, reason_missing="not done yet")
     back = outcome("r-4", "chat-9", state="regressed", why="It holds 16 GPUs again.")
     told = {"before": fleet(end=END - WEEK, scale=0.5), "outcomes": (outcome(), waits, freed, back)}
-    made = letter(teams=split_by_team(fleet(), by_namespace), **told)
+    made = letter(teams=split_by_team(fleet(), by_namespace), told=frozenset({"r-w-1-1"}), **told)
     text = f"{made.subject}\n\n{made.text}"
     assert text == golden("letters/week.txt", text)
     lines, order = text.splitlines(), re.findall(r"<h2[^>]*>([^<]*)</h2>", made.html)
-    assert len(order) == 10 and [one for one, under in pairwise(lines) if under and not under.strip("-")][:10] == order
+    assert len(order) == 5 and [one for one, under in pairwise(lines) if under and not under.strip("-")][:5] == order
+
+
+def test_ten_recommendations_with_their_commands_and_the_rest_counted():
+    advice = fleet(8, 2)
+    taken = replace(advice.recommendations[0], decision=Decision("accepted", END, "ann"))
+    advice = marked(replace(advice, recommendations=(taken, *advice.recommendations[1:])))
+    story = story_of(advice, told=frozenset({"r-w-1-1"}))
+    made = report_letter(story, LINKS)
+    commands = re.findall(r"skuwise ledger accept (\S+) --state /s.db", made.text)
+    listed = [row.recommendation for row in story.listed[:10]]
+    assert commands == [r.id for r in listed if r.decision is None] and len(commands) >= 9
+    assert set(story.proposed) == set(commands) - {"r-w-1-1"} and made.text.count("in an earlier report") == 1
+    assert "Not shown: 6 more" in " ".join(made.text.split())
+
+
+def test_a_mail_has_the_whole_page_and_lists_as_far_as_there_is_room():
+    made = letter(teams=split_by_team(fleet(), by_namespace))
+    name = "skuwise-2026-11-09"
+    ends = (".html", "-teams.csv", "-teams.json", ".csv", ".json")
+    assert [file.name for file in made.attachments] == [f"{name}{end}" for end in ends]
+    assert b"Method and reconciliation" in made.attachments[0].data and "Method and" not in made.text.partition("Evid")[0]
+    large = letter(fleet(60, 4), teams=split_by_team(fleet(60, 4), by_namespace))
+    names = [file.name for file in large.attachments]
+    assert f"{name}.html" not in names and f"{name}.csv.gz" in names and names[0] in " ".join(large.text.split())
+    assert all(len(sent(one)) <= MAIL_MAX and len(one.html) < HTML_MAX for one in (made, large))
 
 
 def test_without_prices_hours_are_told_and_no_dollar_is():
@@ -65,46 +97,41 @@ def test_without_prices_hours_are_told_and_no_dollar_is():
 
 
 def test_a_team_is_told_of_its_own_only():
-    advice = fleet(3, 3)
-    part = split_by_team(advice, by_namespace)["team-001"]
-    made = letter(part, team="team-001")
+    made = letter(split_by_team(fleet(3, 3), by_namespace)["team-001"], team="team-001")
     told = made.html + made.text + "".join(a.data.decode() for a in made.attachments)
     assert "chat-1-0" in told and not re.search(r"chat-[02]-|team-00[02]|node-[02]-", told)
-    assert "the hours that the team's workloads held alone" in " ".join(made.text.split())
+    assert "the hours that the team's workloads held alone" in made.attachments[0].data.decode().replace("&#39;", "'")
     assert not any("teams" in a.name for a in made.attachments)
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=lambda text: ascii(text)[:20])
 def test_hostile_names_are_text_and_nothing_else(text):
     calm, odd = (letter(fleet(2, 2, name=lambda n, t=t: t + n), team=t) for t in ("calm", text))
-    assert [tag for tag, _ in Tags(odd.html).tags] == [tag for tag, _ in Tags(calm.html).tags]
+    # Long ones leave no room for some files, and their sentences are away: nothing is there beside.
+    assert not Counter(tag for tag, _ in Tags(odd.html).tags) - Counter(tag for tag, _ in Tags(calm.html).tags)
     for _, attributes in Tags(odd.html).tags:
         assert not any(name.startswith("on") for name in attributes)
-        assert attributes.get("src", "cid:").startswith("cid:")
+        assert "src" not in attributes
     assert odd.subject.isprintable() and len(odd.subject) <= SUBJECT_MAX
     for line in odd.text.splitlines():
         assert line.isprintable() and len(line) <= 72
-    assert len(odd.html.encode()) < CLIPPED and len(odd.text) < 20_000
+    assert len(odd.html.encode()) <= HTML_MAX and len(odd.text) < 20_000 and len(sent(odd)) <= MAIL_MAX
 
 
-def test_charts_are_pictures_of_the_letter_with_their_figures_in_words():
-    made = letter(before=fleet(end=END - WEEK))
-    shown = {a["src"].removeprefix("cid:"): a for tag, a in Tags(made.html).tags if tag == "img"}
-    assert set(shown) == {image.name for image in made.images} == {"kinds", "fabric", "money"}
-    for image in made.images:
-        assert shown[image.name]["alt"] == image.alt and re.search(r"\d", image.alt)
-        assert image.alt.split(":")[0] in " ".join(made.text.split())
-        pixels = matplotlib.image.imread(io.BytesIO(image.png))
-        assert pixels[..., 3].min() == 0.0  # a ground that shows through
-        assert pixels[..., 3].max() == 1.0 and len(image.png) < 60_000
+def test_charts_are_pictures_of_the_page_with_their_figures_in_words():
+    html = letter().attachments[0].data.decode()
+    images = [attributes for tag, attributes in Tags(html).tags if tag == "img"]
+    assert [one["alt"].partition(":")[0] for one in images] == ["GPU-hours by kind", "Fabric cost", "Cost breakdown"]
+    for one in images:
+        pixels = matplotlib.image.imread(io.BytesIO(base64.b64decode(one["src"].partition(",")[2])))
+        assert re.search(r"\d", one["alt"])
+        assert (pixels[..., 3].min(), pixels[..., 3].max()) == (0.0, 1.0)  # a ground that shows through
 
 
 def test_the_week_is_held_against_the_one_before():
     story = story_of(fleet(2, 2), fleet(2, 2, end=END - WEEK, scale=0.5))
-    assert story.gpu_hours.ratio == pytest.approx(1.0)
-    assert story.hours_by_kind["idle"].before == pytest.approx(story.hours_by_kind["idle"].now / 2)
-    alone = story_of(fleet(2, 2), None)
-    assert alone.gpu_hours.before is None and alone.gpu_hours.ratio is None
+    assert story.gpu_hours.words == "+100 % on last week"
+    assert story_of(fleet(2, 2), None).gpu_hours.words == ""
 
 
 def test_hours_of_no_workload_are_those_of_the_accounting_however_gpus_are_shared():
